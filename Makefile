@@ -1,0 +1,37 @@
+# chord: everything a newcomer types. Needs python3 (3.11 or newer) with pip, and make.
+
+PYTHON ?= python3
+RUN := .venv/bin
+PYTEST := $(RUN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check lint types bench clean
+
+help:  ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+venv:  ## build .venv with everything in it
+	@command -v $(PYTHON) >/dev/null || { echo "chord: there is no $(PYTHON) here; install Python 3.11 or newer" >&2; exit 1; }
+	@$(PYTHON) tools/venv.py
+
+demo: venv  ## eight peers on this machine: store, look up, kill one, heal
+	@$(RUN)/python tools/demo.py
+
+test: venv  ## the fast tests, under two minutes
+	@$(PYTEST) -q -m "not slow"
+
+lint: venv
+	@$(RUN)/ruff check .
+
+types: venv
+	@$(RUN)/mypy
+
+check: lint types test  ## what CI runs: lint, types, every test
+	@$(PYTEST) -q -m slow
+
+bench: venv  ## RPC against the limit of the stack, measured side by side
+	@mkdir -p out
+	@$(RUN)/python benchmarks/rpc.py
+
+clean:  ## forget what was built
+	rm -rf .venv out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

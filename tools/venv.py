@@ -1,0 +1,84 @@
+"""Build .venv with chord and everything its checks need; quick when nothing changed.
+
+Runs on any python3, so that an old one gets a sentence instead of a traceback. Needs pip for some
+python3 and nothing else: where the interpreter comes without `ensurepip` (Debian's python3 without
+python3-venv), the environment is made without pip and filled from outside by `pip --python`.
+"""
+
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VENV = os.path.join(ROOT, ".venv")
+STAMP = os.path.join(VENV, ".installed")
+PYTHON = os.path.join(VENV, "bin", "python")
+OLDEST = (3, 11)
+
+
+def say(text):
+    """Tell the person in front of the terminal."""
+    sys.stderr.write("chord: " + text + "\n")
+
+
+def run(command, **options):
+    """Run a command quietly; return whether it succeeded, and its output."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT, **options)
+    return done.returncode == 0, done.stdout.decode("utf-8", "replace")
+
+
+def is_fresh():
+    """Return whether the environment was built from this very pyproject.toml and still has its python."""
+    project = os.path.join(ROOT, "pyproject.toml")
+    return (
+        os.path.exists(STAMP)
+        and os.path.getmtime(STAMP) >= os.path.getmtime(project)
+        and run([PYTHON, "-c", "import chord"])[0]
+    )
+
+
+def create():
+    """Make the environment; return the pip command that installs into it."""
+    made, _ = run([sys.executable, "-m", "venv", "--clear", VENV])
+    if made:
+        return [PYTHON, "-m", "pip"]
+    made, out = run([sys.executable, "-m", "venv", "--clear", "--without-pip", VENV])
+    if not made:
+        say("python3 -m venv failed:\n" + out)
+        sys.exit(1)
+    for pip in ([sys.executable, "-m", "pip"], ["pip3"], ["pip"]):
+        try:
+            works, _ = run([*pip, "--python", PYTHON, "--version"])
+        except OSError:
+            continue
+        if works:
+            return [*pip, "--python", PYTHON]
+    say("no pip 22.3 or newer was found for " + sys.executable + ". Install it: apt install python3-pip")
+    sys.exit(1)
+
+
+def main():
+    """Build the environment unless it is there already."""
+    if sys.version_info < OLDEST:
+        say(
+            f"Python {OLDEST[0]}.{OLDEST[1]} or newer is needed, and {sys.executable} is Python "
+            f"{sys.version.split()[0]}. Name another one: make PYTHON=python3.12 …"
+        )
+        return 1
+    if is_fresh():
+        return 0
+    say("building .venv (once; half a minute) …")
+    pip = create()
+    options = ["install", "--quiet", "--disable-pip-version-check", "--editable", ROOT + "[dev]"]
+    installed, out = run([*pip, *options])
+    if not installed:
+        say("pip could not install the packages:\n" + out)
+        return 1
+    with open(STAMP, "w") as stamp:
+        stamp.write(sys.version + "\n")
+    say(".venv is ready")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
