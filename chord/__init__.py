@@ -1,0 +1,81 @@
+"""A Chord ring you can run, watch and break: a peer-to-peer key-value store on Trio.
+
+    chord.open_node(listen=…, join=[…])    a peer inside your Trio program        (chord/node.py)
+    chord.open_client("127.0.0.1:9000")    talk to a ring from Trio               (chord/client.py)
+    chord.connect("127.0.0.1:9000")        talk to a ring from blocking code      (chord/blocking.py)
+    chord.testing.ring(16, seed=7)         a whole ring on virtual time           (chord/testing/)
+    chord.errors                           everything that can be raised          (chord/errors.py)
+
+The house, from the ground up; imports point strictly downward:
+
+    values       errors  ids  events  messages  config  values
+    algorithms   finger  ring  ownership  suspicion  wire  invariants  data/versions
+    seams        transport  calls  data/storage
+    calls        rpc  periodic
+    protocols    lookup  stabilize  data/transfer
+    assembly     node  operations  client  blocking  links  testing/
+    shells       cli/
+
+Names are loaded when they are first used, so that nothing pays for Trio before it needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chord import errors, testing
+    from chord.blocking import Ring, connect
+    from chord.client import Client, open_client
+    from chord.config import NodeConfig, RingConstants
+    from chord.node import Node, open_node
+    from chord.values import Found, Stored
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Client",
+    "Found",
+    "Node",
+    "NodeConfig",
+    "Ring",
+    "RingConstants",
+    "Stored",
+    "__version__",
+    "connect",
+    "errors",
+    "open_client",
+    "open_node",
+    "testing",
+]
+
+_HOME = {
+    "Client": "chord.client",
+    "Found": "chord.values",
+    "Node": "chord.node",
+    "NodeConfig": "chord.config",
+    "Ring": "chord.blocking",
+    "RingConstants": "chord.config",
+    "Stored": "chord.values",
+    "connect": "chord.blocking",
+    "open_client": "chord.client",
+    "open_node": "chord.node",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module on first use (PEP 562)."""
+    from importlib import import_module
+
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name in ("errors", "testing"):
+        value = import_module(f"chord.{name}")
+    else:
+        raise AttributeError(f"module 'chord' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

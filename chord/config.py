@@ -1,0 +1,244 @@
+"""What all nodes of a ring must agree on, what each node may choose, and the presets.
+
+`RingConstants` are fixed when a ring is created, travel in the first frame and are refused when
+different. `Timing` and `Limits` are each node's own. `NodeConfig` puts them together and refuses
+what contradicts itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from chord.errors import ConfigError
+from chord.ids import BITS_MAX, BITS_MIN, Circle
+
+PROTOCOL_VERSION = 1
+
+Preset: TypeAlias = Literal["local", "lan", "wan"]
+
+
+class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The constants of a ring.
+
+    Attributes:
+        bits: m, the width of the identifier circle; 3 to 160.
+        successors: r, the successor list spans so many other nodes; 1 to 64. 8 serves up to some 250 nodes, 16 above.
+        replicas: N, copies of each record. This version keeps one.
+        cluster: a name, so that rings of different purpose never mix; 1 to 64 characters.
+    """
+
+    bits: int = 160
+    successors: int = 8
+    replicas: int = 1
+    cluster: str = "chord"
+
+    def __post_init__(self) -> None:
+        if not BITS_MIN <= self.bits <= BITS_MAX:
+            raise ConfigError(f"bits must be between {BITS_MIN} and {BITS_MAX}, not {self.bits}")
+        if not 1 <= self.successors <= 64:
+            raise ConfigError(f"successors must be between 1 and 64, not {self.successors}")
+        if self.replicas != 1:
+            raise ConfigError(f"replicas must be 1 in this version, not {self.replicas}")
+        if not 1 <= len(self.cluster) <= 64:
+            raise ConfigError("cluster must be a name of 1 to 64 characters")
+
+    @property
+    def circle(self) -> Circle:
+        """The identifier circle."""
+        return Circle(self.bits)
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits, equal exactly where all constants are."""
+        text = f"chord/{PROTOCOL_VERSION} m={self.bits} r={self.successors} N={self.replicas} {self.cluster}"
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Periods and timeouts, in seconds.
+
+    Attributes:
+        stabilize_s: T; each interval is drawn from 0.5 T to 1.5 T.
+        finger_s: one finger entry is refreshed this often.
+        self_lookup_rounds: a self-lookup every so many stabilize rounds.
+        timeout_floor_s, timeout_stranger_s, timeout_cap_s: a call's timeout is srtt + 4 rttvar within floor and
+            cap; a peer never heard of gets the stranger's.
+        suspect_misses, dead_misses, dead_refusals: unanswered calls in a row until a peer is routed around, until it
+            leaves the lists; refused connections in a row count as death sooner.
+        reprobe_first_s, reprobe_max_s: a silent peer of the passive list is tried again after this, doubling.
+        down_out_s: a dead owner's arc answers "owner down" this long; afterwards its keys count as lost.
+        lease_s: a joiner's slot is freed after so long without progress.
+        leave_s: a leave hands over for at most this long.
+        drain_s: calls in flight get this long when the node stops.
+        resume_s: a restarted node waits so long for a running ring before it resumes with its stored lists.
+    """
+
+    stabilize_s: float = 1.0
+    finger_s: float = 1.0
+    self_lookup_rounds: int = 4
+    timeout_floor_s: float = 0.1
+    timeout_stranger_s: float = 0.5
+    timeout_cap_s: float = 5.0
+    suspect_misses: int = 1
+    dead_misses: int = 3
+    dead_refusals: int = 2
+    reprobe_first_s: float = 60.0
+    reprobe_max_s: float = 960.0
+    down_out_s: float = 600.0
+    lease_s: float = 5.0
+    leave_s: float = 10.0
+    drain_s: float = 2.0
+    resume_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if name.endswith("_s") and not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} must be a positive number of seconds, not {getattr(self, name)}")
+        if not self.timeout_floor_s <= self.timeout_stranger_s <= self.timeout_cap_s:
+            raise ConfigError("timeouts must satisfy floor <= stranger <= cap")
+        if not 1 <= self.suspect_misses <= self.dead_misses or self.dead_refusals < 1:
+            raise ConfigError("misses must satisfy 1 <= suspect <= dead, and refusals >= 1")
+        if self.self_lookup_rounds < 1:
+            raise ConfigError("self_lookup_rounds must be at least 1")
+
+
+PRESETS: dict[str, Timing] = {
+    "local": Timing(stabilize_s=0.25, finger_s=0.25, timeout_cap_s=2.0),
+    "lan": Timing(),
+    "wan": Timing(
+        stabilize_s=15.0,
+        finger_s=15.0,
+        timeout_floor_s=0.3,
+        timeout_stranger_s=2.0,
+        timeout_cap_s=8.0,
+        dead_misses=5,
+    ),
+}
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Maxima. Beyond each of them stands a clear error, never a growing queue.
+
+    Attributes:
+        frame_control_bytes_max, frame_bulk_bytes_max: a frame's body on either stream.
+        bulk_from_bytes: larger requests and replies go to the bulk stream.
+        buffer_bytes_max: bytes waiting to be written to one peer; beyond it the peer's requests are refused.
+        inflight_bytes_max: request bytes being worked on, all peers together.
+        calls_per_connection_max, calls_max: requests being worked on from one peer, and in all.
+        connections_max, connections_per_host_max: accepted streams in all, and from one address outside loopback.
+        handshake_s, frame_s, idle_s, stuck_s: seconds for the first frame, for the rest of a frame once begun, until
+            an unused stream is closed, until a peer that does not drain is cut.
+        key_bytes_max, value_bytes_max, record_bytes_max, siblings_max: of stored records.
+        passive_max: peers remembered beyond the lists.
+    """
+
+    frame_control_bytes_max: int = 64 * 1024
+    frame_bulk_bytes_max: int = (1 << 20) + 64 * 1024
+    bulk_from_bytes: int = 16 * 1024
+    buffer_bytes_max: int = 4 << 20
+    inflight_bytes_max: int = 64 << 20
+    calls_per_connection_max: int = 128
+    calls_max: int = 4096
+    connections_max: int = 1024
+    connections_per_host_max: int = 32
+    handshake_s: float = 5.0
+    frame_s: float = 10.0
+    idle_s: float = 120.0
+    stuck_s: float = 10.0
+    key_bytes_max: int = 1024
+    value_bytes_max: int = 1 << 20
+    record_bytes_max: int = 1 << 20
+    siblings_max: int = 64
+    page_bytes: int = 64 * 1024
+    passive_max: int = 128
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            if not 0 < getattr(self, field) < math.inf:
+                raise ConfigError(f"{field} must be positive, not {getattr(self, field)}")
+        if self.key_bytes_max > 1024 or self.value_bytes_max > 1 << 20 or self.siblings_max > 64:
+            raise ConfigError("key_bytes_max, value_bytes_max and siblings_max may be lowered, not raised")
+        if not self.bulk_from_bytes < self.frame_control_bytes_max <= self.frame_bulk_bytes_max < 1 << 24:
+            raise ConfigError("frame limits must satisfy bulk_from_bytes < control <= bulk < 16 MiB")
+        if self.record_bytes_max + 16 * 1024 > self.frame_bulk_bytes_max:
+            raise ConfigError("a record must fit a bulk frame: record_bytes_max + 16 KiB <= frame_bulk_bytes_max")
+
+
+class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One node's configuration.
+
+    Attributes:
+        listen: HOST:PORT to accept calls on; port 0 takes a free one.
+        advertise: HOST:PORT under which others reach it; default: the bound address.
+        join: addresses of members to join by; empty creates a ring, or resumes the stored one.
+        name: for people; default: the advertised address.
+        vnodes: points this node holds on the circle, 1 to 64.
+        id: the first vnode's point, for toys and tests; only with one vnode.
+        data_dir: where identity and known peers are kept; None: a node is new each time.
+        preset: the name `timing` was taken from, for `status`.
+    """
+
+    listen: str = "127.0.0.1:0"
+    advertise: str | None = None
+    join: tuple[str, ...] = ()
+    name: str | None = None
+    vnodes: int = 1
+    id: int | None = None
+    data_dir: str | None = None
+    ring: RingConstants = RingConstants()
+    preset: Preset = "lan"
+    timing: Timing = Timing()
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        split_address(self.listen)
+        for address in (*self.join, *((self.advertise,) if self.advertise else ())):
+            if split_address(address)[1] == 0:
+                raise ConfigError(f"{address}: port 0 is not an address others can reach")
+        if not 1 <= self.vnodes <= 64:
+            raise ConfigError(f"vnodes must be between 1 and 64, not {self.vnodes}")
+        if self.id is not None:
+            if self.vnodes != 1:
+                raise ConfigError("id can only be given to a node with one vnode")
+            if not 0 <= self.id < self.ring.circle.size:
+                top = self.ring.circle.size - 1
+                raise ConfigError(f"id {self.id} is not on a circle of {self.ring.bits} bits (0 to {top})")
+        if self.name is not None and not 1 <= len(self.name) <= 64:
+            raise ConfigError("name must have 1 to 64 characters")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split `host:port` (`[::1]:9000` for IPv6) into host and port.
+
+    Raises:
+        ConfigError: it is not of that form, or the port is not 0 to 65535.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535 or len(address) > 255:
+        raise ConfigError(f"{address!r} is not HOST:PORT")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    return host, int(port)
+
+
+def from_mapping(values: dict[str, Any]) -> NodeConfig:
+    """Return the configuration described by plain values, as read from a TOML file.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type, or values that contradict each other.
+    """
+    preset = values.get("preset", "lan")
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}")
+    changes = values.get("timing", {})
+    if not isinstance(changes, dict):
+        raise ConfigError(f"timing must be a table, not {changes!r}")
+    timing = {**msgspec.to_builtins(PRESETS[preset]), **changes}
+    try:
+        return msgspec.convert({**values, "preset": preset, "timing": timing}, NodeConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"configuration: {error}") from None

@@ -1,0 +1,212 @@
+"""Every error the package raises, its wire code, and whether anything happened.
+
+A `DefiniteError` says: no effect, and there never will be. An `IndefiniteError` says: it may
+have happened. Only silence (`PeerUnreachable`, `PeerLost`, `DeadlineExceeded`) is evidence of a
+peer's death; an error *reply* proves the peer alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from chord.messages import Contact
+
+
+class ChordError(Exception):
+    """Base of everything this package raises on purpose.
+
+    Attributes:
+        peer: a contact the error speaks of (a better owner, a leaver's successor, a dead owner), or None.
+        after_ms: when retrying makes sense, in ms from now; or for `OwnerDown`, how long it has been down. Or None.
+    """
+
+    code: ClassVar[int] = 0
+    word: ClassVar[str] = "error"
+    is_retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str = "", *, peer: Contact | None = None, after_ms: int | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").split("\n")[0])
+        self.peer = peer
+        self.after_ms = after_ms
+
+    @property
+    def message(self) -> str:
+        """The sentence for people."""
+        return str(self.args[0])
+
+
+class DefiniteError(ChordError):
+    """Nothing happened, and nothing will."""
+
+
+class IndefiniteError(ChordError):
+    """It may have happened, or may still happen."""
+
+
+# -- definite ---------------------------------------------------------------------------------
+
+
+class MalformedMessage(DefiniteError):
+    """The bytes are not a message of this protocol."""
+
+    code, word = 1, "malformed"
+
+
+class UnknownRequest(DefiniteError):
+    """The peer does not know this request; it speaks an older version."""
+
+    code, word = 2, "unknown_request"
+
+
+class UnknownVnode(DefiniteError):
+    """No vnode with this id lives at this address (any more)."""
+
+    code, word = 3, "unknown_vnode"
+
+
+class NotReady(DefiniteError):
+    """The node has not finished joining the ring yet."""
+
+    code, word, is_retryable = 4, "not_ready", True
+
+
+class Busy(DefiniteError):
+    """The node is in the middle of a step; ask again after `after_ms`."""
+
+    code, word, is_retryable = 5, "busy", True
+
+
+class Overloaded(DefiniteError):
+    """A limit on work in flight is reached; ask again later."""
+
+    code, word, is_retryable = 6, "overloaded", True
+
+
+class NotOwner(DefiniteError):
+    """This vnode does not answer for that key; `peer`, if set, is a better one."""
+
+    code, word, is_retryable = 7, "not_owner", True
+
+
+class Leaving(DefiniteError):
+    """The node is leaving the ring and accepts nothing new; `peer` is its successor."""
+
+    code, word, is_retryable = 8, "leaving", True
+
+
+class OwnerDown(DefiniteError):
+    """The only copy of that arc is on a node that is down: `peer`, since `after_ms`."""
+
+    code, word = 9, "owner_down"
+
+
+class NotFound(DefiniteError):
+    """No value is stored under that key."""
+
+    code, word = 10, "not_found"
+
+
+class VersionConflict(DefiniteError):
+    """The record holds more concurrent versions than allowed; put with a context that covers them."""
+
+    code, word = 11, "version_conflict"
+
+
+class InvalidRequest(DefiniteError):
+    """An argument is outside its bounds (an empty key, a value over the limit, …)."""
+
+    code, word = 12, "invalid"
+
+
+class UseBulk(DefiniteError):
+    """The reply is too large for the control stream; ask on the bulk stream. Handled inside `rpc`."""
+
+    code, word = 13, "use_bulk"
+
+
+class OtherRing(DefiniteError):
+    """The peer belongs to another ring: ring id, cluster, bits, successors, replicas or version differ."""
+
+    code, word = 14, "other_ring"
+
+
+class DuplicateId(DefiniteError):
+    """Another node already stands at this point of the circle."""
+
+    code, word = 15, "duplicate_id"
+
+
+class LookupFailed(DefiniteError):
+    """The lookup ran out of hops or of peers to ask."""
+
+    code, word, is_retryable = 16, "lookup_failed", True
+
+
+class PeerUnreachable(DefiniteError):
+    """The peer could not be reached; nothing was sent."""
+
+    code, word, is_retryable = 17, "unreachable", True
+
+
+class ConfigError(DefiniteError):
+    """The configuration contradicts itself or the ring; the node does not start."""
+
+    code, word = 18, "config"
+
+
+# -- indefinite -------------------------------------------------------------------------------
+
+
+class DeadlineExceeded(IndefiniteError):
+    """No answer within the deadline."""
+
+    code, word = 32, "timeout"
+
+
+class PeerLost(IndefiniteError):
+    """The connection broke after the request was sent."""
+
+    code, word = 33, "peer_lost"
+
+
+class RemoteFailure(IndefiniteError):
+    """The peer failed while handling the request."""
+
+    code, word = 34, "remote_failure"
+
+
+class QuorumFailed(IndefiniteError):
+    """Too few replicas acknowledged; some may have stored the write."""
+
+    code, word = 35, "quorum_failed"
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Raise an exception that a nursery wrapped as itself again, where it is the only one."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from error.__cause__
+
+
+SILENCE = (PeerUnreachable, PeerLost, DeadlineExceeded)
+"""The errors that are evidence of death; every other error is a sign of life."""
+
+
+def _subclasses(base: type[ChordError]) -> list[type[ChordError]]:
+    return [c for sub in base.__subclasses__() for c in (sub, *_subclasses(sub))]
+
+
+BY_CODE: dict[int, type[ChordError]] = {c.code: c for c in _subclasses(ChordError) if c.code}
+
+
+def from_wire(code: int, message: str, peer: Contact | None, after_ms: int | None) -> ChordError:
+    """Return the error a peer answered with; an unknown code is a `RemoteFailure`."""
+    return BY_CODE.get(code, RemoteFailure)(message, peer=peer, after_ms=after_ms)

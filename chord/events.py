@@ -1,0 +1,209 @@
+"""The closed set of things worth observing, as frozen structs.
+
+Protocol code has no log strings: it emits one of these, synchronously, and logs, metrics, the
+simulator's checkers and the tests read them. An `observe` callable never raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from chord.ids import Arc, Point
+from chord.messages import Contact
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Base of all events."""
+
+
+class VnodeEvent(Event, frozen=True):
+    """Something that happened to one vnode."""
+
+    vnode: Point
+
+
+# -- pointers: one event per transition of chord/ring.py ---------------------------------------
+
+
+class RingCreated(VnodeEvent, frozen=True):
+    """A vnode founded a ring of one."""
+
+
+class RingJoined(VnodeEvent, frozen=True):
+    """JOIN: the vnode took its predecessor's whole list."""
+
+    predecessor: Contact
+    successor: Contact
+
+
+class RingResumed(VnodeEvent, frozen=True):
+    """A restarted vnode took up its stored or still-known place."""
+
+    predecessor: Contact | None
+    successor: Contact
+
+
+class SuccessorAdopted(VnodeEvent, frozen=True):
+    """A new head of the successor list."""
+
+    new: Contact
+    old: Contact | None
+
+
+class HeadForgotten(VnodeEvent, frozen=True):
+    """A dead head of the successor list was dropped."""
+
+    old: Contact
+
+
+class PredecessorAdopted(VnodeEvent, frozen=True):
+    """A new predecessor."""
+
+    new: Contact
+    old: Contact | None
+
+
+class StepAborted(VnodeEvent, frozen=True):
+    """Abort-if-observed: the state was served while a step waited for its answer, so the answer was discarded."""
+
+    step: Literal["stabilize", "rectify", "adopt"]
+
+
+class StepFailed(VnodeEvent, frozen=True):
+    """A periodic step ended in an expected error and will run again."""
+
+    step: str
+    error: str
+
+
+class StepDone(VnodeEvent, frozen=True):
+    """One protocol step completed."""
+
+    step: str
+
+
+class FingerChanged(VnodeEvent, frozen=True):
+    """Finger entries from `first` to `last` now point to `new`."""
+
+    first: int
+    last: int
+    new: Contact
+
+
+class SplitFound(VnodeEvent, frozen=True):
+    """A self-lookup was answered with somebody else's successor: two rings, or a loop that is being untangled."""
+
+    asked: Contact
+    predecessor: Contact
+    successor: Contact
+
+
+class VnodeIsolated(VnodeEvent, frozen=True):
+    """Every neighbour of this vnode is gone; it keeps trying the peers it once knew."""
+
+
+# -- ownership: one event per transition of chord/ownership.py ----------------------------------
+
+
+class ArcGained(VnodeEvent, frozen=True):
+    """The vnode answers for an arc: `how` says why."""
+
+    arc: Arc
+    epoch: int
+    how: Literal["created", "received", "taken_over", "resumed", "reclaimed"]
+
+
+class ArcLost(VnodeEvent, frozen=True):
+    """The vnode stopped answering for an arc: `how` says why."""
+
+    arc: Arc
+    epoch: int
+    how: Literal["moved", "shrunk"]
+
+
+class TransferStarted(VnodeEvent, frozen=True):
+    """Records of an arc began to move to a peer."""
+
+    arc: Arc
+    to: Contact
+    reason: Literal["join", "leave"]
+
+
+class TransferEnded(VnodeEvent, frozen=True):
+    """A transfer ended: `outcome` is moved, aborted or a word for the error."""
+
+    arc: Arc
+    to: Contact
+    records: int
+    outcome: str
+
+
+class RecordsReceived(VnodeEvent, frozen=True):
+    """Records arrived from a peer and are stored."""
+
+    records: int
+    session: bool
+
+
+class RecordsDropped(VnodeEvent, frozen=True):
+    """Records were let go of after their owner acknowledged them."""
+
+    records: int
+    to: Contact
+
+
+# -- peers and the node -------------------------------------------------------------------------
+
+
+class PeerChanged(Event, frozen=True):
+    """What we think of a peer node changed."""
+
+    address: str
+    state: Literal["alive", "suspect", "dead", "left", "paused"]
+    reason: str
+
+
+class ConnectionOpened(Event, frozen=True):
+    """A stream to or from a peer completed its handshake."""
+
+    address: str
+    stream: Literal["control", "bulk"]
+    dialled: bool
+
+
+class ConnectionClosed(Event, frozen=True):
+    """A stream ended."""
+
+    address: str
+    reason: str
+
+
+class ConnectionRefused(Event, frozen=True):
+    """A stream was refused: another ring, a bad first frame, too many connections."""
+
+    address: str
+    reason: str
+
+
+class NodeStateChanged(Event, frozen=True):
+    """The node moved to another stage of its life."""
+
+    state: Literal["starting", "joining", "resuming", "ready", "leaving", "left", "stopped"]
+    address: str
+
+
+class HandlerFailed(Event, frozen=True):
+    """ERROR: a handler or step raised something it should not. A simulation that sees one has failed."""
+
+    where: str
+    traceback: str
+
+
+Observer = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """Observe nothing."""

@@ -1,0 +1,110 @@
+"""The m-bit circle: points, hashing, arcs.
+
+Owns the arithmetic of the identifier circle and nothing else. A point is an integer
+0 <= p < 2**m; clockwise is upwards, modulo 2**m. `between` is strict on both sides and
+`between(x, y, x)` holds for every y != x, because a lone node's arc is the whole circle
+(Zave 2017, section III); `Arc` is half-open, `(start, end]`, and `(x, x]` is everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+BITS_MIN = 3
+BITS_MAX = 160  # SHA-1 has no more to give
+
+
+class Point(int):
+    """A point of the circle. A type of its own so that the codec can give it a fixed width on the wire."""
+
+    __slots__ = ()
+
+
+class Circle(NamedTuple):
+    """The circle of 2**bits points.
+
+    Source: Stoica et al. 2001, section 4.2.
+    """
+
+    bits: int
+
+    @property
+    def size(self) -> int:
+        """Number of points, 2**bits."""
+        return 1 << self.bits
+
+    @property
+    def width(self) -> int:
+        """Bytes a point takes on the wire: bits rounded up to whole bytes."""
+        return (self.bits + 7) // 8
+
+    def hash(self, data: bytes) -> Point:
+        """Return the first `bits` bits of SHA-1 of the data, read big-endian."""
+        digest = int.from_bytes(hashlib.sha1(data, usedforsecurity=False).digest(), "big")
+        return Point(digest >> (BITS_MAX - self.bits))
+
+    def point(self, number: int) -> Point:
+        """Return the number as a point, modulo 2**bits."""
+        return Point(number & (self.size - 1))
+
+    def distance(self, start: int, end: int) -> int:
+        """Return the clockwise distance from start to end, 0 <= d < 2**bits."""
+        return (end - start) & (self.size - 1)
+
+    def hex(self, point: int) -> str:
+        """Return the point as hexadecimal digits, leading zeros kept."""
+        return f"{point:0{(self.bits + 3) // 4}x}"
+
+    def fraction(self, distance: int) -> float:
+        """Return a distance as a share of the whole circle, 0.0 to 1.0."""
+        return distance / self.size
+
+
+def vnode_id(circle: Circle, address: str, index: int) -> Point:
+    """Return the id of a node's index-th vnode: SHA-1 of `host:port`, then of `host:port#1`, ….
+
+    Source: Stoica et al. 2001, section 4.2 (a node's id is the hash of its address) and 6.1 (virtual nodes).
+    """
+    return circle.hash((address if index == 0 else f"{address}#{index}").encode())
+
+
+def between(low: int, point: int, high: int) -> bool:
+    """Return whether a point lies strictly inside the clockwise arc (low, high).
+
+    `between(x, y, x)` is true for every y != x: from a node once round to itself.
+
+    Source: Zave 2017 (TSE), section III.
+    """
+    if low < high:
+        return low < point < high
+    return low < point or point < high
+
+
+class Arc(NamedTuple):
+    """The points after `start` up to and including `end`; the whole circle where the two are equal."""
+
+    start: Point
+    end: Point
+
+    def __contains__(self, point: object) -> bool:
+        start, end = self.start, self.end
+        if not isinstance(point, int):
+            return False
+        if start < end:
+            return start < point <= end
+        return point > start or point <= end
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the arc is the whole circle."""
+        return self.start == self.end
+
+    def spans(self) -> tuple[tuple[int, int | None], ...]:
+        """Return the arc as one or two inclusive number ranges, in clockwise order.
+
+        The upper bound None stands for the largest point of the circle.
+        """
+        if self.start < self.end:
+            return ((self.start + 1, self.end),)
+        return ((self.start + 1, None), (0, self.end))
