@@ -1,0 +1,202 @@
+"""Dotted version vector sets: how two versions of a record merge.
+
+A record's clock maps each actor to (n, values): n events seen from the actor, and the values of
+the latest of them, newest first. The value at position k carries the dot (actor, n - k); older
+events are known but overwritten. A context is what a reader saw: actor to n, opaque bytes to
+clients. Plain version vectors keep a sibling for each of many writes made with an old context
+through one server; this keeps only what is truly concurrent.
+
+A dot is never reused. An actor is a store's incarnation and a key epoch that the store never
+returns twice, so a node that has lost its clock of a key mints under a new actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from chord.errors import InvalidRequest
+from chord.messages import CONTEXT_BYTES_MAX, SIBLINGS_MAX, ActorClock, Record, Version
+
+ACTOR_BYTES = 16
+COUNT_MAX = 1 << 62
+
+
+def actor(incarnation: bytes, key_epoch: int) -> bytes:
+    """Return the actor of a store's incarnation (8 bytes) and one of its key epochs."""
+    if len(incarnation) != 8:
+        raise ValueError("an incarnation has 8 bytes")
+    return incarnation + key_epoch.to_bytes(8, "big")
+
+
+# -- the algebra --------------------------------------------------------------------------------
+
+
+def discard(record: Record, context: Mapping[bytes, int]) -> Record:
+    """Return the record without the values that the context covers; what the context knows, it knows too."""
+    clock: list[ActorClock] = []
+    known = {entry.actor: entry for entry in record.clock}
+    for who in sorted(known.keys() | context.keys()):
+        entry, covered = known.get(who), context.get(who, 0)
+        if entry is None:
+            clock.append(ActorClock(who, covered, ()))
+        elif covered <= entry.count - len(entry.versions):
+            clock.append(entry)
+        else:
+            clock.append(ActorClock(who, max(entry.count, covered), entry.versions[: max(0, entry.count - covered)]))
+    return Record(record.key, tuple(clock))
+
+
+def put(
+    record: Record | None, key: bytes, context: Mapping[bytes, int] | None, minting: bytes, version: Version
+) -> Record:
+    """Return the record after a write: what the context covers is gone, the version is new.
+
+    Args:
+        record: what is stored under the key now, or None.
+        context: what the writer had read; None covers everything the record holds, {} covers nothing.
+        minting: the actor of the coordinating node. Its clock for this key must be complete here: it mints the dot.
+        version: the value, or a tombstone.
+    Raises:
+        InvalidRequest: definite; the context names events of this actor that never were, or too many actors.
+    """
+    if record is None:
+        record = Record(key, ())
+    assert record.key == key, "a version of another key"
+    if context is None:
+        context = context_of(record)
+    count = next((entry.count for entry in record.clock if entry.actor == minting), 0)
+    if context.get(minting, 0) > count:
+        raise InvalidRequest("the context belongs to another key or ring: read the key again")
+    clock = {entry.actor: entry for entry in discard(record, context).clock}
+    values = clock[minting].versions if minting in clock else ()
+    clock[minting] = ActorClock(minting, count + 1, (version, *values))
+    if len(clock) > SIBLINGS_MAX:
+        raise InvalidRequest(f"the context names too many writers: a record remembers at most {SIBLINGS_MAX}")
+    return Record(key, tuple(clock[who] for who in sorted(clock)))
+
+
+def sync(a: Record, b: Record) -> Record:
+    """Return what both records know together. Commutative, associative, idempotent."""
+    assert a.key == b.key, "records of two keys"
+    if a.clock == b.clock:
+        return a
+    clock = {entry.actor: entry for entry in a.clock}
+    for entry in b.clock:
+        mine = clock.get(entry.actor)
+        clock[entry.actor] = entry if mine is None else _sync_entry(mine, entry)
+    return Record(a.key, tuple(clock[who] for who in sorted(clock)))
+
+
+def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
+    if a.count < b.count:
+        a, b = b, a
+    # Events up to count - len(versions) are overwritten as far as this side knows: the later bound of the two holds.
+    overwritten = b.count - len(b.versions)
+    if a.count - len(a.versions) >= overwritten:
+        return a
+    return ActorClock(a.actor, a.count, a.versions[: a.count - overwritten])
+
+
+# -- questions ----------------------------------------------------------------------------------
+
+
+def siblings(record: Record) -> list[Version]:
+    """Return the concurrent versions, tombstones included; of those with one operation id, one."""
+    found: dict[bytes, Version] = {}
+    for entry in record.clock:
+        for version in entry.versions:
+            found.setdefault(version.op_id, version)
+    return list(found.values())
+
+
+def values(record: Record) -> list[bytes]:
+    """Return the live values: several where they are concurrent, none where the record is deleted."""
+    return [version.value for version in siblings(record) if version.value is not None]
+
+
+def is_deleted(record: Record) -> bool:
+    """Return whether nothing but tombstones is left."""
+    return not values(record)
+
+
+def find_op(record: Record, op_id: bytes) -> Version | None:
+    """Return the version an operation wrote, while it is still a sibling."""
+    for entry in record.clock:
+        for version in entry.versions:
+            if version.op_id == op_id:
+                return version
+    return None
+
+
+def context_of(record: Record) -> dict[bytes, int]:
+    """Return the context of a reader who sees everything the record holds."""
+    return {entry.actor: entry.count for entry in record.clock}
+
+
+def check(record: Record) -> list[str]:
+    """Return what is wrong with a record's clock, in words; nothing, if all is well."""
+    wrong = []
+    actors = [entry.actor for entry in record.clock]
+    if any(a >= b for a, b in pairwise(actors)):
+        wrong.append("actors are not in strictly ascending order")
+    for entry in record.clock:
+        if entry.count < 1 or len(entry.versions) > entry.count:
+            wrong.append(f"{len(entry.versions)} values of {entry.count} events")
+    return wrong
+
+
+# -- contexts as bytes --------------------------------------------------------------------------
+
+
+def encode_context(context: Mapping[bytes, int]) -> bytes:
+    """Return the context as bytes: each actor in ascending order, its count after it, 7 bits a byte, low ones first.
+
+    The context that covers nothing is empty.
+    """
+    out = bytearray()
+    for who in sorted(context):
+        out += who
+        count = context[who]
+        while count > 0x7F:
+            out.append(count & 0x7F | 0x80)
+            count >>= 7
+        out.append(count)
+    return bytes(out)
+
+
+def decode_context(data: bytes) -> dict[bytes, int]:
+    """Return the context that bytes stand for.
+
+    Raises:
+        InvalidRequest: definite; these bytes were not made by `encode_context`.
+    """
+    if len(data) > CONTEXT_BYTES_MAX:
+        raise InvalidRequest(f"a context has at most {CONTEXT_BYTES_MAX} bytes, not {len(data)}")
+    context: dict[bytes, int] = {}
+    position, last = 0, b""
+    while position < len(data):
+        who = data[position : position + ACTOR_BYTES]
+        count, position = _read_count(data, position + ACTOR_BYTES)
+        if len(who) < ACTOR_BYTES or who <= last or not 1 <= count < COUNT_MAX:
+            raise _bad_context()
+        context[who] = count
+        last = who
+    return context
+
+
+def _read_count(data: bytes, position: int) -> tuple[int, int]:
+    count = shift = 0
+    for index in range(position, min(position + 9, len(data))):
+        byte = data[index]
+        count |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            if byte == 0 and shift > 7:  # one number, one spelling
+                raise _bad_context()
+            return count, index + 1
+    raise _bad_context()
+
+
+def _bad_context() -> InvalidRequest:
+    return InvalidRequest("these bytes are not a context: give back what a get returned")

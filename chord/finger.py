@@ -1,0 +1,186 @@
+"""The finger table: shortcuts around the circle, from own point n to successor(n + 2**i).
+
+Only O(log N) of the m entries are distinct, so the table keeps *runs*: consecutive entries that
+point to one vnode. Everything is measured as clockwise distance from n: start(i) lies at 2**i,
+and the distances of the runs strictly grow. One verified answer covers every start in its arc.
+
+Entries are hints. An entry that points to n itself says that nobody stands between its start and n.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from chord.ids import Circle, Point
+from chord.messages import Contact, FingerRun
+
+
+class _Run(NamedTuple):
+    """Entries first to last point to `contact`, which stands at this distance (the whole circle for n itself)."""
+
+    first: int
+    last: int
+    contact: Contact
+    distance: int
+
+
+class FingerTable:
+    """The finger table of one vnode. Changes only through `adopt`, `adopt_arc` and `forget`."""
+
+    __slots__ = ("_bits", "_cursor", "_distances", "_own", "_runs", "_size")
+
+    def __init__(self, circle: Circle, own: Point) -> None:
+        self._bits = circle.bits
+        self._size = circle.size
+        self._own = own
+        self._runs: list[_Run] = []
+        self._distances: list[int] = []  # of the runs, for bisect
+        self._cursor = 0
+
+    def start(self, index: int) -> Point:
+        """Return the point whose successor entry `index` is to be: n + 2**index.
+
+        Source: Stoica et al. 2001, Table 1.
+        """
+        return Point((self._own + (1 << index)) & (self._size - 1))
+
+    def entry(self, index: int) -> Contact | None:
+        """Return the contact of one entry, or None where nothing is known."""
+        for run in self._runs:
+            if run.last >= index:
+                return run.contact if run.first <= index else None
+        return None
+
+    def runs(self) -> list[FingerRun]:
+        """Return the known entries, consecutive equal ones together, in ascending order."""
+        return [FingerRun(run.first, run.last, run.contact) for run in self._runs]
+
+    def contacts(self) -> list[Contact]:
+        """Return the distinct vnodes in the table except our own, nearest first."""
+        return [run.contact for run in self._runs if run.distance != self._size]
+
+    # -- transitions ----------------------------------------------------------------------------
+
+    def adopt(self, index: int, contact: Contact) -> tuple[int, int] | None:
+        """Record a verified answer: `contact` is the successor of start(index).
+
+        It is then the successor of every later start up to its own point as well, and earlier entries that point
+        beyond it were wrong. An answer that lies past n is left alone: n itself stands in between.
+
+        Returns:
+            The first and last entry that changed, or None.
+        Source: Stoica et al. 2001, section 4.4 (a finger often serves as its neighbour too).
+        """
+        distance = self._distance(contact.id)
+        if not 0 <= index < self._bits or distance < 1 << index:
+            return None
+        return self._assign(index, contact, distance)
+
+    def adopt_arc(self, arc_start: Point, contact: Contact) -> tuple[int, int] | None:
+        """Record an arc a verified owner stated: every start in (arc_start, contact.id] is its.
+
+        Of an arc that reaches round past n, only the part after n counts: the owner does not know n yet.
+
+        Returns:
+            The first and last entry that changed, or None.
+        """
+        distance = self._distance(contact.id)
+        behind = (arc_start - self._own) & (self._size - 1)
+        first = behind.bit_length() if behind < distance else 0  # the lowest i with 2**i > behind
+        if first >= self._bits or 1 << first > distance:
+            return None
+        return self._assign(first, contact, distance)
+
+    def forget(self, contact: Contact) -> tuple[int, int] | None:
+        """Clear the entries of a dead vnode. Returns the first and last of them, or None."""
+        for position, run in enumerate(self._runs):
+            if run.contact.id == contact.id:
+                del self._runs[position], self._distances[position]
+                return run.first, run.last
+        return None
+
+    # -- questions ------------------------------------------------------------------------------
+
+    def closest_preceding(self, key: int, excluding: Collection[int] = ()) -> Iterator[tuple[Contact, int]]:
+        """Yield the known vnodes in the open arc (n, key), the one closest to the key first, each with its entry.
+
+        The entry named is the last of its run, the one the paper's loop from m down to 1 meets first.
+
+        Args:
+            key: a point of the circle; n itself means once round.
+            excluding: ids not wanted.
+        Source: Stoica et al. 2003 (ToN), Fig. 5, closest_preceding_node. Never falls back to n itself.
+        """
+        runs = self._runs
+        for position in range(bisect_left(self._distances, self._distance(key)) - 1, -1, -1):
+            run = runs[position]
+            if run.contact.id not in excluding:
+                yield run.contact, run.last
+
+    def next_to_refresh(self) -> int | None:
+        """Return the next entry worth verifying, round robin over the first entries of runs and gaps.
+
+        Entries that share the successor (entry 0, which stabilize keeps) need no refresh of their own.
+
+        Returns:
+            The entry's index, or None when the successor covers the whole table.
+        """
+        boundaries: list[int] = []
+        covered = 0
+        for run in self._runs:
+            if run.first > covered:
+                boundaries.append(max(covered, 1))
+            if run.first:
+                boundaries.append(run.first)
+            covered = run.last + 1
+        if covered < self._bits:
+            boundaries.append(max(covered, 1))
+        if not boundaries:
+            return None
+        position = bisect_right(boundaries, self._cursor)
+        self._cursor = boundaries[position if position < len(boundaries) else 0]
+        return self._cursor
+
+    def check(self) -> list[str]:
+        """Return what is wrong with the table, in words; nothing, if all is well."""
+        wrong = []
+        covered, beyond = 0, 0
+        for run in self._runs:
+            if not covered <= run.first <= run.last < self._bits:
+                wrong.append(f"entries {run.first} to {run.last} overlap others or the end of the table")
+            if run.distance != self._distance(run.contact.id) or run.distance < 1 << run.last:
+                wrong.append(f"entry {run.last} points before its start")
+            if run.distance <= beyond:
+                wrong.append(f"entry {run.first} points no farther than the one before")
+            covered, beyond = run.last + 1, run.distance
+        if self._distances != [run.distance for run in self._runs]:
+            wrong.append("the distances are not those of the runs")
+        return wrong
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _distance(self, point: int) -> int:
+        return ((point - self._own) & (self._size - 1)) or self._size
+
+    def _assign(self, first: int, contact: Contact, distance: int) -> tuple[int, int] | None:
+        last = min(distance.bit_length(), self._bits) - 1
+        before: list[_Run] = []
+        after: list[_Run] = []
+        known: _Run | None = None
+        for run in self._runs:
+            if run.distance < distance:
+                before.append(run)
+                continue
+            first = min(first, run.first)  # it pointed beyond, or to the same: both starts lie before the contact
+            if run.contact == contact:
+                known = run
+            elif run.last > last:
+                after.append(run._replace(first=max(run.first, last + 1)))
+        if known is not None and known.first == first and known.last == last:
+            return None
+        kept = [run._replace(last=min(run.last, first - 1)) for run in before if run.first < first]
+        self._runs = [*kept, _Run(first, last, contact, distance), *after]
+        self._distances = [run.distance for run in self._runs]
+        return first, (known.first - 1 if known is not None and known.last == last else last)

@@ -1,0 +1,336 @@
+"""The correctness of a ring as executable checks over a snapshot of its live members.
+
+Zave's invariants (TSE 2017, section IV, with the 2018 model), read with r' = min(r, members - 1),
+which is what a list can hold. Two of them are the inductive invariant, OneLiveSuccessor and
+SufficientPrincipals; the others follow from it and say more plainly what broke. `waiting` tells how
+far the ring is from Ideal, which is progress, not correctness. An id in a list that is not in the
+snapshot is a dead one.
+
+Source: Zave 2012 (CCR), Zave 2017 (TSE).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import pairwise, takewhile
+from typing import NamedTuple, TypeAlias
+
+from chord.ids import Arc, Circle, Point, between
+
+ROUNDS_ANY = 1 << 30
+ENTRIES_PER_SUCCESSOR_MAX = 4
+
+
+class Member(NamedTuple):
+    """One live vnode as seen in the snapshot.
+
+    Attributes:
+        address: of its node; a list spans distinct addresses.
+        predecessor: the id it takes for its predecessor, or None.
+        successors: the ids of its successor list; its own id alone when it knows nobody else.
+        rounds: completed stabilize rounds.
+    """
+
+    address: str
+    predecessor: int | None
+    successors: tuple[int, ...]
+    rounds: int = ROUNDS_ANY
+
+
+Snapshot: TypeAlias = Mapping[int, Member]
+
+
+class Violation(NamedTuple):
+    """Something that does not hold: its name, in words, and the ids it is about."""
+
+    invariant: str
+    text: str
+    nodes: tuple[int, ...] = ()
+
+
+# -- the invariant ------------------------------------------------------------------------------
+
+
+def one_live_successor(ring: Snapshot) -> list[Violation]:
+    """Return the members whose list holds no live entry: they have lost the ring."""
+    return [
+        Violation("OneLiveSuccessor", f"{_name(ring, n)} has no live successor", (n,))
+        for n in sorted(ring)
+        if best(ring, n) is None
+    ]
+
+
+def sufficient_principals(ring: Snapshot, r: int) -> list[Violation]:
+    """Return a violation when fewer than r' + 1 members are principals, known to everybody who should know them.
+
+    A member counts for r' once it is settled, after 3 (r' + 1) rounds: until then it may be new to the others. (A
+    new entry takes r' rounds of others to reach all lists, and intervals differ by up to three times.)
+    """
+    able = min(r, len(ring) - 1)
+    settled = sum(member.rounds >= 3 * (able + 1) for member in ring.values())
+    needed = min(able, settled - 1) + 1
+    found = principals(ring)
+    if len(found) >= needed:
+        return []
+    skipped = tuple(sorted(set(ring) - found))
+    text = f"{len(found)} principals of {len(ring)} members, {needed} needed"
+    return [Violation("SufficientPrincipals", text, skipped)]
+
+
+def best(ring: Snapshot, n: int) -> int | None:
+    """Return the first live entry of a member's list."""
+    return next((entry for entry in ring[n].successors if entry in ring), None)
+
+
+def principals(ring: Snapshot) -> set[int]:
+    """Return the members that no member's extended list skips.
+
+    p is skipped by an adjacent pair (x, y) of [n] + n's list where p lies strictly between x and y.
+    """
+    order = sorted(ring)
+    rank = {n: position for position, n in enumerate(order)}
+    skipped: set[int] = set()
+    for n, member in ring.items():
+        x = n
+        for y in member.successors:
+            at, to = rank.get(x), rank.get(y)
+            if at is None or to is None or (at + 1) % len(order) != to:  # else neighbours, with nobody in between
+                skipped.update(_strictly_between(order, x, y))
+            x = y
+    return set(ring) - skipped
+
+
+# -- implied, local: cheap enough for production -------------------------------------------------
+
+
+def no_duplicates(ring: Snapshot) -> list[Violation]:
+    """Return the members whose extended list names a vnode twice. (A lone vnode's list is itself.)"""
+    return [
+        Violation("NoDuplicates", f"{_name(ring, n)} lists a vnode twice", (n,))
+        for n, member in sorted(ring.items())
+        if member.successors != (n,) and len({n, *member.successors}) <= len(member.successors)
+    ]
+
+
+def ordered_successor_list(ring: Snapshot) -> list[Violation]:
+    """Return the members whose list is out of order: clockwise distances from the member must not shrink."""
+    found = []
+    for n, member in sorted(ring.items()):
+        if member.successors == (n,):
+            continue
+        for x, y in pairwise(member.successors):
+            if x != y and not between(n, x, y):  # n, x, y in clockwise order
+                text = f"{_name(ring, n)} lists {_name(ring, y)} after {_name(ring, x)}"
+                found.append(Violation("OrderedSuccessorList", text, (n, x, y)))
+                break
+    return found
+
+
+# -- implied, global ------------------------------------------------------------------------------
+
+
+def at_least_one_ring(ring: Snapshot) -> list[Violation]:
+    """Return a violation when no member reaches itself by best successors."""
+    if not ring or _cycles(ring):
+        return []
+    return [Violation("AtLeastOneRing", "no member reaches itself by its successors", tuple(sorted(ring)))]
+
+
+def at_most_one_ring(ring: Snapshot) -> list[Violation]:
+    """Return a violation for every ring beside the first: the network is split."""
+    cycles = _cycles(ring)
+    return [
+        Violation(
+            "AtMostOneRing",
+            f"{_name(ring, cycle[0])} and {len(cycle) - 1} others are a ring of their own, apart from "
+            f"{_name(ring, cycles[0][0])}'s",
+            tuple(cycle),
+        )
+        for cycle in cycles[1:]
+    ]
+
+
+def ordered_ring(ring: Snapshot) -> list[Violation]:
+    """Return the ring members that pass over another member of their ring: a loopy cycle."""
+    found = []
+    for cycle in _cycles(ring):
+        order = sorted(cycle)
+        for n in cycle:
+            b = best(ring, n)
+            assert b is not None, "a member of a cycle has a successor"
+            nearest = next(_from(order, n + 1), n)
+            if nearest != b and between(n, nearest, b):
+                text = f"{_name(ring, n)} goes on to {_name(ring, b)} and passes over {_name(ring, nearest)}"
+                found.append(Violation("OrderedRing", text, (n, nearest, b)))
+    return found
+
+
+def connected_appendages(ring: Snapshot) -> list[Violation]:
+    """Return the members from which no ring member is reached by best successors."""
+    on_ring = {n for cycle in _cycles(ring) for n in cycle}
+    found = []
+    for n in sorted(ring):
+        seen: set[int] = set()
+        at: int | None = n
+        while at is not None and at not in on_ring and at not in seen:
+            seen.add(at)
+            at = best(ring, at)
+        if at is None or at not in on_ring:
+            found.append(Violation("ConnectedAppendages", f"{_name(ring, n)} does not reach the ring", (n,)))
+    return found
+
+
+Check: TypeAlias = Callable[[Snapshot], list[Violation]]
+
+LOCAL: tuple[Check, ...] = (one_live_successor, no_duplicates, ordered_successor_list)
+GLOBAL: tuple[Check, ...] = (at_least_one_ring, at_most_one_ring, ordered_ring, connected_appendages)
+
+
+def violations(ring: Snapshot, r: int) -> list[Violation]:
+    """Return everything that does not hold: the eight invariants, local ones first."""
+    found = [violation for check in LOCAL for violation in check(ring)]
+    found += sufficient_principals(ring, r)
+    found += [violation for check in GLOBAL for violation in check(ring)]
+    return found
+
+
+def lost_principals(before: Snapshot, after: Snapshot, gone: Collection[int]) -> list[Violation]:
+    """Return the members that stopped being principals between two snapshots without having gone themselves.
+
+    The set of principals shrinks only by the failure or leave of a member, and then only by that member.
+    """
+    lost = sorted(principals(before) - principals(after) - set(gone))
+    return [Violation("PrincipalsPersist", f"{_name(after, n)} is no principal any more", (n,)) for n in lost]
+
+
+# -- progress ---------------------------------------------------------------------------------------
+
+
+def waiting(ring: Snapshot, r: int) -> list[Violation]:
+    """Return who has not yet what: the exact predecessor, the exact list. Empty, the ring is Ideal.
+
+    The exact list holds consecutive vnodes until it spans r other nodes, at most 4 r entries.
+    """
+    order = sorted(ring)
+    found = []
+    for position, n in enumerate(order):
+        member = ring[n]
+        predecessor = order[position - 1]
+        if member.predecessor != predecessor:
+            has = "none" if member.predecessor is None else _name(ring, member.predecessor)
+            text = f"{_name(ring, n)} has {has} as its predecessor, not {_name(ring, predecessor)}"
+            found.append(Violation("ExactPredecessor", text, (n, predecessor)))
+        exact = exact_successors(ring, order, position, r)
+        if member.successors != exact:
+            missing = tuple(entry for entry in exact if entry not in member.successors)
+            extra = tuple(entry for entry in member.successors if entry not in exact)
+            text = f"{_name(ring, n)} has {len(member.successors)} successors where {len(exact)} are to be"
+            if missing:
+                text += f"; it misses {', '.join(_name(ring, entry) for entry in missing)}"
+            if extra:
+                text += f"; it holds {', '.join(_name(ring, entry) for entry in extra)} besides"
+            found.append(Violation("ExactSuccessors", text, (n, *missing, *extra)))
+    return found
+
+
+def exact_successors(ring: Snapshot, order: list[int], position: int, r: int) -> tuple[int, ...]:
+    """Return the list the member at a position of the sorted ids ought to have."""
+    n = order[position]
+    entries: list[int] = []
+    nodes: set[str] = set()
+    for step in range(1, len(order)):
+        entry = order[(position + step) % len(order)]
+        entries.append(entry)
+        if ring[entry].address != ring[n].address:
+            nodes.add(ring[entry].address)
+        if len(nodes) >= r or len(entries) >= ENTRIES_PER_SUCCESSOR_MAX * r:
+            break
+    return tuple(entries) or (n,)
+
+
+def rank_error(ring: Snapshot) -> int:
+    """Return by how many members all best successors and predecessors are off.
+
+    Without joins and failures it never grows. A pointer that is missing or dead is off by all members.
+    """
+    order = sorted(ring)
+    rank = {n: position for position, n in enumerate(order)}
+    total = 0
+    for n, member in ring.items():
+        b = best(ring, n)
+        total += len(order) if b is None else (rank[b] - rank[n] - 1) % len(order)
+        p = member.predecessor
+        total += len(order) if p is None or p not in rank else (rank[n] - rank[p] - 1) % len(order)
+    return total
+
+
+# -- ownership --------------------------------------------------------------------------------------
+
+
+def ownership(owned: Mapping[Point, Iterable[Arc]], circle: Circle) -> list[Violation]:
+    """Return where not exactly one vnode answers: gaps (nobody) and overlaps (several).
+
+    Args:
+        owned: the arcs each vnode answers for.
+    """
+    pieces = sorted(
+        (low, circle.size - 1 if high is None else high, vnode)
+        for vnode, arcs in owned.items()
+        for arc in arcs
+        for low, high in arc.spans()
+        if low <= (circle.size - 1 if high is None else high)
+    )
+    found = []
+    covered, last_owner = -1, None
+    for low, high, vnode in pieces:
+        if low > covered + 1:
+            found.append(_gap(circle, covered + 1, low - 1))
+        elif low <= covered:
+            text = f"two answer for {circle.hex(low)} to {circle.hex(min(high, covered))}"
+            nodes = tuple(sorted({vnode} if last_owner is None else {vnode, last_owner}))
+            found.append(Violation("OwnedOnce", text, nodes))
+        if high > covered:
+            covered, last_owner = high, vnode
+    if covered < circle.size - 1:
+        found.append(_gap(circle, covered + 1, circle.size - 1))
+    return found
+
+
+def _gap(circle: Circle, low: int, high: int) -> Violation:
+    return Violation("OwnedOnce", f"nobody answers for {circle.hex(low)} to {circle.hex(high)}")
+
+
+# -- inside -----------------------------------------------------------------------------------------
+
+
+def _from(order: list[int], start: int) -> Iterator[int]:
+    """Yield sorted ids clockwise from a point, once round."""
+    first = bisect_left(order, start)
+    for position in range(len(order)):
+        yield order[(first + position) % len(order)]
+
+
+def _strictly_between(order: list[int], x: int, y: int) -> Iterator[int]:
+    return takewhile(lambda p: between(x, p, y), _from(order, x + 1))
+
+
+def _cycles(ring: Snapshot) -> list[list[int]]:
+    """Return the cycles of the best-successor graph, the largest first, ties by the smallest id."""
+    found: list[list[int]] = []
+    visited: dict[int, int] = {}
+    for start in sorted(ring):
+        path: list[int] = []
+        at: int | None = start
+        while at is not None and at not in visited:
+            visited[at] = start
+            path.append(at)
+            at = best(ring, at)
+        if at is not None and visited[at] == start:
+            found.append(path[path.index(at) :])
+    return sorted(found, key=lambda cycle: (-len(cycle), min(cycle)))
+
+
+def _name(ring: Snapshot, n: int) -> str:
+    number = str(n) if n < 1 << 20 else f"0x{n:x}"[:10] + "…"
+    return f"{ring[n].address} ({number})" if n in ring else f"dead vnode {number}"

@@ -1,0 +1,244 @@
+"""Which arcs a vnode answers for, and in which epoch. Nothing else decides who owns a key.
+
+`ring.py` says who the neighbours are; a pointer change never moves ownership by itself. A vnode
+answers for one contiguous arc (start, me]. Inside it, `taken` marks parts whose previous owner
+died with the only copy; `giving` is the part at its low end that is being switched to another
+vnode; `moved` are arcs before `start` that were switched away and whose new owner is not yet the
+predecessor. The epoch grows with every change, so that a repeated Switch is recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from chord import events
+from chord.events import Event
+from chord.ids import Arc, Point, between
+from chord.messages import Contact, OwnedArc
+
+MOVED_MAX = 16  # remembered moves; a lookup that knows only an older one finds its way by the pointers
+
+
+class Taken(NamedTuple):
+    """A part of the arc whose only copy died with its owner; None where the owner left instead."""
+
+    arc: Arc
+    dead: Contact
+    since: float
+
+
+class Giving(NamedTuple):
+    """A part of the arc that is being switched: from the Switch until its acknowledgement."""
+
+    arc: Arc
+    to: Contact
+    epoch: int
+
+
+class Verdict(NamedTuple):
+    """What a vnode says about a point: yes, retry (being switched), moved to `peer`, or not mine.
+
+    `taken` is set with yes: an absent key there is not proof of absence.
+    """
+
+    answer: Literal["owned", "giving", "moved", "foreign"]
+    peer: Contact | None = None
+    taken: Taken | None = None
+
+
+class Ownership:
+    """The arc of one vnode. `start` is None while it answers for nothing; equal to its id, for the whole circle."""
+
+    __slots__ = ("boundary", "epoch", "giving", "me", "moved", "start", "taken")
+
+    def __init__(self, me: Contact) -> None:
+        self.me = me
+        self.start: Point | None = None
+        self.boundary: Contact | None = None  # the vnode known to stand at `start`
+        self.epoch = 0
+        self.giving: Giving | None = None
+        self.taken: tuple[Taken, ...] = ()
+        self.moved: tuple[Giving, ...] = ()
+
+    @property
+    def arc(self) -> Arc | None:
+        """The arc this vnode answers for, the part being given included."""
+        return None if self.start is None else Arc(self.start, self.me.id)
+
+    def verdict(self, point: int) -> Verdict:
+        """Return what to say about a point."""
+        if self.start is not None and point in Arc(self.start, self.me.id):
+            if self.giving is not None and point in self.giving.arc:
+                return Verdict("giving", self.giving.to)
+            for taken in self.taken:
+                if point in taken.arc:
+                    return Verdict("owned", None, taken)
+            return Verdict("owned")
+        for moved in reversed(self.moved):
+            if point in moved.arc:
+                return Verdict("moved", moved.to)
+        return Verdict("foreign")
+
+    def is_owner(self, point: int) -> bool:
+        """Whether this vnode answers for a point right now."""
+        return self.verdict(point).answer == "owned"
+
+    # -- transitions ----------------------------------------------------------------------------
+
+    def create(self) -> list[Event]:
+        """Own the whole circle: the founder of a ring."""
+        assert self.start is None
+        return self._gain(self.me.id, self.me, "created", self.epoch + 1)
+
+    def resume(self, start: Contact, epoch: int) -> list[Event]:
+        """Own (start, me] again after a restart that nobody noticed."""
+        assert self.start is None
+        return self._gain(start.id, start, "resumed", max(self.epoch, epoch) + 1)
+
+    def receive(self, arc: Arc, epoch: int, boundary: Contact | None, taken: Iterable[Taken]) -> list[Event]:
+        """Own an arc that was switched to this vnode: its first (a join) or one right before its own (a leave).
+
+        Returns no events where the arc does not fit; then nothing changed and the giver keeps it.
+        """
+        fits = arc.end == (self.me.id if self.start is None else self.start)
+        if not fits or self.giving is not None:
+            return []
+        marks = (*taken, *self.taken)
+        gained = self._gain(arc.start, boundary, "received", max(self.epoch + 1, epoch), arc)
+        self.taken = marks
+        return gained
+
+    def begin_switch(self, end: Point, to: Contact) -> Giving:
+        """From now on answer *retry* for (start, end]: it is about to be `to`'s."""
+        assert self.start is not None, "nothing to give"
+        assert self.giving is None, "one switch at a time"
+        assert end in Arc(self.start, self.me.id), "not mine to give"
+        self.epoch += 1
+        self.giving = Giving(Arc(self.start, end), to, self.epoch)
+        return self.giving
+
+    def finish_switch(self) -> list[Event]:
+        """The receiver acknowledged: the arc is its own. Answer *moved* until it is the predecessor."""
+        giving = self.giving
+        assert giving is not None
+        self.giving = None
+        self._let_go(giving)
+        return [events.ArcLost(self.me.id, giving.arc, giving.epoch, "moved")]
+
+    def reclaim(self) -> list[Event]:
+        """The receiver died before it acknowledged: own the arc again, two epochs on."""
+        giving = self.giving
+        assert giving is not None
+        self.giving = None
+        self.epoch = giving.epoch + 1
+        return [events.ArcGained(self.me.id, giving.arc, self.epoch, "reclaimed")]
+
+    def take_over(self, predecessor: Contact, dead: Contact | None, now: float) -> list[Event]:
+        """The owner before `start` is dead and `predecessor` names this vnode as its head: the gap is mine.
+
+        Where the dead owner had the only copy (`dead` given), the gap is marked.
+
+        Source: protocol of this project; compare Scatter (SOSP 2011), section 2, on the two-owner anomaly.
+        """
+        if self.start is None or self.giving is not None or between(self.start, predecessor.id, self.me.id):
+            return []
+        if predecessor.id == self.start:
+            return []
+        gap = Arc(predecessor.id, self.start)
+        gained = self._gain(predecessor.id, predecessor, "taken_over", self.epoch + 1, gap)
+        if dead is not None:
+            self.taken = (Taken(gap, dead, now), *self.taken)
+        return gained
+
+    def shrink(self, predecessor: Contact) -> list[Event]:
+        """A member that joined elsewhere (healed split, untangled loop) stands inside my arc: that part is its own."""
+        if self.start is None or self.giving is not None or not between(self.start, predecessor.id, self.me.id):
+            return []
+        self.epoch += 1
+        lost = Giving(Arc(self.start, predecessor.id), predecessor, self.epoch)
+        self._let_go(lost)
+        return [events.ArcLost(self.me.id, lost.arc, self.epoch, "shrunk")]
+
+    def learn_boundary(self, predecessor: Contact) -> None:
+        """The predecessor stands exactly where my arc begins: moves to it are common knowledge now."""
+        if predecessor.id == self.start:
+            self.boundary = predecessor
+            self.moved = tuple(m for m in self.moved if m.to.id != predecessor.id)
+
+    def expire(self, now: float, down_out_s: float) -> None:
+        """Stop waiting for owners that have been down too long: their keys count as lost."""
+        if self.taken:
+            self.taken = tuple(t for t in self.taken if now - t.since < down_out_s)
+
+    def owner_left(self, address: str) -> None:
+        """A dead owner turned out to have left, or came back: nothing of it is missing any more."""
+        self.taken = tuple(t for t in self.taken if t.dead.address != address)
+
+    # -- views ----------------------------------------------------------------------------------
+
+    def arcs(self) -> tuple[OwnedArc, ...]:
+        """Return every arc this vnode has a say in, its own first, for status and checkers."""
+        if self.start is None:
+            found: list[OwnedArc] = []
+        else:
+            found = [OwnedArc(self.start, self.me.id, self.epoch, "owned", self.boundary)]
+        found += [OwnedArc(t.arc.start, t.arc.end, self.epoch, "taken_over", t.dead) for t in self.taken]
+        if self.giving is not None:
+            found.append(OwnedArc(*self.giving.arc, self.giving.epoch, "giving", self.giving.to))
+        found += [OwnedArc(*m.arc, m.epoch, "moved", m.to) for m in self.moved]
+        return tuple(found)
+
+    def check(self) -> list[str]:
+        """Return what is wrong with the state, nothing when all is well."""
+        wrong: list[str] = []
+        arc = self.arc
+        if arc is None and (self.giving or self.taken):
+            wrong.append("marks without an arc")
+        if arc is not None and self.giving is not None and self.giving.arc.start != arc.start:
+            wrong.append("giving is not at the low end")
+        if arc is not None:
+            wrong += [f"taken {t.arc} outside {arc}" for t in self.taken if t.arc.end not in arc]
+        return wrong
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _gain(
+        self,
+        start: Point,
+        boundary: Contact | None,
+        how: Literal["created", "received", "taken_over", "resumed"],
+        epoch: int,
+        arc: Arc | None = None,
+    ) -> list[Event]:
+        gained = arc or Arc(start, self.me.id)
+        self.start, self.boundary, self.epoch = start, boundary, epoch
+        self.moved = tuple(m for m in self.moved if m.arc.end not in gained)
+        assert not self.check(), self.check()
+        return [events.ArcGained(self.me.id, gained, epoch, how)]
+
+    def _let_go(self, lost: Giving) -> None:
+        end = lost.arc.end
+        if end == self.me.id:
+            self.start, self.boundary, self.taken = None, None, ()
+        else:
+            self.start, self.boundary = end, lost.to
+            kept = []
+            for mark in self.taken:
+                if mark.arc.end not in lost.arc:  # wholly above, or cut: keep the part above the new start
+                    start = end if end in mark.arc else mark.arc.start
+                    kept.append(mark._replace(arc=Arc(start, mark.arc.end)))
+            self.taken = tuple(kept)
+        self.moved = (*self.moved, lost)[-MOVED_MAX:]
+        assert not self.check(), self.check()
+
+
+def marks_within(taken: Iterable[Taken], arc: Arc) -> list[Taken]:
+    """Return the marks, or the parts of them, that lie within an arc with the same start as the owner's."""
+    found: list[Taken] = []
+    for mark in taken:
+        if mark.arc.end in arc:
+            found.append(mark)
+        elif arc.end in mark.arc and arc.end != mark.arc.start:
+            found.append(mark._replace(arc=Arc(mark.arc.start, arc.end)))
+    return found

@@ -1,0 +1,154 @@
+"""Ownership: which arcs a vnode answers for, and how arcs change hands."""
+
+from __future__ import annotations
+
+import pytest
+
+from chord.ids import Arc, Point
+from chord.messages import Contact
+from chord.ownership import Ownership, Taken, marks_within
+
+
+def at(point: int) -> Contact:
+    return Contact(Point(point), f"{point}:1")
+
+
+def arc(start: int, end: int) -> Arc:
+    return Arc(Point(start), Point(end))
+
+
+def owner(me: int, start: int) -> Ownership:
+    own = Ownership(at(me))
+    own.resume(at(start), 0)
+    return own
+
+
+def answers(own: Ownership, points: range) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for point in points:
+        found.setdefault(own.verdict(point).answer, []).append(point)
+    return found
+
+
+def test_the_founder_owns_the_whole_circle() -> None:
+    own = Ownership(at(10))
+    own.create()
+    assert all(own.is_owner(point) for point in range(256))
+
+
+def test_nothing_is_owned_before_an_arc_was_received() -> None:
+    own = Ownership(at(100))
+    assert own.verdict(100).answer == "foreign"
+    assert own.receive(arc(80, 100), 7, at(80), ())
+    assert own.epoch == 7
+    assert [p for p in range(256) if own.is_owner(p)] == list(range(81, 101))
+
+
+def test_a_switch_is_answered_retry_until_the_ack_and_moved_after_it() -> None:
+    own = owner(100, 50)
+    own.begin_switch(Point(80), at(80))
+    assert answers(own, range(51, 101)) == {"giving": list(range(51, 81)), "owned": list(range(81, 101))}
+    own.finish_switch()
+    assert own.verdict(60).answer == "moved"
+    assert own.verdict(60).peer == at(80)
+    assert own.start == 80
+    own.learn_boundary(at(80))
+    assert own.verdict(60).answer == "foreign", "its new owner is the predecessor now: pointers say the rest"
+
+
+def test_a_dead_receiver_gives_the_arc_back_two_epochs_on() -> None:
+    own = owner(100, 50)
+    giving = own.begin_switch(Point(80), at(80))
+    own.reclaim()
+    assert own.epoch == giving.epoch + 1
+    assert own.is_owner(60)
+
+
+def test_a_leaver_gives_everything_and_answers_moved() -> None:
+    own = owner(100, 50)
+    own.begin_switch(Point(100), at(120))
+    own.finish_switch()
+    assert own.start is None
+    assert own.verdict(70).peer == at(120)
+
+
+def test_an_arc_right_before_mine_extends_it_and_no_other_does() -> None:
+    own = owner(100, 50)
+    assert not own.receive(arc(20, 40), 9, at(20), ())
+    assert own.receive(arc(20, 50), 9, at(20), ())
+    assert own.start == 20
+    assert own.epoch == 9
+
+
+def test_receiving_all_the_rest_makes_the_arc_whole() -> None:
+    own = owner(100, 50)
+    assert own.receive(arc(100, 50), 9, at(100), ())
+    assert all(own.is_owner(point) for point in range(256))
+
+
+def test_take_over_marks_what_had_its_only_copy_on_the_dead() -> None:
+    own = owner(100, 50)
+    assert own.take_over(at(20), at(50), 7.0)
+    assert own.verdict(30).taken == Taken(arc(20, 50), at(50), 7.0)
+    assert own.verdict(60).taken is None
+    own.expire(606.0, 600.0)
+    assert own.verdict(30).taken is not None
+    own.expire(607.0, 600.0)
+    assert own.verdict(30).taken is None
+
+
+def test_take_over_needs_a_predecessor_before_the_arc() -> None:
+    own = owner(100, 50)
+    assert not own.take_over(at(70), at(50), 0.0)
+    assert not own.take_over(at(50), at(50), 0.0)
+    own.begin_switch(Point(80), at(80))
+    assert not own.take_over(at(20), at(50), 0.0), "not while a switch is under way"
+
+
+def test_shrink_lets_go_of_what_lies_before_a_member_inside_the_arc() -> None:
+    own = owner(100, 50)
+    own.take_over(at(20), at(50), 0.0)
+    assert own.shrink(at(30))
+    assert own.start == 30
+    assert own.verdict(25).peer == at(30)
+    mark = own.verdict(40).taken
+    assert mark is not None
+    assert mark.arc == arc(30, 50), "the mark is cut with the arc"
+    assert not own.shrink(at(20))
+
+
+def test_marks_travel_with_the_arc() -> None:
+    own = owner(100, 50)
+    own.take_over(at(20), at(50), 3.0)
+    assert marks_within(own.taken, arc(20, 40)) == [Taken(arc(20, 40), at(50), 3.0)]
+    assert marks_within(own.taken, arc(20, 70)) == [Taken(arc(20, 50), at(50), 3.0)]
+    joiner = Ownership(at(40))
+    joiner.receive(arc(20, 40), 5, at(20), marks_within(own.taken, arc(20, 40)))
+    assert joiner.verdict(30).taken is not None
+
+
+def test_an_owner_that_came_back_is_no_longer_missed() -> None:
+    own = owner(100, 50)
+    own.take_over(at(20), at(50), 3.0)
+    own.owner_left("50:1")
+    assert own.verdict(30).taken is None
+
+
+def test_two_switches_at_once_are_a_bug() -> None:
+    own = owner(100, 50)
+    own.begin_switch(Point(80), at(80))
+    with pytest.raises(AssertionError):
+        own.begin_switch(Point(70), at(70))
+
+
+def test_check_sees_what_it_is_there_for() -> None:
+    own = owner(100, 50)
+    own.taken = (Taken(arc(10, 20), at(20), 0.0),)
+    assert own.check()
+    own.start = None
+    assert own.check()
+
+
+def test_the_arc_wraps_over_zero() -> None:
+    own = owner(5, 250)
+    assert [p for p in range(256) if own.is_owner(p)] == [0, 1, 2, 3, 4, 5, 251, 252, 253, 254, 255]

@@ -1,0 +1,284 @@
+"""Dotted version vector sets: the algebra, a causal-history oracle, contexts as bytes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from chord.data import versions
+from chord.errors import InvalidRequest
+from chord.messages import CONTEXT_BYTES_MAX, SIBLINGS_MAX, ActorClock, Record, Version
+
+KEY = b"user:42"
+ME = versions.actor(b"server-1", 1)
+OTHER = versions.actor(b"server-2", 1)
+
+
+def version(number: int, value: bytes | None = b"") -> Version:
+    return Version(b"v%d" % number if value == b"" else value, number.to_bytes(16, "big"), number)
+
+
+def written(record: Record | None, context: dict[bytes, int] | None, number: int, actor: bytes = ME) -> Record:
+    new = versions.put(record, KEY, context, actor, version(number))
+    assert versions.check(new) == []
+    return new
+
+
+def live(record: Record | None) -> set[bytes]:
+    return set() if record is None else set(versions.values(record))
+
+
+# -- what a put means -----------------------------------------------------------------------------
+
+
+def test_a_put_without_a_context_covers_whatever_is_there() -> None:
+    record = written(written(None, None, 1), None, 2)
+    assert live(record) == {b"v2"}
+    assert versions.context_of(record) == {ME: 2}
+
+
+def test_a_blind_put_covers_nothing_and_leaves_siblings() -> None:
+    record = written(written(None, {}, 1), {}, 2)
+    assert versions.values(record) == [b"v2", b"v1"]
+
+
+def test_a_put_with_a_context_covers_what_its_reader_saw_and_no_more() -> None:
+    first = written(None, None, 1)
+    seen = versions.context_of(first)
+    both = written(first, {}, 2)
+    assert live(written(both, seen, 3)) == {b"v2", b"v3"}
+    assert live(written(both, versions.context_of(both), 3)) == {b"v3"}
+
+
+def test_two_servers_keep_concurrent_writes_side_by_side() -> None:
+    base = written(None, None, 1)
+    merged = versions.sync(written(base, None, 2, ME), written(base, None, 3, OTHER))
+    assert live(merged) == {b"v2", b"v3"}
+    assert live(written(merged, versions.context_of(merged), 4)) == {b"v4"}
+
+
+def test_a_delete_leaves_a_tombstone_which_hides_only_what_it_covers() -> None:
+    record = written(None, None, 1)
+    deleted = versions.put(record, KEY, None, ME, version(2, None))
+    assert versions.is_deleted(deleted)
+    assert len(versions.siblings(deleted)) == 1
+    revived = versions.sync(deleted, written(record, {}, 3, OTHER))
+    assert not versions.is_deleted(revived)
+    assert live(revived) == {b"v3"}
+    assert len(versions.siblings(revived)) == 2, "a tombstone counts as a sibling until it is covered"
+
+
+def test_siblings_of_one_operation_are_one() -> None:
+    base = written(None, None, 1)
+    merged = versions.sync(written(base, None, 7, ME), written(base, None, 7, OTHER))
+    assert versions.values(merged) == [b"v7"]
+    assert len(versions.siblings(merged)) == 1
+    assert versions.find_op(merged, version(7).op_id) == version(7)
+    assert versions.find_op(merged, version(1).op_id) is None, "covered, so no longer held"
+
+
+def test_a_thousand_alternating_writes_by_two_clients_leave_two_siblings() -> None:
+    record: Record | None = None
+    contexts: list[dict[bytes, int]] = [{}, {}]
+    most = 0
+    for number in range(1000):
+        record = written(record, contexts[number % 2], number)
+        contexts[number % 2] = versions.context_of(record)
+        most = max(most, len(versions.siblings(record)))
+    assert most == 2
+
+
+def test_plain_version_vectors_would_keep_them_all() -> None:
+    """The contrast: there a value is covered only by a vector that is at least its own, whole one."""
+    values: list[tuple[int, int]] = []  # (value, counter of the one server)
+    contexts = [0, 0]
+    for number in range(1000):
+        context = contexts[number % 2]
+        values = [(value, counter) for value, counter in values if counter > context]
+        values.append((number, max([context, *(counter for _, counter in values)]) + 1))
+        contexts[number % 2] = context + 1 if number else 1  # the vector of the value it wrote, no dot beside it
+    assert len(values) > 400
+
+
+def test_dots_are_minted_once_even_where_a_client_invents_a_context() -> None:
+    with pytest.raises(InvalidRequest):
+        written(None, {ME: 5}, 1)
+    with pytest.raises(InvalidRequest):
+        written(written(None, None, 1), {ME: versions.COUNT_MAX - 1}, 2)
+
+
+def test_a_context_cannot_make_a_record_that_no_message_holds() -> None:
+    strangers = {versions.actor(b"stranger", number): 1 for number in range(SIBLINGS_MAX)}
+    with pytest.raises(InvalidRequest):
+        written(None, strangers, 1)
+    strangers.popitem()
+    assert len(written(None, strangers, 1).clock) == SIBLINGS_MAX
+
+
+def test_records_of_two_keys_never_merge() -> None:
+    record = written(None, None, 1)
+    with pytest.raises(AssertionError):
+        versions.sync(record, Record(b"another", record.clock))
+    with pytest.raises(AssertionError):
+        versions.put(record, b"another", None, ME, version(2))
+
+
+def test_actors_tell_incarnations_and_epochs_apart() -> None:
+    made = {versions.actor(who, epoch) for who in (b"server-1", b"server-2") for epoch in (0, 1, 1 << 63)}
+    assert len(made) == 6
+    assert all(len(actor) == versions.ACTOR_BYTES for actor in made)
+    with pytest.raises(ValueError):
+        versions.actor(b"short", 1)
+
+
+def test_check_sees_planted_faults() -> None:
+    good = ActorClock(ME, 1, (version(1),))
+    assert versions.check(Record(KEY, (good,))) == []
+    assert versions.check(Record(KEY, (ActorClock(OTHER, 1, ()), good))) != []
+    assert versions.check(Record(KEY, (ActorClock(ME, 1, (version(1), version(2))),))) != []
+    assert versions.check(Record(KEY, (ActorClock(ME, 0, ()),))) != []
+
+
+# -- random histories, with an oracle that remembers every cause ------------------------------------
+
+
+class Known(NamedTuple):
+    """What a replica knows, spelt out: every write that happened before, and those not overwritten."""
+
+    seen: frozenset[int]
+    live: frozenset[int]
+
+
+class Replica:
+    """One server's record of the key, beside the oracle's."""
+
+    def __init__(self, name: int) -> None:
+        self.incarnation = b"server-%d" % name
+        self.epoch = 0
+        self.record: Record | None = None
+        self.known = Known(frozenset(), frozenset())
+
+    def actor(self) -> bytes:
+        """The key's epoch that stands in the record, or a new one: a dot is never reused."""
+        entries = () if self.record is None else self.record.clock
+        own = [entry.actor for entry in entries if entry.actor.startswith(self.incarnation)]
+        if own and self.record is not None:
+            return max(own)
+        self.epoch += 1
+        return versions.actor(self.incarnation, self.epoch)
+
+    def put(self, number: int, context: dict[bytes, int] | None, seen: frozenset[int]) -> None:
+        self.record = written(self.record, context, number, self.actor())
+        if context is None:
+            seen = self.known.seen
+        self.known = Known(self.known.seen | seen | {number}, (self.known.live - seen) | {number})
+
+    def pull(self, other: Replica) -> None:
+        if other.record is None:
+            return
+        self.record = other.record if self.record is None else versions.sync(self.record, other.record)
+        a, b = self.known, other.known
+        self.known = Known(a.seen | b.seen, (a.live & b.live) | (a.live - b.seen) | (b.live - a.seen))
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["get", "put", "blind", "cover", "pull", "wipe"]), st.integers(0, 2), st.integers(0, 2)),
+    max_size=40,
+)
+
+
+def play(steps: list[tuple[str, int, int]]) -> list[Replica]:
+    """Three clients and three replicas; checks every read against the oracle."""
+    replicas = [Replica(number) for number in range(3)]
+    contexts: list[tuple[dict[bytes, int], frozenset[int]]] = [({}, frozenset())] * 3
+    for number, (action, one, other) in enumerate(steps, start=1):
+        replica = replicas[one]
+        if action == "get" and replica.record is not None:
+            contexts[other] = (versions.context_of(replica.record), replica.known.seen)
+        elif action == "put":
+            replica.put(number, *contexts[other])
+        elif action == "blind":
+            replica.put(number, {}, frozenset())
+        elif action == "cover":
+            replica.put(number, None, frozenset())
+        elif action == "pull":
+            replica.pull(replicas[other])
+        elif action == "wipe":
+            fresh = Replica(10 + number)
+            fresh.incarnation = b"wiped%03d" % number
+            replicas[one] = fresh
+        for each in replicas:
+            assert live(each.record) == {b"v%d" % write for write in each.known.live}
+    return replicas
+
+
+@given(STEPS)
+@example([("cover", 0, 0), ("pull", 1, 0), ("blind", 1, 0), ("get", 1, 0), ("pull", 0, 1), ("put", 0, 0)])
+def test_every_read_agrees_with_the_causal_history(steps: list[tuple[str, int, int]]) -> None:
+    play(steps)
+
+
+@given(STEPS)
+def test_sync_is_commutative_associative_and_idempotent(steps: list[tuple[str, int, int]]) -> None:
+    records = [replica.record or Record(KEY, ()) for replica in play(steps)]
+    a, b, c = records
+    assert versions.sync(a, b) == versions.sync(b, a)
+    assert versions.sync(a, versions.sync(b, c)) == versions.sync(versions.sync(a, b), c)
+    assert versions.sync(a, a) == a
+    assert versions.sync(a, versions.sync(a, b)) == versions.sync(a, b), "what is merged is known"
+
+
+@given(STEPS)
+def test_discard_forgets_values_and_never_events(steps: list[tuple[str, int, int]]) -> None:
+    a, b, _ = (replica.record or Record(KEY, ()) for replica in play(steps))
+    discarded = versions.discard(a, versions.context_of(b))
+    assert versions.check(discarded) == []
+    assert live(discarded) <= live(a)
+    union = {
+        who: max(versions.context_of(a).get(who, 0), versions.context_of(b).get(who, 0))
+        for who in {**versions.context_of(a), **versions.context_of(b)}
+    }
+    assert versions.context_of(discarded) == union
+    assert versions.values(versions.discard(a, versions.context_of(a))) == []
+
+
+# -- contexts as bytes ------------------------------------------------------------------------------
+
+CONTEXTS = st.dictionaries(st.binary(min_size=16, max_size=16), st.integers(1, versions.COUNT_MAX - 1), max_size=20)
+
+
+@given(CONTEXTS)
+def test_a_context_survives_the_trip(context: dict[bytes, int]) -> None:
+    encoded = versions.encode_context(context)
+    assert versions.decode_context(encoded) == context
+    assert versions.encode_context(versions.decode_context(encoded)) == encoded
+
+
+def test_a_context_is_compact_and_the_empty_one_is_empty() -> None:
+    assert versions.encode_context({}) == b""
+    assert versions.decode_context(b"") == {}
+    assert versions.encode_context({ME: 100}) == ME + bytes([100])
+    largest = {versions.actor(b"server-%d" % (n % 8), n): versions.COUNT_MAX - 1 for n in range(SIBLINGS_MAX)}
+    assert len(versions.encode_context(largest)) <= CONTEXT_BYTES_MAX
+
+
+@given(st.binary(max_size=60))
+@example(ME)
+@example(ME[:-1])
+@example(ME + b"\x00")
+@example(ME + b"\x81\x00")
+@example(ME + b"\x80")
+@example(ME + b"\xff" * 8 + b"\x7f")
+@example(ME + b"\xff" * 12 + b"\x01")
+@example(ME + b"\x01" + ME + b"\x01")
+@example(OTHER + b"\x01" + ME + b"\x01")
+@example(bytes(CONTEXT_BYTES_MAX + 1))
+def test_of_any_bytes_only_what_was_encoded_is_taken(data: bytes) -> None:
+    try:
+        context = versions.decode_context(data)
+    except InvalidRequest:
+        return
+    assert versions.encode_context(context) == data
