@@ -1,0 +1,26 @@
+"""A world in memory for tests: a network with faults, virtual time, whole rings. For users' own tests too.
+
+chord.testing.ring(16, seed=7)         a ring of real nodes, an async context manager
+chord.testing.run(fn, seed=7)          virtual time; the same seed, the same run
+chord.testing.MemoryNetwork(seed=7)    hosts and streams with delays, cuts, partitions, crashes
+"""
+
+from __future__ import annotations
+
+from chord.testing.network import MemoryNetwork, MemoryTransport, exponential, lossy, uniform
+from chord.testing.rings import MemoryRing, NotConverged, ring
+from chord.testing.runner import Stuck, VirtualClock, run
+
+__all__ = [
+    "MemoryNetwork",
+    "MemoryRing",
+    "MemoryTransport",
+    "NotConverged",
+    "Stuck",
+    "VirtualClock",
+    "exponential",
+    "lossy",
+    "ring",
+    "run",
+    "uniform",
+]

@@ -1,0 +1,455 @@
+"""A network in memory: the twin of `TcpTransport`, with faults on request.
+
+Hosts have names (`n7`), addresses are `n7:1`. What is sent one way on a stream arrives in order,
+after a drawn delay on Trio's clock, in multiples of a quantum so that ties occur. Windows are
+bounded: a sender that nobody reads from waits. Under `chord.testing.run` deliveries need no task;
+under any other clock one system task sees to them. Everything is in the order of the seed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import Literal, TypeAlias
+
+import trio
+
+from chord.config import split_address
+from chord.errors import PeerUnreachable
+from chord.testing.runner import VirtualClock
+from chord.testing.streams import Connection, MemoryStream, Pipe, Signal
+
+Delay: TypeAlias = Callable[[random.Random, str, str], float]
+"""Draws the seconds one message takes from a host to another."""
+
+Passage: TypeAlias = Literal["open", "stalled", "cut"]
+
+BACKLOG_MAX = 128
+
+
+def uniform(low_s: float, high_s: float) -> Delay:
+    """Delays drawn evenly from a range."""
+    return lambda rng, source, target: rng.uniform(low_s, high_s)
+
+
+def exponential(mean_s: float) -> Delay:
+    """Delays with an exponential distribution, as in the papers' churn experiments."""
+    return lambda rng, source, target: rng.expovariate(1 / mean_s)
+
+
+def lossy(delay: Delay, share: float, retransmit_s: float = 0.2) -> Delay:
+    """Let some messages be lost: on a stream that shows as a stall until they are sent again."""
+
+    def draw(rng: random.Random, source: str, target: str) -> float:
+        lost = 0
+        while rng.random() < share and lost < 10:
+            lost += 1
+        return delay(rng, source, target) + retransmit_s * ((1 << lost) - 1)
+
+    return draw
+
+
+LAN_DELAY = uniform(0.0005, 0.001)
+
+
+class MemoryNetwork:
+    """Hosts, streams between them, and what can go wrong with both.
+
+    Args:
+        seed: of the delays.
+        delay: draws each message's delay; 0.5 to 1 ms by default.
+        quantum_s: arrivals happen at multiples of this.
+        window_bytes: sent and not yet read on one stream, one way.
+        is_traced: keep a digest of all deliveries.
+
+    Attributes:
+        deliveries: messages that arrived, signals of closing included.
+        bytes_delivered: their bytes.
+    """
+
+    def __init__(
+        self,
+        seed: int | str = 0,
+        *,
+        delay: Delay = LAN_DELAY,
+        quantum_s: float = 0.0001,
+        window_bytes: int = 1 << 16,
+        is_traced: bool = False,
+    ) -> None:
+        self._rng = random.Random(f"network/{seed}")
+        self._delay = delay
+        self._quantum_s = quantum_s
+        self._window = window_bytes
+        self._trace = hashlib.blake2b(digest_size=16) if is_traced else None
+        self.deliveries = 0
+        self.bytes_delivered = 0
+        self._hosts: dict[str, list[MemoryTransport]] = {}
+        self._listeners: dict[tuple[str, int], MemoryListener] = {}
+        self._connections: dict[int, Connection] = {}
+        self._last_id = 0
+        self._heap: list[tuple[float, int, Pipe]] = []
+        self._driver: trio.CancelScope | VirtualClock | None = None
+        self._faults = _Faults()
+        self._changed = trio.lowlevel.ParkingLot()
+
+    # -- hosts and faults -----------------------------------------------------------------------
+
+    def transport(self, host: str) -> MemoryTransport:
+        """Return a way onto the network for a host; after a crash, this is its restart."""
+        if self._faults.down.pop(host, False):
+            for connection in self._of(host):
+                connection.reset()
+            self._after_change()
+        made = MemoryTransport(self, host)
+        self._hosts.setdefault(host, []).append(made)
+        return made
+
+    def cut(self, a: str, b: str) -> None:
+        """Reset all streams between two hosts and let none of them be opened."""
+        self._faults.rules[a, b] = self._faults.rules[b, a] = "cut"
+        self._after_change()
+
+    def block(self, source: str, target: str) -> None:
+        """Let nothing through one way, silently: it is delivered when the block is lifted. Dials stall as well."""
+        self._faults.rules[source, target] = "stalled"
+
+    def unblock(self, source: str, target: str) -> None:
+        """Lift a block or one direction of a cut."""
+        self._faults.rules.pop((source, target), None)
+        self._after_change()
+
+    def partition(self, *groups: Iterable[str], is_cut: bool = False) -> None:
+        """Separate groups of hosts; those not named are one more group.
+
+        Args:
+            is_cut: reset the streams between groups and refuse to dial, instead of stalling both.
+        """
+        self._faults.islands = {host: number for number, group in enumerate(groups) for host in group}
+        self._faults.between_islands = "cut" if is_cut else "stalled"
+        self._after_change()
+
+    def heal(self) -> None:
+        """Lift every cut, block and partition. Frozen hosts stay frozen."""
+        self._faults.rules.clear()
+        self._faults.islands.clear()
+        self._after_change()
+
+    def freeze(self, host: str) -> None:
+        """Let nothing in or out of a host, as if its process were stopped (SIGSTOP)."""
+        self._faults.frozen[host] = True
+
+    def unfreeze(self, host: str) -> None:
+        """Let a frozen host go on; what it missed arrives now."""
+        self._faults.frozen.pop(host, None)
+        self._after_change()
+
+    def crash(self, host: str, *, is_silent: bool = False) -> None:
+        """End a host's process, as kill -9 does: what it had sent still arrives, then its streams are reset.
+
+        Its listeners are gone, so that dials are refused, and whatever its tasks still try fails.
+
+        Args:
+            is_silent: the machine is gone, not the process: the other ends hear nothing, dials stall.
+        """
+        for transport in self._hosts.get(host, ()):
+            transport.is_dead = True
+        self._hosts[host] = []
+        for address in [one for one in self._listeners if one[0] == host]:
+            self._listeners.pop(address).close()
+        if is_silent:
+            self._faults.down[host] = True
+        for connection in self._of(host):
+            for end in connection.ends:
+                if end.host == host:
+                    end.die(is_silent=is_silent)
+
+    # -- counting -------------------------------------------------------------------------------
+
+    @property
+    def connections(self) -> int:
+        """Streams that are open, at either end."""
+        return len(self._connections)
+
+    def digest(self) -> str:
+        """Return a digest of every delivery so far: when, from whom, to whom, what. Needs `is_traced`."""
+        assert self._trace is not None, "MemoryNetwork(is_traced=True)"
+        return self._trace.hexdigest()
+
+    def check(self) -> list[str]:
+        """Return what is wrong with any stream, in words; nothing, if all is well."""
+        return [line for connection in self._connections.values() for line in connection.check()]
+
+    # -- for streams, listeners and transports ----------------------------------------------------
+
+    def send(self, pipe: Pipe, item: bytes | Signal) -> None:
+        """Put something on its way."""
+        due = max(self._due(pipe.source, pipe.target), pipe.last_due)
+        pipe.last_due = due
+        pipe.flying.append((due, item))
+        self._schedule(due, pipe)
+
+    def on_arrived(self, pipe: Pipe, item: bytes | Signal, now: float) -> None:
+        """Count and trace a delivery."""
+        self.deliveries += 1
+        content = item if isinstance(item, bytes) else item.value
+        self.bytes_delivered += len(content) if isinstance(item, bytes) else 0
+        if self._trace is not None:
+            self._trace.update(f"{now:.9f} {pipe.source} {pipe.target} {len(content)} ".encode() + content)
+
+    def on_closed(self, connection: Connection) -> None:
+        """Forget a connection both ends of which are closed."""
+        self._connections.pop(connection.id, None)
+
+    def passage(self, source: str, target: str) -> Passage:
+        """Return how things stand for what goes from one host to another."""
+        return self._faults.passage(source, target) if self._faults.any else "open"
+
+    async def travel(self, source: str, target: str) -> None:
+        """Take the time of one message from one host to another; wait while the way is stalled.
+
+        Raises:
+            PeerUnreachable: the way is cut.
+        """
+        while True:
+            passage = self.passage(source, target)
+            if passage == "cut":
+                await trio.lowlevel.checkpoint()
+                raise PeerUnreachable(f"no route from {source} to {target}")
+            if passage == "stalled":
+                await self._changed.park()
+                continue
+            await trio.sleep_until(self._due(source, target))
+            if self.passage(source, target) == "open":
+                return
+
+    def listen(self, host: str, port: int) -> MemoryListener:
+        """Open a listener; see `MemoryTransport.open_listener`."""
+        while port == 0:
+            self._last_id += 1
+            if (host, 1000 + self._last_id) not in self._listeners:
+                port = 1000 + self._last_id
+        if (host, port) in self._listeners:
+            raise OSError(errno.EADDRINUSE, f"{host}:{port} is in use")
+        listener = self._listeners[host, port] = MemoryListener(self, host, port)
+        return listener
+
+    def listener_at(self, host: str, port: int) -> MemoryListener | None:
+        """Return who takes dials there, or None."""
+        listener = self._listeners.get((host, port))
+        return listener if listener is not None and listener.has_room else None
+
+    def is_known(self, host: str) -> bool:
+        """Return whether a host of this name was ever on the network."""
+        return host in self._hosts
+
+    def forget_listener(self, listener: MemoryListener) -> None:
+        """A listener was closed."""
+        if self._listeners.get((listener.host, listener.port)) is listener:
+            del self._listeners[listener.host, listener.port]
+
+    def connect(self, dialler: str, acceptor: str) -> Connection:
+        """Make a connection between two hosts."""
+        self._last_id += 1
+        connection = Connection(self, self._last_id, dialler, acceptor, self._window)
+        self._connections[connection.id] = connection
+        return connection
+
+    # -- deliveries -----------------------------------------------------------------------------
+
+    def next_due(self) -> float:
+        """When the next message arrives, in seconds; infinity for never."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def advance(self, now: float) -> None:
+        """Deliver what is due."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            _, _, pipe = heappop(heap)
+            if not pipe.flying or pipe.flying[0][0] > now:
+                continue
+            if self.passage(pipe.source, pipe.target) == "open":
+                pipe.arrive(now)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _due(self, source: str, target: str) -> float:
+        at = trio.current_time() + self._delay(self._rng, source, target)
+        return math.ceil(at / self._quantum_s) * self._quantum_s
+
+    def _schedule(self, due: float, pipe: Pipe) -> None:
+        self._last_id += 1
+        heappush(self._heap, (due, self._last_id, pipe))
+        driver = self._driver
+        if driver is None:
+            driver = self._start_driver()
+        if isinstance(driver, trio.CancelScope) and due < driver.deadline:
+            driver.deadline = due
+
+    def _start_driver(self) -> trio.CancelScope | VirtualClock:
+        clock = trio.lowlevel.current_clock()
+        if isinstance(clock, VirtualClock):
+            clock.attach(self)
+            self._driver = clock
+            return clock
+        self._driver = scope = trio.CancelScope(deadline=self.next_due())
+        trio.lowlevel.spawn_system_task(self._pump, name="in-memory network")
+        return scope
+
+    async def _pump(self) -> None:
+        while True:
+            with self._driver:  # type: ignore[union-attr]  # a scope: see _start_driver
+                await trio.sleep_forever()
+            self.advance(trio.current_time())
+            self._driver = trio.CancelScope(deadline=self.next_due())
+
+    def _of(self, host: str) -> list[Connection]:
+        return [one for one in self._connections.values() if host in one.pipes[0].hosts]
+
+    def _after_change(self) -> None:
+        """Reset what is cut now, send on what is no longer stalled, let stalled dials look again."""
+        for connection in list(self._connections.values()):
+            for pipe in connection.pipes:
+                passage = self.passage(pipe.source, pipe.target)
+                if passage == "cut":
+                    connection.reset()
+                elif passage == "open" and pipe.flying and pipe.flying[0][0] <= trio.current_time():
+                    due = self._due(pipe.source, pipe.target)  # it was held up; sent again now
+                    pipe.flying = deque((max(at, due), item) for at, item in pipe.flying)
+                    pipe.last_due = max(pipe.last_due, due)
+                    for at, _ in pipe.flying:
+                        self._schedule(at, pipe)
+        self._changed.unpark_all()
+
+
+class _Faults:
+    """What is wrong with the network at the moment."""
+
+    def __init__(self) -> None:
+        self.rules: dict[tuple[str, str], Passage] = {}
+        self.islands: dict[str, int] = {}
+        self.between_islands: Passage = "stalled"
+        self.frozen: dict[str, bool] = {}
+        self.down: dict[str, bool] = {}  # silently
+
+    @property
+    def any(self) -> bool:
+        return bool(self.rules or self.islands or self.frozen or self.down)
+
+    def passage(self, source: str, target: str) -> Passage:
+        rule = self.rules.get((source, target), "open")
+        if rule == "cut":
+            return rule
+        is_apart = self.islands.get(source, -1) != self.islands.get(target, -1)
+        if is_apart and self.between_islands == "cut":
+            return "cut"
+        if source in self.frozen or target in self.frozen or source in self.down or target in self.down:
+            return "stalled"
+        return "stalled" if is_apart else rule
+
+
+class MemoryTransport:
+    """A host's way onto the network. Satisfies `chord.transport.Transport`.
+
+    Attributes:
+        is_dead: the host crashed; whatever still uses this finds no network.
+    """
+
+    def __init__(self, network: MemoryNetwork, host: str) -> None:
+        self._network = network
+        self.host = host
+        self.is_dead = False
+
+    async def open_stream(self, address: str) -> MemoryStream:
+        """Connect to HOST:PORT; takes a round trip, and as long as a stall lasts.
+
+        Raises:
+            PeerUnreachable: refused where the host is up and nobody listens; else no route, or no such host.
+        """
+        host, port = split_address(address)
+        network = self._network
+        if self.is_dead or not network.is_known(host):
+            await trio.lowlevel.checkpoint()
+            raise PeerUnreachable(f"{address}: {'this host has crashed' if self.is_dead else 'no such host'}")
+        await network.travel(self.host, host)
+        listener = network.listener_at(host, port)
+        if listener is None:
+            await network.travel(host, self.host)
+            raise PeerUnreachable(f"{address}: connection refused")
+        connection = network.connect(self.host, host)
+        listener.offer(connection.acceptor)
+        try:
+            await network.travel(host, self.host)
+        except BaseException:
+            connection.reset()
+            raise
+        return connection.dialler
+
+    async def open_listener(self, address: str) -> MemoryListener:
+        """Listen at HOST:PORT of this host; port 0 takes a free one.
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+        await trio.lowlevel.checkpoint()
+        host, port = split_address(address)
+        if host != self.host or self.is_dead:
+            raise OSError(errno.EADDRNOTAVAIL, f"{address} is not an address of {self.host}")
+        return self._network.listen(host, port)
+
+
+class MemoryListener:
+    """Accepts streams at one address of a host. Satisfies `chord.transport.Listener`."""
+
+    def __init__(self, network: MemoryNetwork, host: str, port: int) -> None:
+        self._network = network
+        self.host = host
+        self.port = port
+        self._backlog: deque[MemoryStream] = deque()
+        self._lot = trio.lowlevel.ParkingLot()
+        self._is_closed = False
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT as bound."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more stream may wait to be accepted."""
+        return not self._is_closed and len(self._backlog) < BACKLOG_MAX
+
+    def offer(self, stream: MemoryStream) -> None:
+        """A stream was dialled."""
+        self._backlog.append(stream)
+        self._lot.unpark()
+
+    async def accept(self) -> MemoryStream:
+        """Wait for the next stream.
+
+        Raises:
+            trio.ClosedResourceError: the listener is, or was meanwhile, closed.
+        """
+        await trio.lowlevel.checkpoint()
+        while not self._is_closed:
+            if self._backlog:
+                return self._backlog.popleft()
+            await self._lot.park()
+        raise trio.ClosedResourceError("this listener is closed")
+
+    def close(self) -> None:
+        """Stop accepting; what was dialled and not accepted is reset."""
+        self._is_closed = True
+        while self._backlog:
+            self._backlog.popleft().connection.reset()
+        self._lot.unpark_all()
+
+    async def aclose(self) -> None:
+        """Stop accepting; what was dialled and not accepted is reset."""
+        self._network.forget_listener(self)
+        self.close()
+        await trio.lowlevel.checkpoint()

@@ -1,0 +1,241 @@
+"""A whole ring of real nodes in memory: start, kill, leave, restart, and wait until it has converged.
+
+    async def test_heals(autojump_clock):
+        async with chord.testing.ring(16, seed=7) as ring:
+            await ring.kill(ring[3])
+            await ring.converged()
+
+The nodes are the very ones that run on TCP, with the codec and flow control included; the network,
+the identities and the dice are in memory and drawn from the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import trio
+
+from chord import invariants
+from chord.config import PRESETS, NodeConfig, RingConstants, Timing
+from chord.errors import DuplicateId, OtherRing
+from chord.events import Event, HandlerFailed, Observer, ignore
+from chord.identity import MemoryIdentity
+from chord.ids import Point
+from chord.invariants import Member, Violation
+from chord.node import Node
+from chord.testing.network import MemoryNetwork
+from chord.vnode import Vnode
+
+PORT = 1
+CONVERGED_WITHIN_S = 60.0
+
+
+class NotConverged(AssertionError):
+    """The ring did not become Ideal in time; the message says who waits for what."""
+
+
+class MemoryRing:
+    """Nodes on one in-memory network. Made by `ring`.
+
+    Attributes:
+        network: where faults are injected; node `n3` is host "n3".
+        nodes: the living nodes, in the order they were started.
+        counts: how often each kind of event happened, all nodes together.
+        steps: how many events there were.
+    """
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        network: MemoryNetwork,
+        seed: int | str,
+        template: NodeConfig,
+        observe: Observer,
+    ) -> None:
+        self._nursery = nursery
+        self._seed = seed
+        self._template = template
+        self._observe = observe
+        self._scopes: dict[str, trio.CancelScope] = {}
+        self._identities: dict[str, MemoryIdentity] = {}
+        self._started = 0
+        self.network = network
+        self.nodes: list[Node] = []
+        self.counts: Counter[str] = Counter()
+        self.steps = 0
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __getitem__(self, index: int) -> Node:
+        return self.nodes[index]
+
+    # -- nodes come and go ----------------------------------------------------------------------
+
+    async def start(self, *, join: Sequence[Node] | None = None, name: str | None = None, **changes: Any) -> Node:
+        """Start one more node and return it as soon as it listens; `await node.ready()` waits until it is a member.
+
+        Args:
+            join: by whom it joins; default: three of the living, drawn. Empty: it founds a ring of its own.
+            name: its host; default: the next free one. A name used before is that host again, with its identity.
+            changes: fields of `NodeConfig` that differ from the ring's.
+        """
+        host = name or f"n{self._started}"
+        self._started += 1
+        rng = random.Random(f"{self._seed}/{host}/{self._started}")
+        address = f"{host}:{PORT}"
+        if join is None:
+            members = [node for node in self.nodes if node.state == "ready"] or self.nodes
+            join = rng.sample(members, min(3, len(members)))
+        config = msgspec.structs.replace(
+            self._template, listen=address, name=host, join=tuple(node.address for node in join), **changes
+        )
+        node = Node(
+            config,
+            transport=self.network.transport(host),
+            identity=self._identities.setdefault(host, MemoryIdentity()),
+            wall_now_ms=lambda: int(1000 * trio.current_time()),
+            rng=rng,
+            observe=self._on_event,
+        )
+        self._scopes[host] = trio.CancelScope()
+        self.nodes.append(node)
+        await self._nursery.start(self._live, node, host)
+        return node
+
+    async def _live(self, node: Node, host: str, task_status: trio.TaskStatus[str]) -> None:
+        try:
+            with self._scopes[host]:
+                await node.run(task_status=task_status)
+        except (OtherRing, DuplicateId):
+            pass  # refused by the ring: `node.ready()` raises it to whoever waits
+        finally:
+            if node in self.nodes:
+                self.nodes.remove(node)
+
+    async def kill(self, node: Node, *, is_silent: bool = False) -> None:
+        """End a node as kill -9 does: nothing is said, nothing is handed over. Its memory is gone, its identity kept.
+
+        Args:
+            is_silent: as if the machine went with it: peers hear nothing, not even a reset.
+        """
+        host = node.config.name or ""
+        if node in self.nodes:
+            self.nodes.remove(node)
+        self._scopes[host].cancel()
+        self.network.crash(host, is_silent=is_silent)  # before its tasks run again: their clean-up reaches nobody
+        await node.closed.wait()
+
+    async def restart(self, node: Node) -> Node:
+        """Kill a node and start it again with the same identity and an empty memory; it listens when this returns."""
+        await self.kill(node)
+        return await self.start(join=(), name=node.config.name)
+
+    # -- what there is --------------------------------------------------------------------------
+
+    def vnodes(self) -> dict[Point, Vnode]:
+        """Return the vnodes of the living that are members, by id in ascending order."""
+        found = {v.id: v for node in self.nodes for v in node.host.vnodes.values() if v.ring.is_member}
+        return dict(sorted(found.items()))
+
+    def snapshot(self) -> dict[int, Member]:
+        """Return the pointers of all members, as the invariants want them."""
+        return {
+            point: Member(
+                predecessor=None if v.ring.predecessor is None else v.ring.predecessor.id,
+                successors=tuple(c.id for c in v.ring.successors),
+                address=v.me.address,
+                rounds=v.rounds,
+            )
+            for point, v in self.vnodes().items()
+        }
+
+    def violations(self) -> list[Violation]:
+        """Return what is wrong with the pointers now: the invariants of the corrected protocol."""
+        return invariants.violations(self.snapshot(), self._template.ring.successors)
+
+    def waiting(self) -> list[Violation]:
+        """Return what the ring still lacks to be Ideal: exact pointers, and exactly one owner for every point."""
+        ring = self._template.ring
+        arcs = {point: [v.ownership.arc] if v.ownership.arc else [] for point, v in self.vnodes().items()}
+        return [
+            *invariants.waiting(self.snapshot(), ring.successors),
+            *invariants.ownership(arcs, ring.circle),
+        ]
+
+    async def converged(self, within_s: float = CONVERGED_WITHIN_S) -> float:
+        """Wait until all living nodes are members and the ring is Ideal. Returns how long it took, in seconds.
+
+        Raises:
+            NotConverged: it did not happen in time.
+        """
+        began = trio.current_time()
+        while True:
+            ending = [node for node in self.nodes if node.state != "ready"]
+            waiting = self.waiting()
+            if not ending and not waiting:
+                return trio.current_time() - began
+            if trio.current_time() - began > within_s:
+                states = ", ".join(f"{node.name} is {node.state}" for node in ending)
+                lines = "\n".join(f"  {v.invariant}: {v.text}" for v in waiting[:12])
+                raise NotConverged(f"not Ideal after {within_s} s. {states}\n{lines}")
+            await trio.sleep(self._template.timing.stabilize_s / 5)
+
+    def _on_event(self, event: Event) -> None:
+        self.steps += 1
+        self.counts[type(event).__name__] += 1
+        self._observe(event)
+        if isinstance(event, HandlerFailed):
+            raise AssertionError(f"{event.where} failed:\n{event.traceback}")
+
+
+@asynccontextmanager
+async def ring(
+    n: int,
+    *,
+    seed: int | str = 0,
+    successors: int = 4,
+    bits: int = 160,
+    ids: Sequence[int] | None = None,
+    vnodes: int = 1,
+    timing: Timing = PRESETS["local"],
+    network: MemoryNetwork | None = None,
+    observe: Observer = ignore,
+    is_converged: bool = True,
+) -> AsyncIterator[MemoryRing]:
+    """Run a ring of n nodes in memory for the length of the block; then all of them are gone at once.
+
+    Args:
+        n: how many nodes; the first founds the ring, all others join at once.
+        seed: draws ids' addresses apart, everything: delays, jitter, session ids.
+        successors, bits, vnodes, timing: see `chord.config`.
+        ids: the nodes' points, for toy rings; n of them.
+        network: where they live; default: one of their own.
+        observe: called with every event of every node.
+        is_converged: wait until the ring is Ideal before the block begins.
+
+    Concurrency: checkpoints. Run it on virtual time: `chord.testing.run`, or pytest-trio's `autojump_clock`.
+    """
+    template = NodeConfig(
+        ring=RingConstants(bits=bits, successors=successors), timing=timing, preset="local", vnodes=vnodes
+    )
+    async with trio.open_nursery() as nursery:
+        made = MemoryRing(nursery, network or MemoryNetwork(seed), seed, template, observe)
+        first: list[Node] = []
+        for index in range(n):
+            changes: dict[str, Any] = {} if ids is None else {"id": ids[index]}
+            node = await made.start(join=first, **changes)
+            first = first or [node]
+            if index == 0:
+                await node.ready()
+        if is_converged:
+            for node in list(made.nodes):
+                await node.ready()
+            await made.converged()
+        yield made
+        nursery.cancel_scope.cancel()

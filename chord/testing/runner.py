@@ -1,0 +1,128 @@
+"""Run an async function on virtual time, the same way every time. The one file with Trio's private switches.
+
+Trio's scheduler is random by design: it shuffles the tasks that are ready. Two switches, both
+needed, make the shuffle repeat itself: the one that sorts the tasks before shuffling them, and the
+seed of its dice. They are put back afterwards.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar, TypeVarTuple
+
+import trio
+from trio._core import _run as scheduler
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_A_LONG_TIME_S = 1e9
+
+
+class Stuck(Exception):
+    """Every task waits, and there is no timer, no delivery, nothing that could ever wake one of them."""
+
+
+class TimedSource(Protocol):
+    """Something that happens at points of virtual time without a task of its own."""
+
+    def next_due(self) -> float:
+        """When the next thing happens, in seconds; infinity for never."""
+
+    def advance(self, now: float) -> None:
+        """It is `now`: do what is due. Must not fail, and may reschedule tasks."""
+
+
+class VirtualClock(trio.abc.Clock):
+    """A clock that stands still while any task runs and jumps to the next event when all wait.
+
+    Trio asks the clock how long to sleep exactly when no task is ready. That is the moment to jump: no detour
+    through an idle system call as in `trio.testing.MockClock`, and network deliveries need no task.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._sources: list[TimedSource] = []
+        self.when_stuck: Callable[[], None] | None = None
+
+    def attach(self, source: TimedSource) -> None:
+        """Let a source of events take part."""
+        self._sources.append(source)
+
+    def start_clock(self) -> None:
+        """Nothing to start."""
+
+    def current_time(self) -> float:
+        """The virtual time, in seconds since the run began."""
+        return self._now
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Jump to the next event, if that is what everybody waits for. Returns the real time to sleep: none."""
+        if scheduler.GLOBAL_RUN_CONTEXT.runner.waiting_for_idle:
+            return _A_LONG_TIME_S  # somebody is in wait_all_tasks_blocked, and all are: that comes before time
+        due = min((source.next_due() for source in self._sources), default=math.inf)
+        target = min(due, deadline)
+        if target == math.inf:
+            if self.when_stuck is None:
+                return _A_LONG_TIME_S
+            when_stuck, self.when_stuck = self.when_stuck, None
+            when_stuck()
+            return 0.0
+        self._now = max(self._now, target)
+        if due <= deadline:
+            for source in self._sources:
+                if source.next_due() <= self._now:
+                    source.advance(self._now)
+        return 0.0
+
+
+def run(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int | str = 0) -> T:
+    """Run an async function to its end on virtual time; the same seed gives the same run, step for step.
+
+    Nothing inside may wait for the real world: no sockets, no threads.
+
+    Returns:
+        What the function returned.
+    Raises:
+        Stuck: everything waits, and nothing can happen any more.
+    """
+    clock = VirtualClock()
+
+    async def main() -> T:
+        is_stuck = False
+
+        def when_stuck() -> None:
+            nonlocal is_stuck
+            is_stuck = True
+            scope.cancel()
+
+        with trio.CancelScope() as scope:
+            clock.when_stuck = when_stuck
+            result = await fn(*args)
+        if is_stuck:
+            raise Stuck(f"after {clock.current_time():.3f} virtual seconds every task waits for another")
+        return result
+
+    with _deterministic(seed):
+        return trio.run(main, clock=clock)
+
+
+@contextmanager
+def _deterministic(seed: int | str) -> Iterator[None]:
+    before = scheduler._ALLOW_DETERMINISTIC_SCHEDULING
+    dice = scheduler._r.getstate()
+    is_freezing = gc.get_freeze_count() == 0
+    if is_freezing:
+        gc.freeze()  # what exists already need not be looked at again and again: twice the speed
+    scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
+    scheduler._r.seed(f"chord/{seed}")
+    try:
+        yield
+    finally:
+        scheduler._ALLOW_DETERMINISTIC_SCHEDULING = before  # type: ignore[misc]
+        scheduler._r.setstate(dice)
+        if is_freezing:
+            gc.unfreeze()

@@ -1,0 +1,352 @@
+"""Streams in memory: two pipes between two ends, bounded windows, closing and resetting.
+
+A pipe is one direction: items fly, arrive in order, wait to be read. The network decides when they
+arrive; a pipe decides what that means.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from chord.testing.network import MemoryNetwork
+
+READ_BYTES = 1 << 16
+
+
+class Signal(Enum):
+    """What travels besides bytes."""
+
+    EOF = b"eof"  # no more bytes this way
+    CLOSE = b"close"  # and the end that says so does not read any more either
+    RESET = b"reset"  # the end is gone; both directions are broken
+
+
+class Pipe:
+    """One direction of a connection.
+
+    Attributes:
+        flying: (due, item) in order, not yet arrived.
+        unread: bytes sent and not yet read, flying ones included; bounded by the window.
+        is_broken: reset; whatever was under way is lost.
+        is_deaf: the reading end is closed, as far as the writing end knows.
+    """
+
+    __slots__ = (
+        "_arrived",
+        "_connection",
+        "_network",
+        "_window",
+        "flying",
+        "is_broken",
+        "is_deaf",
+        "is_ended",
+        "is_finished",
+        "last_due",
+        "reader",
+        "source",
+        "target",
+        "unread",
+        "writer",
+    )
+
+    def __init__(self, network: MemoryNetwork, connection: Connection, source: str, target: str, window: int) -> None:
+        self._network = network
+        self._connection = connection
+        self.source = source
+        self.target = target
+        self._window = window
+        self.flying: deque[tuple[float, bytes | Signal]] = deque()
+        self._arrived: deque[bytes] = deque()
+        self.unread = 0
+        self.last_due = 0.0
+        self.is_finished = False  # EOF was sent
+        self.is_ended = False  # EOF arrived
+        self.is_broken = False
+        self.is_deaf = False
+        self.reader: trio.lowlevel.Task | None = None
+        self.writer: trio.lowlevel.Task | None = None
+
+    @property
+    def hosts(self) -> tuple[str, str]:
+        """From where to where."""
+        return self.source, self.target
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be sent at once."""
+        return self._window - self.unread
+
+    def send(self, item: bytes | Signal) -> None:
+        """Put an item on its way; bytes only as far as there is room."""
+        if isinstance(item, bytes):
+            self.unread += len(item)
+            assert self.unread <= self._window
+        self._network.send(self, item)
+
+    def arrive(self, now: float) -> None:
+        """Take in what is due."""
+        flying = self.flying
+        while flying and flying[0][0] <= now:
+            _, item = flying.popleft()
+            self._network.on_arrived(self, item, now)
+            if isinstance(item, bytes):
+                self._arrived.append(item)
+            elif item is Signal.EOF:
+                self.is_ended = True
+            elif item is Signal.CLOSE:
+                back = self._connection.other(self)
+                back.is_deaf = True
+                back.wake_writer()
+            else:
+                self._connection.reset()
+                return
+        self.wake_reader()
+
+    def take(self, max_bytes: int) -> bytes:
+        """Return up to so many bytes that arrived; make room for the writer."""
+        arrived = self._arrived
+        data = arrived.popleft()
+        while arrived and len(data) + len(arrived[0]) <= max_bytes:
+            data += arrived.popleft()
+        if len(data) > max_bytes:
+            arrived.appendleft(data[max_bytes:])
+            data = data[:max_bytes]
+        self.unread -= len(data)
+        self.wake_writer()
+        return data
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether there are bytes to read."""
+        return bool(self._arrived)
+
+    def break_off(self) -> None:
+        """Lose everything under way and wake whoever waits."""
+        self.is_broken = True
+        self.flying.clear()
+        self._arrived.clear()
+        self.wake_reader()
+        self.wake_writer()
+
+    async def wait_to_read(self) -> None:
+        """Wait until something changes for the reader."""
+        self.reader = trio.lowlevel.current_task()
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self.reader = None  # at once: a reset before the cancelled task runs must not wake it a second time
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    async def wait_to_write(self) -> None:
+        """Wait until something changes for the writer."""
+        self.writer = trio.lowlevel.current_task()
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self.writer = None  # at once: a reset before the cancelled task runs must not wake it a second time
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def wake_reader(self) -> None:
+        """Let a waiting reader look again."""
+        if self.reader is not None:
+            trio.lowlevel.reschedule(self.reader)
+            self.reader = None
+
+    def wake_writer(self) -> None:
+        """Let a waiting writer look again."""
+        if self.writer is not None:
+            trio.lowlevel.reschedule(self.writer)
+            self.writer = None
+
+    def check(self) -> list[str]:
+        """Return what is wrong with the pipe, in words; nothing, if all is well."""
+        held = sum(map(len, self._arrived)) + sum(len(item) for _, item in self.flying if isinstance(item, bytes))
+        if not self.is_broken and held != self.unread:
+            return [f"{self.source} to {self.target}: {held} bytes under way, {self.unread} counted"]
+        if any(a[0] > b[0] for a, b in pairwise(self.flying)):
+            return [f"{self.source} to {self.target}: out of order"]
+        return []
+
+
+class MemoryStream(trio.abc.HalfCloseableStream):
+    """One end of a connection.
+
+    Attributes:
+        host: where this end is.
+        remote_host: where the other end is.
+    """
+
+    def __init__(self, connection: Connection, outgoing: Pipe, incoming: Pipe) -> None:
+        self.connection = connection
+        self.host = outgoing.source
+        self.remote_host = outgoing.target
+        self._out = outgoing
+        self._in = incoming
+        self._is_closed = False
+        self._is_dead = False
+        self._is_sending = False
+        self._is_receiving = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this end was closed, or its host crashed."""
+        return self._is_closed or self._is_dead
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send; waits for room in the window."""
+        self._begin_sending()
+        try:
+            await trio.lowlevel.checkpoint()
+            self._require_writable()
+            out, start = self._out, 0
+            while start < len(data):
+                room = out.room
+                if room > 0:
+                    out.send(bytes(data[start : start + room]))
+                    start += room
+                else:
+                    await out.wait_to_write()
+                    self._require_writable()
+        finally:
+            self._is_sending = False
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait until there is room in the window."""
+        self._begin_sending()
+        try:
+            await trio.lowlevel.checkpoint()
+            self._require_writable()
+            while self._out.room <= 0:
+                await self._out.wait_to_write()
+                self._require_writable()
+        finally:
+            self._is_sending = False
+
+    async def send_eof(self) -> None:
+        """Say that no more bytes will come."""
+        self._begin_sending()
+        try:
+            await trio.lowlevel.checkpoint()
+            if self._is_closed:
+                raise trio.ClosedResourceError("this end is closed")
+            if not self._out.is_finished and not self._out.is_broken and not self._is_dead:
+                self._out.is_finished = True
+                self._out.send(Signal.EOF)
+        finally:
+            self._is_sending = False
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return what has arrived, or wait for something; b"" for the end."""
+        if max_bytes is None:
+            max_bytes = READ_BYTES
+        elif not isinstance(max_bytes, int):
+            raise TypeError("max_bytes must be a number of bytes")
+        if max_bytes < 1:
+            raise ValueError("max_bytes must be at least 1")
+        if self._is_receiving:
+            raise trio.BusyResourceError("another task is receiving already")
+        self._is_receiving = True
+        incoming = self._in
+        try:
+            if self._is_readable():
+                await trio.lowlevel.checkpoint()
+            while not self._is_readable():
+                await incoming.wait_to_read()
+            if self._is_closed:
+                raise trio.ClosedResourceError("this end is closed")
+            if incoming.is_broken or self._is_dead:
+                raise trio.BrokenResourceError("the connection was reset")
+            return incoming.take(max_bytes) if incoming.has_arrived else b""
+        finally:
+            self._is_receiving = False
+
+    async def aclose(self) -> None:
+        """Close this end; what was sent still arrives."""
+        if not self._is_closed:
+            self._is_closed = True
+            if not self._out.is_broken and not self._is_dead:
+                if not self._out.is_finished:
+                    self._out.is_finished = True
+                    self._out.send(Signal.EOF)
+                self._out.send(Signal.CLOSE)
+            self._wake()
+            self.connection.on_closed()
+        await trio.lowlevel.checkpoint()
+
+    def die(self, *, is_silent: bool) -> None:
+        """The host crashed: nothing works at this end any more; the other hears of it unless it is silent."""
+        if self._is_dead or self._out.is_broken:
+            return
+        self._is_dead = True
+        if not is_silent:
+            self._out.send(Signal.RESET)
+        self._wake()
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        self._in.wake_reader()
+        self._out.wake_writer()
+
+    def _is_readable(self) -> bool:
+        incoming = self._in
+        return incoming.has_arrived or incoming.is_ended or incoming.is_broken or self._is_closed or self._is_dead
+
+    def _begin_sending(self) -> None:
+        if self._is_sending:
+            raise trio.BusyResourceError("another task is sending already")
+        self._is_sending = True
+
+    def _require_writable(self) -> None:
+        if self._is_closed or self._out.is_finished:
+            raise trio.ClosedResourceError("this end is closed")
+        if self._out.is_broken or self._out.is_deaf or self._is_dead:
+            raise trio.BrokenResourceError("the connection was reset")
+
+
+class Connection:
+    """Two ends and the two pipes between them."""
+
+    __slots__ = ("_network", "acceptor", "dialler", "id", "pipes")
+
+    def __init__(self, network: MemoryNetwork, number: int, dialler: str, acceptor: str, window: int) -> None:
+        self._network = network
+        self.id = number
+        forth = Pipe(network, self, dialler, acceptor, window)
+        back = Pipe(network, self, acceptor, dialler, window)
+        self.pipes = (forth, back)
+        self.dialler = MemoryStream(self, forth, back)
+        self.acceptor = MemoryStream(self, back, forth)
+
+    def other(self, pipe: Pipe) -> Pipe:
+        """Return the pipe that goes the other way."""
+        forth, back = self.pipes
+        return back if pipe is forth else forth
+
+    @property
+    def ends(self) -> tuple[MemoryStream, MemoryStream]:
+        """Both ends, the one that dialled first."""
+        return self.dialler, self.acceptor
+
+    def reset(self) -> None:
+        """Break both directions at once; what is under way is lost."""
+        for pipe in self.pipes:
+            pipe.break_off()
+        self._network.on_closed(self)
+
+    def on_closed(self) -> None:
+        """One end was closed: forget the connection when the other is as well and all has arrived."""
+        if self.dialler.is_closed and self.acceptor.is_closed:
+            self._network.on_closed(self)
+
+    def check(self) -> list[str]:
+        """Return what is wrong with either direction, in words."""
+        return [line for pipe in self.pipes for line in pipe.check()]

@@ -1,0 +1,93 @@
+"""Helpers for tests on virtual time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from chord import testing
+from chord.errors import ChordError
+from chord.ids import Arc, Point
+from chord.messages import Get, Put, Values, Written
+from chord.node import Node
+from chord.testing.rings import MemoryRing
+from chord.vnode import Vnode
+
+
+def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """Run an async test on virtual time, the same way every time."""
+
+    @functools.wraps(test)
+    def wrapper() -> None:
+        testing.run(test, seed=test.__name__)
+
+    return wrapper
+
+
+async def put(node: Node, key: bytes, value: bytes | None, *, context: bytes | None = None) -> bytes:
+    """Write through a node and return the context."""
+    op_id = node.host.rng.randbytes(16)
+    return (await node.host.peers.call(node.address, Put(key, value, op_id, context), Written)).context
+
+
+async def get(node: Node, key: bytes) -> tuple[bytes, ...]:
+    """Read through a node: the live values."""
+    return (await node.host.peers.call(node.address, Get(key), Values)).values
+
+
+async def patiently(operation: Callable[[], Awaitable[Any]], within_s: float = 2.0) -> Any:
+    """Retry as a client does, until its deadline."""
+    with trio.fail_after(within_s):
+        while True:
+            try:
+                return await operation()
+            except ChordError as error:
+                if not error.is_retryable:
+                    raise
+                await trio.sleep(0.02)
+
+
+def only(node: Node) -> Vnode:
+    """Return a node's only vnode."""
+    (vnode,) = node.host.vnodes.values()
+    return vnode
+
+
+def in_order(ring: MemoryRing) -> list[Node]:
+    """Return the living nodes in ring order (one vnode each)."""
+    return sorted(ring.nodes, key=lambda node: only(node).id)
+
+
+def owner(ring: MemoryRing, key: bytes) -> Node:
+    """Return the node whose vnode is the successor of a key, computed from the ids alone."""
+    vnodes = ring.vnodes()
+    point = next(iter(vnodes.values())).host.circle.hash(key)
+    found = next((p for p in vnodes if p >= point), next(iter(vnodes)))
+    return next(node for node in ring.nodes if Point(found) in node.host.vnodes)
+
+
+def keys_of(ring: MemoryRing, node: Node, count: int = 5) -> list[bytes]:
+    """Return keys that belong to a node."""
+    found: list[bytes] = []
+    number = 0
+    while len(found) < count:
+        key = f"key-{number}".encode()
+        if owner(ring, key) is node:
+            found.append(key)
+        number += 1
+    return found
+
+
+def misplaced(ring: MemoryRing) -> list[tuple[str, bytes]]:
+    """Return every record that lies on a node which is not its key's successor."""
+    found = []
+    for node in ring.nodes:
+        for vnode in node.host.vnodes.values():
+            for record in node.host.storage.scan(Arc(vnode.id, vnode.id)):
+                if owner(ring, record.key) is not node:
+                    found.append((node.name, record.key))
+            break
+    return found
