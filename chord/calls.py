@@ -1,0 +1,82 @@
+"""The seam to other nodes: make a call, answer calls.
+
+This is all the protocol knows of the network. `chord.rpc` implements it over byte streams; a
+simulation may implement it directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+import trio
+
+from chord.ids import Point
+from chord.messages import Contact, Reply, Request
+
+
+class Caller(NamedTuple):
+    """Who is calling: the advertised address of a node, or "" for a client."""
+
+    address: str
+
+
+class Stats(msgspec.Struct):
+    """Totals of a calls layer since its start."""
+
+    calls_sent: int = 0
+    calls_received: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+Handler: TypeAlias = Callable[[Point | None, Request, Caller], Reply | Coroutine[Any, Any, Reply]]
+"""Answers one request addressed to a vnode, or to the node where the point is None.
+
+A handler that need not wait returns the reply; one that must wait returns a coroutine, which then
+gets a task of its own and is cancelled when the caller's budget is used up. Either may raise a `ChordError`, which
+travels to the caller; anything else is a bug and travels as `RemoteFailure`.
+"""
+
+
+class Calls(Protocol):
+    """What nodes know of the network."""
+
+    def serve(self, handler: Handler) -> None:
+        """Answer incoming calls with this handler from now on."""
+
+    async def call(self, to: Contact | str, request: Request, *, deadline: float) -> Reply:
+        """Send a request to a vnode, or to the node at an address, and return its reply.
+
+        Args:
+            to: a contact (the request is for that vnode) or an address (for the node).
+            request: the reply's type is `request.reply`; anything else from the peer is `MalformedMessage`.
+            deadline: on Trio's clock; the earlier of it and the enclosing cancel scopes' deadline travels along as
+                the budget.
+
+        Raises:
+            PeerUnreachable: definite; no stream could be opened, nothing was sent.
+            PeerLost: indefinite; the stream broke before the answer came.
+            DeadlineExceeded: indefinite; `deadline` passed.
+            ChordError: what the peer answered, definite or indefinite by its class.
+
+        Concurrency: checkpoints; a cancelled call's late answer is thrown away.
+        """
+
+
+class CallsService(Calls, Protocol):
+    """A `Calls` with a life: what a node starts and ends."""
+
+    @property
+    def stats(self) -> Stats:
+        """Totals since the start."""
+
+    async def run(self, listen: str | None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Accept and make calls until cancelled; `started` gets the bound address, or "" where nothing listens."""
+
+    def stop_accepting(self) -> None:
+        """Accept no new streams."""
+
+    async def drain(self) -> None:
+        """Wait until no request is in work and every answer is on its way."""

@@ -1,0 +1,386 @@
+"""Move an arc of records from one vnode to another: joins, leaves and misplaced records.
+
+One mechanism for all. The giver copies a snapshot in pages while it goes on serving, then the keys
+written meanwhile (deltas), then answers *retry* for the arc and sends `Switch`; the receiver owns
+the arc from the moment it has accepted that, in the next epoch; the giver lets go of the records
+only after the acknowledgement. Copying merges by version, so repeating any part is harmless. If
+the receiver is found dead before it acknowledged, the giver owns the arc again.
+
+A vnode gives to one and receives from one at a time. A slot is held by a lease: without progress
+for `lease_s` it is freed.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import trio
+
+from chord import events
+from chord.data.records import Records
+from chord.data.storage import Batch
+from chord.errors import (
+    SILENCE,
+    Busy,
+    ChordError,
+    DefiniteError,
+    DuplicateId,
+    InvalidRequest,
+    Leaving,
+    NotOwner,
+    NotReady,
+)
+from chord.ids import Arc, Point
+from chord.messages import (
+    PAGE_RECORDS_MAX,
+    Abandon,
+    Contact,
+    Done,
+    Granted,
+    HandOver,
+    JoinArc,
+    PageStored,
+    Record,
+    StorePage,
+    Switch,
+    TakenArc,
+)
+from chord.ownership import Giving, Taken, marks_within
+from chord.vnode import RETRY_MS, Vnode
+
+SESSIONS_REMEMBERED = 16
+DROP_BATCH = 1024
+
+
+class TransferFailed(Exception):
+    """The transfer ended without a switch; the giver still owns the arc."""
+
+
+class Outbound:
+    """A transfer under way from this vnode."""
+
+    def __init__(self, session: bytes, to: Contact, end: Point, reason: Literal["join", "leave"], now: float) -> None:
+        self.session = session
+        self.to = to
+        self.end = end
+        self.reason = reason
+        self.dirty: dict[bytes, None] = {}  # keys written since the snapshot began, in order
+        self.progress = now
+        self.records = 0
+
+
+class Inbound:
+    """A transfer under way to this vnode."""
+
+    def __init__(self, session: bytes, giver: str, now: float) -> None:
+        self.session = session
+        self.giver = giver
+        self.progress = now
+        self.ended = trio.Event()
+        self.is_switched = False
+
+
+class Mover:
+    """Gives and receives arcs for one vnode."""
+
+    def __init__(self, vnode: Vnode, records: Records) -> None:
+        self._vnode = vnode
+        self._host = vnode.host
+        self._own = vnode.ownership
+        self._records = records
+        self.outbound: Outbound | None = None
+        self._inbound: Inbound | None = None
+        self._switched: list[bytes] = []
+        records.on_write = self._note_write
+
+    @property
+    def inbound(self) -> Inbound | None:
+        """The transfer being received, unless its lease ran out."""
+        inbound = self._inbound
+        if inbound is not None and trio.current_time() - inbound.progress > self._host.timing.lease_s:
+            self._inbound = None
+            inbound.ended.set()
+        return self._inbound
+
+    def expect(self, session: bytes, giver: str) -> Inbound:
+        """Open the receiving side of a session."""
+        self._inbound = Inbound(session, giver, trio.current_time())
+        return self._inbound
+
+    # -- giver: requests ------------------------------------------------------------------------
+
+    def on_join_arc(self, request: JoinArc) -> Granted:
+        """A joiner asks for the part of my arc up to its id.
+
+        Raises:
+            Busy: another transfer holds the slot.
+            Leaving: this node is leaving; `peer` is its successor.
+            NotOwner: the joiner's id is not in my arc; `peer` is a better one.
+            DuplicateId: it is my own id.
+        """
+        joiner = request.joiner
+        if joiner.id == self._vnode.id:
+            raise DuplicateId(f"{self._vnode.me.address} already stands at this id", peer=self._vnode.me)
+        self._refuse_if_leaving()
+        self._vnode.require_owner(joiner.id)
+        if self.outbound is not None and self.outbound.session != request.session:
+            raise Busy("another transfer is under way", after_ms=RETRY_MS)
+        if self.inbound is not None or not self._vnode.ring.is_member:
+            raise Busy("an arc is being received", after_ms=RETRY_MS)
+        start = self._own.start
+        assert start is not None
+        if self.outbound is None:
+            self.outbound = Outbound(request.session, joiner, joiner.id, "join", trio.current_time())
+            self._host.start_task(self._give_to_joiner, self.outbound)
+        return Granted(start)
+
+    async def _give_to_joiner(self, outbound: Outbound) -> None:
+        try:
+            await self._give(outbound)
+        except TransferFailed:
+            await self._abandon(outbound)
+
+    async def hand_over(self, to: Contact, session: bytes) -> None:
+        """Give the whole arc to the successor, which has granted the session (leave).
+
+        Raises:
+            TransferFailed: the arc is still ours.
+        """
+        if self.outbound is not None:
+            raise TransferFailed("another transfer is under way")
+        self.outbound = outbound = Outbound(session, to, self._vnode.id, "leave", trio.current_time())
+        try:
+            await self._give(outbound)
+        except TransferFailed:
+            await self._abandon(outbound)
+            raise
+
+    async def _abandon(self, outbound: Outbound) -> None:
+        """Tell the receiver that its slot is free again; if it does not hear, its lease runs out."""
+        try:
+            await self._host.peers.call(outbound.to, Abandon(outbound.session), Done)
+        except ChordError:
+            self._host.counters["abandon_unheard"] += 1
+
+    # -- giver: the work ------------------------------------------------------------------------
+
+    async def _give(self, outbound: Outbound) -> None:
+        """Snapshot, deltas, switch, let go. On any failure before the switch the arc stays ours."""
+        start = self._own.start
+        assert start is not None
+        arc = Arc(start, outbound.end)
+        self._host.tell([events.TransferStarted(self._vnode.id, arc, outbound.to, outbound.reason)])
+        outcome = "aborted"
+        try:
+            if outbound.to.address != self._host.address:
+                await self._send_snapshot(outbound, arc)
+            if self._own.start != start or self._own.giving is not None:
+                raise TransferFailed("the arc changed under the transfer")
+            giving = self._own.begin_switch(outbound.end, outbound.to)
+            await self._complete(outbound, giving)
+            outcome = "moved"
+        finally:
+            self.outbound = None
+            self._host.tell([events.TransferEnded(self._vnode.id, arc, outbound.to, outbound.records, outcome)])
+        if outbound.to.address != self._host.address:
+            await self._drop(arc, outbound.to)
+
+    async def _send_snapshot(self, outbound: Outbound, arc: Arc) -> None:
+        after: bytes | None = None
+        is_cut = True
+        while is_cut:
+            page, is_cut = self._records.page(arc, after, PAGE_RECORDS_MAX)
+            if page:
+                await self._send(outbound, page)
+                after = page[-1].key
+        while len(outbound.dirty) > PAGE_RECORDS_MAX:
+            await self._send_dirty(outbound)
+
+    async def _complete(self, outbound: Outbound, giving: Giving) -> None:
+        """Send the last deltas and the Switch; on any failure own the arc again."""
+        is_acknowledged = False
+        try:
+            while outbound.dirty:
+                await self._send_dirty(outbound)
+            await self._switch(outbound, giving)
+            is_acknowledged = True
+        finally:
+            # Cancelled here the node is stopping; whether the receiver owns the arc will show when it is asked.
+            self._host.tell(self._own.finish_switch() if is_acknowledged else self._own.reclaim())
+
+    async def _send_dirty(self, outbound: Outbound) -> None:
+        keys = list(outbound.dirty)[:PAGE_RECORDS_MAX]
+        found = [(key, self._host.storage.get(key)) for key in keys]
+        page, _ = self._records.pack((record for _, record in found if record is not None), PAGE_RECORDS_MAX)
+        packed = {record.key for record in page}
+        for key, record in found:
+            if record is None or key in packed:
+                del outbound.dirty[key]
+        if page:
+            await self._send(outbound, page)
+
+    async def _send(self, outbound: Outbound, page: tuple[Record, ...]) -> None:
+        """Send one page until it is stored, the receiver is dead, or the lease runs out."""
+        while True:
+            try:
+                with trio.fail_after(self._host.timing.timeout_cap_s):
+                    await self._host.peers.call(outbound.to, StorePage(outbound.session, page), PageStored)
+            except (*SILENCE, trio.TooSlowError) as error:
+                self._give_up_if_hopeless(outbound, error)
+                await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+                continue
+            except ChordError as error:
+                if error.is_retryable:
+                    self._give_up_if_hopeless(outbound, error)
+                    await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+                    continue
+                raise TransferFailed(error.message) from error
+            outbound.progress = trio.current_time()
+            outbound.records += len(page)
+            self._host.counters["keys_sent"] += len(page)
+            return
+
+    def _give_up_if_hopeless(self, outbound: Outbound, error: Exception) -> None:
+        is_late = trio.current_time() - outbound.progress > self._host.timing.lease_s
+        if is_late or self._host.peers.is_dead(outbound.to):
+            raise TransferFailed(f"{outbound.to.address} does not take the records") from error
+
+    async def _switch(self, outbound: Outbound, giving: Giving) -> None:
+        """Repeat the Switch until the receiver acknowledges or is dead: it is idempotent by session and epoch."""
+        now = trio.current_time()
+        taken = tuple(
+            TakenArc(m.arc.start, m.arc.end, m.dead, int(1000 * (now - m.since)))
+            for m in marks_within(self._own.taken, giving.arc)
+        )
+        request = Switch(
+            outbound.session, self._vnode.me, giving.arc.start, giving.arc.end, giving.epoch, self._own.boundary, taken
+        )
+        while True:
+            try:
+                await self._host.peers.call(outbound.to, request, Done)
+                return
+            except SILENCE as error:
+                if self._host.peers.is_dead(outbound.to):
+                    raise TransferFailed("the receiver died before it acknowledged") from error
+            except DefiniteError as error:
+                if not error.is_retryable:
+                    raise TransferFailed(error.message) from error
+            except ChordError as error:
+                self._give_up_if_hopeless(outbound, error)
+            await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+
+    async def _drop(self, arc: Arc, to: Contact) -> None:
+        """Let go of an arc's records, in batches; records some vnode of this node still answers for stay."""
+        circle = self._host.circle
+        dropped = 0
+        while True:
+            keys = []
+            for record in self._host.storage.scan(arc):
+                if self._host.owner_of(circle.hash(record.key)) is None:
+                    keys.append(record.key)
+                if len(keys) == DROP_BATCH:
+                    break
+            if not keys:
+                break
+            await self._host.storage.commit(Batch(removals=keys))
+            dropped += len(keys)
+            await trio.lowlevel.checkpoint()
+        self._host.counters["keys_dropped"] += dropped
+        if dropped:
+            self._host.tell([events.RecordsDropped(self._vnode.id, dropped, to)])
+
+    def _note_write(self, point: Point, key: bytes) -> None:
+        outbound = self.outbound
+        if outbound is not None and self._own.start is not None and point in Arc(self._own.start, outbound.end):
+            outbound.dirty[key] = None
+
+    # -- receiver -------------------------------------------------------------------------------
+
+    def on_hand_over(self, request: HandOver) -> Granted:
+        """The vnode before me leaves and offers its arc.
+
+        Raises:
+            Busy: a transfer holds the slot, or the leaver does not stand where my arc begins (yet).
+            Leaving: this node is leaving too, and goes first.
+        """
+        own = self._own
+        # Of two adjacent leavers the one nearer clockwise to 0 waits and takes the other's; else it were a circle.
+        if self._host.is_leaving and not (self._vnode.id < request.leaver.id and self.outbound is None):
+            self._refuse_if_leaving()
+        if self.outbound is not None or own.giving is not None or not self._vnode.ring.is_member:
+            raise Busy("another transfer is under way", after_ms=RETRY_MS)
+        inbound = self.inbound
+        if inbound is not None and inbound.giver != request.leaver.address:
+            raise Busy("another transfer is under way", after_ms=RETRY_MS)
+        if own.start != request.leaver.id:
+            raise Busy("the arcs do not meet yet", after_ms=RETRY_MS)
+        self.expect(request.session, request.leaver.address)
+        return Granted(request.arc_start)
+
+    async def on_store_page(self, request: StorePage) -> PageStored:
+        """Merge a page: whatever it holds within a session, only what is mine without one.
+
+        Raises:
+            InvalidRequest: definite; the session is unknown or its lease ran out.
+        """
+        if request.session is None:
+            if not self._vnode.ring.is_member:
+                raise NotReady("not a member yet", after_ms=RETRY_MS)
+            mine = tuple(self._own.is_owner(self._host.circle.hash(r.key)) for r in request.records)
+            if not any(mine):
+                predecessor = self._vnode.ring.predecessor
+                raise NotOwner("none of these records is mine", peer=predecessor)
+            accepted = [r for r, is_mine in zip(request.records, mine, strict=True) if is_mine]
+        else:
+            inbound = self._session(request.session)
+            inbound.progress = trio.current_time()
+            mine = (True,) * len(request.records)
+            accepted = list(request.records)
+        await self._records.merge(accepted)
+        self._host.counters["keys_received"] += len(accepted)
+        self._host.tell([events.RecordsReceived(self._vnode.id, len(accepted), request.session is not None)])
+        return PageStored(mine)
+
+    def on_switch(self, request: Switch) -> Done:
+        """All is copied: answer for the arc from now on.
+
+        Raises:
+            InvalidRequest: definite; the session is unknown, or the arc does not meet mine. The giver keeps it.
+        """
+        if request.session in self._switched:
+            return Done()
+        inbound = self._session(request.session)
+        now = trio.current_time()
+        marks = [Taken(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in request.taken]
+        marks = [m for m in marks if m.dead.address != self._host.address]  # it was me, and I am back
+        arc = Arc(request.arc_start, request.arc_end)
+        happened = self._own.receive(arc, request.epoch, request.boundary, marks)
+        if not happened:
+            raise InvalidRequest("the arc does not meet mine")
+        self._host.tell(happened)
+        self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]
+        inbound.is_switched = True
+        self._inbound = None
+        inbound.ended.set()
+        return Done()
+
+    def on_abandon(self, request: Abandon) -> Done:
+        """The giver gave up: free the slot."""
+        inbound = self._inbound
+        if inbound is not None and inbound.session == request.session:
+            self._inbound = None
+            inbound.ended.set()
+        return Done()
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _session(self, session: bytes) -> Inbound:
+        inbound = self.inbound
+        if inbound is None or inbound.session != session:
+            raise InvalidRequest("no such transfer session")
+        return inbound
+
+    def _refuse_if_leaving(self) -> None:
+        if self._host.is_leaving:
+            successor = self._vnode.ring.successor if self._vnode.ring.is_member else None
+            raise Leaving("this node is leaving", peer=successor, after_ms=RETRY_MS)

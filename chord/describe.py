@@ -1,0 +1,99 @@
+"""A node as it describes itself: to others, and to its own next life."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import chord
+from chord.data.misplaced import Misplaced
+from chord.dispatch import Parts
+from chord.host import Host
+from chord.identity import IDENTITY_VERSION, Kept, KeptVnode, keep_contact
+from chord.ids import Point
+from chord.messages import LIST_ENTRIES_MAX, Contact, Description, VnodeInfo
+
+
+class Self(NamedTuple):
+    """What only the node itself knows."""
+
+    name: str
+    state: str
+    ring_id: bytes | None
+    started_at: float
+    has_data_dir: bool
+    bytes_sent: int
+    bytes_received: int
+
+
+def describe(me: Self, host: Host, parts: dict[Point, Parts], misplaced: Misplaced) -> Description:
+    """Return the description a `Describe` is answered with. Lists longer than a message may hold are cut."""
+    now = host.peers.now()
+    constants = host.constants
+    counters = {
+        **host.counters,
+        "calls_made": host.peers.calls_made,
+        "bytes_sent": me.bytes_sent,
+        "bytes_received": me.bytes_received,
+    }
+    for name in ("keys_sent", "keys_received", "keys_dropped", "keys_brought_home", "gets", "puts", "forwarded"):
+        counters.setdefault(name, 0)
+    return Description(
+        name=me.name,
+        address=host.address,
+        pid=os.getpid(),
+        version=chord.__version__,
+        preset=host.config.preset,
+        ring=me.ring_id,
+        cluster=constants.cluster,
+        fingerprint=constants.fingerprint,
+        bits=constants.bits,
+        successors=constants.successors,
+        replicas=constants.replicas,
+        incarnation=host.storage.incarnation,
+        state=me.state,
+        uptime_ms=int(1000 * (now - me.started_at)),
+        has_data_dir=me.has_data_dir,
+        keys=len(host.storage),
+        value_bytes=host.storage.value_bytes,
+        misplaced=misplaced.count(),
+        vnodes=tuple(_vnode(p, host) for p in parts.values())[:LIST_ENTRIES_MAX],
+        peers=tuple(host.peers.suspicion.peers(now))[:LIST_ENTRIES_MAX],
+        known=known_contacts(host, parts)[:LIST_ENTRIES_MAX],
+        counters=tuple(sorted(counters.items()))[:LIST_ENTRIES_MAX],
+        timing=tuple((field, float(getattr(host.timing, field))) for field in host.timing.__struct_fields__),
+    )
+
+
+def known_contacts(host: Host, parts: dict[Point, Parts]) -> tuple[Contact, ...]:
+    """Return every contact of other nodes that this node could name: lists, fingers, passive list."""
+    found: dict[tuple[int, str], Contact] = {}
+    for p in parts.values():
+        ring = p.vnode.ring
+        named = [*ring.successors, *ring.predecessors, *p.vnode.fingers.contacts()]
+        for contact in (*named, *([ring.predecessor] if ring.predecessor else []), *host.peers.passive.contacts()):
+            if contact.address != host.address:
+                found[contact.id, contact.address] = contact
+    return tuple(found.values())
+
+
+def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, *, has_left: bool) -> Kept:
+    """Return what the node wants to remember after a restart."""
+    vnodes = tuple(
+        KeptVnode(
+            id=str(int(p.vnode.id)),
+            owned_from=None if p.vnode.ownership.start is None else str(int(p.vnode.ownership.start)),
+            epoch=p.vnode.ownership.epoch,
+            predecessor=keep_contact(p.vnode.ring.predecessor),
+            successors=tuple(k for c in p.vnode.ring.successors if (k := keep_contact(c)) is not None),
+        )
+        for p in parts.values()
+    )
+    known = tuple(dict.fromkeys(c.address for c in known_contacts(host, parts)))
+    ring = None if ring_id is None else ring_id.hex()
+    return Kept(IDENTITY_VERSION, host.constants.bits, ring, host.address, vnodes, known, has_left)
+
+
+def _vnode(parts: Parts, host: Host) -> VnodeInfo:
+    arc = parts.vnode.ownership.arc
+    return parts.vnode.describe(0 if arc is None else host.storage.count(arc))

@@ -1,0 +1,211 @@
+"""Which request is answered by what: the one table between the wire and the protocol.
+
+A request to a vnode goes to that vnode; one to the node is answered for the node, or forwarded
+once to the vnode that owns the key. Answers that need nobody else are given at once, in the
+reader's own task; the others are coroutines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+from chord.calls import Caller
+from chord.data.records import Records
+from chord.data.transfer import Mover
+from chord.errors import NotReady, UnknownRequest, UnknownVnode
+from chord.host import Host
+from chord.ids import Point
+from chord.lookup import Lookups
+from chord.membership import Membership
+from chord.messages import (
+    Abandon,
+    Confirm,
+    Departing,
+    Describe,
+    Description,
+    Done,
+    FindNeighbours,
+    FindNext,
+    Forward,
+    Get,
+    GetRing,
+    HandOver,
+    JoinArc,
+    Leave,
+    Lookup,
+    NeighboursOf,
+    Notify,
+    Offer,
+    Pausing,
+    Ping,
+    Pong,
+    Put,
+    Reply,
+    Request,
+    Scan,
+    ScanPage,
+    StorePage,
+    Switch,
+    Trace,
+    Values,
+    Written,
+)
+from chord.stabilize import Stabilizer
+from chord.vnode import RETRY_MS, Vnode
+
+Answer: TypeAlias = Reply | Coroutine[Any, Any, Reply]
+
+
+class Parts:
+    """A vnode with everything that works for it."""
+
+    def __init__(self, vnode: Vnode, lookups: Lookups) -> None:
+        self.vnode = vnode
+        self.records = Records(vnode)
+        self.mover = Mover(vnode, self.records)
+        self.stabilizer = Stabilizer(vnode, lookups)
+        self.membership = Membership(vnode, self.mover)
+
+
+class Dispatcher:
+    """Answers every request a node receives.
+
+    Args:
+        parts: the node's vnodes by id.
+        describe, leave: the node's own answers.
+        departed: told the address of a node that left, so that stabilization need not wait for its next round.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        lookups: Lookups,
+        parts: dict[Point, Parts],
+        describe: Callable[[], Description],
+        leave: Callable[[], None],
+        departed: Callable[[], None],
+    ) -> None:
+        self._host = host
+        self._lookups = lookups
+        self._parts = parts
+        self._describe = describe
+        self._leave = leave
+        self._departed = departed
+        self._for_vnode: dict[type[Request], Callable[[Parts, Any], Answer]] = {
+            Ping: lambda p, q: _pong(p.vnode),
+            GetRing: lambda p, q: p.vnode.on_get_ring(q),
+            FindNext: lambda p, q: p.vnode.on_find_next(q),
+            Confirm: lambda p, q: p.vnode.on_confirm(q),
+            Notify: self._on_notify,
+            Offer: self._on_offer,
+            Forward: lambda p, q: lookups.forward(q, p.vnode.me),
+            Lookup: self._on_lookup,
+            FindNeighbours: self._on_find_neighbours,
+            Get: lambda p, q: p.records.get(q),
+            Put: lambda p, q: p.records.put(q),
+            Scan: lambda p, q: p.records.scan(q),
+            JoinArc: lambda p, q: p.mover.on_join_arc(q),
+            HandOver: lambda p, q: p.mover.on_hand_over(q),
+            StorePage: lambda p, q: p.mover.on_store_page(q),
+            Switch: lambda p, q: p.mover.on_switch(q),
+            Abandon: lambda p, q: p.mover.on_abandon(q),
+        }
+        self._for_node: dict[type[Request], Callable[[Any], Answer]] = {
+            Ping: lambda q: _pong(self._first().vnode),
+            Lookup: lambda q: self._on_lookup(self._ready(), q),
+            FindNeighbours: lambda q: self._on_find_neighbours(self._ready(), q),
+            Get: lambda q: self._owned(q, self._host.circle.hash(q.key), Values),
+            Put: lambda q: self._owned(q, self._host.circle.hash(q.key), Written),
+            Scan: lambda q: self._owned(q, self._host.circle.point(q.after + 1), ScanPage),
+            Describe: lambda q: self._describe(),
+            Departing: self._on_departing,
+            Pausing: self._on_pausing,
+            Leave: self._on_leave,
+        }
+
+    def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
+        """Answer a request: at once, or with a coroutine where it must wait. The `Handler` of `chord/calls.py`.
+
+        Raises:
+            UnknownVnode: no such vnode lives here.
+            UnknownRequest: a request that is not addressed like that.
+        """
+        if caller.address and caller.address != self._host.address:
+            self._host.peers.heard_from(caller.address)
+        if vnode is None:
+            for_node = self._for_node.get(type(request))
+            if for_node is not None:
+                return for_node(request)
+        else:
+            parts = self._parts.get(vnode)
+            if not self._parts:
+                raise NotReady("the node is starting", after_ms=RETRY_MS)
+            if parts is None:
+                raise UnknownVnode(f"no vnode {self._host.circle.hex(vnode)} at {self._host.address}")
+            for_vnode = self._for_vnode.get(type(request))
+            if for_vnode is not None:
+                return for_vnode(parts, request)
+        raise UnknownRequest(f"{type(request).__name__} is not for {'a node' if vnode is None else 'a vnode'}")
+
+    # -- for a vnode ----------------------------------------------------------------------------
+
+    def _on_notify(self, parts: Parts, request: Notify) -> Done:
+        if parts.vnode.ring.is_member:
+            parts.stabilizer.notified(request.peer)
+        return Done()
+
+    def _on_offer(self, parts: Parts, request: Offer) -> Done:
+        if parts.vnode.ring.is_member:
+            self._host.start_task(parts.stabilizer.consider_successor, request.peer)
+        return Done()
+
+    async def _on_lookup(self, parts: Parts, request: Lookup) -> Trace:
+        return await self._lookups.find(request.key, parts.vnode.me, request.mode, request.route)
+
+    async def _on_find_neighbours(self, parts: Parts, request: FindNeighbours) -> NeighboursOf:
+        return NeighboursOf(*await self._lookups.neighbours(request.point, parts.vnode.me))
+
+    # -- for the node ---------------------------------------------------------------------------
+
+    def _first(self) -> Parts:
+        for parts in self._parts.values():
+            return parts
+        raise NotReady("the node is starting", after_ms=RETRY_MS)
+
+    def _ready(self) -> Parts:
+        for parts in self._parts.values():
+            if parts.vnode.ring.is_member:
+                return parts
+        raise NotReady("the node has not joined yet", after_ms=RETRY_MS)
+
+    def _owned(self, request: Request, point: Point, expect: type[Reply]) -> Answer:
+        """Answer from a local arc where the point is in one, else bring the request to its owner."""
+        owner = self._host.owner_of(point)
+        if owner is not None:
+            return self._for_vnode[type(request)](self._parts[owner.id], request)
+        return self._forward(request, point, expect)
+
+    async def _forward(self, request: Request, point: Point, expect: type[Reply]) -> Reply:
+        reply, path, _, _ = await self._lookups.deliver(request, expect, point, self._ready().vnode.me)
+        self._host.counters["forwarded"] += 1
+        self._host.counters["forward_calls"] += path.calls
+        return reply
+
+    def _on_departing(self, request: Departing) -> Done:
+        self._host.peers.has_left(request.address)
+        self._departed()
+        return Done()
+
+    def _on_pausing(self, request: Pausing) -> Done:
+        self._host.peers.has_paused(request.address)
+        return Done()
+
+    def _on_leave(self, request: Leave) -> Done:
+        self._leave()
+        return Done()
+
+
+def _pong(vnode: Vnode) -> Pong:
+    return Pong("leaving" if vnode.state == "left" else vnode.state, vnode.ownership.start is not None)
+

@@ -1,0 +1,91 @@
+"""What the vnodes of one node share: configuration, peers, storage, dice, clock, observer, counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from chord.config import Limits, NodeConfig, RingConstants, Timing
+from chord.data.storage import Storage
+from chord.events import Event, Observer
+from chord.ids import Circle, Point
+from chord.peers import Peers
+
+if TYPE_CHECKING:
+    import random
+
+    from chord.vnode import Vnode
+
+
+class Host:
+    """The surroundings of a vnode.
+
+    Attributes:
+        start_task: run an async function in the node's maintenance nursery; it ends with the node.
+        counters: named totals since the start.
+        is_leaving: the node hands everything over and accepts nothing new.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        peers: Peers,
+        storage: Storage,
+        rng: random.Random,
+        wall_now_ms: Callable[[], int],
+        observe: Observer,
+    ) -> None:
+        self.config = config
+        self.peers = peers
+        self.storage = storage
+        self.rng = rng
+        self.wall_now_ms = wall_now_ms
+        self._observe = observe
+        self.address = ""
+        self.vnodes: dict[Point, Vnode] = {}
+        self.counters: Counter[str] = Counter()
+        self.is_leaving = False
+        self.start_task: Callable[..., None] = _no_tasks
+
+    @property
+    def circle(self) -> Circle:
+        """The identifier circle."""
+        return self.config.ring.circle
+
+    @property
+    def constants(self) -> RingConstants:
+        """What all nodes of the ring agree on."""
+        return self.config.ring
+
+    @property
+    def timing(self) -> Timing:
+        """Periods and timeouts."""
+        return self.config.timing
+
+    @property
+    def limits(self) -> Limits:
+        """Maxima."""
+        return self.config.limits
+
+    def tell(self, happened: list[Event]) -> bool:
+        """Pass events on to the observer and count them. Returns whether there were any."""
+        for event in happened:
+            self.counters[type(event).__name__] += 1
+            self._observe(event)
+        return bool(happened)
+
+    def jitter(self, seconds: float) -> float:
+        """Return an interval drawn uniformly from half to one and a half times its mean."""
+        return seconds * self.rng.uniform(0.5, 1.5)
+
+    def owner_of(self, point: int) -> Vnode | None:
+        """Return the local vnode that answers for a point, or None."""
+        for vnode in self.vnodes.values():
+            if vnode.ownership.is_owner(point):
+                return vnode
+        return None
+
+
+def _no_tasks(task: Callable[..., Awaitable[Any]], *args: Any) -> None:
+    raise RuntimeError("the node is not running")

@@ -1,0 +1,160 @@
+"""What a node remembers of itself between two runs: ids, ring id, pointers, the peers it knew.
+
+One small file, replaced as a whole: written beside it, fsynced, renamed. A file that cannot be
+read is refused, never overwritten. `MemoryIdentity` is the twin for tests and simulations.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import trio
+
+from chord.errors import ConfigError
+from chord.ids import Point
+from chord.messages import Address, Contact, Identity
+
+FILE_NAME = "node.json"
+IDENTITY_VERSION = 1
+
+
+class KeptVnode(msgspec.Struct, frozen=True):
+    """A vnode's id and last pointers. Ids are decimal strings, so that any JSON reader keeps all digits."""
+
+    id: str
+    owned_from: str | None
+    epoch: int
+    predecessor: tuple[str, Address] | None
+    successors: tuple[tuple[str, Address], ...]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Everything kept. `has_left` means the node handed its arcs over: it starts empty next time."""
+
+    version: int
+    bits: int
+    ring: str | None
+    address: Address
+    vnodes: tuple[KeptVnode, ...]
+    known: tuple[Address, ...]
+    has_left: bool = False
+
+    @property
+    def ring_id(self) -> Identity | None:
+        """The ring id as bytes."""
+        return None if self.ring is None else bytes.fromhex(self.ring)
+
+
+def keep_contact(contact: Contact | None) -> tuple[str, Address] | None:
+    """Return a contact as it is written down."""
+    return None if contact is None else (str(int(contact.id)), contact.address)
+
+
+def kept_contact(kept: tuple[str, Address] | None) -> Contact | None:
+    """Return a contact that was written down."""
+    return None if kept is None else Contact(Point(int(kept[0])), kept[1])
+
+
+class IdentityStore(Protocol):
+    """Keeps one node's identity."""
+
+    def load(self) -> Kept | None:
+        """Return what was kept, None at the first start.
+
+        Raises:
+            ConfigError: something is there and cannot be read.
+        """
+
+    async def save(self, kept: Kept) -> None:
+        """Keep this instead, durably."""
+
+    def close(self) -> None:
+        """Let another node use it."""
+
+
+class MemoryIdentity:
+    """Identity that survives the node object, not the process."""
+
+    def __init__(self) -> None:
+        self._kept: Kept | None = None
+
+    def load(self) -> Kept | None:
+        """Return what was kept."""
+        return self._kept
+
+    async def save(self, kept: Kept) -> None:
+        """Keep this instead. Does not checkpoint."""
+        self._kept = kept
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class FileIdentity:
+    """Identity in a data directory, which one node at a time may use."""
+
+    def __init__(self, directory: str) -> None:
+        self._path = Path(directory) / FILE_NAME
+        self._last: bytes | None = None
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot use {directory} as a data directory: {error.strerror}") from error
+        self._lock = os.open(self._path.with_name("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go when the process ends, however
+        except OSError:
+            os.close(self._lock)
+            raise ConfigError(f"another node is running on {directory}") from None
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        os.close(self._lock)
+
+    def load(self) -> Kept | None:
+        """Return what was kept, None at the first start.
+
+        Raises:
+            ConfigError: the file is there and cannot be read.
+        """
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
+        try:
+            kept = msgspec.json.decode(content, type=Kept)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise ConfigError(f"{self._path} is damaged ({error}); move it away to start as a new node") from error
+        if kept.version != IDENTITY_VERSION:
+            raise ConfigError(f"{self._path} has format {kept.version}, this version reads {IDENTITY_VERSION}")
+        return kept
+
+    async def save(self, kept: Kept) -> None:
+        """Write the file anew where it differs: beside, fsync, rename, fsync of the directory; in a thread.
+
+        Concurrency: checkpoints; cancelled, either the old or the new file is there.
+        """
+        content = msgspec.json.format(msgspec.json.encode(kept))
+        if content == self._last:
+            return
+        self._last = content
+        await trio.to_thread.run_sync(self._replace, content)
+
+    def _replace(self, content: bytes) -> None:
+        beside = self._path.with_suffix(".new")
+        with open(beside, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, self._path)
+        directory = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)

@@ -1,0 +1,448 @@
+"""A peer: builds the parts, owns the nurseries, lives and ends.
+
+    connections nursery     outer: the calls layer; a peer's failure ends there, as an event
+    └─ maintenance nursery  inner: joining, stabilize, fix fingers, self-lookup, misplaced records
+
+stop: say goodbye, cancel the inner, let calls in flight drain, cancel the outer. leave: first hand
+everything over, with maintenance still running.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Literal, TypeAlias
+
+import trio
+
+from chord.calls import CallsService
+from chord.config import PRESETS, NodeConfig, Preset, RingConstants
+from chord.data.misplaced import Misplaced
+from chord.data.storage import MemoryStorage, Storage
+from chord.describe import Self, describe, to_keep
+from chord.dispatch import Dispatcher, Parts
+from chord.errors import ChordError, ConfigError, DeadlineExceeded, DuplicateId, OtherRing, unwrapped
+from chord.events import NodeStateChanged, Observer, StepFailed, ignore
+from chord.greeting import Greeter
+from chord.host import Host
+from chord.identity import FileIdentity, IdentityStore, Kept, MemoryIdentity, kept_contact
+from chord.ids import Point, vnode_id
+from chord.interface import AsyncRing
+from chord.lookup import Lookups
+from chord.messages import Contact, Departing, Description, Done, Pausing, Request
+from chord.operations import Call, Core, Outcome
+from chord.peers import Peers
+from chord.periodic import Periodic
+from chord.rpc import Rpc
+from chord.transport import TcpTransport, Transport
+from chord.vnode import Vnode
+
+State: TypeAlias = Literal["starting", "joining", "resuming", "ready", "leaving", "left", "stopped"]
+
+GOODBYE_S = 1.0
+
+
+class Node(AsyncRing):
+    """One peer of a ring; it reads and writes like any client of it (`AsyncRing`).
+
+    Args:
+        config: see `NodeConfig`.
+        transport, calls, storage, identity, wall_now_ms, rng, observe: the seams; the defaults are the real world.
+
+    Attributes:
+        address: where others reach it, once it runs.
+        state: where it is in its life.
+        closed: set when `run` has ended.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        transport: Transport | None = None,
+        calls: CallsService | None = None,
+        storage: Storage | None = None,
+        identity: IdentityStore | None = None,
+        wall_now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        rng: random.Random | None = None,
+        observe: Observer = ignore,
+    ) -> None:
+        self.config = config
+        rng = rng or random.Random(secrets.randbits(128))
+        self._identity = identity or (FileIdentity(config.data_dir) if config.data_dir else MemoryIdentity())
+        self._observe = observe
+        self._greeter = Greeter(config.ring)
+        self._rpc: CallsService = calls or Rpc(
+            transport or TcpTransport(),
+            circle=config.ring.circle,
+            limits=config.limits,
+            hello=self._greeter.hello,
+            on_hello=self._greeter.on_hello,
+            observe=observe,
+        )
+        peers = Peers(self._rpc, config.timing, observe, config.limits.passive_max)
+        storage = storage or MemoryStorage(config.ring.circle, rng.randbytes(8))
+        self.host = Host(config, peers, storage, rng, wall_now_ms, observe)
+        self.lookups = Lookups(self.host)
+        self.parts: dict[Point, Parts] = {}
+        self.misplaced = Misplaced(self.host, self.lookups)
+        self._dispatcher = Dispatcher(
+            self.host, self.lookups, self.parts, self.description, lambda: self._end("leave"), self._stabilize_soon
+        )
+        peers.serve(self._dispatcher.handle)
+        self.state: State = "starting"
+        self.closed = trio.Event()
+        self._ready = trio.Event()
+        self._ending = trio.Event()
+        self._how: Literal["stop", "leave"] = "stop"
+        self._fatal: ChordError | None = None
+        self._stabilizing: list[Periodic] = []
+        self._started_at = 0.0
+        self._goodbye: tuple[str, ...] = ()
+        self._limits = config.limits
+
+    # -- life -----------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT under which others reach this node; "" before it runs."""
+        return self.host.address
+
+    @property
+    def ring_id(self) -> bytes | None:
+        """The ring's sixteen bytes; None before one was founded or joined."""
+        return self._greeter.ring_id
+
+    @property
+    def name(self) -> str:
+        """The name for people; the address where none was given."""
+        return self.config.name or self.address
+
+    @property
+    def contact(self) -> Contact:
+        """The first vnode."""
+        return next(iter(self.parts.values())).vnode.me
+
+    async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Live: listen, join or create a ring, keep it, until `stop` or `leave` is asked for.
+
+        `task_status.started` gets the bound address as soon as calls are accepted.
+
+        Raises:
+            ConfigError: the data directory belongs to another configuration.
+            OSError: the address cannot be listened on.
+            OtherRing, DuplicateId: the ring does not take this node.
+
+        Concurrency: cancelling it is a crash: nobody is told and nothing is handed over.
+        """
+        try:
+            kept = self._load()
+            with unwrapped():
+                async with trio.open_nursery() as connections:
+                    bound = await connections.start(self._rpc.run, self.config.listen)
+                    self._started_at = trio.current_time()
+                    self._settle_address(bound, kept)
+                    task_status.started(bound)
+                    async with trio.open_nursery() as maintenance:
+                        await self._live(maintenance, kept)
+                    await self._part()
+                    connections.cancel_scope.cancel()
+            if self._fatal is not None:
+                raise self._fatal
+        finally:
+            self._identity.close()
+            self.closed.set()
+            self._ready.set()
+
+    async def _live(self, maintenance: trio.Nursery, kept: Kept | None) -> None:
+        self.host.start_task = maintenance.start_soon
+        try:
+            maintenance.start_soon(self._take_part, kept)
+            await self._ending.wait()
+            if self._how == "leave" and self._fatal is None:
+                await self._hand_over()
+        finally:
+            self.host.start_task = _start_nothing
+        self._goodbye = self._neighbours()
+        maintenance.cancel_scope.cancel()
+
+    async def ready(self) -> None:
+        """Wait until every vnode is a member.
+
+        Raises:
+            OtherRing, DuplicateId, ConfigError: the ring does not take this node; `run` ends with the same error.
+        """
+        await self._ready.wait()
+        if self._fatal is not None:
+            raise self._fatal
+
+    async def stop(self) -> None:
+        """Stop and keep the data: tell the neighbours to route around, finish calls, end. Waits for the end."""
+        self._end("stop")
+        await self.closed.wait()
+
+    async def leave(self) -> None:
+        """Hand everything over, leave the ring and end, within `leave_s`. Waits for the end."""
+        self._end("leave")
+        await self.closed.wait()
+
+    def _end(self, how: Literal["stop", "leave"]) -> None:
+        if not self._ending.is_set():
+            self._how = how
+            self.host.is_leaving = how == "leave"
+            self._ending.set()
+
+    def _change(self, state: State) -> None:
+        if state != self.state:
+            self.state = state
+            self.host.tell([NodeStateChanged(state, self.address)])
+
+    # -- beginning ------------------------------------------------------------------------------
+
+    def _load(self) -> Kept | None:
+        kept = self._identity.load()
+        if kept is None or kept.has_left:
+            return None
+        if kept.bits != self.config.ring.bits:
+            raise ConfigError(f"the data directory belongs to a ring of {kept.bits} bits, not {self.config.ring.bits}")
+        if self.config.id is not None and [v.id for v in kept.vnodes] != [str(self.config.id)]:
+            raise ConfigError(f"the data directory belongs to vnode {kept.vnodes[0].id}, not {self.config.id}")
+        self._greeter.ring_id = kept.ring_id
+        return kept
+
+    def _settle_address(self, bound: str, kept: Kept | None) -> None:
+        """Fix the advertised address and the vnodes: stored ids first, then the configured one, then SHA-1."""
+        self.host.address = self.host.peers.address = address = self.config.advertise or bound
+        self._core = Core((address,), rng=self.host.rng)
+        self._core.circle = self.host.circle
+        if kept is not None:
+            ids = [Point(int(v.id)) for v in kept.vnodes]
+        elif self.config.id is not None:
+            ids = [Point(self.config.id)]
+        else:
+            ids = list(dict.fromkeys(vnode_id(self.host.circle, address, i) for i in range(self.config.vnodes)))
+        self._greeter.introduce(address, self.host.storage.incarnation, ids)
+        for point in ids:
+            vnode = Vnode(Contact(point, address), self.host)
+            self.host.vnodes[point] = vnode
+            self.parts[point] = Parts(vnode, self.lookups)
+
+    async def _take_part(self, kept: Kept | None) -> None:
+        """Become a member with every vnode, one after the other, then keep the ring."""
+        try:
+            for index, parts in enumerate(self.parts.values()):
+                await self._enter(parts, kept, index)
+                self._maintain(parts)
+        except (OtherRing, DuplicateId) as error:
+            self._fatal = error
+            self._end("stop")
+            return
+        self.host.start_task(self._periodic(self._bring_home, 4 * self.host.timing.stabilize_s, "bring_home").run)
+        await self._save()
+        self._change("ready")
+        self._ready.set()
+
+    async def _enter(self, parts: Parts, kept: Kept | None, index: int) -> None:
+        mine: list[Contact | str] = [p.vnode.me for p in self.parts.values() if p.vnode.ring.is_member]
+        joins: list[Contact | str] = [*mine, *(a for a in self.config.join if a != self.address)]
+        if kept is not None and (kept.known or joins):
+            self._change("resuming")
+            stored = kept.vnodes[index]
+            successors = [c for c in map(kept_contact, stored.successors) if c is not None]
+            start = None if stored.owned_from is None else Point(int(stored.owned_from))
+            predecessor = kept_contact(stored.predecessor)
+            boundary = None
+            if start is not None:
+                at_start = [c for c in (predecessor, parts.vnode.me) if c is not None and c.id == start]
+                elsewhere = predecessor.address if predecessor else self.address
+                boundary = at_start[0] if at_start else Contact(start, elsewhere)
+            known: list[Contact | str] = [*joins, *(a for a in kept.known if a not in joins)]
+            await parts.membership.resume(predecessor, successors, boundary, known)
+        elif joins:
+            self._change("joining")
+            await parts.membership.join(joins)
+        else:
+            self._greeter.ring_id = self.ring_id or self.host.rng.randbytes(16)
+            self.host.tell(parts.vnode.ring.create())
+            self.host.tell(parts.vnode.ownership.create())
+            parts.vnode.state = "member"
+
+    # -- maintenance ----------------------------------------------------------------------------
+
+    def _maintain(self, parts: Parts) -> None:
+        timing = self.host.timing
+        stabilize = self._periodic(lambda: self._round(parts), timing.stabilize_s, "stabilize", parts)
+        self._stabilizing.append(stabilize)
+        self.host.start_task(stabilize.run)
+        fix = self._periodic(parts.stabilizer.fix_finger, timing.finger_s, "fix_finger", parts)
+        self.host.start_task(fix.run)
+
+    def _periodic(
+        self, step: Callable[[], object], period_s: float, name: str, parts: Parts | None = None
+    ) -> Periodic:
+        vnode = (parts or next(iter(self.parts.values()))).vnode.id
+        return Periodic(
+            step,  # type: ignore[arg-type]
+            period_s=period_s,
+            deadline_s=max(10 * period_s, 8 * self.host.timing.timeout_cap_s),
+            rng=self.host.rng,
+            failed=lambda word: void(self.host.tell([StepFailed(vnode, name, word)])),
+        )
+
+    async def _round(self, parts: Parts) -> None:
+        """One stabilize round; every few of them, a self-lookup, and the pointers are kept."""
+        await parts.stabilizer.stabilize()
+        ring = parts.vnode.ring
+        if ring.is_isolated and not self.host.peers.passive.contacts():
+            ring.settle_alone()
+        if ring.is_isolated or parts.vnode.rounds % self.host.timing.self_lookup_rounds == 0:
+            contact = parts.stabilizer.pick_contact(self.config.join)
+            if contact is not None:
+                await parts.stabilizer.self_lookup(contact)
+        await self._save()
+
+    async def _bring_home(self) -> None:
+        busy = any(p.mover.outbound or p.mover.inbound for p in self.parts.values())
+        if not busy and self.misplaced.count():
+            first = next(iter(self.parts.values()))
+            await self.misplaced.bring_home(first.records, first.vnode.me)
+
+    def _stabilize_soon(self) -> None:
+        for periodic in self._stabilizing:
+            periodic.kick()
+
+    async def _save(self, *, has_left: bool = False) -> None:
+        await self._identity.save(to_keep(self.host, self.parts, self.ring_id, has_left=has_left))
+
+    # -- ending ---------------------------------------------------------------------------------
+
+    async def _hand_over(self) -> None:
+        """Leave: hand over every arc, last vnode first, and bring misplaced records home, within `leave_s`."""
+        self._change("leaving")
+        with trio.move_on_after(self.host.timing.leave_s):
+            for parts in reversed(self.parts.values()):
+                if parts.vnode.ring.is_member and not await parts.membership.leave():
+                    return
+            first = next(iter(self.parts.values()))
+            others = [c for c in first.vnode.ring.successors if c.address != self.address]
+            while others and self.misplaced.count():
+                await self.misplaced.bring_home(first.records, others[0])
+
+    def _neighbours(self) -> tuple[str, ...]:
+        found: dict[str, None] = {}
+        for parts in self.parts.values():
+            ring = parts.vnode.ring
+            for contact in (*ring.predecessors, *ring.successors, *([ring.predecessor] if ring.predecessor else [])):
+                if contact.address != self.address:
+                    found[contact.address] = None
+        return tuple(found)
+
+    async def _part(self) -> None:
+        """Say goodbye, answer *moved* for a while after a leave, and let calls in flight finish."""
+        has_left = self._how == "leave"
+        request: Request = Departing(self.address) if has_left else Pausing(self.address)
+        with trio.move_on_after(GOODBYE_S):
+            async with trio.open_nursery() as nursery:
+                for address in self._goodbye:
+                    nursery.start_soon(self._tell_neighbour, address, request)
+        await self._save(has_left=has_left)
+        if has_left and self._goodbye:
+            slowest = max(self.host.peers.suspicion.timeout(address) for address in self._goodbye)
+            await trio.sleep(2 * slowest + self.host.timing.stabilize_s)
+        self._rpc.stop_accepting()
+        with trio.move_on_after(self.host.timing.drain_s):
+            await self._rpc.drain()
+        self._change("left" if has_left else "stopped")
+
+    async def _tell_neighbour(self, address: str, request: Request) -> None:
+        try:
+            await self.host.peers.call(address, request, Done)
+        except ChordError:
+            self.host.counters["goodbyes_unheard"] += 1
+
+    # -- views and calls ------------------------------------------------------------------------
+
+    async def _call(self, call: Call, deadline: float) -> Outcome:
+        """Make a call of an operation, without the network where it is for this node."""
+        try:
+            with trio.fail_at(deadline):
+                return await self.host.peers.call(call.to, call.request, call.request.reply)
+        except ChordError as error:
+            return error
+        except trio.TooSlowError:
+            return DeadlineExceeded(f"{call.address} did not answer in time")
+
+    def description(self) -> Description:
+        """Return the node as it sees itself."""
+        me = Self(
+            self.name,
+            self.state,
+            self.ring_id,
+            self._started_at,
+            self.config.data_dir is not None,
+            self._rpc.stats.bytes_sent,
+            self._rpc.stats.bytes_received,
+        )
+        return describe(me, self.host, self.parts, self.misplaced)
+
+
+def void(value: object) -> None:
+    """Drop a value where only the effect is wanted."""
+
+
+def _start_nothing(task: object, *args: object) -> None:
+    """The node is ending: new work is not begun."""
+
+
+@asynccontextmanager
+async def open_node(
+    *,
+    listen: str = "127.0.0.1:0",
+    join: Sequence[str] = (),
+    name: str | None = None,
+    advertise: str | None = None,
+    data_dir: str | None = None,
+    vnodes: int = 1,
+    preset: Preset = "lan",
+    ring: RingConstants | None = None,
+    observe: Observer = ignore,
+) -> AsyncIterator[Node]:
+    """Run a peer inside a Trio program for the length of the block.
+
+    It is a member when the block begins. At the block's end it stops and keeps its data where it has a data
+    directory; without one it first hands its keys over and leaves, within the preset's `leave_s`.
+
+    Args:
+        listen, join, name, advertise, data_dir, vnodes: see `NodeConfig`.
+        preset: local, lan or wan; periods and timeouts.
+        ring: the ring's constants; all members must agree on them.
+        observe: called with every event.
+
+    Raises:
+        ConfigError: the arguments contradict each other, or the data directory is another node's.
+        OSError: the address cannot be listened on.
+        OtherRing, DuplicateId: the ring does not take this node.
+
+    Concurrency: checkpoints. Cancelling the block is a crash: nobody is told, nothing is handed over.
+    """
+    config = NodeConfig(
+        listen=listen,
+        join=tuple(join),
+        name=name,
+        advertise=advertise,
+        data_dir=data_dir,
+        vnodes=vnodes,
+        ring=ring or RingConstants(),
+        preset=preset,
+        timing=PRESETS[preset],
+    )
+    node = Node(config, observe=observe)
+    with unwrapped():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(node.run)
+            await node.ready()
+            yield node
+            await (node.stop() if data_dir else node.leave())

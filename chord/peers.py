@@ -1,0 +1,182 @@
+"""Calls with a memory: per-peer timeouts, who is alive, whom we once knew.
+
+Every call of the protocol goes through `Peers.call`, which gives it the peer's own timeout,
+tells `suspicion` how it went, and answers calls to our own vnodes without the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from chord.calls import Caller, Calls, Handler
+from chord.config import Timing
+from chord.errors import SILENCE, ChordError, MalformedMessage, PeerUnreachable, UnknownVnode
+from chord.events import Observer, PeerChanged
+from chord.messages import Contact, Ping, Pong, Reply, Request
+from chord.suspicion import Suspicion
+
+if TYPE_CHECKING:
+    import random
+
+R = TypeVar("R", bound=Reply)
+
+
+class Peers:
+    """Our view of other nodes, and the way to talk to them.
+
+    Attributes:
+        suspicion: alive, suspect or dead, and the timeouts, by address.
+        passive: the contacts worth asking for news after they fell silent.
+    """
+
+    def __init__(self, calls: Calls, timing: Timing, observe: Observer, passive_max: int) -> None:
+        self._calls = calls
+        self._observe = observe
+        self.address = ""
+        self.suspicion = Suspicion(timing)
+        self.passive = PassiveList(timing, passive_max)
+        self._handler: Handler | None = None
+        self.calls_made = 0
+
+    def serve(self, handler: Handler) -> None:
+        """Answer calls to our own address, from inside and outside, with this handler."""
+        self._handler = handler
+        self._calls.serve(handler)
+
+    async def call(self, to: Contact | str, request: Request, expect: type[R]) -> R:
+        """Call a vnode (or a node, by address) under the peer's own timeout and remember how it went.
+
+        A patient request waits as long as the caller's own deadline.
+
+        Raises:
+            MalformedMessage: definite; the peer answered with another type of reply.
+            ChordError: see `Calls.call`. `SILENCE` errors count against the peer, all others for it.
+
+        Concurrency: checkpoints.
+        """
+        address = to if isinstance(to, str) else to.address
+        if address == self.address:
+            reply = await self._call_self(to, request)
+        else:
+            reply = await self._call_out(to, address, request)
+        if not isinstance(reply, expect):
+            raise MalformedMessage(f"{address} answered {type(request).__name__} with {type(reply).__name__}")
+        return reply
+
+    async def _call_self(self, to: Contact | str, request: Request) -> Reply:
+        assert self._handler is not None
+        await trio.lowlevel.checkpoint()
+        answer = self._handler(None if isinstance(to, str) else to.id, request, Caller(self.address))
+        return answer if isinstance(answer, Reply) else await answer
+
+    async def _call_out(self, to: Contact | str, address: str, request: Request) -> Reply:
+        self.calls_made += 1
+        sent = trio.current_time()
+        deadline = math.inf if request.patient or isinstance(to, str) else sent + self.suspicion.timeout(address)
+        try:
+            reply = await self._calls.call(to, request, deadline=deadline)
+        except SILENCE as error:
+            refused = isinstance(error, PeerUnreachable) and "refused" in error.message
+            self._tell(self.suspicion.missed(address, trio.current_time(), refused, error.message))
+            raise
+        except ChordError as error:  # an error reply: whatever it says, the peer is alive
+            if not isinstance(error, UnknownVnode):
+                self.heard_from(address)
+            raise
+        now = trio.current_time()
+        self._tell(self.suspicion.answered(address, now, None if request.patient else now - sent))
+        return reply
+
+    def _tell(self, event: PeerChanged | None) -> None:
+        if event is not None:
+            self._observe(event)
+
+    def heard_from(self, address: str) -> None:
+        """A node called us: it is alive."""
+        self._tell(self.suspicion.heard_from(address, trio.current_time()))
+
+    def has_left(self, address: str) -> None:
+        """A node said goodbye for good."""
+        self._tell(self.suspicion.left(address, trio.current_time()))
+        self.passive.forget(address)
+
+    def has_paused(self, address: str) -> None:
+        """A node stops for a while and keeps its data."""
+        self._tell(self.suspicion.paused(address, trio.current_time()))
+
+    def is_dead(self, contact: Contact) -> bool:
+        """Whether a contact's node leaves the lists. Our own node never does."""
+        return contact.address != self.address and self.suspicion.is_dead(contact.address)
+
+    def is_doubtful(self, contact: Contact) -> bool:
+        """Whether to route around a contact: its node is suspect, paused, dead or gone."""
+        return contact.address != self.address and self.suspicion.state(contact.address) != "alive"
+
+    async def is_gone(self, contact: Contact) -> bool:
+        """Find out whether a member is dead: ask until it answers or its node counts as dead.
+
+        One that answers but is only joining, with nothing yet to answer for, has lost its place: gone as well.
+
+        Raises:
+            ChordError: neither is certain, because the node is paused.
+        """
+        while True:
+            if self.is_dead(contact):
+                return True
+            try:
+                pong = await self.call(contact, Ping(), Pong)
+            except UnknownVnode:
+                return True
+            except SILENCE:
+                if self.suspicion.state(contact.address) == "paused":
+                    raise
+                continue
+            except ChordError:  # any other answer is a sign of life
+                return False
+            return pong.state == "joining" and not pong.is_owner
+
+    def now(self) -> float:
+        """The time on the clock that suspicion uses, in seconds."""
+        return trio.current_time()
+
+    def srtt(self, contact: Contact) -> float:
+        """Smoothed round-trip time to a contact in seconds; 1 ms for our own node and strangers."""
+        return self.suspicion.srtt(contact.address) or 0.001
+
+
+class PassiveList:
+    """Contacts once known and now silent, with the time of their next probe. Bounded; the oldest goes first."""
+
+    def __init__(self, timing: Timing, size_max: int) -> None:
+        self._timing = timing
+        self._max = size_max
+        self._due: dict[str, tuple[Contact, float, float]] = {}
+
+    def add(self, contact: Contact, now: float) -> None:
+        """Remember a contact that fell silent; probe it soon."""
+        if contact.address not in self._due:
+            self._due[contact.address] = (contact, now, self._timing.reprobe_first_s)
+            while len(self._due) > self._max:
+                del self._due[next(iter(self._due))]
+
+    def forget(self, address: str) -> None:
+        """It is back, or has left for good."""
+        self._due.pop(address, None)
+
+    def due(self, now: float, rng: random.Random) -> Contact | None:
+        """Return a contact whose probe is due, and put its next one off: 60 s, doubling to 16 min."""
+        ready = [address for address, (_, at, _) in self._due.items() if at <= now]
+        if not ready:
+            return None
+        address = rng.choice(ready)
+        contact, _, wait = self._due[address]
+        self._due[address] = (contact, now + wait, min(2 * wait, self._timing.reprobe_max_s))
+        return contact
+
+    def contacts(self) -> Iterable[Contact]:
+        """All of them, oldest first."""
+        return tuple(contact for contact, _, _ in self._due.values())

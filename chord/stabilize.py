@@ -1,0 +1,372 @@
+"""Stabilize, rectify, fix fingers, self-lookup: the steps that keep a vnode's pointers true.
+
+Each step of the corrected protocol is one question to a peer and then one transition of
+`RingState`, decided against the state of that moment. *Abort-if-observed* makes the step atomic
+without locks: if our own pointers were served for adoption between question and answer, the
+answer is discarded and the question asked again (our replacement for the "response pending" of
+Zave's 2018 model).
+
+Source: Zave 2017 (TSE), section III; Stoica et al. 2003, Fig. 6.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import trio
+
+from chord import events
+from chord.errors import SILENCE, Busy, ChordError, UnknownVnode
+from chord.events import Event
+from chord.ids import between
+from chord.lookup import Lookups
+from chord.messages import (
+    Confirm,
+    Confirmed,
+    Contact,
+    Done,
+    FindNeighbours,
+    GetRing,
+    NeighboursOf,
+    Notify,
+    Offer,
+    RingPointers,
+)
+from chord.vnode import Vnode
+
+DISCARDS_MAX = 3  # disturbed so often, a step asks others to wait until it is done
+BUSY_RETRIES_MAX = 8
+
+
+class PeerGone(Exception):
+    """The vnode asked is dead, or is no longer at that address."""
+
+
+class Stabilizer:
+    """The periodic steps of one vnode."""
+
+    def __init__(self, vnode: Vnode, lookups: Lookups) -> None:
+        self._vnode = vnode
+        self._ring = vnode.ring
+        self._host = vnode.host
+        self._peers = vnode.host.peers
+        self._lookups = lookups
+        self._rectify_next: Contact | None = None
+        self._is_rectifying = False
+
+    # -- stabilize ------------------------------------------------------------------------------
+
+    async def stabilize(self) -> None:
+        """One round: refresh the list from the head, adopt a closer successor, notify, look after the predecessor.
+
+        STAB_SUCC, STAB_PRED and NOTIFY of Zave 2017.
+
+        Concurrency: checkpoints; cancellation between steps leaves a consistent state, as each step is one transition.
+        """
+        self._retire_left()
+        while True:
+            head = self._ring.successor
+            try:
+                reply = await self._ask_pointers(head, "stabilize")
+            except PeerGone:
+                self._forget_head(head)
+                continue
+            break
+        if reply is not None:
+            closer = reply.predecessor
+            if closer is not None and between(self._vnode.id, closer.id, head.id) and not self._peers.is_dead(closer):
+                await self.consider_successor(closer)
+        await self._notify_successor()
+        await self.refresh_predecessor()
+        self._vnode.fingers.adopt(0, self._ring.successor)
+        self._vnode.rounds += 1
+        self._done("stabilize")
+
+    async def consider_successor(self, contact: Contact) -> bool:
+        """STAB_PRED, and the answer to an `Offer`: query a vnode and adopt it if it lies before the successor."""
+        if not self._ring.is_member or not between(self._vnode.id, contact.id, self._ring.successor.id):
+            return False
+        before = self._ring.successor
+        try:
+            await self._ask_pointers(contact, "adopt")
+        except PeerGone:
+            self._remember_silent(contact)
+        return self._ring.successor.id == contact.id != before.id
+
+    async def _notify_successor(self) -> None:
+        head = self._ring.successor
+        if head.id == self._vnode.id:
+            self.notified(self._vnode.me)
+            return
+        try:
+            await self._peers.call(head, Notify(self._vnode.me), Done)
+        except ChordError as error:
+            self._host.tell([events.StepFailed(self._vnode.id, "notify", error.word)])
+
+    def _retire_left(self) -> None:
+        """Drop heads already known to be dead or gone without asking them again."""
+        while self._ring.is_member and not self._ring.is_alone and self._peers.is_dead(self._ring.successor):
+            self._forget_head(self._ring.successor)
+
+    def _forget_head(self, head: Contact) -> None:
+        has_left = self._peers.suspicion.state(head.address) == "left"
+        self._host.tell(self._ring.forget_head(head, has_left=has_left))
+        self._vnode.fingers.forget(head)
+        if not has_left:
+            self._remember_silent(head)
+
+    # -- rectify --------------------------------------------------------------------------------
+
+    def notified(self, contact: Contact) -> None:
+        """NOTIFY arrived: run RECTIFY in a task of its own, once, for the closest candidate heard of."""
+        waiting = self._rectify_next
+        if waiting is None or between(waiting.id, contact.id, self._vnode.id):
+            self._rectify_next = contact
+        if not self._is_rectifying:
+            self._is_rectifying = True
+            self._host.start_task(self._rectify_waiting)
+
+    async def _rectify_waiting(self) -> None:
+        try:
+            while self._rectify_next is not None:
+                contact, self._rectify_next = self._rectify_next, None
+                await self.rectify(contact)
+        finally:
+            self._is_rectifying = False
+
+    async def rectify(self, contact: Contact) -> None:
+        """RECTIFY: adopt a closer predecessor, or any where the present one is found dead; then tell the old one."""
+        ring = self._ring
+        if not ring.is_member:
+            return
+        old = ring.predecessor
+        happened = ring.learn_predecessor(contact)
+        if not happened and old is not None and old.id not in (contact.id, self._vnode.id):
+            for discard in range(DISCARDS_MAX + 1):
+                ring.is_busy = discard == DISCARDS_MAX
+                seen = ring.observed
+                try:
+                    gone = await self._peers.is_gone(old)
+                except ChordError:
+                    gone = False
+                finally:
+                    ring.is_busy = False
+                if not gone:
+                    return
+                if ring.observed == seen:
+                    break
+                self._host.tell([events.StepAborted(self._vnode.id, "rectify")])
+            if contact.id == self._vnode.id and not ring.is_alone:
+                return
+            happened = self._replace_dead_predecessor(contact, old)
+        self._done("rectify")
+        if self._host.tell(happened) and old is not None and old.id != contact.id and not self._peers.is_dead(old):
+            await self._offer(old, contact)
+
+    def _replace_dead_predecessor(self, contact: Contact, dead: Contact) -> list[Event]:
+        self._remember_silent(dead)
+        return self._ring.replace_predecessor(contact, dead)
+
+    async def _offer(self, to: Contact, contact: Contact) -> bool:
+        """Tell a vnode of one that might be its successor; it will query it itself. Returns whether it was told."""
+        if to.id == self._vnode.id:
+            await self.consider_successor(contact)
+            return True
+        try:
+            await self._peers.call(to, Offer(contact), Done)
+        except ChordError as error:
+            self._host.tell([events.StepFailed(self._vnode.id, "offer", error.word)])
+            return False
+        return True
+
+    # -- predecessor and the arc ----------------------------------------------------------------
+
+    async def refresh_predecessor(self) -> None:
+        """Ask the predecessor how it is; copy its list, and bring the arc in line with it (`ownership.py`).
+
+        - It stands where my arc begins: all is well.
+        - It stands inside my arc and answers for its own: shrink.
+        - It stands before my arc, names me as its head, and the vnode between is dead: take over.
+        """
+        ring, arc = self._ring, self._vnode.ownership
+        predecessor = ring.predecessor
+        if predecessor is None:
+            return
+        arc.expire(trio.current_time(), self._host.timing.down_out_s)
+        try:
+            reply = await self._probe(predecessor)
+        except PeerGone:
+            # The next NOTIFY replaces it; alone, nobody is left to notify but ourselves.
+            if ring.is_alone and predecessor.id != self._vnode.id:
+                self.notified(self._vnode.me)
+            return
+        if reply is None or ring.predecessor != predecessor:
+            return
+        ring.learn_predecessors(predecessor, reply.predecessors)
+        if arc.start is None or arc.giving is not None:
+            return
+        if predecessor.id == arc.start:
+            arc.learn_boundary(predecessor)
+        elif between(arc.start, predecessor.id, self._vnode.id):
+            if reply.owned_from is not None:
+                self._host.tell(arc.shrink(predecessor))
+        elif reply.successors and reply.successors[0].id == self._vnode.id:
+            await self._take_over(predecessor)
+
+    async def _take_over(self, predecessor: Contact) -> None:
+        arc = self._vnode.ownership
+        start, boundary = arc.start, arc.boundary
+        dead: Contact | None = None
+        if boundary is not None and boundary.id == start and boundary.id != self._vnode.id:
+            try:
+                if not await self._peers.is_gone(boundary):
+                    self.notified(boundary)
+                    return
+            except ChordError:
+                return
+            if self._peers.suspicion.state(boundary.address) != "left":
+                dead = boundary
+                self._remember_silent(boundary)
+        if arc.start == start and self._ring.predecessor == predecessor:
+            self._host.tell(arc.take_over(predecessor, dead, trio.current_time()))
+
+    async def _probe(self, contact: Contact) -> RingPointers | None:
+        """Ask for pointers that nobody adopts, until an answer or certain death. None: alive, but no pointers now."""
+        while True:
+            try:
+                return await self._peers.call(contact, GetRing(adopt=False), RingPointers)
+            except UnknownVnode as error:
+                raise PeerGone from error
+            except SILENCE as error:
+                if self._peers.is_dead(contact):
+                    raise PeerGone from error
+                if self._peers.suspicion.state(contact.address) == "paused":
+                    return None
+            except ChordError:
+                return None
+
+    async def _ask_pointers(self, contact: Contact, step: Literal["stabilize", "adopt"]) -> RingPointers | None:
+        """Ask a vnode for pointers and adopt them in one transition, unless ours were observed meanwhile.
+
+        `stabilize` adopts the list of the head, `adopt` a new head with its list.
+
+        Returns None where the peer is alive but has no pointers to give now.
+
+        Raises:
+            PeerGone: it is dead.
+        """
+        ring = self._ring
+        transition = ring.adopt_list if step == "stabilize" else ring.adopt_successor
+        discards = 0
+        try:
+            for _ in range(BUSY_RETRIES_MAX + DISCARDS_MAX):
+                seen = ring.observed
+                try:
+                    reply = await self._peers.call(contact, GetRing(adopt=contact.id != self._vnode.id), RingPointers)
+                except UnknownVnode as error:
+                    raise PeerGone from error
+                except SILENCE as error:
+                    if self._peers.is_dead(contact):
+                        raise PeerGone from error
+                    if self._peers.suspicion.state(contact.address) == "paused":
+                        return None
+                    continue
+                except Busy:
+                    await trio.sleep(self._host.rng.uniform(0, 4 * self._peers.srtt(contact)))
+                    continue
+                except ChordError:
+                    return None
+                if ring.observed == seen:
+                    self._host.tell(transition(contact, reply.successors))
+                    return reply
+                discards += 1
+                self._host.tell([events.StepAborted(self._vnode.id, step)])
+                ring.is_busy = discards >= DISCARDS_MAX
+                if not ring.is_busy:
+                    await trio.sleep(self._host.rng.uniform(0, 4 * self._peers.srtt(contact)))
+            return None
+        finally:
+            ring.is_busy = False
+
+    # -- fingers --------------------------------------------------------------------------------
+
+    async def fix_finger(self) -> None:
+        """Refresh the next run of the finger table: one call where its entry still owns the start, else a lookup.
+
+        Source: Stoica et al. 2003, Fig. 6, fix_fingers; one verified answer covers every start in its arc.
+        """
+        fingers = self._vnode.fingers
+        if not self._ring.is_member:
+            return
+        index = fingers.next_to_refresh()
+        if index is None:
+            return
+        start = fingers.start(index)
+        entry = fingers.entry(index)
+        found: Contact | None = None
+        if entry is not None and not self._peers.is_dead(entry):
+            try:
+                await self._peers.call(entry, Confirm(start), Confirmed)
+                found = entry
+            except UnknownVnode:
+                self._forget_finger(entry)
+            except SILENCE:
+                if self._peers.is_dead(entry):
+                    self._forget_finger(entry)
+            except ChordError:
+                pass  # alive, but the start is another's now: look it up
+        if found is None:
+            with trio.fail_after(self._host.timing.timeout_cap_s):
+                found = (await self._lookups.find(start, self._vnode.me)).owner
+        changed = fingers.adopt(index, found)
+        if changed is not None:
+            self._host.tell([events.FingerChanged(self._vnode.id, changed[0], changed[1], found)])
+        self._done("fix_finger")
+
+    def _forget_finger(self, contact: Contact) -> None:
+        self._vnode.fingers.forget(contact)
+        self._remember_silent(contact)
+
+    # -- self-lookup ----------------------------------------------------------------------------
+
+    async def self_lookup(self, contact: Contact | str) -> None:
+        """Ask a contact to look up my own id. Where somebody else stands in my place, offer and adopt.
+
+        Stabilization can repair neither split rings nor loopy cycles; this heals both, by ordinary steps.
+        (Looking up id + 1 would stall.)
+        """
+        me = self._vnode.me
+        with trio.fail_after(2 * self._host.timing.timeout_cap_s):
+            answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
+        if not isinstance(contact, str):
+            self._peers.passive.forget(contact.address)
+        self._done("self_lookup")
+        q, t = answer.predecessor, answer.successor
+        if t.id == me.id or q.id == me.id:
+            return
+        asked = contact if isinstance(contact, Contact) else q
+        self._host.tell([events.SplitFound(me.id, asked, q, t)])
+        await self.consider_successor(t)
+        if await self._offer(q, me):  # it answered, so it is not hearsay
+            await self.rectify(q)
+
+    def pick_contact(self, joins: tuple[str, ...]) -> Contact | str | None:
+        """Choose whom to ask: a silent contact whose probe is due, else a finger, list entry or join address."""
+        due = self._peers.passive.due(trio.current_time(), self._host.rng)
+        if due is not None:
+            return due
+        own = self._host.address
+        pool: list[Contact | str] = [c for c in self._vnode.fingers.contacts() if c.address != own]
+        pool += [c for c in self._ring.successors[1:] if c.address != own]
+        pool += [address for address in joins if address != own]
+        return self._host.rng.choice(pool) if pool else None
+
+    # -- small things ---------------------------------------------------------------------------
+
+    def _remember_silent(self, contact: Contact) -> None:
+        if contact.address != self._host.address:
+            self._peers.passive.add(contact, trio.current_time())
+
+    def _done(self, step: str) -> None:
+        self._host.tell([events.StepDone(self._vnode.id, step)])
+

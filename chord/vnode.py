@@ -1,0 +1,186 @@
+"""One vnode: its pointers, fingers and arc, and the answers it can give without asking anybody.
+
+Everything here is synchronous; the coroutines that keep it true are in `stabilize`, `membership`
+and `data/transfer`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from chord.errors import Busy, NotOwner, NotReady, OwnerDown
+from chord.finger import FingerTable
+from chord.host import Host
+from chord.ids import Arc, Point, between
+from chord.messages import (
+    Candidate,
+    Confirm,
+    Confirmed,
+    Contact,
+    FindNext,
+    GetRing,
+    NextHops,
+    RingPointers,
+    Via,
+    VnodeInfo,
+)
+from chord.ownership import Ownership, Verdict
+from chord.ring import RingState
+
+CANDIDATES_MAX = 8  # alternatives in one answer: enough to step over several dead hops without asking again
+RETRY_MS = 50
+
+State: TypeAlias = Literal["joining", "resuming", "member", "leaving", "left"]
+
+
+class Vnode:
+    """One point a node holds on the circle: a full Chord member.
+
+    Attributes:
+        ring: predecessor and successor list.
+        fingers: the finger table.
+        ownership: the arc it answers for.
+        rounds: completed stabilize rounds.
+    """
+
+    def __init__(self, me: Contact, host: Host) -> None:
+        self.me = me
+        self.host = host
+        self.ring = RingState(me, host.circle, host.constants.successors, host.constants.replicas + 1)
+        self.fingers = FingerTable(host.circle, me.id)
+        self.ownership = Ownership(me)
+        self.state: State = "joining"
+        self.rounds = 0
+
+    @property
+    def id(self) -> Point:
+        """This vnode's point."""
+        return self.me.id
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def on_get_ring(self, request: GetRing) -> RingPointers:
+        """Serve the pointers. Served to be adopted they count as observed; while a disturbed step runs, `Busy`.
+
+        Raises:
+            Busy: a step was disturbed too often and must finish first.
+            NotReady: not a member yet.
+        """
+        ring = self.ring
+        if not ring.is_member:
+            raise NotReady(f"vnode {self.host.circle.hex(self.id)} has not joined yet", after_ms=RETRY_MS)
+        if request.adopt:
+            if ring.is_busy:
+                raise Busy("a protocol step is being completed", after_ms=RETRY_MS)
+            ring.observed += 1
+        return RingPointers(self.me, ring.predecessor, ring.successors, ring.predecessors, self.ownership.start)
+
+    def on_find_next(self, request: FindNext) -> NextHops:
+        """Serve one step of a lookup: the key's successor if it follows me, else the closest vnodes before it.
+
+        Source: Stoica et al. 2003, Fig. 5 (find_successor, closest_preceding_node), with alternatives for dead hops.
+        """
+        ring = self.ring
+        if not ring.is_member:
+            raise NotReady("not a member yet", after_ms=RETRY_MS)
+        key, tried = request.key, frozenset(request.tried)
+        # A head that is known dead, or that the asker found useless, is stepped over: the list is there for that.
+        entries = [
+            Candidate(contact, Via("successor", index))
+            for index, contact in enumerate(ring.successors)
+            if contact.id not in tried and not self.host.peers.is_dead(contact)
+        ]
+        is_near_enough = request.route == "fast" and not request.successor_only
+        before = self.id
+        for index, entry in enumerate(entries if is_near_enough else entries[:1]):
+            if key in Arc(before, entry.contact.id):
+                return NextHops(True, tuple(entries[index : index + CANDIDATES_MAX]), self.spacing)
+            before = entry.contact.id
+        if request.successor_only:
+            return NextHops(False, tuple(entries[:CANDIDATES_MAX]), self.spacing)
+        return NextHops(False, self._alive_first(self._preceding(key), tried), self.spacing)
+
+    def on_confirm(self, request: Confirm) -> Confirmed:
+        """Say whether this vnode answers for a key. See `require_owner` for the errors."""
+        self.require_owner(request.key)
+        start = self.ownership.start
+        assert start is not None
+        return Confirmed(self.me, start, self.ownership.epoch, (self.me,))
+
+    def require_owner(self, key: int) -> Verdict:
+        """Return the verdict on a key this vnode answers for.
+
+        Raises:
+            Busy: the key's arc is changing hands, or its owner is dead and not yet replaced: retry.
+            NotOwner: it is another's; `peer` is a better one.
+            OwnerDown: the owner paused and keeps the only copy.
+        """
+        verdict = self.ownership.verdict(key)
+        if verdict.answer == "owned":
+            return verdict
+        if verdict.answer == "moved":
+            raise NotOwner("moved to another vnode", peer=verdict.peer)
+        if verdict.answer == "giving" or not self.ring.is_member:
+            raise Busy("the arc is changing hands", after_ms=RETRY_MS)
+        predecessor = self.ring.predecessor
+        if predecessor is None or predecessor.id == self.id or between(predecessor.id, key, self.id) or key == self.id:
+            raise Busy("the arc has no owner yet", after_ms=RETRY_MS)
+        peers = self.host.peers
+        if peers.suspicion.state(predecessor.address) == "paused":
+            since = peers.suspicion.since(predecessor.address)
+            raise OwnerDown(
+                f"the owner {predecessor.address} has paused",
+                peer=predecessor,
+                after_ms=int(1000 * max(0.0, peers.now() - since)),
+            )
+        if peers.is_dead(predecessor):
+            raise Busy("the predecessor is dead and not yet replaced", after_ms=RETRY_MS)
+        raise NotOwner("another vnode's arc", peer=predecessor)
+
+    def describe(self, keys: int) -> VnodeInfo:
+        """Return everything this vnode knows about its place."""
+        ring = self.ring
+        return VnodeInfo(
+            contact=self.me,
+            state=self.state,
+            is_isolated=ring.is_isolated,
+            predecessor=ring.predecessor,
+            successors=ring.successors,
+            predecessors=ring.predecessors,
+            arcs=self.ownership.arcs(),
+            fingers=tuple(self.fingers.runs()),
+            keys=keys,
+            rounds=self.rounds,
+        )
+
+    @property
+    def spacing(self) -> float:
+        """Mean gap between vnodes in the successor list, as a share of the circle; 1.0 when alone."""
+        ring = self.ring
+        if not ring.is_member or ring.is_alone:
+            return 1.0
+        return ring.circle.fraction(ring.circle.distance(self.id, ring.successors[-1].id)) / len(ring.successors)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _preceding(self, key: int) -> list[Candidate]:
+        """Return fingers and list entries in the open arc (me, key), closest to the key first."""
+        found: dict[Point, Candidate] = {}
+        for contact, index in self.fingers.closest_preceding(key):
+            found[contact.id] = Candidate(contact, Via("finger", index))
+            if len(found) >= CANDIDATES_MAX:
+                break
+        for index, contact in enumerate(self.ring.successors):
+            if contact.id not in found and between(self.id, contact.id, key):
+                found[contact.id] = Candidate(contact, Via("successor", index))
+        distance = self.ring.circle.distance
+        return sorted(found.values(), key=lambda c: distance(c.contact.id, key))
+
+    def _alive_first(self, candidates: list[Candidate], tried: frozenset[int]) -> tuple[Candidate, ...]:
+        """Leave out the tried and the dead, and put those in doubt last: route around, never act on hearsay."""
+        peers = self.host.peers
+        fresh = [c for c in candidates if c.contact.id not in tried and not peers.is_dead(c.contact)]
+        doubtful = [c for c in fresh if peers.is_doubtful(c.contact)]
+        if doubtful:
+            fresh = [c for c in fresh if not peers.is_doubtful(c.contact)] + doubtful
+        return tuple(fresh[:CANDIDATES_MAX])

@@ -1,0 +1,324 @@
+"""Arcs change hands: joins, leaves, take-overs, and what happens to the records meanwhile."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+import trio
+from worlds import get, in_order, keys_of, misplaced, only, owner, patiently, put, virtual
+
+from chord import events, testing
+from chord.errors import ChordError, OwnerDown
+from chord.events import Event
+from chord.messages import Switch
+from chord.testing.rings import MemoryRing
+
+
+async def fill(ring: MemoryRing, count: int) -> dict[bytes, bytes]:
+    stored = {}
+    for number in range(count):
+        key, value, node = b"key-%d" % number, b"value-%d" % number, ring[number % len(ring)]
+        await patiently(lambda n=node, k=key, v=value: put(n, k, v))  # type: ignore[misc]
+        stored[key] = value
+    return stored
+
+
+async def all_there(ring: MemoryRing, stored: dict[bytes, bytes]) -> None:
+    for number, (key, value) in enumerate(stored.items()):
+        found = await patiently(lambda k=key, i=number: get(ring[i % len(ring)], k))  # type: ignore[misc]
+        assert found == (value,), key
+    assert misplaced(ring) == []
+
+
+@virtual
+async def test_a_join_moves_only_the_keys_of_its_own_arc() -> None:
+    async with testing.ring(8, seed=1) as ring:
+        stored = await fill(ring, 200)
+        before = {node.name: dict(node.host.counters) for node in ring.nodes}
+        joiner = await ring.start()
+        await joiner.ready()
+        await ring.converged()
+        mine = sum(1 for key in stored if owner(ring, key) is joiner)
+        assert joiner.host.counters["keys_received"] == mine == len(joiner.host.storage)
+        sent = {n.name: n.host.counters["keys_sent"] - before[n.name].get("keys_sent", 0) for n in ring.nodes[:-1]}
+        assert sorted(sent.values(), reverse=True)[:2] == [mine, 0], "one giver, and nobody else moved a key"
+        await all_there(ring, stored)
+
+
+@virtual
+async def test_a_leaver_hands_everything_over() -> None:
+    async with testing.ring(8, seed=2) as ring:
+        stored = await fill(ring, 200)
+        leaver = ring[3]
+        await leaver.leave()
+        assert len(leaver.host.storage) == 0
+        await ring.converged()
+        await all_there(ring, stored)
+
+
+async def churn(ring: MemoryRing, order: list[str], positions: list[int]) -> None:
+    """Let the named things happen at once at these positions of the ring."""
+    nodes = in_order(ring)
+    async with trio.open_nursery() as nursery:
+        for what, position in zip(order, positions, strict=True):
+            if what == "leave":
+                nursery.start_soon(nodes[position].leave)
+            else:
+                after, before = only(nodes[position - 1]).id, only(nodes[position]).id
+                gap = (before - after) % (1 << 160)
+                share = 3 + positions.index(position) + order.index(what)
+                point = (after + gap // share) % (1 << 160)
+                node = await ring.start(id=point, join=[nodes[0]])
+                nursery.start_soon(node.ready)
+
+
+@pytest.mark.parametrize(
+    ("order", "positions"),
+    [
+        (["leave", "leave"], [3, 4]),
+        (["leave", "leave", "leave"], [7, 0, 1]),
+        (["join", "leave"], [4, 4]),
+        (["join", "leave"], [5, 4]),
+        (["leave", "join", "leave"], [3, 4, 4]),
+    ],
+    ids=["two adjacent leavers", "three over zero", "joiner before leaver", "joiner behind leaver", "all at one place"],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_neighbours_that_come_and_go_at_once(order: list[str], positions: list[int], seed: int) -> None:
+    async def main() -> None:
+        async with testing.ring(8, seed=seed) as ring:
+            stored = await fill(ring, 100)
+            await churn(ring, order, positions)
+            await ring.converged()
+            await all_there(ring, stored)
+
+    testing.run(main, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_adjacent_joiners(seed: int) -> None:
+    async def main() -> None:
+        async with testing.ring(4, bits=16, ids=[1000, 20000, 40000, 60000], seed=seed) as ring:
+            stored = await fill(ring, 200)
+            pair = [await ring.start(id=30000 + i, join=[ring[0]]) for i in range(2)]
+            for node in pair:
+                await node.ready()
+            await ring.converged()
+            await all_there(ring, stored)
+
+    testing.run(main, seed=seed)
+
+
+@virtual
+async def test_readers_and_writers_notice_nothing_while_nodes_join_and_leave() -> None:
+    """4 join and 3 leave: no stored key is "not found", no operation waits 2 s, every key ends on its owner."""
+    async with testing.ring(12, seed=5) as ring:
+        stop = trio.Event()
+        slowest = 0.0
+        done: Counter[str] = Counter()
+        stored: dict[bytes, bytes] = {}
+
+        async def client(number: int) -> None:
+            nonlocal slowest
+            rng = random.Random(number)
+            while not stop.is_set():
+                key = b"c%d-%d" % (number, rng.randrange(40))
+                node = rng.choice([n for n in ring.nodes if n.state == "ready"])
+                began = trio.current_time()
+                if key not in stored or rng.random() < 0.5:
+                    value = rng.randbytes(8)
+                    await patiently(lambda n=node, k=key, v=value: put(n, k, v))  # type: ignore[misc]
+                    stored[key] = value
+                    done["put"] += 1
+                else:
+                    assert await patiently(lambda n=node, k=key: get(n, k)) == (stored[key],)  # type: ignore[misc]
+                    done["get"] += 1
+                slowest = max(slowest, trio.current_time() - began)
+                await trio.sleep(rng.uniform(0, 0.02))
+
+        async with trio.open_nursery() as nursery:
+            for number in range(6):
+                nursery.start_soon(client, number)
+            await trio.sleep(1)
+            for _ in range(4):
+                await ring.start()
+                await trio.sleep(0.3)
+            for node in [n for n in ring.nodes if n.state == "ready"][2:5]:
+                node._end("leave")
+                await trio.sleep(0.3)
+            await ring.converged()
+            stop.set()
+        assert min(done.values()) > 100
+        assert slowest < 2
+        await ring.converged()
+        await all_there(ring, stored)
+
+
+@virtual
+async def test_keys_of_a_dead_owner_are_not_denied() -> None:
+    async with testing.ring(8, seed=6) as ring:
+        victim = ring[3]
+        keys = keys_of(ring, victim, 3)
+        await put(ring[0], keys[0], b"x")
+        others = {node.name: keys_of(ring, node, 1)[0] for node in ring.nodes if node is not victim}
+        for key in others.values():
+            await put(ring[0], key, b"y")
+        await ring.kill(victim)
+        for key in others.values():
+            assert await patiently(lambda k=key: get(ring[0], k)) == (b"y",)  # type: ignore[misc]
+        await ring.converged()
+        for key in keys[:2]:
+            with pytest.raises(OwnerDown) as caught:
+                await get(ring[0], key)
+            assert caught.value.peer is not None
+            assert caught.value.peer.address == victim.address
+        await put(ring[0], keys[0], b"new")
+        assert await get(ring[1], keys[0]) == (b"new",)
+        await trio.sleep(601)
+        assert await get(ring[0], keys[1]) == (), "down for ten minutes: counts as lost"
+
+
+@virtual
+async def test_a_mark_of_a_dead_owner_travels_with_the_arc() -> None:
+    async with testing.ring(6, seed=7) as ring:
+        victim = ring[2]
+        keys = keys_of(ring, victim, 1)
+        await ring.kill(victim)
+        await ring.converged()
+        await owner(ring, keys[0]).leave()
+        await ring.converged()
+        with pytest.raises(OwnerDown):
+            await get(ring[0], keys[0])
+
+
+@virtual
+async def test_a_dead_owner_that_returns_is_no_longer_missed() -> None:
+    async with testing.ring(6, seed=8) as ring:
+        victim = ring[2]
+        keys = keys_of(ring, victim, 1)
+        await ring.kill(victim)
+        await ring.converged()
+        again = await ring.start(join=(), name=victim.config.name)
+        await again.ready()
+        await ring.converged()
+        assert await get(ring[0], keys[0]) == (), "back, with an empty memory"
+
+
+@pytest.mark.parametrize("who", ["joiner", "giver"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_crash_in_the_middle_of_a_transfer_loses_nothing_the_other_still_has(who: str, seed: int) -> None:
+    async def main() -> None:
+        started = trio.Event()
+
+        def watch(event: Event) -> None:
+            if isinstance(event, events.TransferStarted) and event.to.address == "joiner:1":
+                started.set()
+
+        async with testing.ring(5, bits=16, ids=[5000, 20000, 33000, 47000, 60000], seed=seed, observe=watch) as ring:
+            stored = await fill(ring, 300)
+            giver = next(n for n in ring.nodes if only(n).id == 47000)
+            here = {k for k in stored if owner(ring, k) is giver}
+            joiner = await ring.start(id=44000, name="joiner", join=[ring[0]])
+            await started.wait()
+            await trio.sleep(0.0015 * seed)
+            arc = only(joiner).ownership.arc
+            held = {r.key for r in joiner.host.storage.scan(arc)} if arc else set()
+            await ring.kill(joiner if who == "joiner" else giver)
+            survivors = {k: v for k, v in stored.items() if k not in here}
+            if who == "joiner":
+                survivors = {k: v for k, v in stored.items() if k not in held}
+            else:
+                await joiner.ready()
+            await ring.converged()
+            for key, value in survivors.items():
+                assert await patiently(lambda k=key: get(ring[0], k)) == (value,)  # type: ignore[misc]
+
+    testing.run(main, seed=seed)
+
+
+@virtual
+async def test_a_switch_whose_acknowledgement_is_lost_is_repeated_and_harmless() -> None:
+    async with testing.ring(3, bits=16, ids=[10000, 30000, 50000], seed=9) as ring:
+        stored = await fill(ring, 100)
+        node = await ring.start(id=40000, join=[ring[0]])
+        parts = next(iter(node.parts.values()))
+        original, seen = parts.mover.on_switch, []
+
+        def lose_the_first(request: Switch) -> object:
+            seen.append(request.epoch)
+            answer = original(request)
+            if len(seen) == 1:
+                giver = request.giver.address.split(":")[0]
+                ring.network.cut(giver, "n3")
+                ring.network.unblock(giver, "n3")
+                ring.network.unblock("n3", giver)
+            return answer
+
+        parts.mover.on_switch = lose_the_first  # type: ignore[method-assign,assignment]
+        await node.ready()
+        await ring.converged()
+        assert len(seen) >= 2
+        assert len(set(seen)) == 1
+        await all_there(ring, stored)
+
+
+@virtual
+async def test_two_rings_written_on_both_sides_heal_with_nothing_lost() -> None:
+    async with testing.ring(10, seed=10) as ring:
+        half = {f"n{i}" for i in range(5)}
+        ring.network.partition(half, is_cut=True)
+        await trio.sleep(20)
+        stored = {}
+        for number in range(60):
+            side = [n for n in ring.nodes if (n.name in half) == (number % 2 == 0)]
+            key = b"split-%d" % number
+            await patiently(lambda s=side, k=key: put(s[0], k, b"v"))  # type: ignore[misc]
+            stored[key] = b"v"
+        ring.network.heal()
+        await ring.converged(within_s=120)
+        await trio.sleep(5)
+        await all_there(ring, stored)
+
+
+@virtual
+async def test_the_same_operation_twice_writes_once() -> None:
+    from chord.messages import Put, Written
+
+    async with testing.ring(3, seed=11) as ring:
+        request = Put(b"k", b"v", b"0123456789abcdef", b"")
+        for node in ring.nodes:
+            await node.host.peers.call(node.address, request, Written)
+        assert await get(ring[0], b"k") == (b"v",)
+
+
+@virtual
+async def test_blind_puts_are_kept_side_by_side_and_a_context_settles_them() -> None:
+    async with testing.ring(3, seed=12) as ring:
+        await put(ring[0], b"k", b"1", context=b"")
+        both = await put(ring[1], b"k", b"2", context=b"")
+        assert sorted(await get(ring[2], b"k")) == [b"1", b"2"]
+        await put(ring[0], b"k", b"3", context=both)
+        assert await get(ring[2], b"k") == (b"3",)
+        await put(ring[0], b"k", None)
+        assert await get(ring[2], b"k") == ()
+
+
+@virtual
+async def test_large_values_move_too() -> None:
+    async with testing.ring(2, seed=13) as ring:
+        big = bytes(1 << 20)
+        for number in range(4):
+            await put(ring[0], b"big-%d" % number, big)
+        joiner = await ring.start()
+        await joiner.ready()
+        await ring[0].leave()
+        await ring.converged()
+        for number in range(4):
+            assert await get(joiner, b"big-%d" % number) == (big,)
+
+
+def test_errors_are_what_they_say() -> None:
+    assert not OwnerDown.is_retryable
+    assert issubclass(OwnerDown, ChordError)
