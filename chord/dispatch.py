@@ -56,6 +56,8 @@ from chord.vnode import RETRY_MS, Vnode
 
 Answer: TypeAlias = Reply | Coroutine[Any, Any, Reply]
 
+AFTER_LEAVING = (Confirm, Get, Put, Scan)  # answered with *moved* for a while; as a member, a vnode that left is dead
+
 
 class Parts:
     """A vnode with everything that works for it."""
@@ -143,6 +145,8 @@ class Dispatcher:
                 raise NotReady("the node is starting", after_ms=RETRY_MS)
             if parts is None:
                 raise UnknownVnode(f"no vnode {self._host.circle.hex(vnode)} at {self._host.address}")
+            if parts.vnode.state == "left" and type(request) not in AFTER_LEAVING:
+                raise UnknownVnode(f"vnode {self._host.circle.hex(vnode)} has left the ring")
             for_vnode = self._for_vnode.get(type(request))
             if for_vnode is not None:
                 return for_vnode(parts, request)
@@ -175,9 +179,9 @@ class Dispatcher:
 
     def _ready(self) -> Parts:
         for parts in self._parts.values():
-            if parts.vnode.ring.is_member:
+            if parts.vnode.ring.is_member and parts.vnode.state != "left":
                 return parts
-        raise NotReady("the node has not joined yet", after_ms=RETRY_MS)
+        raise NotReady("the node is not in the ring", after_ms=RETRY_MS)
 
     def _owned(self, request: Request, point: Point, expect: type[Reply]) -> Answer:
         """Answer from a local arc where the point is in one, else bring the request to its owner."""

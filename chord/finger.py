@@ -183,4 +183,6 @@ class FingerTable:
         kept = [run._replace(last=min(run.last, first - 1)) for run in before if run.first < first]
         self._runs = [*kept, _Run(first, last, contact, distance), *after]
         self._distances = [run.distance for run in self._runs]
-        return first, (known.first - 1 if known is not None and known.last == last else last)
+        if known is None or (known.first != first and known.last != last):
+            return first, last
+        return (first, known.first - 1) if known.last == last else (known.last + 1, last)

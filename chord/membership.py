@@ -44,6 +44,7 @@ from chord.messages import (
 from chord.vnode import Vnode
 
 RETRY_S = 0.05
+LEARNT_MAX = 16
 STEPS_MAX = 16  # how often one attempt follows a "not mine, ask that one"
 
 FATAL = (OtherRing, DuplicateId)
@@ -72,12 +73,19 @@ class Membership:
         """
         turn = 0
         self._vnode.state = "joining"
+        learnt: dict[str, None] = {}  # whom the answers named: all given contacts may be gone before we are in
         while not self._ring.is_member:
-            via = contacts[turn % len(contacts)]
+            every = [*contacts, *learnt]
+            via = every[turn % len(every)]
             turn += 1
             try:
                 with trio.fail_after(2 * self._host.timing.timeout_cap_s):
                     around = await self._around(via)
+                for contact in (around.predecessor, around.successor):
+                    if contact.address != self._host.address:
+                        learnt[contact.address] = None
+                while len(learnt) > LEARNT_MAX:
+                    del learnt[next(iter(learnt))]
                 if self._is_own_place(around):
                     await self._reclaim_place(around)
                 elif self._vnode.ownership.start is None:

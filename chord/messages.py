@@ -24,6 +24,7 @@ ADDRESS_CHARS_MAX = 255
 LIST_ENTRIES_MAX = 256
 PAGE_RECORDS_MAX = 128
 SIBLINGS_MAX = 64
+ACTORS_MAX = 200  # nodes that ever coordinated a write of one key; a context naming all of them fits its bound
 HOPS_MAX = 4096  # a successor-only walk records every hop
 
 Address: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ADDRESS_CHARS_MAX)]
@@ -313,7 +314,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     """A key and its dotted version vector set, actors in ascending order. See `chord/data/versions.py`."""
 
     key: Key
-    clock: Annotated[tuple[ActorClock, ...], Meta(max_length=SIBLINGS_MAX)]
+    clock: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_MAX)]
 
 
 class Values(Reply, frozen=True, tag=144):
@@ -332,7 +333,7 @@ class Get(Request, frozen=True, tag=32):
 
 
 class Written(Reply, frozen=True, tag=145):
-    """The put is stored; the context covers it."""
+    """The put is stored; the context covers it, and whatever the owner held beside it at that moment."""
 
     context: Context
     owner: Contact

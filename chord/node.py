@@ -277,8 +277,13 @@ class Node(AsyncRing):
         stabilize = self._periodic(lambda: self._round(parts), timing.stabilize_s, "stabilize", parts)
         self._stabilizing.append(stabilize)
         self.host.start_task(stabilize.run)
+        # Each of the others by itself: a silent predecessor, a slow lookup must not keep the list from being repaired.
+        refresh = self._periodic(parts.stabilizer.refresh_predecessor, timing.stabilize_s, "refresh_predecessor", parts)
+        self._stabilizing.append(refresh)
+        look = self._periodic(lambda: self._look_for_others(parts), timing.stabilize_s, "self_lookup", parts)
         fix = self._periodic(parts.stabilizer.fix_finger, timing.finger_s, "fix_finger", parts)
-        self.host.start_task(fix.run)
+        for periodic in (refresh, look, fix):
+            self.host.start_task(periodic.run)
 
     def _periodic(
         self, step: Callable[[], object], period_s: float, name: str, parts: Parts | None = None
@@ -293,16 +298,19 @@ class Node(AsyncRing):
         )
 
     async def _round(self, parts: Parts) -> None:
-        """One stabilize round; every few of them, a self-lookup, and the pointers are kept."""
+        """One stabilize round; then the pointers are kept."""
         await parts.stabilizer.stabilize()
+        await self._save()
+
+    async def _look_for_others(self, parts: Parts) -> None:
+        """Every few rounds, and in every one while isolated: a self-lookup by somebody."""
         ring = parts.vnode.ring
         if ring.is_isolated and not self.host.peers.passive.contacts():
             ring.settle_alone()
-        if ring.is_isolated or parts.vnode.rounds % self.host.timing.self_lookup_rounds == 0:
+        if ring.is_isolated or self.host.rng.randrange(self.host.timing.self_lookup_rounds) == 0:
             contact = parts.stabilizer.pick_contact(self.config.join)
             if contact is not None:
                 await parts.stabilizer.self_lookup(contact)
-        await self._save()
 
     async def _bring_home(self) -> None:
         busy = any(p.mover.outbound or p.mover.inbound for p in self.parts.values())
@@ -343,6 +351,9 @@ class Node(AsyncRing):
     async def _part(self) -> None:
         """Say goodbye, answer *moved* for a while after a leave, and let calls in flight finish."""
         has_left = self._how == "leave"
+        if has_left:
+            for parts in self.parts.values():
+                parts.vnode.state = "left"
         request: Request = Departing(self.address) if has_left else Pausing(self.address)
         with trio.move_on_after(GOODBYE_S):
             async with trio.open_nursery() as nursery:

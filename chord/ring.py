@@ -171,10 +171,6 @@ class RingState:
                 nodes.add(contact.address)
         self.predecessors = tuple(found)
 
-    def leave(self) -> None:
-        """Stop being a member."""
-        self.successors, self.predecessor, self.predecessors = (), None, ()
-
     def settle_alone(self) -> None:
         """Accept that the silent neighbours are gone for good: isolated becomes alone."""
         self.is_isolated = False

@@ -57,7 +57,7 @@ class Stabilizer:
     # -- stabilize ------------------------------------------------------------------------------
 
     async def stabilize(self) -> None:
-        """One round: refresh the list from the head, adopt a closer successor, notify, look after the predecessor.
+        """One round: refresh the list from the head, adopt a closer successor, notify.
 
         STAB_SUCC, STAB_PRED and NOTIFY of Zave 2017.
 
@@ -77,7 +77,6 @@ class Stabilizer:
             if closer is not None and between(self._vnode.id, closer.id, head.id) and not self._peers.is_dead(closer):
                 await self.consider_successor(closer)
         await self._notify_successor()
-        await self.refresh_predecessor()
         self._vnode.fingers.adopt(0, self._ring.successor)
         self._vnode.rounds += 1
         self._done("stabilize")

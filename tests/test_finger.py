@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chord.finger import FingerTable
@@ -79,6 +79,7 @@ def test_a_table_becomes_exact_whatever_the_ring_was_before(now: set[int], data:
         st.tuples(st.sampled_from(["adopt", "arc", "forget"]), st.integers(0, 7), st.integers(0, 255)), max_size=30
     ),
 )
+@example(0, [("adopt", 0, 2), ("adopt", 1, 0), ("adopt", 0, 2)])
 def test_no_answer_however_wrong_breaks_the_table(own: int, steps: list[tuple[str, int, int]]) -> None:
     table = FingerTable(CIRCLE, Point(own))
     for step, index, point in steps:

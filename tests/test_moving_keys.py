@@ -10,6 +10,7 @@ import trio
 from worlds import get, in_order, keys_of, misplaced, only, owner, patiently, put, virtual
 
 from chord import events, testing
+from chord.data.storage import Batch
 from chord.errors import ChordError, OwnerDown
 from chord.events import Event
 from chord.messages import Switch
@@ -322,3 +323,22 @@ async def test_large_values_move_too() -> None:
 def test_errors_are_what_they_say() -> None:
     assert not OwnerDown.is_retryable
     assert issubclass(OwnerDown, ChordError)
+
+
+@virtual
+async def test_a_dot_is_not_reused_when_an_arc_is_given_away_and_an_old_copy_comes_back() -> None:
+    """Else the merge would discard an acknowledged write as something already seen."""
+    async with testing.ring(1, seed=14) as ring:
+        parts = next(iter(ring[0].parts.values()))
+        storage = ring[0].host.storage
+        await put(ring[0], b"k", b"1")
+        old = storage.get(b"k")
+        await put(ring[0], b"k", b"2")
+        newer = storage.get(b"k")
+        assert old is not None
+        assert newer is not None
+        await storage.commit(Batch(removals=[b"k"]))  # given away
+        await parts.records.merge([old])  # and an old copy comes back
+        await put(ring[0], b"k", b"3")
+        await parts.records.merge([newer])
+        assert b"3" in await get(ring[0], b"k")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chord.data import versions
 from chord.errors import InvalidRequest
-from chord.messages import CONTEXT_BYTES_MAX, SIBLINGS_MAX, ActorClock, Record, Version
+from chord.messages import ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
 
 KEY = b"user:42"
 ME = versions.actor(b"server-1", 1)
@@ -111,11 +111,11 @@ def test_dots_are_minted_once_even_where_a_client_invents_a_context() -> None:
 
 
 def test_a_context_cannot_make_a_record_that_no_message_holds() -> None:
-    strangers = {versions.actor(b"stranger", number): 1 for number in range(SIBLINGS_MAX)}
+    strangers = {versions.actor(b"stranger", number): 1 for number in range(ACTORS_MAX)}
     with pytest.raises(InvalidRequest):
         written(None, strangers, 1)
     strangers.popitem()
-    assert len(written(None, strangers, 1).clock) == SIBLINGS_MAX
+    assert len(written(None, strangers, 1).clock) == ACTORS_MAX
 
 
 def test_records_of_two_keys_never_merge() -> None:
@@ -158,17 +158,23 @@ class Replica:
     def __init__(self, name: int) -> None:
         self.incarnation = b"server-%d" % name
         self.epoch = 0
+        self.minting: bytes | None = None
         self.record: Record | None = None
         self.known = Known(frozenset(), frozenset())
 
     def actor(self) -> bytes:
-        """The key's epoch that stands in the record, or a new one: a dot is never reused."""
-        entries = () if self.record is None else self.record.clock
-        own = [entry.actor for entry in entries if entry.actor.startswith(self.incarnation)]
-        if own and self.record is not None:
-            return max(own)
-        self.epoch += 1
-        return versions.actor(self.incarnation, self.epoch)
+        """The epoch in which this store has minted for the key ever since it holds it, or a new one.
+
+        That the record names an epoch of ours is not enough: see the test of an arc given away and back.
+        """
+        if self.minting is None:
+            self.epoch += 1
+            self.minting = versions.actor(self.incarnation, self.epoch)
+        return self.minting
+
+    def drop(self) -> None:
+        """Give the arc away."""
+        self.record, self.known, self.minting = None, Known(frozenset(), frozenset()), None
 
     def put(self, number: int, context: dict[bytes, int] | None, seen: frozenset[int]) -> None:
         self.record = written(self.record, context, number, self.actor())
@@ -185,7 +191,9 @@ class Replica:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["get", "put", "blind", "cover", "pull", "wipe"]), st.integers(0, 2), st.integers(0, 2)),
+    st.tuples(
+        st.sampled_from(["get", "put", "blind", "cover", "pull", "drop", "wipe"]), st.integers(0, 2), st.integers(0, 2)
+    ),
     max_size=40,
 )
 
@@ -206,6 +214,8 @@ def play(steps: list[tuple[str, int, int]]) -> list[Replica]:
             replica.put(number, None, frozenset())
         elif action == "pull":
             replica.pull(replicas[other])
+        elif action == "drop":
+            replica.drop()
         elif action == "wipe":
             fresh = Replica(10 + number)
             fresh.incarnation = b"wiped%03d" % number
@@ -219,6 +229,16 @@ def play(steps: list[tuple[str, int, int]]) -> list[Replica]:
 @example([("cover", 0, 0), ("pull", 1, 0), ("blind", 1, 0), ("get", 1, 0), ("pull", 0, 1), ("put", 0, 0)])
 def test_every_read_agrees_with_the_causal_history(steps: list[tuple[str, int, int]]) -> None:
     play(steps)
+
+
+def test_an_arc_given_away_and_back_must_not_go_on_in_its_old_epoch() -> None:
+    """What `Replica.actor` guards against: the same dot for two writes, one of which `sync` then discards."""
+    old = written(None, None, 1)  # an old copy, at another node
+    kept = written(old, None, 2)  # the arc was given away with this; then the old copy came back here
+    reused = written(old, None, 3, ME)
+    assert live(versions.sync(kept, reused)) != {b"v2", b"v3"}, "an acknowledged write is gone"
+    fresh = written(old, None, 3, versions.actor(b"server-1", 2))
+    assert live(versions.sync(kept, fresh)) == {b"v2", b"v3"}
 
 
 @given(STEPS)
@@ -261,7 +281,7 @@ def test_a_context_is_compact_and_the_empty_one_is_empty() -> None:
     assert versions.encode_context({}) == b""
     assert versions.decode_context(b"") == {}
     assert versions.encode_context({ME: 100}) == ME + bytes([100])
-    largest = {versions.actor(b"server-%d" % (n % 8), n): versions.COUNT_MAX - 1 for n in range(SIBLINGS_MAX)}
+    largest = {versions.actor(b"server-%d" % (n % 8), n): versions.COUNT_MAX - 1 for n in range(ACTORS_MAX)}
     assert len(versions.encode_context(largest)) <= CONTEXT_BYTES_MAX
 
 

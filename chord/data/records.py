@@ -69,9 +69,10 @@ class Records:
         if old is None or versions.find_op(old, request.op_id) is None:
             context = None if request.context is None else versions.decode_context(request.context)
             version = Version(request.value, request.op_id, self._host.wall_now_ms())
-            new = versions.put(old, request.key, context, self._actor(old), version)
+            actor = self._actor(request.key)
+            new = versions.put(old, request.key, context, actor, version)
             self._check_record(new)
-            await self._host.storage.commit(Batch(puts=(new,)))
+            await self._host.storage.commit(Batch(puts=(new,), minted={request.key: actor}))
             self.on_write(point, request.key)
             self._host.counters["puts"] += 1
             old = new
@@ -120,17 +121,14 @@ class Records:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _actor(self, old: Record | None) -> bytes:
-        """Return the actor that mints the next dot: the key's epoch of this incarnation, or a new one.
+    def _actor(self, key: bytes) -> bytes:
+        """Return the actor that mints the next dot: the one this store minted under and has held since, or a new one.
 
-        A dot is never reused: without the key's own clock on disk a new key epoch begins.
+        A dot is never reused: a record that was given away and came back, by whatever way, may be older than the
+        last dot minted here, so a new key epoch begins.
         """
-        incarnation = self._host.storage.incarnation
-        if old is not None:
-            own = [entry.actor for entry in old.clock if entry.actor.startswith(incarnation)]
-            if own:
-                return max(own)
-        return versions.actor(incarnation, self._host.storage.next_key_epoch())
+        storage = self._host.storage
+        return storage.minted(key) or versions.actor(storage.incarnation, storage.next_key_epoch())
 
     def _check_size(self, request: Put) -> None:
         limits = self._host.limits

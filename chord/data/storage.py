@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from sortedcontainers import SortedDict
@@ -15,11 +15,17 @@ from chord.messages import Record
 
 
 class Batch:
-    """Changes that are made together: records to store and keys to remove."""
+    """Changes that are made together: records to store and keys to remove.
 
-    def __init__(self, puts: Iterable[Record] = (), removals: Iterable[bytes] = ()) -> None:
+    `minted` names, for records this node coordinated the write of, the actor it used.
+    """
+
+    def __init__(
+        self, puts: Iterable[Record] = (), removals: Iterable[bytes] = (), minted: Mapping[bytes, bytes] | None = None
+    ) -> None:
         self.puts = tuple(puts)
         self.removals = tuple(removals)
+        self.minted = dict(minted or {})
 
 
 class Storage(Protocol):
@@ -31,6 +37,12 @@ class Storage(Protocol):
 
     def get(self, key: bytes) -> Record | None:
         """Return the record stored under a key, or None."""
+
+    def minted(self, key: bytes) -> bytes | None:
+        """Return the actor under which this store minted a dot of a key it has held ever since, or None.
+
+        It goes with the record: one that comes back by a merge may be older than what was minted here.
+        """
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key.
@@ -68,6 +80,7 @@ class MemoryStorage:
         self._records: SortedDict[tuple[Point, bytes], Record] = SortedDict()
         self._value_bytes = 0
         self._key_epoch = 0
+        self._minted: dict[bytes, bytes] = {}
 
     @property
     def incarnation(self) -> bytes:
@@ -83,6 +96,10 @@ class MemoryStorage:
         """Return the record stored under a key, or None."""
         record: Record | None = self._records.get((self._circle.hash(key), key))
         return record
+
+    def minted(self, key: bytes) -> bytes | None:
+        """Return the actor under which this store minted a dot of a key it has held ever since, or None."""
+        return self._minted.get(key)
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
@@ -111,8 +128,10 @@ class MemoryStorage:
         """Apply the batch. Does not checkpoint."""
         for record in batch.puts:
             self._put(record)
+        self._minted.update(batch.minted)
         for key in batch.removals:
             self._remove(key)
+            self._minted.pop(key, None)
 
     def next_key_epoch(self) -> int:
         """Return a number this store has never returned before."""

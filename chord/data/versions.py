@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from chord.errors import InvalidRequest
-from chord.messages import CONTEXT_BYTES_MAX, SIBLINGS_MAX, ActorClock, Record, Version
+from chord.messages import ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
 
 ACTOR_BYTES = 16
 COUNT_MAX = 1 << 62
@@ -71,8 +71,8 @@ def put(
     clock = {entry.actor: entry for entry in discard(record, context).clock}
     values = clock[minting].versions if minting in clock else ()
     clock[minting] = ActorClock(minting, count + 1, (version, *values))
-    if len(clock) > SIBLINGS_MAX:
-        raise InvalidRequest(f"the context names too many writers: a record remembers at most {SIBLINGS_MAX}")
+    if len(clock) > ACTORS_MAX:
+        raise InvalidRequest(f"too many nodes have coordinated writes of this key: a record remembers {ACTORS_MAX}")
     return Record(key, tuple(clock[who] for who in sorted(clock)))
 
 

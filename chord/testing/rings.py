@@ -140,7 +140,8 @@ class MemoryRing:
 
     def vnodes(self) -> dict[Point, Vnode]:
         """Return the vnodes of the living that are members, by id in ascending order."""
-        found = {v.id: v for node in self.nodes for v in node.host.vnodes.values() if v.ring.is_member}
+        all_of_them = [v for node in self.nodes for v in node.host.vnodes.values()]
+        found = {v.id: v for v in all_of_them if v.ring.is_member and v.state != "left"}
         return dict(sorted(found.items()))
 
     def snapshot(self) -> dict[int, Member]:
