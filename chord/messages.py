@@ -24,7 +24,7 @@ ADDRESS_CHARS_MAX = 255
 LIST_ENTRIES_MAX = 256
 PAGE_RECORDS_MAX = 128
 SIBLINGS_MAX = 64
-ACTORS_MAX = 200  # nodes that ever coordinated a write of one key; a context naming all of them fits its bound
+ACTORS_MAX = 160  # nodes that ever coordinated a write of one key; a context naming all of them fits its bound
 HOPS_MAX = 4096  # a successor-only walk records every hop
 
 Address: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ADDRESS_CHARS_MAX)]

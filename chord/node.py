@@ -454,6 +454,9 @@ async def open_node(
     with unwrapped():
         async with trio.open_nursery() as nursery:
             await nursery.start(node.run)
-            await node.ready()
+            try:
+                await node.ready()
+            except ChordError:
+                await trio.sleep_forever()  # `run` raises the very same error, once
             yield node
             await (node.stop() if data_dir else node.leave())

@@ -102,11 +102,15 @@ class Schedule:
     def _may_go(self, ring: MemoryRing, node: Node) -> bool:
         """The failure assumption: every list keeps a live entry, and more than r + 1 principals remain.
 
-        Those that are leaving count as gone already: to the proof a leave is a failure.
+        Those that are leaving count as gone already: to the proof a leave is a failure. And who is joining keeps one of
+        the members it was told of: nobody can join by the dead.
         """
-        going = {node.address, *(n.address for n in ring.nodes if n.state == "leaving")}
+        going = {node.address, *(n.address for n in ring.nodes if n.host.is_leaving)}
         rest = {p: m for p, m in ring.snapshot().items() if m.address not in going}
         has_best = all(invariants.best(rest, point) is not None for point in rest)
+        living = {n.address for n in ring.nodes if n.state == "ready"} - going
+        if any(n.state == "joining" and not living.intersection(n.config.join) for n in ring.nodes):
+            return False
         return has_best and len(invariants.principals(rest)) > R + 1
 
     def _observe(self, event: Event) -> None:

@@ -1,0 +1,352 @@
+"""How near does `chord.rpc` come to what this stack can do?
+
+    python benchmarks/rpc.py [--seconds S] [--rounds N] [--json]
+
+Three servers in one other process, on loopback; this process calls them in turn (A B C A B C …), so that a slow
+moment of the machine hits all alike. Each call is a `Get` answered with a value of 100 bytes.
+
+    raw     a Trio echo of as many bytes, no codec: the limit for one call at a time
+    tuned   an echo tuned by hand with the codec of `chord.wire`: handlers inline, one write per read, one flush per
+            pass, callers woken by the reader. No limits, deadlines, errors, or anything else a node needs:
+            the limit for many calls at a time
+    rpc     `chord.rpc`, everything included
+
+Two bars: rpc does at least 0.70 of raw one call at a time, and at least 0.70 of tuned with 64 in flight, which counts
+only where tuned itself does 5 times raw's rate. Ratios are taken within a round; the median round counts. Exit code 1
+when a bar is missed. With --json, one JSON object per line, the bars included.
+
+One call at a time, both processes share one processor (where the system lets us say so): on two, most of what one
+would measure is how long an idle processor takes to wake up. With 64 in flight each has its own, if there are two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import trio
+from outcome import Value
+
+from chord.calls import Caller
+from chord.config import Limits
+from chord.events import ignore
+from chord.ids import Circle, Point
+from chord.messages import Contact, Get, Hello, Reply, Request, Values
+from chord.rpc import Rpc
+from chord.transport import TcpTransport
+from chord.wire import Codec, Frames
+
+CIRCLE = Circle(160)
+CODEC = Codec(CIRCLE)
+VNODE = CIRCLE.hash(b"127.0.0.1:9000")
+QUESTION = Get(b"user:42")
+ANSWER = Values((b"v" * 100,), b"c" * 24, Contact(VNODE, "127.0.0.1:9000"))
+ECHO_BYTES = len(CODEC.encode_reply(1000, ANSWER))
+READ_BYTES = 64 * 1024
+IN_FLIGHT = 64
+FLUSH_FRAMES = 16
+BAR = 0.70
+TUNED_OVER_RAW_MIN = 5.0
+
+Call = Callable[[], Awaitable[Any]]
+
+
+# -- the process that answers -----------------------------------------------------------------
+
+
+async def serve_raw(stream: trio.SocketStream) -> None:
+    """Send back what comes."""
+    async for data in stream:
+        await stream.send_all(data)
+
+
+async def serve_tuned(stream: trio.SocketStream) -> None:
+    """Answer the calls of one read with few writes."""
+    frames = Frames(1 << 20)
+    while data := await wait_and_read(stream):
+        bodies = [body for _, body in frames.feed(data)]
+        for start in range(0, len(bodies), FLUSH_FRAMES):  # not all at once: the client can begin meanwhile
+            calls = [CODEC.decode_call(body) for body in bodies[start : start + FLUSH_FRAMES]]
+            out = b"".join([CODEC.encode_reply(call.call_id, ANSWER) for call in calls])
+            if try_to_write(stream, out) < len(out):
+                raise RuntimeError("the client does not read; this echo cannot wait for it")
+
+
+def answer(vnode: Point | None, request: Request, caller: Caller) -> Reply:
+    """The handler of the rpc server."""
+    return ANSWER
+
+
+def make_rpc(role: str, address: str) -> Rpc:
+    """An `Rpc` that says as much of itself as it must."""
+
+    def hello(stream: Any) -> Hello:
+        return Hello(1, 1, role, stream, bits=CIRCLE.bits, address=address)  # type: ignore[arg-type]
+
+    return Rpc(
+        TcpTransport(), circle=CIRCLE, limits=Limits(), hello=hello, on_hello=lambda _: None, observe=ignore
+    )
+
+
+async def serve() -> None:
+    """Answer until standard input ends; each line on it is answered with the CPU seconds used so far."""
+    rpc = make_rpc("node", "server")
+    rpc.serve(answer)
+    async with trio.open_nursery() as nursery:
+        addresses = []
+        for handler in (serve_raw, serve_tuned):
+            listeners = await nursery.start(trio.serve_tcp, handler, 0)
+            addresses.append("127.0.0.1:{}".format(listeners[0].socket.getsockname()[1]))
+        addresses.append(await nursery.start(rpc.run, "127.0.0.1:0"))
+        print(json.dumps(addresses), flush=True)
+        async for _ in trio.lowlevel.FdStream(os.dup(0)):
+            print(time.process_time(), flush=True)
+        nursery.cancel_scope.cancel()
+
+
+def try_to_write(stream: trio.SocketStream, data: bytes) -> int:
+    """One write that does not wait, without a pass of the scheduler."""
+    return os.write(stream.socket.fileno(), data)
+
+
+async def wait_and_read(stream: trio.SocketStream) -> bytes:
+    """Wait first, then read: cheaper than the other way round, where two take turns."""
+    await trio.lowlevel.wait_readable(stream.socket)
+    return os.read(stream.socket.fileno(), READ_BYTES)
+
+
+# -- the process that asks --------------------------------------------------------------------
+
+
+def raw_call(stream: trio.SocketStream) -> Call:
+    """One echo, awaited."""
+    payload = b"r" * ECHO_BYTES
+
+    async def call() -> None:
+        await stream.send_all(payload)
+        left = ECHO_BYTES
+        while left:
+            left -= len(await stream.receive_some(READ_BYTES))
+
+    return call
+
+
+class TunedClient:
+    """The client of the tuned echo."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self.pending: dict[int, trio.lowlevel.Task] = {}
+        self.out: list[bytes] = []
+        self.last_id = 0
+        self.resting: trio.lowlevel.Task | None = None
+
+    async def call(self) -> Any:
+        """One call: write at once when alone, with the others of this pass when not."""
+        self.last_id += 1
+        self.out.append(CODEC.encode_call(self.last_id, VNODE, 5000, QUESTION))
+        if not self.pending:
+            self.flush()
+        elif self.resting is not None:
+            trio.lowlevel.reschedule(self.resting)
+            self.resting = None
+        self.pending[self.last_id] = trio.lowlevel.current_task()
+        return await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+
+    def flush(self) -> None:
+        """Write everything there is."""
+        data = b"".join(self.out)
+        self.out.clear()
+        if data and try_to_write(self.stream, data) < len(data):
+            raise RuntimeError("the server does not read; this client cannot wait for it")
+
+    async def write(self) -> None:
+        """Flush once a pass."""
+        while True:
+            self.resting = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
+            self.flush()
+
+    async def read(self) -> None:
+        """Wake callers with their replies."""
+        frames = Frames(1 << 20)
+        while data := await wait_and_read(self.stream):
+            for _, body in frames.feed(data):
+                call_id, content = CODEC.open_reply(body)
+                trio.lowlevel.reschedule(self.pending.pop(call_id), Value(CODEC.finish(content, Values)))
+
+
+class Measurement(NamedTuple):
+    """What one system did in one round."""
+
+    ops_per_s: float
+    cpu_us_per_op: float
+    latencies: list[float]
+    concurrency: int
+
+    @property
+    def rate(self) -> float:
+        """Calls per second as the ratios take them. One call at a time that is by the median call: a process that
+        has to wait for its turn on a busy machine loses milliseconds, and not by anything it did."""
+        return self.ops_per_s if self.concurrency > 1 else 1 / statistics.median(self.latencies)
+
+
+async def measure(call: Call, concurrency: int, seconds: float, server_cpu: Callable[[], float]) -> Measurement:
+    """Call as fast as it goes from so many tasks at once."""
+    latencies: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def worker() -> None:
+        before = time.perf_counter()
+        while before < end:
+            await call()
+            now = time.perf_counter()
+            latencies.append(now - before)
+            before = now
+
+    cpu, started = time.process_time() + server_cpu(), time.perf_counter()
+    async with trio.open_nursery() as nursery:
+        for _ in range(concurrency):
+            nursery.start_soon(worker)
+    took = time.perf_counter() - started
+    cpu = time.process_time() + server_cpu() - cpu
+    return Measurement(len(latencies) / took, cpu / len(latencies) * 1e6, latencies, concurrency)
+
+
+Results = dict[tuple[str, int], list[Measurement]]
+
+
+def place(server_pid: int, client: int, server: int) -> None:
+    """Run each process on this processor."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {client})
+        os.sched_setaffinity(server_pid, {server})
+
+
+async def ask(
+    addresses: list[str], server_pid: int, server_cpu: Callable[[], float], seconds: float, rounds: int
+) -> Results:
+    """Measure all systems in turn, `rounds` times."""
+    processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    raw_address, tuned_address, rpc_address = addresses
+    transport = TcpTransport()
+    rpc = make_rpc("client", "")
+    results: Results = {}
+    async with trio.open_nursery() as nursery:
+        await nursery.start(rpc.run, None)
+        tuned = TunedClient(await transport.open_stream(tuned_address))
+        nursery.start_soon(tuned.read)
+        nursery.start_soon(tuned.write)
+        to = Contact(VNODE, rpc_address)
+        plan: list[tuple[str, int, Call]] = [
+            ("raw", 1, raw_call(await transport.open_stream(raw_address))),
+            ("tuned", 1, tuned.call),
+            ("rpc", 1, lambda: rpc.call(to, QUESTION, deadline=trio.current_time() + 5)),
+            ("tuned", IN_FLIGHT, tuned.call),
+            ("rpc", IN_FLIGHT, lambda: rpc.call(to, QUESTION, deadline=trio.current_time() + 5)),
+        ]
+        for number in range(rounds + 1):
+            for system, concurrency, call in plan:
+                place(server_pid, processors[0], processors[0 if concurrency == 1 else -1])
+                one = await measure(call, concurrency, seconds if number else 0.1, server_cpu)
+                if number:  # the first round only warms up
+                    results.setdefault((system, concurrency), []).append(one)
+        nursery.cancel_scope.cancel()
+    return results
+
+
+# -- the verdict ------------------------------------------------------------------------------
+
+
+def rows(results: Results) -> list[dict[str, Any]]:
+    """One JSON object per system and concurrency: medians over the rounds, percentiles over all calls."""
+    out = []
+    for (system, concurrency), rounds in results.items():
+        ranked = sorted(latency for one in rounds for latency in one.latencies)
+        cut = {name: ranked[int(len(ranked) * share)] * 1e3 for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))}
+        out.append(
+            {
+                "system": system,
+                "nodes": 2,
+                "op": "get 100 B" if system != "raw" else f"echo {ECHO_BYTES} B",
+                "concurrency": concurrency,
+                "ops_per_s": round(statistics.median(one.ops_per_s for one in rounds)),
+                **{f"{name}_ms": round(value, 4) for name, value in cut.items()},
+                "errors": 0,
+                "cpu_us_per_op": round(statistics.median(one.cpu_us_per_op for one in rounds), 1),
+            }
+        )
+    return out
+
+
+def bars(results: Results) -> list[dict[str, Any]]:
+    """The ratios, each with its bar and whether it is met."""
+
+    def ratio(above: tuple[str, int], below: tuple[str, int]) -> float:
+        return statistics.median(a.rate / b.rate for a, b in zip(results[above], results[below], strict=True))
+
+    sequential = ratio(("rpc", 1), ("raw", 1))
+    pipelined = ratio(("rpc", IN_FLIGHT), ("tuned", IN_FLIGHT))
+    tuned = ratio(("tuned", IN_FLIGHT), ("raw", 1))
+    checked = [
+        ("rpc / raw, one call at a time", sequential, BAR),
+        (f"rpc / tuned, {IN_FLIGHT} in flight", pipelined, BAR),
+        (f"tuned with {IN_FLIGHT} in flight / raw, one at a time (else the bar above is too low)", tuned, TUNED_OVER_RAW_MIN),
+    ]
+    return [
+        {"bar": text, "ratio": round(value, 3), "at_least": bar, "verdict": "PASS" if value >= bar else "FAIL"}
+        for text, value, bar in checked
+    ]
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seconds", type=float, default=0.5, help="per system and round (default 0.5)")
+    parser.add_argument("--rounds", type=int, default=7, help="how often each has its turn (default 7)")
+    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.serve:
+        trio.run(serve)
+        return 0
+
+    command = [sys.executable, __file__, "--serve"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        stdin, stdout = server.stdin, server.stdout
+
+        def server_cpu() -> float:
+            stdin.write("\n")
+            return float(stdout.readline())
+
+        results = trio.run(ask, json.loads(stdout.readline()), server.pid, server_cpu, args.seconds, args.rounds)
+        stdin.close()
+    verdicts = bars(results)
+    if args.json:
+        for line in (*rows(results), *verdicts):
+            print(json.dumps(line))
+    else:
+        print(f"{'system':8}{'in flight':>10}{'calls/s':>10}{'p50 µs':>9}{'p99 µs':>9}{'p99.9 µs':>10}{'CPU µs/call':>13}")
+        for row in rows(results):
+            us = [row[f"{name}_ms"] * 1000 for name in ("p50", "p99", "p999")]
+            print(
+                f"{row['system']:8}{row['concurrency']:>10}{row['ops_per_s']:>10,}"
+                f"{us[0]:>9.0f}{us[1]:>9.0f}{us[2]:>10.0f}{row['cpu_us_per_op']:>13}"
+            )
+        print()
+        for verdict in verdicts:
+            print(f"{verdict['verdict']}  {verdict['ratio']:5.2f} (at least {verdict['at_least']:.2f})  {verdict['bar']}")
+    return 0 if all(verdict["verdict"] == "PASS" for verdict in verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,304 @@
+"""A blocking client on plain sockets: no Trio, no threads, quick to start.
+
+    with chord.connect("127.0.0.1:9000") as ring:
+        ring.put("user:42", b"Ada")
+        ring.get("user:42").value
+
+Drives the operations of `chord.operations` over `chord.links`. A `Ring` belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from chord.config import Limits
+from chord.errors import ChordError, DeadlineExceeded, OtherRing, UseBulk
+from chord.ids import Circle
+from chord.links import Link, StreamKind
+from chord.messages import Contact, Description, Mode, Request, Route, Trace
+from chord.operations import Ask, Call, Core, Operation, Outcome, Pause, nobody
+from chord.values import Found, Pair, Stored, batches
+
+TIMEOUT_S = 5.0
+IN_FLIGHT = 64
+LINKS_MAX = 256  # open connections kept; a crawl of a large ring would else use up the files a process may open
+CLIENT_FRAME_SLACK = 256  # envelope, tag, key and op id around a value, at least
+
+T = TypeVar("T")
+
+
+def connect(*addresses: str, timeout_s: float = TIMEOUT_S, limits: Limits | None = None) -> Ring:
+    """Connect to a ring through the first of these nodes that answers.
+
+    Args:
+        addresses: HOST:PORT of one or more nodes. The others stand in when the one in use falls silent.
+        timeout_s: every operation ends within so many seconds, with a result or an error.
+        limits: sizes, where the ring was given others than the default.
+
+    Returns:
+        The ring, as a context manager that hangs up at the end.
+
+    Raises:
+        PeerUnreachable: none of the nodes answers.
+        OtherRing: a node speaks another version of the protocol.
+    """
+    ring = Ring(addresses, timeout_s=timeout_s, limits=limits or Limits())
+    ring.open()
+    return ring
+
+
+class Ring:
+    """A ring of nodes, seen from outside. Made by `connect`.
+
+    Attributes:
+        timeout_s: every operation ends within so many seconds.
+
+    All operations raise, besides what they document: `PeerUnreachable` (no node could be reached),
+    `DeadlineExceeded` or `PeerLost` (it may have happened), `OwnerDown` (the only copy is on a node that is down)
+    and `InvalidRequest`. What may be asked again is asked again until the timeout; a put keeps its operation id, so
+    that it is done once.
+    """
+
+    def __init__(self, addresses: Sequence[str], *, timeout_s: float, limits: Limits) -> None:
+        self.timeout_s = timeout_s
+        self._core = Core(addresses, rng=random.SystemRandom())
+        self._limits = limits
+        self._links: dict[tuple[str, StreamKind], Link] = {}
+
+    def __enter__(self) -> Ring:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Connect to the first entry node that answers, and turn to it. Done by `connect`."""
+        deadline = time.monotonic() + self.timeout_s
+        entries = self._core.entries
+        failures: dict[str, Outcome] = {}
+        for i, entry in enumerate(entries):
+            share = (deadline - time.monotonic()) / (len(entries) - i)
+            failure = self._open_links([(entry, "control")], time.monotonic() + share).get((entry, "control"))
+            if failure is None:
+                return
+            failures[entry] = failure
+            self._core.turn_from(entry)
+        raise nobody(failures)
+
+    def close(self) -> None:
+        """Hang up."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    @property
+    def entry(self) -> str:
+        """The node operations go through at the moment."""
+        return self._core.entry
+
+    @property
+    def circle(self) -> Circle:
+        """The ring's identifier circle."""
+        return self._run(self._core.known_circle())
+
+    # -- records ----------------------------------------------------------------------------------
+
+    def get(self, key: str | bytes) -> Found:
+        """Read a key.
+
+        Raises:
+            NotFound: nothing is stored there, for sure.
+        """
+        return self._run(self._core.get(key))
+
+    def put(
+        self, key: str | bytes, value: str | bytes, *, context: bytes | None = None, blind: bool = False
+    ) -> Stored:
+        """Write a key.
+
+        Args:
+            key: 1 to 1024 bytes; text is encoded as UTF-8.
+            value: up to 1 MiB.
+            context: from an earlier `get`: replace exactly what was seen then, keep what was written since beside
+                it. Without one, replace whatever is there.
+            blind: replace nothing; what is there stays beside the new value.
+
+        Raises:
+            VersionConflict: too many concurrent values; read, and put with the context.
+        """
+        return self._run(self._core.put(key, value, context, blind))
+
+    def delete(self, key: str | bytes, *, context: bytes | None = None) -> Stored:
+        """Delete a key; no error where nothing is there."""
+        return self._run(self._core.put(key, None, context, False))
+
+    def put_many(
+        self,
+        pairs: Iterable[tuple[str | bytes, str | bytes]],
+        *,
+        in_flight: int = IN_FLIGHT,
+        on_progress: Callable[[int], None] = lambda done: None,
+    ) -> list[tuple[str | bytes, ChordError]]:
+        """Write many keys, so many at a time; each batch has its own timeout.
+
+        Returns:
+            The keys that could not be written and why; empty when all went well.
+        """
+        failures: list[tuple[str | bytes, ChordError]] = []
+        done = 0
+        for batch in batches(pairs, in_flight, self._limits.buffer_bytes_max):
+            outcomes = self._run(self._core.put_batch(batch))
+            failures += [(key, error) for (key, _), error in zip(batch, outcomes, strict=True) if error is not None]
+            done += len(batch)
+            on_progress(done)
+        return failures
+
+    def scan(self) -> Iterator[Pair]:
+        """Yield every key and its values, clockwise from point 0. Not a snapshot: what changes meanwhile may show."""
+        cursor = self._run(self._core.scan_start())
+        while True:
+            pairs, following = self._run(self._core.scan_page(cursor))
+            yield from pairs
+            if following is None:
+                return
+            cursor = following
+
+    # -- the ring ---------------------------------------------------------------------------------
+
+    def lookup(
+        self,
+        key: str | bytes | None = None,
+        *,
+        key_id: int | None = None,
+        mode: Mode = "iterative",
+        route: Route = "classic",
+        from_: Contact | str | None = None,
+    ) -> Trace:
+        """Find the owner of a key, or of a point of the circle, and how one gets there.
+
+        Args:
+            key, key_id: what to look up; one of the two.
+            mode: who asks the next hop: the first node (iterative), each node in turn (recursive); or go from
+                successor to successor only.
+            route: classic, with fingers and successor lists; or fast, as `get` and `put` do.
+            from_: who performs the lookup: a node's address or a vnode; default: the entry node.
+
+        Raises:
+            LookupFailed: definite; no way was found.
+        """
+        return self._run(self._core.lookup(key, key_id, mode, route, from_))
+
+    def describe(self, address: str | None = None) -> Description:
+        """Return what a node says of itself; default: the entry node."""
+        return self._run(self._core.describe(address))
+
+    def members(self, *, also: Iterable[str] = (), only: Sequence[str] = ()) -> dict[str, Outcome]:
+        """Ask every node that can be named to describe itself; for each address the description or the error.
+
+        Args:
+            also: addresses to visit besides the entry nodes.
+            only: if given, visit exactly these and follow nothing.
+        """
+        return self._run(self._core.members(also, only))
+
+    def leave(self, address: str) -> None:
+        """Tell a node to hand everything over and leave. Returns at once; the node exits when it has."""
+        self._run(self._core.leave(address))
+
+    # -- driving operations -------------------------------------------------------------------------
+
+    def _run(self, operation: Operation[T]) -> T:
+        deadline = time.monotonic() + self.timeout_s
+        try:
+            effect = next(operation)
+            while True:
+                now = time.monotonic()
+                wait = effect.seconds if isinstance(effect, Pause) else 0.0
+                if now + wait >= deadline:
+                    effect = operation.throw(DeadlineExceeded(f"not done within {self.timeout_s:g} s"))
+                elif isinstance(effect, Ask):
+                    limit = deadline if effect.within_s is None else min(deadline, now + effect.within_s)
+                    effect = operation.send(self._ask(effect.calls, limit))
+                else:
+                    time.sleep(wait)
+                    effect = operation.send(None)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _ask(self, calls: Sequence[Call], deadline: float) -> tuple[Outcome, ...]:
+        ways: list[tuple[str, StreamKind]] = [(call.address, self._stream_for(call.request)) for call in calls]
+        outcomes = self._ask_over(calls, ways, deadline)
+        again = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, UseBulk)]
+        if again:
+            on_bulk: list[tuple[str, StreamKind]] = [(calls[i].address, "bulk") for i in again]
+            for i, outcome in zip(again, self._ask_over([calls[i] for i in again], on_bulk, deadline), strict=True):
+                outcomes[i] = outcome
+        return tuple(outcomes)
+
+    def _stream_for(self, request: Request) -> StreamKind:
+        value = getattr(request, "value", None)
+        large = isinstance(value, bytes) and len(value) + CLIENT_FRAME_SLACK > self._limits.bulk_from_bytes
+        return "bulk" if request.bulk or large else "control"
+
+    def _ask_over(
+        self, calls: Sequence[Call], ways: Sequence[tuple[str, StreamKind]], deadline: float
+    ) -> list[Outcome]:
+        """Open what is not open yet, send everything, then wait for the answers."""
+        outcomes: list[Outcome | None] = [None] * len(calls)
+        failures = self._open_links(list(dict.fromkeys(ways)), deadline)
+        sent: dict[tuple[str, StreamKind], dict[int, int]] = {}
+        for i, (call, way) in enumerate(zip(calls, ways, strict=True)):
+            if way in failures:
+                outcomes[i] = failures[way]
+                continue
+            try:
+                vnode = call.to.id if isinstance(call.to, Contact) else None
+                sent.setdefault(way, {})[self._links[way].send(call.request, vnode, deadline)] = i
+            except ChordError as error:
+                outcomes[i] = error
+        for way, waiting in sent.items():
+            for call_id, outcome in self._links[way].receive(set(waiting), deadline).items():
+                outcomes[waiting[call_id]] = outcome
+        assert all(outcome is not None for outcome in outcomes)
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _open_links(
+        self, ways: Sequence[tuple[str, StreamKind]], deadline: float
+    ) -> dict[tuple[str, StreamKind], ChordError]:
+        """Open links where there are none, all at the same time; return what failed."""
+        for way in list(self._links)[: max(0, len(self._links) + len(ways) - LINKS_MAX)]:
+            if way not in ways:
+                self._links.pop(way).close()
+        opening: dict[tuple[str, StreamKind], Link] = {}
+        failures: dict[tuple[str, StreamKind], ChordError] = {}
+        for way in ways:
+            if way not in self._links or not self._links[way].is_usable():
+                opening[way] = Link(*way, self._limits)
+        # Of several, one that never greets must leave the others time to be asked and to answer.
+        by = deadline if len(ways) == 1 else (time.monotonic() + deadline) / 2
+        for step in (Link.dial, lambda link: link.greet(by), lambda link: self._welcome(link, by)):
+            for way, link in opening.items():
+                if way not in failures:
+                    try:
+                        step(link)
+                    except ChordError as error:
+                        failures[way] = error
+        for way, link in opening.items():
+            if (old := self._links.pop(way, None)) is not None:
+                old.close()
+            if way not in failures:
+                self._links[way] = link
+        return failures
+
+    def _welcome(self, link: Link, deadline: float) -> None:
+        hello = link.hear_greeting(deadline)
+        try:
+            self._core.learn(link.address, hello.bits, hello.ring)
+        except OtherRing:
+            link.close()
+            raise

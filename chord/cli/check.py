@@ -1,0 +1,188 @@
+"""check: is the ring correct, and is it finished?
+
+`violation` lines say what must never be; `waiting` lines who has not yet what. Both come from `chord.invariants`,
+over a snapshot taken by asking every node that can be named.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import NamedTuple
+
+import click
+
+from chord.blocking import Ring
+from chord.cli.failures import CHECK_FAILED, OK
+from chord.cli.output import Failure, Out
+from chord.cli.ring import is_small
+from chord.cli.shapes import Json
+from chord.cli.target import Target, descriptions, ring_options
+from chord.ids import Arc, Circle, Point
+from chord.invariants import Member, Violation, ownership, violations, waiting
+from chord.messages import Description, VnodeInfo
+from chord.operations import Outcome
+
+REREADS_MAX = 4
+WATCH_EVERY_S = 0.5
+INVARIANTS = 8
+
+
+class Verdict(NamedTuple):
+    """What a check found."""
+
+    nodes: int
+    vnodes: int
+    is_small: bool
+    violations: list[Violation]
+    waiting: list[Violation]
+    labels: dict[int, str]
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether nothing is broken and nothing is missing."""
+        return not self.violations and not self.waiting
+
+
+@click.command("check")
+@click.option("--invariants", "only_invariants", is_flag=True, help="Do not mind what is merely not finished yet.")
+@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, metavar="S",
+              help="Repeat until it holds, at most so long.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C; print what changes.")
+@ring_options()
+def check_command(target: Target, only_invariants: bool, wait_s: float, watch: bool) -> int:
+    """Check the ring's invariants: exit 0 when they hold and the ring is Ideal, else 8.
+
+    Every node that can be named is asked, twice; what differed is read again.
+    """
+    deadline = time.monotonic() + wait_s
+    shown: Verdict | None = None
+    while True:
+        verdict = _examine_until(target, deadline)
+        holds = not verdict.violations if only_invariants else verdict.is_ideal
+        if verdict != shown and (watch or holds or time.monotonic() >= deadline):
+            _print(target.out, verdict, only_invariants)
+            shown = verdict
+        if watch:
+            time.sleep(WATCH_EVERY_S)
+        elif holds or time.monotonic() >= deadline:
+            return OK if holds else CHECK_FAILED
+        else:
+            time.sleep(WATCH_EVERY_S / 2)
+
+
+def examine(ring: Ring) -> Verdict:
+    """Take a snapshot of the ring and judge it."""
+    crawl, unsettled = _survey(ring)
+    return judge(descriptions(crawl), unsettled)
+
+
+def judge(nodes: list[Description], unsettled: list[str]) -> Verdict:
+    """Return what is broken and what is missing, from what the nodes say of themselves.
+
+    Args:
+        unsettled: names of nodes that changed each time they were read.
+    """
+    circle = Circle(nodes[0].bits)
+    labels = _labels(nodes)
+    snapshot: dict[int, Member] = {}
+    owned: dict[Point, list[Arc]] = {}
+    missing: list[Violation] = []
+    for node in nodes:
+        label = labels[node.address]
+        for vnode in node.vnodes:
+            if vnode.state in ("member", "leaving") and vnode.successors:
+                snapshot[int(vnode.contact.id)] = _member(vnode, label)
+                owned[vnode.contact.id] = [Arc(a.start, a.end) for a in vnode.arcs if a.state == "owned"]
+            elif vnode.state != "left":
+                missing.append(Violation("Joined", f"{label} is {vnode.state}", (vnode.contact.id,)))
+        if node.misplaced:
+            text = f"{label} holds {node.misplaced} records that belong elsewhere"
+            missing.append(Violation("RecordsAtHome", text, tuple(v.contact.id for v in node.vnodes[:1])))
+    missing += [Violation("Settled", f"{name} changed while it was read") for name in unsettled]
+    r = nodes[0].successors
+    missing += waiting(snapshot, r)
+    missing += ownership(owned, circle)
+    return Verdict(
+        nodes=len({snapshot[v].address for v in snapshot}),
+        vnodes=len(snapshot),
+        is_small=is_small(nodes),
+        violations=violations(snapshot, r),
+        waiting=missing,
+        labels={int(v.contact.id): labels[node.address] for node in nodes for v in node.vnodes},
+    )
+
+
+def verdict_json(verdict: Verdict) -> Json:
+    """Return a verdict as JSON."""
+
+    def listed(found: list[Violation]) -> list[Json]:
+        return [
+            {"invariant": v.invariant, "text": v.text, "nodes": [verdict.labels.get(n, str(n)) for n in v.nodes]}
+            for v in found
+        ]
+
+    return {
+        "ideal": verdict.is_ideal,
+        "small": verdict.is_small,
+        "violations": listed(verdict.violations),
+        "waiting": listed(verdict.waiting),
+    }
+
+
+def _examine_until(target: Target, deadline: float) -> Verdict:
+    """Examine; while there is time left, nodes that do not answer are waited for."""
+    while True:
+        try:
+            with target.connect() as ring:
+                return examine(ring)
+        except Failure:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(WATCH_EVERY_S / 2)
+
+
+def _survey(ring: Ring) -> tuple[dict[str, Outcome], list[str]]:
+    """Crawl twice, and read again what differed: a snapshot taken in passing of a ring that moves would lie."""
+    before = ring.members()
+    after = ring.members(also=list(before))
+    for _ in range(REREADS_MAX):
+        changed = [a for a, outcome in after.items() if _place(outcome) != _place(before.get(a))]
+        if not changed:
+            return after, []
+        before, after = after, {**after, **ring.members(only=changed)}
+    return after, [o.name for a in changed if isinstance(o := after[a], Description)]
+
+
+def _place(outcome: Outcome | None) -> object:
+    """What of a description matters to the check."""
+    if not isinstance(outcome, Description):
+        return None
+    return [(v.contact, v.state, v.predecessor, v.successors, v.arcs) for v in outcome.vnodes]
+
+
+def _member(vnode: VnodeInfo, label: str) -> Member:
+    predecessor = None if vnode.predecessor is None else int(vnode.predecessor.id)
+    return Member(label, predecessor, tuple(int(c.id) for c in vnode.successors), vnode.rounds)
+
+
+def _labels(nodes: list[Description]) -> dict[str, str]:
+    """Return by address what to call a node: its name, where no other has the same."""
+    names = Counter(node.name for node in nodes)
+    return {node.address: node.name if names[node.name] == 1 else node.address for node in nodes}
+
+
+def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
+    if out.as_json:
+        out.json(verdict_json(verdict))
+        return
+    for violation in verdict.violations:
+        out.line(f"violation  {violation.invariant}  {violation.text}")
+    for missing in verdict.waiting if not only_invariants else ():
+        out.line(f"waiting  {missing.invariant}  {missing.text}")
+    if not verdict.violations and (only_invariants or verdict.is_ideal):
+        size = f"{verdict.nodes} nodes" + ("" if verdict.vnodes == verdict.nodes else f", {verdict.vnodes} vnodes")
+        ideal = "; the ring is Ideal, every point is owned once" if verdict.is_ideal else ""
+        small = " (small ring: it takes one failure at a time)" if verdict.is_small else ""
+        out.line(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")
+    out.flush()

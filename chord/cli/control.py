@@ -1,0 +1,130 @@
+"""leave, kill, version: what is done to a node."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+import chord
+from chord.blocking import Ring
+from chord.cli.failures import OK, TIMEOUT, USAGE
+from chord.cli.output import Failure, Out
+from chord.cli.target import Target, find_node, json_option, ring_options
+from chord.config import PROTOCOL_VERSION, split_address
+from chord.errors import ChordError
+from chord.messages import Description
+
+POLL_S = 0.1
+
+
+@click.command("leave")
+@click.argument("node")
+@ring_options(30.0)
+def leave_command(target: Target, node: str) -> int:
+    """Make NODE hand over its keys and leave; waits until it has left."""
+    out = target.out
+    began = time.monotonic()
+    with target.connect() as ring:
+        leaver = find_node(ring, node).node
+        ring.leave(leaver.address)
+        with out.progress(f"{leaver.name} leaves, keys left") as show:
+            final = _wait_until_gone(ring, leaver, began + target.timeout_s, show)
+    seconds = time.monotonic() - began
+    if final is not None and final.keys and final.state != "left":
+        out.note(f"{leaver.name} is gone, but was last seen with {final.keys} keys")
+    if out.as_json:
+        out.json({"node": leaver.name, "address": leaver.address, "left": True, "seconds": round(seconds, 3)})
+    else:
+        out.line(f"{leaver.name} {leaver.address} has left in {seconds:.1f} s")
+    return OK
+
+
+def _wait_until_gone(
+    ring: Ring, leaver: Description, deadline: float, show_keys: Callable[[int], None]
+) -> Description | None:
+    """Watch a leaver until it answers no more; return the last it said of itself."""
+    last: Description | None = None
+    while time.monotonic() < deadline:
+        try:
+            last = ring.describe(leaver.address)
+        except ChordError:
+            return last
+        if last.incarnation != leaver.incarnation or last.pid != leaver.pid:
+            return None  # somebody else has its place already
+        show_keys(last.keys)
+        time.sleep(POLL_S)
+    hint = "It goes on by itself; watch it: chord status"
+    raise Failure(f"{leaver.name} has not left yet", hint, TIMEOUT, "timeout")
+
+
+@click.command("kill")
+@click.argument("node")
+@click.option("--signal", "signal_", default="TERM", show_default=True, metavar="SIG", help="9, KILL, STOP, …")
+@ring_options()
+def kill_command(target: Target, node: str, signal_: str) -> int:
+    """Send NODE's process a signal. Only for nodes on this machine, to see what the ring does.
+
+    TERM lets it leave (or stop, where it keeps data); 9 is a crash.
+    """
+    number = _signal(signal_)
+    with target.connect() as ring:
+        victim = find_node(ring, node).node
+    _refuse_if_elsewhere(victim)
+    try:
+        os.kill(victim.pid, number)
+    except ProcessLookupError:
+        hint = "It may be in another container, or have ended already"
+        raise Failure(f"{victim.name} has process {victim.pid}, which is not here", hint, USAGE, "no_process") from None
+    except PermissionError:
+        hint = "Ask the user who started it"
+        raise Failure(f"process {victim.pid} of {victim.name} is not yours", hint, USAGE, "no_permission") from None
+    if target.out.as_json:
+        target.out.json({"node": victim.name, "address": victim.address, "pid": victim.pid, "signal": int(number)})
+    else:
+        target.out.line(f"sent {number.name} to {victim.name} {victim.address} (process {victim.pid})")
+    return OK
+
+
+@click.command("version")
+@json_option
+def version_command(out: Out) -> int:
+    """Print the version of the package, of its protocol and of Python."""
+    python = platform.python_version()
+    if out.as_json:
+        out.json({"version": chord.__version__, "protocol": PROTOCOL_VERSION, "python": python})
+    else:
+        out.line(f"chord {chord.__version__} (protocol {PROTOCOL_VERSION}, Python {python})")
+    return OK
+
+
+def _signal(text: str) -> signal.Signals:
+    try:
+        return signal.Signals(int(text)) if text.isdigit() else signal.Signals[f"SIG{text.upper().removeprefix('SIG')}"]
+    except (ValueError, KeyError):
+        raise Failure(f"there is no signal {text!r}", "Try 9, 15 or STOP", USAGE, "usage") from None
+
+
+def _refuse_if_elsewhere(node: Description) -> None:
+    """A node tells its process id itself; make sure that it is a node on this machine before a signal goes there."""
+    host, _ = split_address(node.address)
+    try:
+        is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_here = False
+    if not is_here:
+        hint = "Send the signal on that machine"
+        raise Failure(f"{node.name} runs at {node.address}, not on this machine's loopback", hint, USAGE, "elsewhere")
+    try:
+        is_chord = b"chord" in Path(f"/proc/{node.pid}/cmdline").read_bytes()
+    except OSError:
+        is_chord = True  # no such process, which os.kill will tell; or a system without /proc
+    if node.pid <= 1 or not is_chord:
+        hint = "Look at the process before you send it anything"
+        raise Failure(f"process {node.pid}, named by {node.name}, is not a chord node", hint, USAGE, "not_chord")

@@ -1,0 +1,43 @@
+"""From errors to words and exit codes: one table."""
+
+from __future__ import annotations
+
+from chord import errors
+from chord.cli.output import Failure
+
+OK, INTERNAL, USAGE, NOT_FOUND, UNREACHABLE, TIMEOUT, QUORUM, CONFLICT, CHECK_FAILED = range(9)
+INTERRUPTED = 130
+
+_START = "Is a peer running there? Start one: chord node --listen {entry}"
+_LATER = "The ring may be busy or healing; try again, or look at it: chord check"
+_TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
+    (errors.NotFound, NOT_FOUND, "See what is stored: chord scan"),
+    (errors.PeerUnreachable, UNREACHABLE, _START),
+    (errors.PeerLost, UNREACHABLE, _START),
+    (errors.OwnerDown, QUORUM, "Bring that node back, or write the key again once the ring has given it up"),
+    (errors.QuorumFailed, QUORUM, _LATER),
+    (errors.VersionConflict, CONFLICT, "Read the key, then put with the context of that answer: --context"),
+    (errors.DeadlineExceeded, TIMEOUT, "Give it longer: --timeout S. " + _LATER),
+    (errors.InvalidRequest, USAGE, "See: chord --help"),
+    (errors.ConfigError, USAGE, "See: chord node --help"),
+    (errors.OtherRing, USAGE, "Name nodes of one ring"),
+    (errors.DuplicateId, USAGE, "Start it with another --id, or at another address"),
+    (errors.UnknownVnode, USAGE, "See who is there: chord members"),
+    (errors.RemoteFailure, INTERNAL, "The node's own log says more"),
+    (errors.MalformedMessage, INTERNAL, "Is that port really a chord node's?"),
+    (errors.UnknownRequest, INTERNAL, "The node is older than this command; use the same version for both"),
+)
+
+
+def explain(error: errors.ChordError, entry: str) -> Failure:
+    """Return the words and the exit code for an error.
+
+    Args:
+        entry: the node the command talks to.
+    """
+    for kind, exit_code, hint in _TABLE:
+        if isinstance(error, kind):
+            return Failure(error.message, hint.format(entry=entry), exit_code, error.word)
+    if error.is_retryable:  # it was retried until the deadline
+        return Failure(error.message, _LATER, TIMEOUT, error.word)
+    return Failure(error.message, "This should not reach you; please report it", INTERNAL, error.word)

@@ -1,0 +1,127 @@
+"""lookup: who owns a key, and how one gets there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from chord.blocking import Ring
+from chord.cli.failures import OK
+from chord.cli.output import Column
+from chord.cli.shapes import Json, lookup_json, names_of
+from chord.cli.svg import draw_lookup, save
+from chord.cli.target import Target, descriptions, find_node, ring_options, to_number
+from chord.cli.trace import Size, one_line, print_trace, short_id
+from chord.errors import ChordError, InvalidRequest
+from chord.messages import Contact, Description, Mode, Trace
+
+COUNTED_MAX = 128
+OWNER_COLUMNS = (Column("owner"), Column("address"), Column("id"), Column("hops", "right"), Column("t", "right"))
+ALL_COLUMNS = (
+    Column("from"), Column("hops", "right"), Column("path"), Column("timeouts", "right"), Column("t", "right"),
+)
+
+
+def _point(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    point = None if text is None else to_number(text)
+    if text is not None and point is None:
+        raise click.BadParameter(f"{text!r} is neither a decimal number nor 0xHEX", ctx, param)
+    return point
+
+
+@click.command("lookup")
+@click.argument("key", required=False)
+@click.option("--key-id", metavar="N|0xHEX", callback=_point, help="Look up a point of the circle instead of a key.")
+@click.option("--trace", "with_trace", is_flag=True, help="Show every hop.")
+@click.option("--from", "start", metavar="NODE", help="Who performs the lookup: a name, HOST:PORT, 0xHEX or an id.")
+@click.option("--mode", type=click.Choice(["iterative", "recursive", "successor"]), default="iterative",
+              show_default=True, help="Who asks the next hop; or successors only.")
+@click.option("--all-from", is_flag=True, help="One line for each node the lookup may start from.")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the path on the ring.")
+@ring_options()
+def lookup_command(
+    target: Target, key: str | None, key_id: int | None, with_trace: bool, start: str | None, mode: Mode,
+    all_from: bool, svg: Path | None,
+) -> int:
+    """Find the node that owns KEY."""
+    if (key is None) == (key_id is None):
+        raise click.UsageError("give either KEY or --key-id")
+    if all_from and (start is not None or svg is not None):
+        raise click.UsageError("--all-from starts everywhere and draws nothing; leave --from and --svg out")
+    raw = None if key is None else os.fsencode(key)
+    what = key if key is not None else f"id {key_id}"
+    with target.connect() as ring:
+        if all_from:
+            return _from_everywhere(target, ring, raw, key_id, mode)
+        trace = ring.lookup(raw, key_id=key_id, mode=mode, from_=_start(ring, start))
+        everybody = svg is not None or (with_trace and is_worth_counting(trace))
+        nodes = descriptions(ring.members()) if everybody else _nodes_of(ring, trace)
+        size = Size(len(nodes) if everybody else trace.nodes_estimate, everybody, nodes[0].successors if nodes else 1)
+        _print(target, ring, trace, names_of(nodes), raw, what, size if with_trace else None)
+        if svg is not None:
+            contacts = [v.contact for node in nodes for v in node.vnodes]
+            save(draw_lookup(ring.circle, trace, contacts, names_of(nodes), what), svg)
+            target.out.note(f"drawn: {svg}")
+    return OK
+
+
+def is_worth_counting(trace: Trace) -> bool:
+    """Whether the ring can be asked in an instant; of a larger one only the nodes of the path are asked."""
+    return trace.nodes_estimate <= COUNTED_MAX
+
+
+def _start(ring: Ring, word: str | None) -> Contact | str | None:
+    if word is None:
+        return None
+    chosen = find_node(ring, word)
+    return chosen.vnode.contact if chosen.vnode is not None else chosen.node.address
+
+
+def _nodes_of(ring: Ring, trace: Trace) -> list[Description]:
+    """Ask the nodes of a trace for their names; a dead one goes by its address."""
+    contacts = [trace.start, *(hop.contact for hop in trace.hops if not hop.is_dead), trace.owner, *trace.replicas]
+    return descriptions(ring.members(only=list(dict.fromkeys(c.address for c in contacts))))
+
+
+def _print(
+    target: Target, ring: Ring, trace: Trace, names: dict[str, str], key: bytes | None, what: str, size: Size | None
+) -> None:
+    """Print a lookup; with `size`, every hop of it."""
+    out, circle = target.out, ring.circle
+    if out.as_json:
+        out.json(lookup_json(circle, trace, names, key))
+    elif size is not None:
+        print_trace(out, circle, trace, names, what, size)
+    else:
+        owner = trace.owner
+        row = [names.get(owner.address, owner.address), owner.address, short_id(circle, owner.id),
+               str(trace.path_length), f"{trace.duration_ms:.1f} ms"]
+        out.table(OWNER_COLUMNS, [row])
+
+
+def _from_everywhere(target: Target, ring: Ring, key: bytes | None, key_id: int | None, mode: Mode) -> int:
+    out = target.out
+    nodes = descriptions(ring.members())
+    names = names_of(nodes)
+    found: list[Json] = []
+    rows: list[list[str]] = []
+    for node in nodes:
+        try:
+            trace = ring.lookup(key, key_id=key_id, mode=mode, from_=node.address)
+        except InvalidRequest:
+            raise
+        except ChordError as error:
+            out.note(f"{node.name}: {error.message}")
+            continue
+        found.append(lookup_json(ring.circle, trace, names, key))
+        rows.append(one_line(trace, names))
+    if out.as_json:
+        out.json({"lookups": found})
+    else:
+        out.table(ALL_COLUMNS, rows)
+        if out.as_table and found:
+            mean = sum(item["path_length"] for item in found) / len(found)
+            out.line(f"mean {mean:.2f} hops to the key's predecessor from {len(found)} nodes")
+    return OK

@@ -1,0 +1,64 @@
+"""node: one peer in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from chord.cli.output import Out
+from chord.cli.settings import node_config
+from chord.cli.target import check_address, json_option, to_number
+from chord.cli.trace import short_id
+
+if TYPE_CHECKING:
+    from chord.node import Node
+
+
+def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """Return a point given as N or 0xHEX."""
+    point = None if text is None else to_number(text)
+    if text is not None and point is None:
+        raise click.BadParameter(f"{text!r} is neither a decimal number nor 0xHEX", ctx, param)
+    return point
+
+
+@click.command("node")
+@click.option("--listen", metavar="HOST:PORT", help="Where to accept calls; port 0 takes a free one.")
+@click.option("--join", multiple=True, metavar="HOST:PORT", help="A member of the ring; repeat it for stand-ins. "
+              "Without one, a new ring is created (or the stored one resumed).")
+@click.option("--data", "data_dir", metavar="DIR", help="Keep identity and known peers here across restarts.")
+@click.option("--name", help="For people; default: the address.")
+@click.option("--cluster", help="Rings of different clusters never mix.")
+@click.option("--vnodes", type=int, metavar="V", help="Points this node holds on the circle.")
+@click.option("--advertise", metavar="HOST:PORT", help="Where others reach it; default: the address it listens on.")
+@click.option("--bits", type=int, metavar="M", help="Width of the circle, 3 to 160; the same for the whole ring.")
+@click.option("--id", "id_", metavar="N|0xHEX", callback=parse_id, help="Its point on the circle, for toys and tests.")
+@click.option("--successors", type=int, metavar="R", help="Length of the successor list; the same for the whole ring.")
+@click.option("--preset", type=click.Choice(["local", "lan", "wan"]), help="Periods and timeouts.  [default: lan]")
+@click.option("--config", "file", type=click.Path(dir_okay=False, path_type=Path), envvar="CHORD_CONFIG",
+              help="A TOML file; default: ./chord.toml, if there is one.")
+@json_option
+def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | None, **flags: Any) -> int:
+    """Run one peer in the foreground.
+
+    It prints one line when it is a member. SIGTERM or Ctrl-C: it leaves, handing over its keys; with --data it stops
+    and keeps its place. Every option is also a variable CHORD_… and a line of the configuration file.
+    """
+    for address in (flags["listen"], flags["advertise"], *join):
+        if address is not None:
+            check_address(address)
+    config = node_config({**flags, "join": join, "id": id_}, file)
+    from chord.cli.serve import describe_ready, serve  # imports trio
+
+    def on_ready(node: Node) -> None:
+        if out.as_json:
+            out.json({"ready": True, **describe_ready(node)})
+            return
+        circle = node.config.ring.circle
+        ids = ", ".join(short_id(circle, vnode) for vnode in node.host.vnodes)
+        out.line(f"ready: {node.name} {node.address}, id {ids}")
+        out.flush()
+
+    return serve(config, on_ready)

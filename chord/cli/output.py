@@ -1,0 +1,141 @@
+"""How commands speak: data on stdout, everything else on stderr; tables on a terminal, tabs in a pipe, or JSON.
+
+Every command gets one `Out` and prints through it alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+DEFAULT_NODE = "127.0.0.1:9000"
+PROGRESS_EVERY_S = 0.1
+BAR_WIDTH = 20
+PIPE_COLUMNS = 400
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+class Failure(Exception):
+    """A command cannot do what it was asked: what and why, what to do about it, and the exit code."""
+
+    def __init__(self, message: str, hint: str, exit_code: int, code: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.exit_code = exit_code
+        self.code = code
+
+
+class Column(NamedTuple):
+    """A column of a table: its heading and which side it leans to."""
+
+    title: str
+    justify: Literal["left", "right"] = "left"
+
+
+class Out:
+    """Where a command's words go.
+
+    Attributes:
+        as_json: one JSON object on stdout instead of text.
+        as_table: tables for people; else tab-separated text. `CHORD_OUTPUT=table` or `tsv` overrules the guess.
+    """
+
+    def __init__(self, as_json: bool = False) -> None:
+        self.as_json = as_json
+        wish = os.environ.get("CHORD_OUTPUT", "")
+        self.as_table = not as_json and (wish == "table" or (wish != "tsv" and sys.stdout.isatty()))
+        self.is_live = sys.stderr.isatty()  # whether progress may be drawn
+
+    def line(self, text: str = "") -> None:
+        """Print a line of data."""
+        print(text, file=sys.stdout)
+
+    def flush(self) -> None:
+        """See that what was printed is seen."""
+        sys.stdout.flush()
+
+    def raw(self, data: bytes) -> None:
+        """Write bytes as they are; end the line only for a reader at a terminal."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data + (b"\n" if sys.stdout.isatty() else b""))
+        sys.stdout.buffer.flush()
+
+    def json(self, value: Any) -> None:
+        """Print one JSON object on one line."""
+        print(json.dumps(value, ensure_ascii=False), file=sys.stdout, flush=True)
+
+    def note(self, text: str) -> None:
+        """Tell the user something that is not data."""
+        print(text, file=sys.stderr, flush=True)
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]], *, plain: Sequence[str] = ()) -> None:
+        """Print rows under headings: aligned on a terminal, else with tabs.
+
+        Args:
+            plain: titles of columns that only people get (bars and the like).
+        """
+        if not self.as_table:
+            keep = [i for i, column in enumerate(columns) if column.title not in plain]
+            for row in ([c.title for c in columns], *rows):
+                self.line("\t".join(_one_line(row[i]) for i in keep))
+            return
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for column in columns:
+            table.add_column(column.title, justify=column.justify, no_wrap=True)
+        for row in rows:
+            table.add_row(*(cell.replace("[", r"\[") for cell in row))
+        # Text that goes elsewhere than to a terminal has no edge to wrap at.
+        Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)
+
+    @contextmanager
+    def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """Show how far long work has come, on a terminal only; yields a function to tell it."""
+        last = [0.0]
+
+        def show(done: int) -> None:
+            if not self.is_live or time.monotonic() - last[0] < PROGRESS_EVERY_S:
+                return
+            last[0] = time.monotonic()
+            of = f"/{total}  {bar(done / total):<{BAR_WIDTH}}" if total else ""
+            sys.stderr.write(f"\r\x1b[K{what}  {done}{of}")
+            sys.stderr.flush()
+
+        try:
+            yield show
+        finally:
+            if self.is_live and last[0]:
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+
+    def failure(self, failure: Failure) -> None:
+        """Print an error: what, why, and what to do."""
+        if self.as_json:
+            error = {"code": failure.code, "message": failure.message, "hint": failure.hint}
+            print(json.dumps({"error": error}, ensure_ascii=False), file=sys.stderr)
+            return
+        text = failure.message.rstrip(".")
+        self.note(f"error: {text}. {failure.hint}".rstrip())
+
+
+def bar(share: float, width: int = BAR_WIDTH) -> str:
+    """Return a share of 1 as a bar of block characters."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+def percent(share: float) -> str:
+    """Return a share of 1 as text."""
+    return f"{100 * share:.1f} %"
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\t", " ").replace("\n", " ")

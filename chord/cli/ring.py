@@ -1,0 +1,196 @@
+"""status, members, ring, fingers: the ring as its nodes describe themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from chord.cli.failures import OK
+from chord.cli.output import Column, bar, percent
+from chord.cli.shapes import Json, error_json, fingers_json, names_of, node_json, owned_share, ring_json, vnode_json
+from chord.cli.svg import draw_ring, save
+from chord.cli.target import Chosen, Target, descriptions, find_node, ring_options
+from chord.cli.trace import short_id
+from chord.errors import ChordError
+from chord.ids import Circle
+from chord.messages import Description
+from chord.operations import Outcome
+
+SUCCESSORS_SHOWN = 4
+
+
+def is_small(nodes: list[Description]) -> bool:
+    """Whether the ring has at most r + 1 members, so that each of them holds full membership."""
+    return bool(nodes) and sum(len(n.vnodes) for n in nodes) <= nodes[0].successors + 1
+
+
+@click.command("status")
+@ring_options()
+def status_command(target: Target) -> int:
+    """Show every node: id, state, share of the circle, keys, load."""
+    out = target.out
+    with target.connect() as ring:
+        crawl = ring.members()
+        nodes, circle = descriptions(crawl), ring.circle
+    names = names_of(nodes)
+    if out.as_json:
+        first = nodes[0]
+        out.json({
+            "ring": None if first.ring is None else first.ring.hex(),
+            "cluster": first.cluster,
+            "bits": first.bits,
+            "successors": first.successors,
+            "replicas": first.replicas,
+            "small": is_small(nodes),
+            "keys": sum(node.keys for node in nodes),
+            "nodes": [node_json(circle, node, names) for node in nodes],
+            "unreachable": _unreachable(crawl),
+        })
+        return OK
+    busiest = max(1, max(node.keys for node in nodes))
+    rows = [
+        [node.name, node.address, _ids(circle, node), _state(node), percent(_share(circle, node)), str(node.keys),
+         bar(node.keys / busiest)]
+        for node in nodes
+    ]
+    out.table(
+        [Column("node"), Column("address"), Column("id"), Column("state"), Column("owns", "right"),
+         Column("keys", "right"), Column("load")], rows, plain=["load"],
+    )
+    if out.as_table:
+        out.line()
+        out.line(_headline(nodes))
+    for address, error in _errors(crawl):
+        out.note(f"{address}: {error.message}")
+    return OK
+
+
+@click.command("members")
+@ring_options()
+def members_command(target: Target) -> int:
+    """Show who belongs to the ring, and who is known but silent."""
+    out = target.out
+    with target.connect() as ring:
+        crawl = ring.members()
+        circle, entry = ring.circle, ring.entry
+    nodes = descriptions(crawl)
+    names = names_of(nodes)
+    seen = next((n for n in nodes if n.address == entry), nodes[0])
+    opinions = {peer.address: peer for peer in seen.peers}
+    members: list[Json] = []
+    for node in nodes:
+        peer = opinions.get(node.address)
+        members.append({
+            "node": node.name, "address": node.address, "state": _state(node),
+            "rtt_ms": None if peer is None or peer.rtt_ms is None else round(peer.rtt_ms, 3),
+            "vnodes": [vnode_json(circle, v.contact, names) for v in node.vnodes],
+        })
+    for address, _ in _errors(crawl):
+        peer = opinions.get(address)
+        state = "unreachable" if peer is None or peer.state == "alive" else peer.state
+        members.append({"node": address, "address": address, "state": state, "rtt_ms": None, "vnodes": []})
+    if out.as_json:
+        out.json({"seen_from": seen.address, "members": members})
+        return OK
+    rows = [
+        [m["node"], m["address"], m["state"], "-" if m["rtt_ms"] is None else f"{m['rtt_ms']:.2f} ms",
+         ",".join(short_id(circle, int(v["id"])) for v in m["vnodes"])]
+        for m in members
+    ]
+    out.table([Column("node"), Column("address"), Column("state"), Column("rtt", "right"), Column("ids")], rows)
+    return OK
+
+
+@click.command("ring")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the ring.")
+@ring_options()
+def ring_command(target: Target, svg: Path | None) -> int:
+    """Show the circle: every vnode in order, its neighbours, the arc it owns."""
+    out = target.out
+    with target.connect() as ring:
+        nodes, circle = descriptions(ring.members()), ring.circle
+    names = names_of(nodes)
+    vnodes = sorted((v for node in nodes for v in node.vnodes), key=lambda v: v.contact.id)
+    if svg is not None:
+        save(draw_ring(circle, [v.contact for v in vnodes], names), svg)
+        out.note(f"drawn: {svg}")
+    if out.as_json:
+        out.json(ring_json(circle, nodes))
+        return OK
+    rows = []
+    for v in vnodes:
+        successors = [names.get(c.address, c.address) for c in v.successors]
+        shown = " ".join(successors[:SUCCESSORS_SHOWN]) + (" …" if len(successors) > SUCCESSORS_SHOWN else "")
+        before = "-" if v.predecessor is None else names.get(v.predecessor.address, v.predecessor.address)
+        share = owned_share(circle, v)
+        rows.append([short_id(circle, v.contact.id), percent(circle.fraction(v.contact.id)),
+                     names.get(v.contact.address, v.contact.address), v.contact.address, before, shown,
+                     percent(share), str(v.keys), bar(share)])
+    out.table(
+        [Column("id"), Column("at", "right"), Column("node"), Column("address"), Column("predecessor"),
+         Column("successors"), Column("owns", "right"), Column("keys", "right"), Column("arc")], rows, plain=["arc"],
+    )
+    return OK
+
+
+@click.command("fingers")
+@click.argument("node", required=False)
+@ring_options()
+def fingers_command(target: Target, node: str | None) -> int:
+    """Show the finger table of NODE: a name, HOST:PORT, 0xHEX or an id; default: the entry node."""
+    out = target.out
+    with target.connect() as ring:
+        circle = ring.circle
+        chosen = Chosen(ring.describe(), None) if node is None else find_node(ring, node)
+        vnode = chosen.vnode or chosen.node.vnodes[0]
+        asked = list(dict.fromkeys([chosen.node.address, *(run.contact.address for run in vnode.fingers)]))
+        names = names_of(descriptions(ring.members(only=asked)))
+    if out.as_json:
+        out.json(fingers_json(circle, vnode, names))
+        return OK
+    rows = []
+    for run in sorted(vnode.fingers, key=lambda run: run.first):
+        entries = str(run.first) if run.first == run.last else f"{run.first}-{run.last}"
+        first, last = (circle.point(vnode.contact.id + (1 << i)) for i in (run.first, run.last))
+        starts = short_id(circle, first) if first == last else f"{short_id(circle, first)} … {short_id(circle, last)}"
+        rows.append([entries, starts, short_id(circle, run.contact.id),
+                     names.get(run.contact.address, run.contact.address), run.contact.address])
+    if out.as_table:
+        out.line(f"fingers of {chosen.node.name} at {short_id(circle, vnode.contact.id)}: finger i is the first vnode "
+                 f"at or after id + 2^i")
+        out.line()
+    out.table([Column("i"), Column("start"), Column("id"), Column("node"), Column("address")], rows)
+    return OK
+
+
+def _share(circle: Circle, node: Description) -> float:
+    return sum(owned_share(circle, vnode) for vnode in node.vnodes)
+
+
+def _state(node: Description) -> str:
+    return "isolated" if any(v.is_isolated for v in node.vnodes) else node.state
+
+
+def _ids(circle: Circle, node: Description) -> str:
+    ids = [short_id(circle, v.contact.id) for v in node.vnodes]
+    return ids[0] + (f" +{len(ids) - 1}" if len(ids) > 1 else "") if ids else "-"
+
+
+def _errors(crawl: dict[str, Outcome]) -> list[tuple[str, ChordError]]:
+    return [(address, outcome) for address, outcome in crawl.items() if isinstance(outcome, ChordError)]
+
+
+def _unreachable(crawl: dict[str, Outcome]) -> list[Json]:
+    return [{"address": address, "error": error_json(error)} for address, error in _errors(crawl)]
+
+
+def _headline(nodes: list[Description]) -> str:
+    first = nodes[0]
+    keys = sum(node.keys for node in nodes)
+    misplaced = sum(node.misplaced for node in nodes)
+    text = (f"{len(nodes)} nodes, {keys} keys, N={first.replicas}, successor lists of {first.successors}, "
+            f"{first.bits} bits, cluster {first.cluster!r}")
+    if is_small(nodes):
+        text += ". Small ring: every member knows all; it takes one failure at a time"
+    return text + (f". {misplaced} records are on their way home" if misplaced else "")

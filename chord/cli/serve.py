@@ -1,0 +1,110 @@
+"""Running one node in this process: from its configuration to its exit code. Imports Trio."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import trio
+
+from chord.cli.failures import OK, USAGE, explain
+from chord.cli.output import Failure
+from chord.config import NodeConfig
+from chord.errors import ChordError, unwrapped
+from chord.events import Event, HandlerFailed, PeerChanged
+from chord.node import Node
+
+FAREWELL_S = 3.0
+PATIENCE_S = 2.0  # a node that is not in the ring by then says what it is waiting for
+
+
+def serve(config: NodeConfig, on_ready: Callable[[Node], None], *, life_fd: int | None = None) -> int:
+    """Run a node until it has stopped or left; return the exit code.
+
+    Args:
+        on_ready: called once, when the node is a member with every vnode.
+        life_fd: read end of a pipe; the node stops when the other end is closed.
+
+    Raises:
+        Failure: the node could not start as configured.
+    """
+    try:
+        with unwrapped():
+            trio.run(_live, config, on_ready, life_fd)
+    except ChordError as error:
+        failure = explain(error, config.listen)
+        raise Failure(failure.message, failure.hint, USAGE, failure.code) from None
+    except OSError as error:
+        why = str(error.strerror or error).lower()
+        if error.filename is not None:
+            hint = "Name a directory this user can write: --data DIR"
+            raise Failure(f"cannot use {error.filename} ({why})", hint, USAGE, "data") from None
+        hint = f"Is another node there? See: chord status --node {config.listen}; or choose another --listen"
+        raise Failure(f"cannot listen on {config.listen} ({why})", hint, USAGE, "listen") from None
+    return OK
+
+
+async def _live(config: NodeConfig, on_ready: Callable[[Node], None], life_fd: int | None) -> None:
+    reasons: dict[str, str] = {}
+
+    def observe(event: Event) -> None:
+        if isinstance(event, HandlerFailed):
+            _say(f"ERROR in {event.where}:\n{event.traceback}")
+        elif isinstance(event, PeerChanged) and event.address in config.join:
+            reasons[event.address] = event.reason
+
+    node = Node(config, observe=observe)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.run)
+        nursery.start_soon(_obey_signals, node, nursery)
+        if life_fd is not None:
+            nursery.start_soon(_stop_with_parent, node, life_fd, nursery.cancel_scope)
+        with trio.move_on_after(PATIENCE_S) as patience:
+            await _ready_or_refused(node)
+        if patience.cancelled_caught:
+            why = "; ".join(f"{address}: {reasons.get(address, 'no answer yet')}" for address in config.join)
+            _say(f"{node.name} is not in the ring yet and goes on trying ({why or 'resuming'})")
+            await _ready_or_refused(node)
+        if not node.closed.is_set() and node.state == "ready":
+            on_ready(node)
+        await node.closed.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def _ready_or_refused(node: Node) -> None:
+    try:
+        await node.ready()
+    except ChordError:
+        await trio.sleep_forever()  # `node.run` raises the very same error, once
+
+
+async def _obey_signals(node: Node, nursery: trio.Nursery) -> None:
+    """The first signal ends the node in good order, the second at once."""
+    ended = False
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            if ended:
+                nursery.cancel_scope.cancel()
+                return
+            ended = True
+            keeps = node.config.data_dir is not None
+            _say(f"{node.name} {'stops and keeps its data' if keeps else 'hands over and leaves'} (again: at once)")
+            nursery.start_soon(node.stop if keeps else node.leave)
+
+
+async def _stop_with_parent(node: Node, life_fd: int, scope: trio.CancelScope) -> None:
+    await trio.lowlevel.wait_readable(life_fd)
+    with trio.move_on_after(FAREWELL_S):  # a leave that is under way would only hand over to others who stop too
+        await node.stop()
+    scope.cancel()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def describe_ready(node: Node) -> dict[str, object]:
+    """Return what a ready node tells: name, address, pid."""
+    return {"name": node.name, "address": node.address, "pid": os.getpid()}

@@ -1,0 +1,82 @@
+"""A node's configuration from everywhere it may stand: flag > CHORD_* > --config or ./chord.toml > default."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from chord.cli.failures import USAGE
+from chord.cli.output import Failure
+from chord.cli.target import to_number
+from chord.config import NodeConfig, from_mapping
+from chord.errors import ConfigError
+
+DEFAULT_FILE = Path("chord.toml")
+RING_KEYS = ("bits", "successors", "cluster")
+KEYS = ("listen", "advertise", "join", "name", "vnodes", "id", "data_dir", "preset", *RING_KEYS)
+_VARIABLES = {key: f"CHORD_{key.removesuffix('_dir').upper()}" for key in KEYS}
+_NUMBERS = ("vnodes", "id", "bits", "successors")
+
+
+def node_config(flags: Mapping[str, Any], file: Path | None, environ: Mapping[str, str] = os.environ) -> NodeConfig:
+    """Return a node's configuration.
+
+    Args:
+        flags: values by the names in `KEYS`; None (or an empty join) where the flag was not given.
+        file: a TOML file with the fields of `NodeConfig`; None: `./chord.toml`, if there is one.
+
+    Raises:
+        Failure: exit 2: an unknown key, a value that is none, or values that contradict each other.
+    """
+    values = _read(file)
+    for key, value in _from_environment(environ).items():
+        _put(values, key, value)
+    for key, value in flags.items():
+        if value not in (None, ()):
+            _put(values, key, value)
+    try:
+        return from_mapping(values)
+    except ConfigError as error:
+        raise Failure(error.message, "See: chord node --help", USAGE, "config") from None
+
+
+def _read(file: Path | None) -> dict[str, Any]:
+    path = file or DEFAULT_FILE
+    if file is None and not path.exists():
+        return {}
+    try:
+        with path.open("rb") as source:
+            return tomllib.load(source)
+    except OSError as error:
+        hint = "Name a file that can be read: --config FILE"
+        raise Failure(f"cannot open {path} ({str(error.strerror).lower()})", hint, USAGE, "config") from None
+    except tomllib.TOMLDecodeError as error:
+        raise Failure(f"{path}: {error}", "It should be a TOML file", USAGE, "config") from None
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, variable in _VARIABLES.items():
+        text = environ.get(variable)
+        if not text:
+            continue
+        if key in _NUMBERS:
+            number = to_number(text)
+            if number is None:
+                raise Failure(f"{variable} is {text!r}, not a number", f"Set {variable} to a number", USAGE, "config")
+            found[key] = number
+        else:
+            found[key] = tuple(text.replace(",", " ").split()) if key == "join" else text
+    return found
+
+
+def _put(values: dict[str, Any], key: str, value: Any) -> None:
+    if key in RING_KEYS:
+        ring = values.setdefault("ring", {})
+        if isinstance(ring, dict):  # else from_mapping says what is wrong with it
+            ring[key] = value
+    else:
+        values[key] = value

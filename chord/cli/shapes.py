@@ -1,0 +1,170 @@
+"""The JSON shapes: from messages to plain objects. One schema file per shape in `chord/schemas/`.
+
+Every id is a decimal string beside its `…_hex`; a vnode is always {"id", "id_hex", "node", "address"}.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from chord.errors import ChordError
+from chord.ids import Circle
+from chord.messages import Contact, Description, HopTrace, Trace, VnodeInfo
+from chord.values import Found
+
+Json = dict[str, Any]
+
+
+def names_of(nodes: Iterable[Description]) -> dict[str, str]:
+    """Return the name of each node by its address."""
+    return {node.address: node.name for node in nodes}
+
+
+def vnode_json(circle: Circle, contact: Contact, names: Mapping[str, str]) -> Json:
+    """Return a vnode; a node that never told its name goes by its address."""
+    return {
+        "id": str(int(contact.id)),
+        "id_hex": circle.hex(contact.id),
+        "node": names.get(contact.address, contact.address),
+        "address": contact.address,
+    }
+
+
+def key_json(key: bytes) -> Json:
+    """Return a key as text, or as base64 where it is not UTF-8."""
+    return _text_or_b64("key", key)
+
+
+def pair_json(key: bytes, value: bytes) -> Json:
+    """Return a line of `load` and `scan`."""
+    return {**_text_or_b64("key", key), **_text_or_b64("value", value)}
+
+
+def value_json(value: bytes) -> Json:
+    """Return a value: its bytes, and its text where it has one."""
+    return {"b64": base64.b64encode(value).decode(), "text": _text(value)}
+
+
+def context_json(context: bytes) -> str:
+    """Return a context as text; `--context` takes it back."""
+    return base64.b64encode(context).decode()
+
+
+def get_json(key: bytes, found: Found | None) -> Json:
+    """Return what `get` found, or that there is nothing."""
+    return {
+        **key_json(key),
+        "found": found is not None,
+        "values": [value_json(v) for v in found.values] if found else [],
+        "context": context_json(found.context) if found else None,
+        "r": 1,
+        "trace": None,
+    }
+
+
+def error_json(error: ChordError) -> Json:
+    """Return an error inside a larger answer."""
+    return {"code": error.word, "message": error.message}
+
+
+def hop_json(circle: Circle, index: int, hop: HopTrace, names: Mapping[str, str]) -> Json:
+    """Return one hop of a lookup."""
+    return {
+        **vnode_json(circle, hop.contact, names),
+        "hop": index,
+        "via": {"kind": hop.via.kind, "index": hop.via.index},
+        "remaining": round(hop.remaining, 6),
+        "rtt_ms": None if hop.rtt_ms is None else round(hop.rtt_ms, 3),
+        "outcome": hop.outcome,
+    }
+
+
+def lookup_json(circle: Circle, trace: Trace, names: Mapping[str, str], key: bytes | None) -> Json:
+    """Return a finished lookup; `key` is null where a point was looked up."""
+    return {
+        **(key_json(key) if key is not None else {"key": None}),
+        "id": str(int(trace.key)),
+        "id_hex": circle.hex(trace.key),
+        "from": vnode_json(circle, trace.start, names),
+        "mode": trace.mode,
+        "route": trace.route,
+        "owner": vnode_json(circle, trace.owner, names),
+        "replicas": [vnode_json(circle, c, names) for c in trace.replicas],
+        "hops": [hop_json(circle, i, hop, names) for i, hop in enumerate(trace.hops)],
+        "path_length": trace.path_length,
+        "timeouts": trace.timeouts,
+        "duration_ms": round(trace.duration_ms, 3),
+    }
+
+
+def owned_share(circle: Circle, vnode: VnodeInfo) -> float:
+    """Return the share of the circle a vnode answers for."""
+    arcs = [a for a in vnode.arcs if a.state == "owned"]  # the other states speak of parts of it
+    return float(sum(circle.fraction(circle.distance(a.start, a.end) or circle.size) for a in arcs))
+
+
+def ring_json(circle: Circle, nodes: Iterable[Description]) -> Json:
+    """Return every vnode in ring order with its neighbours."""
+    known = list(nodes)
+    names = names_of(known)
+    vnodes = sorted((v for node in known for v in node.vnodes), key=lambda v: v.contact.id)
+    return {
+        "bits": circle.bits,
+        "vnodes": [
+            {
+                **vnode_json(circle, v.contact, names),
+                "predecessor": None if v.predecessor is None else str(int(v.predecessor.id)),
+                "successors": [str(int(c.id)) for c in v.successors],
+                "owned": round(owned_share(circle, v), 6),
+            }
+            for v in vnodes
+        ],
+    }
+
+
+def fingers_json(circle: Circle, vnode: VnodeInfo, names: Mapping[str, str]) -> Json:
+    """Return a finger table, one object for each entry that is known."""
+    fingers = []
+    for run in vnode.fingers:
+        for i in range(run.first, run.last + 1):
+            start = circle.point(vnode.contact.id + (1 << i))
+            fingers.append({
+                **vnode_json(circle, run.contact, names),
+                "i": i, "start": str(int(start)), "start_hex": circle.hex(start),
+            })
+    return {"vnode": vnode_json(circle, vnode.contact, names), "fingers": sorted(fingers, key=lambda f: int(f["i"]))}
+
+
+def node_json(circle: Circle, node: Description, names: Mapping[str, str]) -> Json:
+    """Return a node's status."""
+    return {
+        "node": node.name,
+        "address": node.address,
+        "pid": node.pid,
+        "state": node.state,
+        "version": node.version,
+        "preset": node.preset,
+        "uptime_s": round(node.uptime_ms / 1000, 3),
+        "has_data_dir": node.has_data_dir,
+        "keys": node.keys,
+        "value_bytes": node.value_bytes,
+        "misplaced": node.misplaced,
+        "owned": round(sum(owned_share(circle, v) for v in node.vnodes), 6),
+        "isolated": any(v.is_isolated for v in node.vnodes),
+        "vnodes": [vnode_json(circle, v.contact, names) for v in node.vnodes],
+        "counters": dict(node.counters),
+    }
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _text_or_b64(name: str, data: bytes) -> Json:
+    text = _text(data)
+    return {f"{name}_b64": base64.b64encode(data).decode()} if text is None else {name: text}

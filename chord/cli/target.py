@@ -1,0 +1,134 @@
+"""Which ring a command talks to, and which node a word means."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from chord.blocking import Ring, connect
+from chord.cli.failures import USAGE, explain
+from chord.cli.output import DEFAULT_NODE, Failure, Out
+from chord.config import split_address
+from chord.errors import ChordError, ConfigError
+from chord.messages import Description, VnodeInfo
+from chord.operations import Outcome
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Target(NamedTuple):
+    """The ring a command was pointed at, and where it prints."""
+
+    nodes: tuple[str, ...]
+    timeout_s: float
+    out: Out
+
+    @contextmanager
+    def connect(self) -> Iterator[Ring]:
+        """Connect to the ring for the length of a `with`; errors become words that name the entry node."""
+        try:
+            with connect(*self.nodes, timeout_s=self.timeout_s) as ring:
+                yield ring
+        except ChordError as error:
+            raise explain(error, self.nodes[0]) from error
+
+
+def ring_options(default_timeout_s: float = 5.0) -> Callable[[F], F]:
+    """Give a command the options of everything that talks to a ring; it gets them as one `target`."""
+
+    def decorate(function: F) -> F:
+        @click.option("--node", "nodes", multiple=True, envvar="CHORD_NODE", metavar="HOST:PORT",
+                      help=f"Where to enter the ring; repeat it for stand-ins.  [default: {DEFAULT_NODE}]")
+        @click.option("--timeout", type=click.FloatRange(min=0.001), default=default_timeout_s, show_default=True,
+                      metavar="S", envvar="CHORD_TIMEOUT", help="Give up after so many seconds.")
+        @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+        @functools.wraps(function)
+        def wrapper(*args: Any, nodes: tuple[str, ...], timeout: float, as_json: bool, **kwargs: Any) -> Any:
+            for node in nodes:
+                check_address(node)
+            return function(Target(nodes or (DEFAULT_NODE,), timeout, Out(as_json)), *args, **kwargs)
+
+        return wrapper  # type: ignore[return-value]
+
+    return decorate
+
+
+def json_option(function: F) -> F:
+    """Give a command that talks to no ring the `--json` option; it gets an `out`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @functools.wraps(function)
+    def wrapper(*args: Any, as_json: bool, **kwargs: Any) -> Any:
+        return function(Out(as_json), *args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def check_address(text: str) -> str:
+    """Return the address, if it is one; else explain."""
+    try:
+        split_address(text)
+    except ConfigError as error:
+        raise Failure(error.message, "Write it like 127.0.0.1:9000", USAGE, "usage") from None
+    return text
+
+
+def is_address(text: str) -> bool:
+    """Whether a word has the form HOST:PORT."""
+    try:
+        return split_address(text)[1] > 0
+    except ConfigError:
+        return False
+
+
+class Chosen(NamedTuple):
+    """The node a word means; and the vnode, where the word was an id."""
+
+    node: Description
+    vnode: VnodeInfo | None
+
+
+def descriptions(crawl: dict[str, Outcome]) -> list[Description]:
+    """Return the nodes that answered a crawl, in order of their names (n2 before n10)."""
+    return sorted((d for d in crawl.values() if isinstance(d, Description)), key=lambda d: natural(d.name))
+
+
+def natural(text: str) -> list[tuple[str, int]]:
+    """Return a sort key by which n2 comes before n10."""
+    words = re.split("([0-9]+)", text)  # words and numbers take turns, words first
+    return [(word, int(number)) for word, number in zip(words[::2], [*words[1::2], "-1"], strict=True)]
+
+
+def choose(word: str, nodes: Iterable[Description]) -> Chosen:
+    """Return the node a word means: a name, HOST:PORT, 0xHEX or a decimal id, in this order."""
+    known = list(nodes)
+    point = to_number(word)
+    meant = [
+        *(Chosen(n, None) for n in known if n.name == word),
+        *(Chosen(n, None) for n in known if n.address == word),
+        *(Chosen(n, v) for n in known for v in n.vnodes if point is not None and v.contact.id == point),
+    ]
+    if meant:
+        return meant[0]
+    names = ", ".join(sorted((n.name for n in known), key=natural)[:12]) + (", …" if len(known) > 12 else "")
+    raise Failure(f"no node of the ring is called {word!r}", f"There are: {names}", USAGE, "no_such_node")
+
+
+def find_node(ring: Ring, word: str) -> Chosen:
+    """Return the node of the ring a word means, asking only that node where the word is an address."""
+    if is_address(word):
+        return Chosen(ring.describe(word), None)
+    return choose(word, descriptions(ring.members()))
+
+
+def to_number(word: str) -> int | None:
+    """Return the number a word writes in decimal or as 0xHEX, or None."""
+    try:
+        return int(word, 16) if word.lower().startswith("0x") else int(word)
+    except ValueError:
+        return None

@@ -1,0 +1,140 @@
+"""A lookup as a story: one line per hop, dead ones with their reason, the owner last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from chord.cli.output import Column, Out, bar, percent
+from chord.ids import Circle
+from chord.messages import Contact, HopTrace, Trace, Via
+
+COLUMNS = (
+    Column("hop", "right"), Column("node"), Column("address"), Column("id"), Column("at", "right"),
+    Column("reached by"), Column("still to go", "right"), Column("outcome"), Column("rtt", "right"),
+    Column("t", "right"),
+)
+
+
+class Size(NamedTuple):
+    """How large the ring is: its nodes, whether they were counted or estimated, and its r."""
+
+    nodes: int
+    is_exact: bool
+    successors: int
+
+
+def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str], what: str, size: Size) -> None:
+    """Print a lookup: heading, hops, owner, replicas, and the sum of it.
+
+    Args:
+        what: the key as the user gave it.
+    """
+    if out.as_table:
+        start = trace.start
+        at = percent(circle.fraction(trace.key))
+        name = _name(start, names)
+        out.line(
+            f"lookup {what}   id {short_id(circle, trace.key)} ({at})   from {name}"
+            f"{'' if name == start.address else ' ' + start.address}   "
+            f"{'' if size.is_exact else 'about '}{size.nodes} nodes, {trace.mode}"
+        )
+        out.line()
+    columns = [c._replace(title="") if out.as_table and c.title == "outcome" else c for c in COLUMNS]
+    out.table(columns, rows(circle, trace, names, with_bars=out.as_table))
+    if out.as_table:
+        out.line()
+        replicas = " ".join(f"{_name(c, names)} ●" for c in trace.replicas)
+        out.line(f"replicas  {replicas}   (N={max(1, len(trace.replicas))})")
+        out.line(summary(trace, size))
+
+
+def rows(circle: Circle, trace: Trace, names: Mapping[str, str], *, with_bars: bool) -> list[list[str]]:
+    """Return the lines of the table: every hop in the order it was tried, and the owner.
+
+    Args:
+        with_bars: draw what is still to go, where there is no outcome worth a word.
+    """
+    lines = []
+    live = -1
+    previous: Contact | None = None
+    for hop in trace.hops:
+        live += not hop.is_dead
+        lines.append(_hop_row(circle, hop, live, previous, names, with_bars))
+        previous = previous if hop.is_dead else hop.contact
+    t = f"{trace.duration_ms:.1f} ms"
+    rtt = _ms(trace.owner_rtt_ms if trace.owner_rtt_ms > 0 else None)
+    how = _reached(circle, trace.owner_via, previous, names)
+    lines.append(["●", *_who(circle, trace.owner, names), how, "", "owner", rtt, t])
+    return lines
+
+
+def one_line(trace: Trace, names: Mapping[str, str]) -> list[str]:
+    """Return a lookup as one line of `--all-from`: where from, hops, the path, how long."""
+    path = " → ".join(_name(h.contact, names) + ("✗" if h.is_dead else "") for h in trace.hops)
+    owner = _name(trace.owner, names)
+    return [_name(trace.start, names), str(trace.path_length), f"{path} ● {owner}", str(trace.timeouts),
+            f"{trace.duration_ms:.1f} ms"]
+
+
+def summary(trace: Trace, size: Size) -> str:
+    """Return the closing line: hops, what was to be expected, time, timeouts."""
+    hops = f"{trace.path_length} hop{'' if trace.path_length == 1 else 's'} to the key's predecessor"
+    n, r = size.nodes, size.successors
+    expected = ""
+    if trace.route == "classic" and trace.mode != "successor" and n > r + 1:
+        # Stoica et al. 2003: half the log of the ring, less what the successor list saves at the end.
+        mean = max(0.0, math.log2(n) / 2 - math.log2(r) / 2 + 1)
+        expected = f"; expected here ½·log2 {n} − ½·log2 {r} + 1 = {mean:.1f}"
+    timeouts = f"{trace.timeouts} timeout{'' if trace.timeouts == 1 else 's'}"
+    return f"{hops} ({trace.route} route{expected})   {trace.duration_ms:.1f} ms   {timeouts}"
+
+
+def short_id(circle: Circle, point: int) -> str:
+    """Return an id as people read it: decimal on toy circles, else the ends of its hexadecimal form."""
+    if circle.bits <= 16:
+        return str(int(point))
+    text = circle.hex(point)
+    return f"{text[:4]}…{text[-4:]}" if len(text) > 10 else text
+
+
+def _hop_row(
+    circle: Circle, hop: HopTrace, live: int, previous: Contact | None, names: Mapping[str, str], with_bars: bool
+) -> list[str]:
+    outcome = bar(hop.remaining) if with_bars and hop.outcome == "ok" else hop.outcome
+    if with_bars and hop.is_dead:
+        outcome = f"✗ {outcome}"
+    return [
+        "✗" if hop.is_dead else str(live),
+        *_who(circle, hop.contact, names),
+        _reached(circle, hop.via, previous, names),
+        "" if hop.is_dead else percent(hop.remaining),
+        outcome, _ms(hop.rtt_ms), f"{hop.at_ms:.1f} ms",
+    ]
+
+
+def _who(circle: Circle, contact: Contact, names: Mapping[str, str]) -> list[str]:
+    text = short_id(circle, contact.id)
+    return [_name(contact, names), contact.address, text.split("…")[0] + ("…" if "…" in text else ""),
+            percent(circle.fraction(contact.id))]
+
+
+def _name(contact: Contact, names: Mapping[str, str]) -> str:
+    return names.get(contact.address, contact.address)
+
+
+def _reached(circle: Circle, via: Via, previous: Contact | None, names: Mapping[str, str]) -> str:
+    if via.kind == "finger":
+        below = circle.bits - via.index
+        return f"finger {via.index} (+1/{1 << below})" if below <= 10 else f"finger {via.index} (+2^-{below})"
+    if via.kind == "successor":
+        of = f" of {_name(previous, names)}" if previous is not None else ""
+        return f"successor{'' if via.index == 0 else f' {via.index + 1}'}{of}"
+    if via.kind == "predecessor":
+        return f"predecessor{f' of {_name(previous, names)}' if previous is not None else ''}"
+    return via.kind
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} ms"

@@ -1,0 +1,314 @@
+"""up: a whole ring on this machine, one process per peer, under one foreground parent.
+
+The parent loads everything once and forks, so that sixteen peers cost one import. It never runs Trio itself.
+All children hold the read end of one pipe and stop when the parent's end closes: a killed parent leaves nobody
+behind.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from chord.blocking import connect
+from chord.cli.check import examine
+from chord.cli.failures import INTERNAL, OK, TIMEOUT, USAGE
+from chord.cli.node import parse_id
+from chord.cli.output import Failure, Out
+from chord.cli.settings import node_config
+from chord.cli.target import check_address, descriptions, json_option
+from chord.config import NodeConfig
+from chord.errors import ChordError
+from chord.messages import Description
+
+HOST = "127.0.0.1"
+BASE_PORT = 9000
+RANGES_TRIED = 50
+POLL_S = 0.05
+STOP_S = 5.0
+PATIENCE_S = 30.0
+
+
+class Child(NamedTuple):
+    """One peer's process."""
+
+    pid: int
+    name: str
+    address: str
+
+
+@click.command("up")
+@click.option("-n", "count", type=click.IntRange(1, 512), help="How many peers.  [default: 8]")
+@click.option("--vnodes", type=click.IntRange(1, 64), help="Points each peer holds on the circle.")
+@click.option("--bits", type=click.IntRange(3, 160), help="Width of the circle.")
+@click.option("--ids", metavar="N,N,…", help="The peers' points, for toys: --bits 8 --ids 10,42,80")
+@click.option("--successors", type=click.IntRange(1, 64), help="Length of the successor lists.")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Keep each peer's identity here.")
+@click.option("--base-port", type=click.IntRange(1, 65535), help=f"The first peer's port.  [default: {BASE_PORT}, or "
+              "the next free range]")
+@click.option("--preset", type=click.Choice(["local", "lan", "wan"]), default="local", show_default=True,
+              help="Periods and timeouts.")
+@click.option("--join", metavar="HOST:PORT", help="Enlarge the ring this node belongs to.")
+@json_option
+def up_command(
+    out: Out, count: int | None, vnodes: int | None, bits: int | None, ids: str | None, successors: int | None,
+    data: Path | None, base_port: int | None, preset: str, join: str | None,
+) -> int:
+    """Run N local peers, one process each, until Ctrl-C.
+
+    Prints one line when the ring is proven: every pointer exact, every point owned once.
+    """
+    points = _points(ids)
+    count = count or len(points) or 8
+    if points and len(points) != count:
+        raise Failure(f"{len(points)} ids for {count} peers", "Give one id for each peer", USAGE, "usage")
+    began = time.monotonic()
+    existing = _existing(join) if join is not None else []
+    port = _choose_ports(out, count, base_port, is_joining=join is not None)
+    taken = {node.name for node in existing}
+    names = [name for i in range(count + len(taken)) if (name := f"n{i}") not in taken][:count]
+    flags = {"vnodes": vnodes, "bits": bits, "successors": successors, "preset": preset}
+    if existing:
+        ring = existing[0]
+        flags |= {"bits": ring.bits, "successors": ring.successors, "cluster": ring.cluster}
+    configs = []
+    for i, name in enumerate(names):
+        address = f"{HOST}:{port + i}"
+        entry = join or (f"{HOST}:{port}" if i else None)
+        own = {"name": name, "listen": address, "join": (entry,) if entry else (),
+               "id": points[i] if points else None, "data_dir": str(data / name) if data is not None else None}
+        configs.append(node_config({**flags, **own}, None))
+    return _Family(out, configs, began, has_founder=join is None).run()
+
+
+class _Family:
+    """The parent's side: starts the children, waits for the proof, watches, and stops them all."""
+
+    def __init__(self, out: Out, configs: list[NodeConfig], began: float, *, has_founder: bool) -> None:
+        self._out = out
+        self._configs = configs
+        self._began = began
+        self._has_founder = has_founder
+        self._life_read, self._life_write = os.pipe()
+        self._news_read, self._news_write = os.pipe()
+        self._news = b""
+        self._children: dict[int, Child] = {}
+        self._ready: set[str] = set()
+        self._stopping = False
+
+    def run(self) -> int:
+        """Live until Ctrl-C, SIGTERM, or until no child is left."""
+        from chord.cli import serve  # before the forks, so that the children share it
+
+        assert serve
+        gc.collect()
+        gc.freeze()
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            first = 1 if self._has_founder else len(self._configs)
+            for config in self._configs[:first]:
+                self._fork(config)
+            self._await_ready(first)  # whoever joins should find somebody there
+            for config in self._configs[first:]:
+                self._fork(config)
+            self._await_ready(len(self._configs))
+            self._await_proof()
+            self._announce()
+            while self._children:
+                self._reap()
+                time.sleep(4 * POLL_S)
+            self._out.note("no peer is left")
+            return OK
+        except KeyboardInterrupt:
+            return OK
+        finally:
+            self._stop()
+
+    def _fork(self, config: NodeConfig) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        pid = os.fork()
+        if pid:
+            self._children[pid] = Child(pid, config.name or "", config.listen)
+            return
+        code = INTERNAL
+        try:
+            os.close(self._life_write)
+            os.close(self._news_read)
+            code = _child(config, self._life_read, self._news_write, self._out)
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            os._exit(code)  # not the parent's clean-up
+
+    # -- until the ring is proven -------------------------------------------------------------------
+
+    def _deadline(self) -> float:
+        return self._began + PATIENCE_S + len(self._configs)
+
+    def _await_ready(self, count: int) -> None:
+        with self._out.progress("peers in the ring", len(self._configs)) as show:
+            while len(self._ready) < count:
+                self._read_news()
+                self._reap(is_starting=True)
+                show(len(self._ready))
+                if time.monotonic() > self._deadline():
+                    waiting = [c.name for c in self._children.values() if c.name not in self._ready]
+                    raise Failure(f"not in the ring yet: {', '.join(waiting)}", "Try fewer peers", TIMEOUT, "timeout")
+
+    def _read_news(self) -> None:
+        if not select.select([self._news_read], [], [], POLL_S)[0]:
+            return
+        self._news += os.read(self._news_read, 1 << 16)
+        *lines, self._news = self._news.split(b"\n")
+        self._ready.update(json.loads(line)["name"] for line in lines)
+
+    def _await_proof(self) -> None:
+        entry = self._configs[0].listen
+        with self._out.progress("proving the ring") as show:
+            step = 0
+            while True:
+                self._reap(is_starting=True)
+                try:
+                    with connect(entry, timeout_s=PATIENCE_S) as ring:
+                        verdict = examine(ring)
+                    if verdict.is_ideal:
+                        return
+                    why = [*verdict.violations, *verdict.waiting][0].text
+                except ChordError as error:
+                    why = error.message
+                step += 1
+                show(step)
+                if time.monotonic() > self._deadline():
+                    raise Failure(f"the ring is not proven: {why}", "See: chord check", TIMEOUT, "timeout")
+                time.sleep(POLL_S)
+
+    def _announce(self) -> None:
+        seconds = time.monotonic() - self._began
+        children = sorted(self._children.values(), key=lambda c: [f.name for f in self._configs].index(c.name))
+        if self._out.as_json:
+            nodes = [{"name": c.name, "address": c.address, "pid": c.pid} for c in children]
+            self._out.json({"ready": True, "seconds": round(seconds, 3), "nodes": nodes})
+            return
+        ports = f"{children[0].address}" + (f"-{children[-1].address.rpartition(':')[2]}" if len(children) > 1 else "")
+        peers = f"{len(children)} peer{'' if len(children) == 1 else 's'}"
+        self._out.line(f"ready: {peers} on {ports}, ring proven in {seconds:.1f} s. Ctrl-C stops them all.")
+        self._out.flush()
+
+    # -- afterwards -----------------------------------------------------------------------------------
+
+    def _reap(self, *, is_starting: bool = False) -> None:
+        """Notice children that have ended, and say how."""
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            child = self._children.pop(pid, None)
+            if child is None or self._stopping:
+                continue
+            code = os.waitstatus_to_exitcode(status)
+            if is_starting and code != OK:
+                hint = "See its words above" if code > 0 else "Start again"
+                raise Failure(f"{child.name} {child.address} did not start (exit {code})", hint, USAGE, "no_start")
+            if code == OK:
+                self._out.note(f"{child.name} {child.address} has left")
+            else:
+                how = f"signal {-code}" if code < 0 else f"exit {code}"
+                self._out.note(f"{child.name} {child.address} died ({how}); it is not restarted")
+
+    def _stop(self) -> None:
+        """Close the pipe that keeps the children alive, and see them out."""
+        self._stopping = True
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.close(self._life_write)
+        deadline = time.monotonic() + STOP_S
+        while self._children and time.monotonic() < deadline:
+            self._reap()
+            time.sleep(POLL_S)
+        for pid in self._children:
+            os.kill(pid, signal.SIGKILL)
+        for pid in self._children:
+            os.waitpid(pid, 0)
+
+
+def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
+    from chord.cli.serve import describe_ready, serve
+    from chord.node import Node
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def on_ready(node: Node) -> None:
+        os.write(news_fd, json.dumps(describe_ready(node)).encode() + b"\n")
+
+    try:
+        return serve(config, on_ready, life_fd=life_fd)
+    except Failure as failure:
+        out.failure(failure)
+        return failure.exit_code
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _points(ids: str | None) -> list[int]:
+    context = click.get_current_context()
+    points = [parse_id(context, context.command.params[3], text) for text in ids.split(",")] if ids else []
+    return [point for point in points if point is not None]
+
+
+def _existing(join: str) -> list[Description]:
+    check_address(join)
+    with connect(join) as ring:
+        return descriptions(ring.members())
+
+
+def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bool) -> int:
+    """Return the first of so many free ports; a busy default moves on, unless a ring runs there already."""
+    first = base_port or BASE_PORT
+    if all(_is_free(first + i) for i in range(count)):
+        return first
+    busy = next(first + i for i in range(count) if not _is_free(first + i))
+    if base_port is not None:
+        hint = "Choose another --base-port"
+        raise Failure(f"port {busy} is in use", hint, USAGE, "listen")
+    if not is_joining and _is_ring(busy):
+        hint = f"Enlarge it: chord up --join {HOST}:{busy}; or start another: --base-port PORT"
+        raise Failure(f"a ring is running at {HOST}:{busy} already", hint, USAGE, "running")
+    for i in range(1, RANGES_TRIED):
+        moved = first + i * max(count, 100)
+        if moved + count < 65536 and all(_is_free(moved + k) for k in range(count)):
+            out.note(f"port {busy} is in use; using {moved} and up: export CHORD_NODE={HOST}:{moved}")
+            return moved
+    raise Failure("no free range of ports was found", "Name one: --base-port PORT", USAGE, "listen")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _is_ring(port: int) -> bool:
+    try:
+        with connect(f"{HOST}:{port}", timeout_s=1.0):
+            return True
+    except ChordError:
+        return False
+
+

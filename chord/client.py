@@ -1,0 +1,101 @@
+"""An async client: talk to a ring from a Trio program without being a member of it.
+
+    async with chord.open_client("127.0.0.1:9000") as ring:
+        await ring.put("user:42", b"Ada")
+
+Drives the operations of `chord.operations` over `chord.rpc`.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import trio
+
+from chord.config import PROTOCOL_VERSION, Limits
+from chord.errors import ChordError, unwrapped
+from chord.events import ignore
+from chord.ids import Circle
+from chord.interface import AsyncRing
+from chord.messages import Hello
+from chord.operations import Call, Core, Outcome
+from chord.rpc import Rpc
+from chord.transport import TcpTransport, Transport
+
+
+@asynccontextmanager
+async def open_client(
+    *addresses: str, transport: Transport | None = None, limits: Limits | None = None, rng: random.Random | None = None
+) -> AsyncIterator[Client]:
+    """Connect to a ring through the first of these nodes that answers.
+
+    Args:
+        addresses: HOST:PORT of one or more nodes. The others stand in when the one in use falls silent.
+        transport, limits, rng: the seams and sizes; the defaults are the real world.
+
+    Raises:
+        PeerUnreachable: none of the nodes answers.
+        OtherRing: a node speaks another version of the protocol, or belongs to another ring than the others.
+    """
+    limits = limits or Limits()
+    core = Core(addresses, rng=rng or random.Random(secrets.randbits(128)))
+    rpc = Rpc(
+        transport or TcpTransport(),
+        circle=None,
+        limits=limits,
+        hello=_hello,
+        on_hello=lambda hello: core.learn(hello.address, hello.bits, hello.ring),
+        observe=ignore,
+    )
+    with unwrapped():  # what the caller's own block raises should reach the caller as it was raised
+        async with trio.open_nursery() as nursery:
+            await nursery.start(rpc.run, None)
+            client = Client(core, rpc, limits)
+            await client.enter()
+            yield client
+            nursery.cancel_scope.cancel()
+
+
+class Client(AsyncRing):
+    """A ring of nodes, seen from outside. Made by `open_client`; see `AsyncRing` for what it does."""
+
+    def __init__(self, core: Core, rpc: Rpc, limits: Limits) -> None:
+        self._core = core
+        self._rpc = rpc
+        self._limits = limits
+
+    async def enter(self) -> None:
+        """Find an entry node that answers. Done by `open_client`."""
+        await self._run(self._core.enter())
+
+    @property
+    def entry(self) -> str:
+        """The node operations go through at the moment."""
+        return self._core.entry
+
+    @property
+    def circle(self) -> Circle:
+        """The ring's identifier circle."""
+        assert self._core.circle is not None  # learnt on entering
+        return self._core.circle
+
+    async def leave(self, address: str) -> None:
+        """Tell a node to hand everything over and leave. Returns at once; the node ends when it has."""
+        await self._run(self._core.leave(address))
+
+    async def _call(self, call: Call, deadline: float) -> Outcome:
+        """Make a call; the error it ends in is its outcome."""
+        try:
+            return await self._rpc.call(call.to, call.request, deadline=deadline)
+        except ChordError as error:
+            return error
+
+
+def _hello(stream: Literal["control", "bulk"]) -> Hello:
+    return Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "client", stream)
+
+

@@ -1,0 +1,373 @@
+"""What a client of a ring does, without I/O: the one core both clients drive.
+
+Owns the choice of entry node, retries, bounds and the shape of results; knows nothing of sockets,
+Trio or clocks. An operation is a generator: it yields effects (`Ask`, `Pause`) and is sent what came
+of them. A driver answers `Ask` with one outcome per call, and throws `DeadlineExceeded` in when an
+effect would begin after the operation's deadline. `chord.blocking` and `chord.client` are the drivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+from chord.config import split_address
+from chord.errors import (
+    SILENCE,
+    ChordError,
+    DeadlineExceeded,
+    IndefiniteError,
+    InvalidRequest,
+    NotFound,
+    OtherRing,
+    PeerUnreachable,
+    RemoteFailure,
+)
+from chord.ids import Circle, Point
+from chord.messages import (
+    Contact,
+    Describe,
+    Description,
+    Get,
+    Leave,
+    Lookup,
+    Mode,
+    Put,
+    Reply,
+    Request,
+    Route,
+    Scan,
+    ScanPage,
+    Trace,
+    Values,
+    Written,
+)
+from chord.values import Found, Pair, Stored, live_values, to_key, to_value
+
+if TYPE_CHECKING:
+    import random
+
+ATTEMPT_S = 1.5  # with another entry node to turn to, one attempt gets so long
+CRAWL_S = 1.0  # one node gets so long to describe itself
+CRAWL_NODES_MAX = 4096
+CRAWL_AT_ONCE = 128
+REMOTE_FAILURES_MAX = 3  # a bug on the other side does not go away by asking for ever
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.02, 0.5
+
+T = TypeVar("T")
+
+
+class Call(NamedTuple):
+    """One request to a vnode (a contact) or to the node at an address."""
+
+    to: Contact | str
+    request: Request
+
+    @property
+    def address(self) -> str:
+        """The node that is called."""
+        return self.to if isinstance(self.to, str) else self.to.address
+
+
+class Ask(NamedTuple):
+    """Effect: make these calls at the same time; the answer is one outcome for each, in order.
+
+    `within_s` limits the calls besides the operation's deadline.
+    """
+
+    calls: tuple[Call, ...]
+    within_s: float | None = None
+
+
+class Pause(NamedTuple):
+    """Effect: wait so long; the answer is None."""
+
+    seconds: float
+
+
+Effect: TypeAlias = Ask | Pause
+Outcome: TypeAlias = Reply | ChordError
+Operation: TypeAlias = Generator[Effect, Any, T]
+
+
+class Cursor(NamedTuple):
+    """Where a scan stands: the point and key it has read up to, and how much of the circle that covers."""
+
+    after: Point
+    after_key: bytes | None
+    covered: int
+
+
+def nobody(failures: Mapping[str, Outcome]) -> ChordError:
+    """Return what to raise when none of several nodes could be talked to: what one said, else all silences."""
+    errors = [outcome for outcome in failures.values() if isinstance(outcome, ChordError)]
+    spoken = [error for error in errors if not isinstance(error, SILENCE)]
+    if spoken or len(errors) == 1:
+        return (spoken or errors)[0]
+    return PeerUnreachable("; ".join(error.message for error in errors) or "no node answered")
+
+
+def addresses_in(node: Description) -> list[str]:
+    """Return every address a node's description names, itself first, each once."""
+    contacts: list[Contact] = []
+    for vnode in node.vnodes:
+        contacts += [vnode.predecessor] if vnode.predecessor else []
+        contacts += [*vnode.successors, *vnode.predecessors, *(run.contact for run in vnode.fingers)]
+        contacts += [arc.peer for arc in vnode.arcs if arc.peer]
+    contacts += node.known
+    return list(dict.fromkeys([node.address, *(c.address for c in contacts)]))
+
+
+class Core:
+    """The state operations share: the entry nodes, the one in use, and the circle once it is known.
+
+    Concurrency: synchronous; several operations may be under way at once.
+    """
+
+    def __init__(self, entries: Sequence[str], *, rng: random.Random) -> None:
+        if not entries:
+            raise InvalidRequest("name at least one node of the ring, HOST:PORT")
+        for entry in entries:
+            split_address(entry)
+        self.entries = tuple(dict.fromkeys(entries))
+        self.circle: Circle | None = None
+        self._rng = rng
+        self._ring_id: bytes | None = None
+        self._at = 0
+
+    @property
+    def entry(self) -> str:
+        """The entry node in use."""
+        return self.entries[self._at]
+
+    def learn(self, address: str, bits: int, ring_id: bytes | None) -> None:
+        """Take note of what a node says of its ring; the ring id is None where it has not joined yet.
+
+        Raises:
+            OtherRing: it is not the ring already known.
+        """
+        if self.circle is not None and self.circle.bits != bits:
+            raise OtherRing(f"{address} has {bits} bits, the nodes met before {self.circle.bits}: not one ring")
+        if None not in (ring_id, self._ring_id) and ring_id != self._ring_id:
+            raise OtherRing(f"{address} belongs to another ring than the nodes met before")
+        self.circle = Circle(bits)
+        self._ring_id = self._ring_id or ring_id
+
+    # -- records ----------------------------------------------------------------------------------
+
+    def get(self, key: str | bytes) -> Operation[Found]:
+        """Read a key; raises NotFound where the ring is sure that nothing is there."""
+        raw = to_key(key)
+        reply = yield from self.request(Get(raw))
+        assert isinstance(reply, Values)
+        if not reply.values:
+            raise NotFound(f"no value is stored under {raw!r}")
+        return Found(raw, reply.values, reply.context, reply.owner)
+
+    def put(self, key: str | bytes, value: str | bytes | None, context: bytes | None, blind: bool) -> Operation[Stored]:
+        """Write a key; None deletes."""
+        request = self._to_put(key, value, context, blind)
+        reply = yield from self.request(request)
+        assert isinstance(reply, Written)
+        return Stored(request.key, reply.context, reply.owner)
+
+    def put_batch(self, pairs: Sequence[tuple[str | bytes, str | bytes]]) -> Operation[list[ChordError | None]]:
+        """Write these keys at the same time; the answer says for each what went wrong, or None."""
+        puts = [self._to_put(key, value, None, False) for key, value in pairs]
+        failures: list[ChordError | None] = [None] * len(puts)
+        waiting = list(range(len(puts)))
+        attempt = 0
+        while waiting:
+            entry = self.entry
+            try:
+                outcomes = yield Ask(tuple(Call(entry, puts[i]) for i in waiting), self._attempt_s())
+            except DeadlineExceeded as error:
+                for i in waiting:
+                    failures[i] = failures[i] or error
+                return failures
+            again = []
+            for i, outcome in zip(waiting, outcomes, strict=True):
+                failures[i] = outcome if isinstance(outcome, ChordError) else None
+                if isinstance(outcome, ChordError) and self._is_worth_retrying(outcome, attempt):
+                    again.append(i)
+            if again and any(isinstance(failures[i], SILENCE) for i in again):
+                self.turn_from(entry)
+            waiting = again
+            if waiting:
+                try:
+                    yield Pause(self._backoff_s(attempt, failures[waiting[0]]))
+                except DeadlineExceeded:
+                    return failures
+            attempt += 1
+        return failures
+
+    def _to_put(self, key: str | bytes, value: str | bytes | None, context: bytes | None, blind: bool) -> Put:
+        if blind and context is not None:
+            raise InvalidRequest("a blind put covers nothing; it takes no context")
+        raw = None if value is None else to_value(value)
+        return Put(to_key(key), raw, self._rng.randbytes(16), b"" if blind else context)
+
+    def scan_start(self) -> Operation[Cursor]:
+        """Return the cursor before the first point of the circle."""
+        circle = yield from self.known_circle()
+        return Cursor(Point(circle.size - 1), None, 0)
+
+    def scan_page(self, cursor: Cursor) -> Operation[tuple[list[Pair], Cursor | None]]:
+        """Read on; the cursor is None when the whole circle is covered.
+
+        Whoever owns the next point answers up to its own id. The last owner's arc may reach past the start, and
+        the ring may change between two pages; what lies in the part already covered is left out.
+        """
+        circle = yield from self.known_circle()
+        reply = yield from self.request(Scan(cursor.after, cursor.after_key))
+        assert isinstance(reply, ScanPage)
+        start = Point(circle.size - 1)
+        pairs = []
+        for record in reply.records:
+            offset = circle.distance(start, circle.hash(record.key)) or circle.size
+            if offset > cursor.covered and (values := live_values(record)):
+                pairs.append(Pair(record.key, values))
+        if reply.more_after is not None:
+            return pairs, cursor._replace(after_key=reply.more_after)
+        covered = cursor.covered + (circle.distance(cursor.after, reply.until) or circle.size)
+        return pairs, (Cursor(reply.until, None, covered) if covered < circle.size else None)
+
+    # -- the ring ---------------------------------------------------------------------------------
+
+    def lookup(
+        self, key: str | bytes | None, key_id: int | None, mode: Mode, route: Route, start: Contact | str | None
+    ) -> Operation[Trace]:
+        """Find the owner of a key or a point, and how one gets there from a node."""
+        if (key is None) == (key_id is None):
+            raise InvalidRequest("look up either a key or a key id")
+        circle = yield from self.known_circle()
+        if key is not None:
+            point = circle.hash(to_key(key))
+        else:
+            assert key_id is not None
+            if not 0 <= key_id < circle.size:
+                raise InvalidRequest(f"{key_id} is not on a circle of {circle.bits} bits (0 to {circle.size - 1})")
+            point = Point(key_id)
+        reply = yield from self.request(Lookup(point, mode, route), start)
+        assert isinstance(reply, Trace)
+        return reply
+
+    def describe(self, address: str | None) -> Operation[Description]:
+        """Return what a node says of itself."""
+        reply = yield from self.request(Describe(), address)
+        assert isinstance(reply, Description)
+        return reply
+
+    def leave(self, address: str) -> Operation[None]:
+        """Tell a node to hand everything over and leave; it answers at once."""
+        yield from self.request(Leave(), address)
+
+    def members(self, also: Iterable[str] = (), only: Sequence[str] = ()) -> Operation[dict[str, Outcome]]:
+        """Ask every node that can be named, from the entries outwards, to describe itself.
+
+        Args:
+            also: addresses to visit besides the entry nodes.
+            only: if given, visit exactly these and follow nothing; nobody needs to answer.
+        Returns:
+            By address, in the order of discovery: a `Description`, or the error that stood in its way. Addresses
+            by which a node is known besides its own are left out.
+        """
+        found: dict[str, Outcome] = {}
+        ring: bytes | None = None
+        frontier = list(dict.fromkeys(only or (*self.entries, *also)))
+        while frontier and len(found) < CRAWL_NODES_MAX:
+            now, frontier = frontier[:CRAWL_AT_ONCE], frontier[CRAWL_AT_ONCE:]
+            outcomes = yield Ask(tuple(Call(address, Describe()) for address in now), CRAWL_S)
+            named: list[str] = []
+            for address, outcome in zip(now, outcomes, strict=True):
+                if isinstance(outcome, Description) and outcome.ring in (None, ring or outcome.ring):
+                    ring = ring or outcome.ring
+                    found[outcome.address] = outcome
+                    named += addresses_in(outcome)
+                elif isinstance(outcome, Description):
+                    found[address] = OtherRing(f"{address} belongs to another ring")
+                else:
+                    found[address] = outcome
+            if not only:
+                frontier = [a for a in dict.fromkeys([*frontier, *named]) if a not in found]
+        if not only and not any(isinstance(outcome, Description) for outcome in found.values()):
+            raise nobody(found)
+        return found
+
+    # -- how requests are made --------------------------------------------------------------------
+
+    def request(self, request: Request, to: Contact | str | None = None) -> Operation[Reply]:
+        """Make a request until it is answered for good: by one place, or by whichever entry node answers.
+
+        A place that was named is not asked again when it is silent: that it does not answer is the answer.
+
+        Raises:
+            ChordError: the answer, where it is an error that asking again does not change; else, at the deadline,
+                the last error: an indefinite one if any attempt may have had its effect.
+        """
+        attempt = 0
+        doubt: ChordError | None = None
+        last: ChordError | None = None
+        while True:
+            entry = self.entry
+            try:
+                (outcome,) = yield Ask((Call(to or entry, request),), None if to else self._attempt_s())
+            except DeadlineExceeded as error:
+                raise (doubt or last or error) from None
+            if isinstance(outcome, Reply):
+                return outcome
+            assert isinstance(outcome, ChordError)
+            last = outcome
+            doubt = outcome if isinstance(outcome, IndefiniteError) else doubt
+            if not self._is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, SILENCE)):
+                raise outcome
+            if isinstance(outcome, SILENCE):
+                self.turn_from(entry)
+            try:
+                yield Pause(self._backoff_s(attempt, outcome))
+            except DeadlineExceeded:
+                raise (doubt or last) from None
+            attempt += 1
+
+    def enter(self) -> Operation[None]:
+        """Find an entry node that answers, each asked once, and learn the circle from it."""
+        failures: dict[str, Outcome] = {}
+        for _ in self.entries:
+            entry = self.entry
+            (failures[entry],) = yield Ask((Call(entry, Describe()),), ATTEMPT_S)
+            outcome = failures[entry]
+            if isinstance(outcome, Description):
+                self.learn(entry, outcome.bits, outcome.ring)
+                return
+            self.turn_from(entry)
+        raise nobody(failures)
+
+    def known_circle(self) -> Operation[Circle]:
+        """Return the ring's circle, asking for it where no connection has told it yet."""
+        if self.circle is None:
+            node = yield from self.describe(None)
+            self.learn(node.address, node.bits, node.ring)
+        assert self.circle is not None
+        return self.circle
+
+    def _attempt_s(self) -> float | None:
+        return ATTEMPT_S if len(self.entries) > 1 else None
+
+    def turn_from(self, entry: str) -> None:
+        """Use another entry node from now on, unless another operation has turned away already."""
+        if entry == self.entry:
+            self._at = (self._at + 1) % len(self.entries)
+
+    @staticmethod
+    def _is_worth_retrying(error: ChordError, attempt: int) -> bool:
+        if isinstance(error, RemoteFailure):
+            return attempt + 1 < REMOTE_FAILURES_MAX
+        return error.is_retryable or isinstance(error, IndefiniteError)
+
+    def _backoff_s(self, attempt: int, error: ChordError | None) -> float:
+        if isinstance(error, SILENCE) and attempt + 1 < len(self.entries):
+            return 0.0  # another entry node has not been tried yet
+        least = BACKOFF_FIRST_S * 2.0 ** min(attempt, 10)
+        if error is not None and error.after_ms is not None:
+            least = max(least, error.after_ms / 1000)
+        return float(min(least, BACKOFF_MAX_S) * self._rng.uniform(0.5, 1.5))

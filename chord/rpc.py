@@ -1,0 +1,319 @@
+"""Calls over a transport: which connections there are, and which of them a call takes.
+
+Two streams join a pair of nodes, each opened when first needed: *control* for small frames, *bulk* for large
+values and transfers, so that a value of a megabyte never delays a ping. A stream carries calls both ways, whoever
+dialled it. Where two nodes dial each other at once, the connection made by the lower address stays and the other
+drains. A client dials and is never called.
+
+    rpc_handshake   the first frame both ways
+    rpc_link        one connection: asking, reading, its deadlines and its end
+    rpc_answers     what it is asked
+    rpc_outbox      what it writes
+    rpc_shared      counters, limits and the alarm clock that all connections share
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from chord.calls import Handler, Stats
+from chord.config import Limits
+from chord.errors import ChordError, OtherRing, Overloaded, PeerUnreachable, UseBulk
+from chord.events import ConnectionRefused, Observer
+from chord.ids import BITS_MAX, BITS_MIN, Circle
+from chord.messages import Contact, Hello, Reply, Request
+from chord.rpc_handshake import Met, StreamName, greet, refuse, welcome
+from chord.rpc_link import Link
+from chord.rpc_shared import Shared
+from chord.transport import Listener, Transport, remote_host
+from chord.wire import Codec
+
+FAREWELL_S: Final = 1.0
+"""How long a connection over the limit is given to take its refusal."""
+
+
+class _Dial:
+    """An attempt to connect that any number of callers wait for. Fails unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.error: ChordError | None = PeerUnreachable("this node is stopping")
+
+
+class Rpc:
+    """The `Calls` of a node or a client over byte streams.
+
+    Args:
+        circle: the identifier circle; None for a client, who learns it from the first node it meets.
+        hello: what to say of ourselves on a stream of this name.
+        on_hello: looks at what a peer says of itself; what it raises refuses the connection and reaches the peer.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        circle: Circle | None,
+        limits: Limits,
+        hello: Callable[[StreamName], Hello],
+        on_hello: Callable[[Hello], None],
+        observe: Observer,
+    ) -> None:
+        self._transport = transport
+        self._codec = None if circle is None else Codec(circle)
+        self._limits = limits
+        self._hello = hello
+        self._on_hello = on_hello
+        self._observe = observe
+        self._shared = Shared(limits, observe)
+        self._nursery: trio.Nursery | None = None
+        self._accepting = trio.CancelScope()
+        self._accepted = 0
+        self._accepted_from: dict[str, int] = {}
+        self._dials: dict[tuple[str, StreamName], _Dial] = {}
+        self._links: dict[tuple[str, StreamName], Link] = {}  # whom we can call, by address
+        self._running: dict[Link, None] = {}  # all of them; a dict, because its order is always the same
+
+    # -- Calls ----------------------------------------------------------------------------------
+
+    def serve(self, handler: Handler) -> None:
+        """Answer incoming calls with this handler from now on."""
+        self._shared.handler = handler
+
+    async def call(self, to: Contact | str, request: Request, *, deadline: float) -> Reply:
+        """Send a request and return its reply; see `Calls.call`."""
+        address, vnode = (to, None) if isinstance(to, str) else (to.address, to.id)
+        if not request.bulk:
+            link = self._links.get((address, "control"))
+            if link is None:
+                link = await self._connected(address, "control", deadline)
+            try:
+                return await link.call(vnode, request, deadline)
+            except UseBulk:
+                pass  # the request, or its reply, is too large for there
+        link = self._links.get((address, "bulk")) or await self._connected(address, "bulk", deadline)
+        return await link.call(vnode, request, deadline)
+
+    # -- life -----------------------------------------------------------------------------------
+
+    async def run(self, listen: str | None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Carry calls until cancelled.
+
+        Args:
+            listen: HOST:PORT to accept connections at, or None to accept none. `task_status` is told the bound
+                address, "" if none.
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+        listener = None if listen is None else await self._transport.open_listener(listen)
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._shared.alarm.run, self._sweep)
+            if listener is not None:
+                nursery.start_soon(self._accept, listener)
+            task_status.started("" if listener is None else listener.address)
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None  # before it closes: whoever still calls is told that this node is not running
+
+    def stop_accepting(self) -> None:
+        """Close the listener; connections at hand go on."""
+        self._accepting.cancel()
+
+    async def drain(self) -> None:
+        """Wait until no call is being worked on and all answers are handed to the system."""
+        while self._shared.calls_in_work or any(link.has_unsent for link in self._running):
+            await self._shared.settled.park()
+
+    @property
+    def circle(self) -> Circle | None:
+        """The identifier circle; None for a client that has met no node yet."""
+        return None if self._codec is None else self._codec.circle
+
+    @property
+    def stats(self) -> Stats:
+        """Totals since the start."""
+        return self._shared.stats
+
+    @property
+    def open_connections(self) -> int:
+        """Connections that finished their handshake, both kinds of streams, to nodes and from clients."""
+        return len(self._running)
+
+    def _sweep(self, now: float) -> float:
+        return min((link.sweep(now) for link in list(self._running)), default=math.inf)
+
+    # -- which connection -----------------------------------------------------------------------
+
+    async def _connected(self, address: str, name: StreamName, deadline: float) -> Link:
+        """Return a new connection, or the one that came about meanwhile.
+
+        Raises:
+            PeerUnreachable: there is none within the deadline.
+            ChordError: what the handshake was refused with.
+        """
+        key = (address, name)
+        with trio.CancelScope(deadline=deadline):
+            for _ in range(2):  # a fresh connection may at once give way to the one the peer made meanwhile
+                await self._connect(key)
+                if key in self._links:
+                    return self._links[key]
+            raise PeerUnreachable(f"{address}: the connection was closed at once")
+        raise PeerUnreachable(f"{address}: no connection within the deadline")
+
+    async def _connect(self, key: tuple[str, StreamName]) -> None:
+        """Dial, or wait for the dial that is under way."""
+        dial = self._dials.get(key)
+        if dial is None:
+            if self._nursery is None:
+                raise PeerUnreachable(f"{key[0]}: this node is not running")
+            dial = self._dials[key] = _Dial()
+            self._nursery.start_soon(self._dial, key, dial)
+        await dial.done.wait()
+        if dial.error is not None:  # each waiter raises one of its own, or their tracebacks would pile up in it
+            raise type(dial.error)(dial.error.message, after_ms=dial.error.after_ms)
+
+    def _register(self, link: Link, dialled: str | None) -> None:
+        """Use a new connection for our own calls, under the address we dialled and the one the peer goes by."""
+        if link.address and link.address != self._hello("control").address:
+            key = (link.address, link.stream_name)
+            old = self._links.get(key)
+            if old is not None and self._gives_way(link, old):
+                link.drain()
+                link = old
+            elif old is not None:
+                old.drain()
+            self._links[key] = link
+        if dialled is not None:
+            self._links[dialled, link.stream_name] = link
+
+    def _gives_way(self, new: Link, old: Link) -> bool:
+        """Whether two nodes dialled each other at once, and the lower address made the older connection.
+
+        Otherwise the newer one is right: the peer would not have dialled if the older one still served it.
+        """
+        is_crossing = new.is_dialled != old.is_dialled and new.opened_at - old.opened_at < self._limits.handshake_s
+        return is_crossing and old.dialler < new.dialler
+
+    def _forget(self, link: Link) -> None:
+        for key in [key for key, known in self._links.items() if known is link]:
+            del self._links[key]
+
+    # -- dialling -------------------------------------------------------------------------------
+
+    async def _dial(self, key: tuple[str, StreamName], dial: _Dial) -> None:
+        address, name = key
+        try:
+            link = await self._reach(address, name)
+            self._register(link, address)
+            dial.error = None
+        except ChordError as error:
+            dial.error = error
+            return
+        finally:
+            del self._dials[key]
+            dial.done.set()
+        await self._carry(link)
+
+    async def _reach(self, address: str, name: StreamName) -> Link:
+        with trio.move_on_after(self._limits.handshake_s):
+            stream = await self._transport.open_stream(address)
+            try:
+                met = await greet(stream, self._hello(name), self._check, self._limits)
+            except BaseException as error:
+                await trio.aclose_forcefully(stream)
+                if isinstance(error, PeerUnreachable):
+                    raise PeerUnreachable(f"{address}: {error.message}") from None
+                if isinstance(error, ChordError):
+                    self._observe(ConnectionRefused(address, error.message))
+                raise
+            return self._link(stream, met, is_dialled=True)
+        raise PeerUnreachable(f"{address}: no answer to our hello within {self._limits.handshake_s:g} s")
+
+    # -- accepting ------------------------------------------------------------------------------
+
+    async def _accept(self, listener: Listener) -> None:
+        try:
+            with self._accepting:
+                while True:
+                    await self._admit(await listener.accept())
+        finally:
+            with trio.CancelScope(shield=True):
+                await listener.aclose()
+
+    async def _admit(self, stream: trio.abc.Stream) -> None:
+        """Give an accepted stream a task of its own, within the limits."""
+        host, limits = remote_host(stream), self._limits
+        if self._accepted >= limits.connections_max:
+            excess = Overloaded(f"{self._accepted} connections are open here; that is the limit")
+        elif host is not None and self._accepted_from.get(host, 0) >= limits.connections_per_host_max:
+            excess = Overloaded(f"{self._accepted_from[host]} connections from {host} are open here; that is the limit")
+        else:
+            assert self._nursery is not None
+            self._count(host, 1)
+            self._nursery.start_soon(self._welcome, stream, host)
+            return
+        self._observe(ConnectionRefused(host or "", excess.message))
+        with trio.move_on_after(FAREWELL_S):
+            await refuse(stream, excess)
+        await trio.aclose_forcefully(stream)
+
+    async def _welcome(self, stream: trio.abc.Stream, host: str | None) -> None:
+        reason = f"no hello within {self._limits.handshake_s:g} s"
+        link = None
+        try:
+            with trio.move_on_after(self._limits.handshake_s):
+                met = await welcome(stream, self._hello, self._check, self._limits)
+                link = self._link(stream, met, is_dialled=False)
+        except ChordError as error:
+            reason = error.message
+        except trio.BrokenResourceError:
+            reason = "closed during the handshake"
+        try:
+            if link is None:
+                self._observe(ConnectionRefused(host or "", reason))
+            else:
+                self._register(link, None)
+                await self._carry(link)
+        finally:
+            self._count(host, -1)
+            await trio.aclose_forcefully(stream)
+
+    def _count(self, host: str | None, change: int) -> None:
+        self._accepted += change
+        if host is not None:
+            self._accepted_from[host] = self._accepted_from.get(host, 0) + change
+            if not self._accepted_from[host]:
+                del self._accepted_from[host]
+
+    # -- both -----------------------------------------------------------------------------------
+
+    def _check(self, peer: Hello) -> None:
+        """Refuse who does not belong here; a client learns the circle from the first node."""
+        self._on_hello(peer)
+        if peer.role == "client":
+            return
+        if self._codec is None:
+            if not BITS_MIN <= peer.bits <= BITS_MAX:
+                raise OtherRing(f"the node does not say how wide its circle is: {peer.bits} bits")
+            self._codec = Codec(Circle(peer.bits))
+        elif peer.bits != self._codec.circle.bits:
+            raise OtherRing(f"ids have {self._codec.circle.bits} bits here and {peer.bits} there")
+
+    def _link(self, stream: trio.abc.Stream, met: Met, *, is_dialled: bool) -> Link:
+        assert self._codec is not None, "a client that accepts connections"
+        return Link(stream, met, self._codec, self._shared, is_dialled=is_dialled, forget=self._forget)
+
+    async def _carry(self, link: Link) -> None:
+        self._running[link] = None
+        try:
+            await link.run()
+        finally:
+            del self._running[link]
+            self._shared.settled.unpark_all()

@@ -1,0 +1,118 @@
+"""The answering half of a connection: what a peer asks, and what it is told.
+
+A handler that need not wait is run in the reader itself, and its answer joins those to everything else that came
+with the same read. One that must wait gets a task, which counts against the limits until it is done.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Coroutine
+from typing import Any
+
+import trio
+
+from chord.calls import Caller
+from chord.errors import (
+    ChordError,
+    DeadlineExceeded,
+    LookupFailed,
+    Overloaded,
+    PeerLost,
+    PeerUnreachable,
+    RemoteFailure,
+)
+from chord.events import HandlerFailed
+from chord.messages import Reply
+from chord.rpc_outbox import Outbox
+from chord.rpc_shared import Shared
+from chord.wire import Call, Codec
+
+
+class Answers:
+    """Answers the calls of one peer.
+
+    Attributes:
+        in_work: calls whose handler is waiting for something.
+    """
+
+    def __init__(self, codec: Codec, outbox: Outbox, shared: Shared, caller: Caller) -> None:
+        self.in_work = 0
+        self._codec = codec
+        self._outbox = outbox
+        self._shared = shared
+        self._caller = caller
+
+    def on_call(self, body: bytes, nursery: trio.Nursery) -> None:
+        """Answer a call at once, or give it a task that will.
+
+        Raises:
+            MalformedMessage: not even its envelope can be read.
+        """
+        call, shared = self._codec.decode_call(body), self._shared
+        shared.stats.calls_received += 1
+        try:
+            if isinstance(call.request, ChordError):
+                raise call.request
+            if self._outbox.buffered > self._outbox.bytes_max:
+                raise Overloaded(f"{self._outbox.buffered} bytes of answers wait for you to read them")
+            answer = shared.handler(call.vnode, call.request, self._caller)
+            if isinstance(answer, Reply):
+                self._outbox.post(self._codec.encode_reply(call.call_id, answer))
+                return
+            self._admit(answer, len(body))
+        except Exception as error:
+            self._post_error(call, self._answer_to(call, error))
+            return
+        self.in_work += 1
+        shared.calls_in_work += 1
+        shared.bytes_in_work += len(body)
+        nursery.start_soon(self._work, call, answer, len(body))
+
+    async def _work(self, call: Call, answer: Coroutine[Any, Any, Reply], body_bytes: int) -> None:
+        """See an answer through that has to wait. The caller's budget ends it, or the connection's end."""
+        shared = self._shared
+        try:
+            with trio.move_on_after(call.budget_ms / 1000) as budget:
+                reply = await answer
+                await self._outbox.wait_for_room()
+                self._outbox.post(self._codec.encode_reply(call.call_id, reply))
+            if budget.cancelled_caught:
+                self._post_error(call, DeadlineExceeded("the caller's budget was used up"))
+        except Exception as error:
+            self._post_error(call, self._answer_to(call, error))
+        finally:
+            self.in_work -= 1
+            shared.calls_in_work -= 1
+            shared.bytes_in_work -= body_bytes
+            self._outbox.flush_soon()
+            shared.settled.unpark_all()
+
+    def _admit(self, answer: Coroutine[Any, Any, Reply], body_bytes: int) -> None:
+        """Refuse to begin with an answer beyond the limits. What needs no waiting is answered all the same."""
+        shared, limits = self._shared, self._shared.limits
+        if self.in_work >= limits.calls_per_connection_max:
+            excess = f"{self.in_work} calls of this connection are in work"
+        elif shared.calls_in_work >= limits.calls_max:
+            excess = f"{shared.calls_in_work} calls are in work"
+        elif shared.bytes_in_work + body_bytes > limits.inflight_bytes_max:
+            excess = f"{shared.bytes_in_work} bytes of calls are in work"
+        else:
+            return
+        answer.close()
+        raise Overloaded(excess)
+
+    def _post_error(self, call: Call, error: ChordError) -> None:
+        self._outbox.post_small(self._codec.encode_error(call.call_id, error))
+
+    def _answer_to(self, call: Call, error: Exception) -> ChordError:
+        """Return what to tell the caller of a call that failed."""
+        if isinstance(error, PeerUnreachable):  # a third node's silence must not pass for ours
+            return LookupFailed(error.message)
+        if isinstance(error, (PeerLost, DeadlineExceeded)):
+            return RemoteFailure(error.message)
+        if isinstance(error, ChordError):
+            return error
+        where = type(call.request).__name__
+        self._shared.observe(HandlerFailed(where, "".join(traceback.format_exception(error))))
+        return RemoteFailure(f"{where} failed: {type(error).__name__}")

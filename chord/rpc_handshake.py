@@ -1,0 +1,116 @@
+"""The first frame both ways: who are you, and do we belong together?
+
+The dialler says hello, the acceptor checks it and answers with its own hello or with a refusal; the
+dialler checks in turn. A refusal is an error frame with call id 0, and the very error comes out at the
+other end. Nothing but this happens on a stream before both have agreed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import trio
+
+from chord.config import Limits
+from chord.errors import ChordError, MalformedMessage, OtherRing, PeerUnreachable
+from chord.messages import Hello
+from chord.wire import Frames, Kind, decode_hello, decode_refusal, encode_hello, encode_refusal
+
+StreamName: TypeAlias = Literal["control", "bulk"]
+
+RECEIVE_BYTES: Final = 64 * 1024
+
+
+class Met(NamedTuple):
+    """A handshake that succeeded: both hellos, and what of the stream has been read behind them."""
+
+    mine: Hello
+    peer: Hello
+    version: int
+    frames: Frames
+    early: list[tuple[Kind, bytes]]
+
+
+async def greet(stream: trio.abc.Stream, mine: Hello, check: Callable[[Hello], None], limits: Limits) -> Met:
+    """Shake hands on a stream we opened.
+
+    Raises:
+        ChordError: what either side refuses the other with; nothing has happened.
+    """
+    frames = Frames(limits.frame_control_bytes_max)
+    try:
+        await stream.send_all(encode_hello(mine))
+        peer, early = await _receive_hello(stream, frames)
+    except trio.BrokenResourceError:
+        raise PeerUnreachable("closed during the handshake") from None
+    try:
+        if peer.stream != mine.stream:
+            raise MalformedMessage(f"asked for a {mine.stream} stream, was given {peer.stream}")
+        return _met(mine, peer, frames, early, check, limits)
+    except ChordError as error:
+        await refuse(stream, error)
+        raise
+
+
+async def welcome(
+    stream: trio.abc.Stream, hello: Callable[[StreamName], Hello], check: Callable[[Hello], None], limits: Limits
+) -> Met:
+    """Shake hands on a stream the peer opened.
+
+    Raises:
+        ChordError: what either side refuses the other with.
+        trio.BrokenResourceError: the peer is gone.
+    """
+    frames = Frames(limits.frame_control_bytes_max)
+    try:
+        peer, early = await _receive_hello(stream, frames)
+        met = _met(hello(peer.stream), peer, frames, early, check, limits)
+    except ChordError as error:
+        await refuse(stream, error)
+        raise
+    await stream.send_all(encode_hello(met.mine))
+    return met
+
+
+async def refuse(stream: trio.abc.Stream, error: ChordError) -> None:
+    """Tell the peer why not, if it still listens."""
+    try:
+        await stream.send_all(encode_refusal(error))
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        return
+
+
+async def _receive_hello(stream: trio.abc.Stream, frames: Frames) -> tuple[Hello, list[tuple[Kind, bytes]]]:
+    complete: list[tuple[Kind, bytes]] = []
+    while not complete:
+        data = await stream.receive_some(RECEIVE_BYTES)
+        if not data:
+            raise PeerUnreachable("closed during the handshake")
+        complete = frames.feed(data)
+    kind, body = complete[0]
+    if kind is Kind.ERROR:
+        raise decode_refusal(body)
+    if kind is not Kind.HELLO:
+        raise MalformedMessage("the first frame is not a hello")
+    return decode_hello(body), complete[1:]
+
+
+def _met(
+    mine: Hello,
+    peer: Hello,
+    frames: Frames,
+    early: list[tuple[Kind, bytes]],
+    check: Callable[[Hello], None],
+    limits: Limits,
+) -> Met:
+    version = min(mine.version_max, peer.version_max)
+    if version < max(mine.version_min, peer.version_min):
+        raise OtherRing(
+            f"no common version of the protocol: {mine.version_min} to {mine.version_max} here, "
+            f"{peer.version_min} to {peer.version_max} there"
+        )
+    check(peer)
+    if peer.stream == "bulk":
+        frames.limit = limits.frame_bulk_bytes_max
+    return Met(mine, peer, version, frames, early)

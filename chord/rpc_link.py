@@ -1,0 +1,308 @@
+"""One connection after its handshake: calls both ways, each side answering and asking at once.
+
+The design follows what costs time on this stack, in this order (performance.md has the figures):
+
+* Handlers run inline in the reader; only one that must wait gets a task.
+* All answers to one read leave in one write, and all calls made in one pass of the scheduler leave together.
+* The reader wakes callers directly, and deadlines are swept by one task per `Rpc`, not scoped per call.
+* A write is tried at once before anything waits, where the stream can do that.
+
+The reader never waits for the writer. Two peers that flood each other and read only after writing would
+stop for good; here a peer whose answers pile up has its next requests refused, and is cut if it does not drain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import trio
+
+from chord.calls import Caller
+from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable
+from chord.events import ConnectionClosed, ConnectionOpened
+from chord.ids import Point
+from chord.messages import Reply, Request
+from chord.rpc_answers import Answers
+from chord.rpc_handshake import RECEIVE_BYTES, Met, StreamName
+from chord.rpc_outbox import Outbox
+from chord.rpc_shared import Shared
+from chord.transport import Pipe
+from chord.wire import GOODBYE, REFUSED_CALL_ID, Codec, Kind, encode_refusal, is_goodbye
+
+BUDGET_S_MAX: Final = 86_400.0
+"""What a call without any deadline travels with: a day."""
+
+
+FLUSH_FRAMES: Final = 16
+"""So many frames dealt with are followed by a flush, be there more to come: else two nodes that wait for each
+other's whole batches would keep only one processor busy between them."""
+
+
+class _Waiting(msgspec.Struct, eq=False):
+    """A caller asleep until its answer comes."""
+
+    task: trio.lowlevel.Task
+    request: Request
+    asked_at: float
+    deadline: float
+    answer: Reply | ChordError | None = None
+
+    def wake(self, answer: Reply | ChordError) -> None:
+        """Let the caller go on with this."""
+        self.answer = answer
+        trio.lowlevel.reschedule(self.task)
+
+
+class Link:
+    """A connection to one peer.
+
+    Attributes:
+        address: the peer's advertised address; "" for a client.
+        stream_name: control or bulk.
+        dialler: the address of the node that opened the connection.
+        opened_at: when, on Trio's clock.
+        is_draining: no new calls are made here; it closes when the last is answered.
+        has_ended: it carries nothing any more; `reason` says why.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        met: Met,
+        codec: Codec,
+        shared: Shared,
+        *,
+        is_dialled: bool,
+        forget: Callable[[Link], None],
+    ) -> None:
+        self.address = met.peer.address if met.peer.role == "node" else ""
+        self.stream_name: StreamName = met.mine.stream
+        self.is_dialled = is_dialled
+        self.dialler = met.mine.address if is_dialled else met.peer.address
+        self.opened_at = trio.current_time()
+        self.is_draining = False
+        self.has_ended = False
+        self.reason = ""
+        self._stream = stream
+        self._codec = codec
+        self._shared = shared
+        self._stats = shared.stats
+        self._alarm = shared.alarm
+        self._forget = forget
+        self._frames = met.frames
+        self._early = met.early
+        self._nursery: trio.Nursery | None = None
+        self._pending: dict[int, _Waiting] = {}
+        self._last_call_id = 0
+        self._peer_is_draining = False
+        self._was_used = False
+        self._quiet_due = self.opened_at + shared.limits.idle_s
+        self._frame_due = math.inf
+        self._pipe = Pipe(stream)
+        self._outbox = Outbox(self._pipe, met.mine.stream, shared, self._on_emptied)
+        self._answers = Answers(codec, self._outbox, shared, Caller(self.address))
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    async def call(self, vnode: Point | None, request: Request, deadline: float) -> Reply:
+        """Send a request and wait for its reply; see `Calls.call`.
+
+        Raises:
+            UseBulk: it does not fit the control stream; nothing was sent, or the peer did nothing.
+        """
+        now = trio.current_time()
+        left = deadline - now
+        if request.patient or left == math.inf:  # others are answered at once, and this costs more than encoding them
+            left = min(left, trio.current_effective_deadline() - now, BUDGET_S_MAX)
+        if left <= 0:
+            await trio.lowlevel.checkpoint()
+            raise DeadlineExceeded("the deadline had passed before the call")
+        if self._outbox.buffered > self._outbox.bytes_max:
+            await self._wait_for_room(deadline)
+        self._last_call_id = call_id = self._last_call_id + 1
+        frame = self._codec.encode_call(call_id, vnode, int(left * 1000) or 1, request)
+        self._outbox.post(frame)
+        self._stats.calls_sent += 1
+        if self._pending:
+            self._outbox.flush_soon()  # others are at it as well: what they say in this pass leaves together
+        else:
+            self._outbox.flush()
+        self._pending[call_id] = waiting = _Waiting(trio.lowlevel.current_task(), request, now, deadline)
+        if deadline < self._alarm.at:
+            self._alarm.by(deadline)
+
+        def abandon(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            del self._pending[call_id]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abandon)
+        if isinstance(waiting.answer, Reply):
+            return waiting.answer
+        assert waiting.answer is not None
+        raise waiting.answer
+
+    async def _wait_for_room(self, deadline: float) -> None:
+        """Wait until the peer has taken enough of what is buffered for it.
+
+        Raises:
+            PeerUnreachable: it has not within the deadline, or the connection has ended; nothing was sent.
+        """
+        with trio.CancelScope(deadline=deadline):
+            await self._outbox.wait_for_room()
+        if self._outbox.buffered > self._outbox.bytes_max or self.is_draining or self.has_ended:
+            raise PeerUnreachable(f"{self.address} does not take what is sent to it: {self.reason or 'no room'}")
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something waits to be written."""
+        return self._outbox.buffered > 0
+
+    # -- the life of a connection ---------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Carry calls until either side has had enough. Never raises what the peer does."""
+        self._shared.observe(ConnectionOpened(self.address, self.stream_name, self.is_dialled))
+        self._alarm.by(self._quiet_due)
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._write)
+                await self._read(self._nursery)
+        finally:
+            self.cut("stopped")
+            await trio.aclose_forcefully(self._stream)
+            self._shared.observe(ConnectionClosed(self.address, self.reason))
+
+    def drain(self) -> None:
+        """Make no new calls here and ask the peer for the same; the last answer closes the connection."""
+        if not self.is_draining and not self.has_ended:
+            self.is_draining = True
+            self._was_used, self._quiet_due = False, trio.current_time() + self._shared.limits.stuck_s
+            self._alarm.by(self._quiet_due)
+            self._forget(self)
+            self._outbox.post_small(GOODBYE)
+            self._outbox.flush_soon()
+
+    def cut(self, reason: str) -> None:
+        """End the connection now; whoever waits for an answer gets `PeerLost`. The first reason counts."""
+        if self.has_ended:
+            return
+        self.has_ended, self.reason = True, reason
+        self._forget(self)
+        pending, self._pending = self._pending, {}
+        for waiting in pending.values():
+            waiting.wake(PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
+        self._outbox.close()
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
+    def sweep(self, now: float) -> float:
+        """End what is overdue at this time, and return when to look again."""
+        limits, due = self._shared.limits, math.inf
+        for call_id, waiting in list(self._pending.items()):
+            if waiting.deadline <= now:
+                del self._pending[call_id]
+                took = now - waiting.asked_at
+                waiting.wake(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
+            else:
+                due = min(due, waiting.deadline)
+        if self._frame_due <= now:
+            self.cut(f"half a frame, then silence for {limits.frame_s:g} s")
+        elif self._outbox.stuck_due <= now:
+            self.cut(f"took nothing for {limits.stuck_s:g} s")
+        elif self._quiet_due <= now:
+            self._quiet_due = now + (limits.stuck_s if self.is_draining else limits.idle_s)
+            if self._pending or self._answers.in_work or self._was_used:
+                self._was_used = False
+            elif self.is_draining:
+                self.cut("drained")
+            else:
+                self.drain()
+        return math.inf if self.has_ended else min(due, self._quiet_due, self._frame_due, self._outbox.stuck_due)
+
+    def _close_if_drained(self) -> None:
+        """A draining connection is done when the peer makes no more calls either and nothing is owed both ways."""
+        if self._peer_is_draining and not (self._pending or self._answers.in_work or self._outbox.buffered):
+            self.cut("drained")
+
+    async def _write(self) -> None:
+        try:
+            await self._outbox.run()
+        except trio.BrokenResourceError:
+            self.cut("connection reset")
+
+    def _on_emptied(self) -> None:
+        if self._shared.settled:
+            self._shared.settled.unpark_all()
+        if self.is_draining:
+            self._close_if_drained()
+
+    # -- reading --------------------------------------------------------------------------------
+
+    async def _read(self, nursery: trio.Nursery) -> None:
+        try:
+            self._take(self._early, nursery)
+            while data := await self._pipe.receive_some(RECEIVE_BYTES):
+                self._was_used = True
+                self._stats.bytes_received += len(data)
+                frames = self._frames.feed(data)
+                self._take(frames, nursery)
+                if self._frames.is_partial or self._frame_due != math.inf:
+                    self._time_frame(is_new=bool(frames))
+                if self.is_draining:
+                    self._close_if_drained()
+            self.cut("closed in the middle of a frame" if self._frames.is_partial else "closed by the peer")
+        except trio.BrokenResourceError:
+            self.cut("connection reset")
+        except MalformedMessage as error:
+            self._outbox.post_small(encode_refusal(error))
+            self._outbox.flush_soon()
+            await self._outbox.wait_until_empty()
+            self.cut(f"malformed: {error.message}")
+
+    def _time_frame(self, *, is_new: bool) -> None:
+        """Set or clear the deadline of a frame that has begun and not ended."""
+        if not self._frames.is_partial:
+            self._frame_due = math.inf
+        elif is_new or self._frame_due == math.inf:
+            self._frame_due = trio.current_time() + self._shared.limits.frame_s
+            self._alarm.by(self._frame_due)
+
+    def _take(self, frames: list[tuple[Kind, bytes]], nursery: trio.Nursery) -> None:
+        """Deal with everything one read brought, then answer with one write."""
+        for number, (kind, body) in enumerate(frames, 1):
+            if kind is Kind.CALL:
+                self._answers.on_call(body, nursery)
+            elif kind is Kind.REPLY:
+                self._on_reply(body)
+            elif kind is Kind.ERROR:
+                self._on_error(body)
+            elif kind is Kind.HELLO:
+                raise MalformedMessage("a second hello")
+            elif is_goodbye(body):
+                self._peer_is_draining = True
+                self.drain()
+            if self.has_ended:
+                return
+            if not number % FLUSH_FRAMES:
+                self._outbox.flush()
+        self._outbox.flush()
+
+    def _on_reply(self, body: bytes) -> None:
+        call_id, content = self._codec.open_reply(body)
+        waiting = self._pending.pop(call_id, None)
+        if waiting is None:
+            return  # too late: its caller gave up
+        try:
+            waiting.wake(self._codec.finish(content, waiting.request.reply))
+        except MalformedMessage as error:
+            waiting.wake(error)
+
+    def _on_error(self, body: bytes) -> None:
+        call_id, error = self._codec.decode_error(body)
+        if call_id == REFUSED_CALL_ID:
+            self.cut(f"refused by the peer: {error.message}")
+        elif waiting := self._pending.pop(call_id, None):
+            waiting.wake(error)

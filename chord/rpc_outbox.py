@@ -1,0 +1,144 @@
+"""The writing half of a connection: frames are posted by anyone at any time, and nobody waits for them to leave.
+
+A flush tries to write at once, as far as the system takes it without waiting; that saves a pass of the
+scheduler and is all that happens on a healthy connection. What is left over goes to one task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from chord.errors import InvalidRequest, UseBulk
+from chord.rpc_handshake import StreamName
+from chord.rpc_shared import Shared
+from chord.transport import Pipe
+from chord.wire import PREFIX_BYTES
+
+WRITE_BYTES: Final = 64 * 1024
+"""One write of the task; it must get through within `stuck_s`."""
+
+
+class Outbox:
+    """Frames on their way to one peer.
+
+    Args:
+        emptied: called each time the task has handed everything to the system.
+
+    Attributes:
+        buffered: bytes posted and not yet taken by the system.
+        bytes_max: when more than this is buffered, nothing should be added.
+        stuck_due: when the write at hand is overdue.
+    """
+
+    def __init__(self, pipe: Pipe, name: StreamName, shared: Shared, emptied: Callable[[], None]) -> None:
+        self.buffered = 0
+        self.stuck_due = math.inf
+        self._pipe = pipe
+        self._name = name
+        self.bytes_max = shared.limits.buffer_bytes_max
+        self._frame_bytes_max = PREFIX_BYTES + (
+            shared.limits.bulk_from_bytes if name == "control" else shared.limits.frame_bulk_bytes_max
+        )
+        self._shared = shared
+        self._stats = shared.stats
+        self._emptied = emptied
+        self._frames: list[bytes] = []
+        self._resting: trio.lowlevel.Task | None = None
+        self._is_writing = False
+        self._is_closed = False
+        self._shrunk = trio.lowlevel.ParkingLot()
+
+    def post(self, frame: bytes) -> None:
+        """Add a call or a reply. It leaves with the next `flush` or `flush_soon`.
+
+        Raises:
+            UseBulk: it is too large for this stream, but may go by the other one.
+            InvalidRequest: it fits neither.
+        """
+        if len(frame) > self._frame_bytes_max:
+            if self._name == "control":
+                raise UseBulk
+            raise InvalidRequest(f"message of {len(frame)} bytes; the limit is {self._frame_bytes_max}")
+        self._frames.append(frame)
+        self.buffered += len(frame)
+
+    def post_small(self, frame: bytes) -> None:
+        """Add an error or a goodbye, for which there is always room."""
+        self._frames.append(frame)
+        self.buffered += len(frame)
+
+    def flush(self) -> None:
+        """Write what waits now, as far as that goes without waiting; the rest is left to the task."""
+        if self._frames and not self._is_writing:
+            data = b"".join(self._frames)
+            self._frames.clear()
+            sent = self._pipe.send_nowait(data)
+            self.buffered -= sent
+            self._stats.bytes_sent += sent
+            if sent < len(data):
+                self._frames.append(data[sent:])
+                self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Write in the next pass of the scheduler, together with all that is posted until then."""
+        if self._resting is not None:
+            trio.lowlevel.reschedule(self._resting)
+            self._resting = None
+
+    async def run(self) -> None:
+        """Write what is posted, until cancelled.
+
+        Raises:
+            trio.BrokenResourceError: the peer is gone.
+        """
+        while True:
+            self.flush()
+            if self._frames:
+                await self._write_patiently()
+            else:
+                self._shrunk.unpark_all()
+                self._emptied()
+                await self._rest()
+
+    async def wait_for_room(self) -> None:
+        """Wait until the peer has taken enough for more to be added, or the box is closed."""
+        while self.buffered > self.bytes_max and not self._is_closed:
+            await self._shrunk.park()
+
+    async def wait_until_empty(self) -> None:
+        """Wait until everything is handed to the system, or the box is closed."""
+        while self.buffered and not self._is_closed:
+            await self._shrunk.park()
+
+    def close(self) -> None:
+        """The connection is over: whoever waits here need not."""
+        self._is_closed = True
+        self._shrunk.unpark_all()
+
+    async def _rest(self) -> None:
+        def disturb(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            self._resting = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._resting = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(disturb)
+
+    async def _write_patiently(self) -> None:
+        """Write in pieces, each under its own deadline, so that a slow peer is told from one that takes nothing."""
+        data = b"".join(self._frames)
+        self._frames.clear()
+        self._is_writing = True  # what is posted meanwhile comes after
+        for start in range(0, len(data), WRITE_BYTES):
+            self.stuck_due = trio.current_time() + self._shared.limits.stuck_s
+            self._shared.alarm.by(self.stuck_due)
+            piece = data[start : start + WRITE_BYTES]
+            await self._pipe.send_all(piece)
+            self.buffered -= len(piece)
+            self._stats.bytes_sent += len(piece)
+            self._shrunk.unpark_all()
+        self.stuck_due = math.inf
+        self._is_writing = False

@@ -1,0 +1,185 @@
+"""The seam to bytes: open a stream, open a listener.
+
+`TcpTransport` is the production form; `chord.testing.network` has the in-memory twin, and one
+conformance suite runs on both.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+from typing import Final, Protocol
+
+import trio
+
+from chord.config import split_address
+from chord.errors import PeerUnreachable
+
+
+class Listener(Protocol):
+    """Accepts streams at one address."""
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT as bound; the real port where 0 was asked for."""
+
+    async def accept(self) -> trio.abc.HalfCloseableStream:
+        """Wait for the next stream."""
+
+    async def aclose(self) -> None:
+        """Stop accepting."""
+
+
+class Transport(Protocol):
+    """Opens byte streams between addresses."""
+
+    async def open_stream(self, address: str) -> trio.abc.HalfCloseableStream:
+        """Open a stream to an address.
+
+        Raises:
+            PeerUnreachable: nobody listens there, or the network says so. `refused` in its message where the
+                machine answered and the port did not.
+        """
+
+    async def open_listener(self, address: str) -> Listener:
+        """Listen at an address; port 0 takes a free one.
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+
+
+# -- TCP --------------------------------------------------------------------------------------
+
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_ACCEPT_AGAIN_S: Final = 0.1
+
+
+class TcpListener:
+    """Accepts TCP connections at one address."""
+
+    def __init__(self, listener: trio.SocketListener) -> None:
+        self._listener = listener
+        self._address = _host_port(listener.socket.getsockname())
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT as bound."""
+        return self._address
+
+    async def accept(self) -> trio.SocketStream:
+        """Wait for the next connection.
+
+        Out of file descriptors or memory, it waits for better times: the connections at hand go on meanwhile.
+        """
+        while True:
+            try:
+                return await self._listener.accept()
+            except OSError as error:
+                if error.errno not in _OUT_OF_RESOURCES:
+                    raise
+                await trio.sleep(_ACCEPT_AGAIN_S)
+
+    async def aclose(self) -> None:
+        """Stop accepting."""
+        await self._listener.aclose()
+
+
+class TcpTransport:
+    """Streams over TCP."""
+
+    async def open_stream(self, address: str) -> trio.SocketStream:
+        """Connect to HOST:PORT.
+
+        Raises:
+            PeerUnreachable: nobody listens there, no such host, or the network says no.
+        """
+        host, port = split_address(address)
+        try:
+            return await trio.open_tcp_stream(host, port)
+        except OSError as error:
+            raise PeerUnreachable(f"{address}: {_reason(error)}") from None
+
+    async def open_listener(self, address: str) -> TcpListener:
+        """Listen at HOST:PORT; of several addresses a name stands for, at one, IPv4 first.
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+        host, port = split_address(address)
+        listeners = await trio.open_tcp_listeners(port, host=host)
+        listeners.sort(key=lambda one: one.socket.family != socket.AF_INET)
+        for spare in listeners[1:]:
+            await spare.aclose()
+        return TcpListener(listeners[0])
+
+
+def remote_host(stream: trio.abc.Stream) -> str | None:
+    """Return the host at the other end of a stream, or None where connections from there are not counted: loopback.
+
+    Streams of another make than TCP may say it in an attribute of this name.
+    """
+    if not isinstance(stream, trio.SocketStream):
+        return getattr(stream, "remote_host", None)
+    try:
+        host = str(stream.socket.getpeername()[0])
+    except OSError:  # gone again already; its first read will say so
+        return None
+    return None if ipaddress.ip_address(host.partition("%")[0]).is_loopback else host
+
+
+class Pipe:
+    """A stream, with shortcuts past Trio where it is TCP: between two nodes that take turns they halve the delay.
+
+    Not to be used after the stream is closed: its descriptor may belong to another one then.
+    """
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+        self._fd = stream.socket.fileno() if isinstance(stream, trio.SocketStream) else -1
+
+    async def receive_some(self, bytes_max: int) -> bytes | bytearray:
+        """Receive like `Stream.receive_some`: wait, then read. (Trio tries first and then waits, here in vain.)"""
+        if self._fd < 0:
+            return await self._stream.receive_some(bytes_max)
+        while True:
+            await trio.lowlevel.wait_readable(self._fd)
+            try:
+                return os.read(self._fd, bytes_max)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
+
+    def send_nowait(self, data: bytes) -> int:
+        """Hand bytes to the system without waiting, and return how many it took: none where that cannot be done.
+
+        A broken connection takes nothing either; the next `send_all` says why.
+        """
+        if self._fd < 0:
+            return 0
+        try:
+            return os.write(self._fd, data)
+        except OSError:
+            return 0
+
+    async def send_all(self, data: bytes) -> None:
+        """Send like `Stream.send_all`."""
+        await self._stream.send_all(data)
+
+
+def _host_port(name: tuple[object, ...]) -> str:
+    host, port = str(name[0]), name[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _reason(error: OSError) -> str:
+    """Say in words why a connection failed; Trio hides the reason in a group, one error per address it tried."""
+    errors = [error]
+    if isinstance(error.__cause__, ExceptionGroup):
+        errors = [one for one in error.__cause__.exceptions if isinstance(one, OSError)] or errors
+    if any(isinstance(one, ConnectionRefusedError) for one in errors):
+        return "connection refused"
+    return errors[0].strerror or str(errors[0])

@@ -1,0 +1,139 @@
+"""A node that says whatever a test wants, over real sockets and the real wire codec. For testing clients."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+import msgspec
+
+from chord.errors import ChordError
+from chord.ids import Circle, Point
+from chord.messages import Hello, Reply, Request
+from chord.wire import GOODBYE, Codec, Frames, Kind, decode_hello, encode_hello, encode_refusal
+
+SILENCE = None
+"""Answer nothing."""
+HANG_UP = "hang up"
+"""Close the connection instead of an answer."""
+GO_AWAY = "go away"
+"""Answer the next call on this connection no more: say goodbye, then answer this one with nothing."""
+
+
+class Heard(NamedTuple):
+    """A call the fake node got."""
+
+    vnode: Point | None
+    request: Request
+    stream: str
+    connection: int
+
+
+Answer = Reply | ChordError | bytes | str | None
+
+
+class FakeNode:
+    """Listens on loopback and answers each call with what `answer` returns: a reply, an error, raw bytes or a fault."""
+
+    def __init__(
+        self,
+        answer: Callable[[Heard], Answer],
+        *,
+        bits: int = 8,
+        ring: bytes | None = b"R" * 16,
+        refusal: ChordError | None = None,
+        versions: tuple[int, int] = (1, 1),
+    ) -> None:
+        self.answer = answer
+        self.heard: list[Heard] = []
+        self.connections = 0
+        self._refusal = refusal
+        self._codec = Codec(Circle(bits))
+        lowest, highest = versions
+        self._hello = Hello(lowest, highest, "node", "control", "chord", bits, successors=8, replicas=1, ring=ring)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def requests(self, kind: type[Request]) -> list[Request]:
+        """What was asked of this kind, in order."""
+        return [heard.request for heard in self.heard if isinstance(heard.request, kind)]
+
+    def close(self) -> None:
+        """Stop listening and hang up everywhere."""
+        with suppress(OSError):  # closed already
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in self._open:
+            with suppress(OSError):  # gone already
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+        for thread in self._threads:
+            thread.join(5)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._open.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection, self.connections), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket, number: int) -> None:
+        frames = Frames(1 << 22)
+        stream = ""
+        try:
+            while data := connection.recv(1 << 16):
+                for kind, body in frames.feed(data):
+                    if kind is Kind.HELLO:
+                        hello = decode_hello(body)
+                        stream = hello.stream
+                        assert hello.role == "client"
+                        mine = msgspec.structs.replace(self._hello, stream=stream)
+                        refusal = self._refusal
+                        connection.sendall(encode_hello(mine) if refusal is None else encode_refusal(refusal))
+                    elif kind is Kind.CALL:
+                        call = self._codec.decode_call(body)
+                        assert isinstance(call.request, Request), call.request
+                        heard = Heard(call.vnode, call.request, stream, number)
+                        self.heard.append(heard)
+                        self._reply(connection, call.call_id, self.answer(heard))
+        except OSError:
+            pass  # the client or the test hung up
+
+    def _reply(self, connection: socket.socket, call_id: int, answer: Answer) -> None:
+        if isinstance(answer, Reply):
+            connection.sendall(self._codec.encode_reply(call_id, answer))
+        elif isinstance(answer, ChordError):
+            connection.sendall(self._codec.encode_error(call_id, answer))
+        elif isinstance(answer, bytes):
+            connection.sendall(answer)
+        elif answer == HANG_UP:
+            connection.shutdown(socket.SHUT_RDWR)
+        elif answer == GO_AWAY:
+            connection.sendall(GOODBYE)
+
+
+@contextmanager
+def fake_node(answer: Callable[[Heard], Answer], **options: object) -> Iterator[FakeNode]:
+    """A `FakeNode` for the length of a `with`."""
+    node = FakeNode(answer, **options)  # type: ignore[arg-type]
+    try:
+        yield node
+    finally:
+        node.close()
+
+
+def refused_address() -> str:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"127.0.0.1:{probe.getsockname()[1]}"

@@ -1,0 +1,127 @@
+"""Real `chord node` processes on loopback for tests: started on port 0, never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "CHORD_NODE": ""}
+
+T = TypeVar("T")
+
+
+class Peer:
+    """One `chord node` process."""
+
+    def __init__(self, *arguments: str, listen: str = "127.0.0.1:0") -> None:
+        command = [sys.executable, "-m", "chord", "node", "--json", "--preset", "local", "--listen", listen, *arguments]
+        self.process = subprocess.Popen(
+            command, cwd="/", env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self.address = ""
+
+    def ready(self) -> Peer:
+        """Wait until it is a member."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError(f"the node ended with {self.process.wait()}: {self.errors()}")
+        self.address = json.loads(line)["address"]
+        return self
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal."""
+        self.process.send_signal(how)
+
+    def ended(self, within_s: float = 20) -> int:
+        """Wait for the end and return the exit code."""
+        return self.process.wait(within_s)
+
+    def errors(self) -> str:
+        """Return what it said on stderr; only after its end."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
+
+class Peers:
+    """Any number of them; the end of the block ends them all."""
+
+    def __init__(self) -> None:
+        self._all: list[Peer] = []
+
+    def __enter__(self) -> Peers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for peer in self._all:
+            if peer.process.poll() is None:
+                peer.process.kill()
+        for peer in self._all:
+            peer.process.communicate()
+
+    def start(self, *arguments: str, listen: str = "127.0.0.1:0") -> Peer:
+        """Start one, without waiting for it."""
+        peer = Peer(*arguments, listen=listen)
+        self._all.append(peer)
+        return peer
+
+    def ring(self, n: int, *arguments: str) -> list[Peer]:
+        """Start n that make one ring, and wait until the ring is Ideal."""
+        first = self.start(*arguments).ready()
+        others = [self.start("--join", first.address, *arguments) for _ in range(n - 1)]
+        ring = [first, *(peer.ready() for peer in others)]
+        ideal(first.address)
+        return ring
+
+
+def chord(*arguments: str, node: str | None = None, expect: int | None = 0, stdin: str | None = None) -> str:
+    """Run a command and return its stdout; its exit code must be as expected."""
+    entry = ["--node", node] if node else []
+    done = subprocess.run(
+        [sys.executable, "-m", "chord", *arguments, *entry],
+        cwd="/", env=ENVIRONMENT, text=True, capture_output=True, timeout=60, input=stdin, check=False,
+    )  # fmt: skip
+    if expect is not None:
+        assert done.returncode == expect, f"exit code {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout if not expect else done.stderr
+
+
+def chord_json(*arguments: str, node: str | None = None) -> Any:
+    """Run a command with --json and return what it says."""
+    return json.loads(chord(*arguments, "--json", node=node))
+
+
+def ideal(node: str, within_s: float = 20.0) -> None:
+    """Wait until `chord check` finds the ring Ideal."""
+    chord("check", "--wait", str(within_s), node=node)
+
+
+def eventually(look: Callable[[], T], within_s: float = 10.0) -> T:
+    """Return the first true answer."""
+    deadline = time.monotonic() + within_s
+    while True:
+        answer = look()
+        if answer or time.monotonic() > deadline:
+            assert answer, "it did not happen in time"
+            return answer
+        time.sleep(0.05)
+
+
+@contextmanager
+def stopped(peer: Peer) -> Iterator[None]:
+    """SIGSTOP for the length of the block."""
+    peer.kill(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        peer.kill(signal.SIGCONT)

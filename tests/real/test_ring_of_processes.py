@@ -1,0 +1,273 @@
+"""Rings of real processes: the main job on real input, and what a user does to it."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import signal
+import socket
+import threading
+import time
+from bisect import bisect_left
+from pathlib import Path
+
+import pytest
+from processes import Peers, chord, chord_json, eventually, ideal
+
+import chord as library
+from chord.errors import NotFound, OwnerDown
+
+pytestmark = pytest.mark.slow
+
+WORKED_EXAMPLE = (10, 42, 80, 120, 160, 200, 230)
+
+
+def sha1(text: str | bytes) -> int:
+    """The first 160 bits of SHA-1, computed here and nowhere else."""
+    return int.from_bytes(hashlib.sha1(text.encode() if isinstance(text, str) else text).digest(), "big")
+
+
+def test_the_worked_example() -> None:
+    with Peers() as peers:
+        first = peers.start("--bits", "8", "--id", "10").ready()
+        for point in WORKED_EXAMPLE[1:]:
+            peers.start("--bits", "8", "--id", str(point), "--join", first.address).ready()
+        ideal(first.address)
+
+        def hops() -> list[str]:
+            trace = chord_json("lookup", "--key-id", "190", "--from", "80", "--trace", node=first.address)
+            return [hop["id"] for hop in trace["hops"]] + [trace["owner"]["id"]]
+
+        eventually(lambda: hops() == ["80", "160", "200"])
+        fingers = chord_json("fingers", "80", node=first.address)["fingers"]
+        assert [(f["i"], f["start"], f["id"]) for f in fingers] == [
+            (i, str(80 + 2**i), str(point)) for i, point in enumerate([120] * 6 + [160, 230])
+        ]
+
+
+def test_sixteen_peers_ten_thousand_keys_every_owner_computed_independently(tmp_path: Path) -> None:
+    with Peers() as peers:
+        ring = peers.ring(16)
+        members = chord_json("ring", node=ring[0].address)["vnodes"]
+        assert {int(v["id"]) for v in members} == {sha1(peer.address) for peer in ring}, "ids are SHA-1 of host:port"
+        source = tmp_path / "keys.jsonl"
+        source.write_text("".join(f'{{"key": "key-{i}", "value": "{i}"}}\n' for i in range(10_000)))
+        chord("load", str(source), "--timeout", "60", node=ring[0].address)
+        points = sorted(sha1(peer.address) for peer in ring)
+        expected = dict.fromkeys(points, 0)
+        for number in range(10_000):
+            place = bisect_left(points, sha1(f"key-{number}"))
+            expected[points[place % 16]] += 1
+        with library.connect(ring[3].address) as client:
+            held = {}
+            for peer in ring:
+                node = client.describe(peer.address)
+                held[int(node.vnodes[0].contact.id)] = node.keys
+            assert held == expected
+            paths = []
+            for number in range(400):
+                trace = client.lookup(f"key-{number}", from_=ring[number % 16].address)
+                assert int(trace.owner.id) == points[bisect_left(points, sha1(f"key-{number}")) % 16]
+                paths.append(trace.path_length)
+        assert sum(paths) / len(paths) <= 0.5 * 4 + 0.3
+
+
+def test_readers_and_writers_while_four_join_and_three_leave() -> None:
+    with Peers() as peers:
+        ring = peers.ring(8)
+        stop = threading.Event()
+        trouble: list[str] = []
+        slowest = [0.0]
+        done = [0]
+        stored: dict[str, bytes] = {}
+
+        def client(number: int) -> None:
+            rng = random.Random(number)
+            mine: dict[str, bytes] = {}
+            with library.connect(ring[0].address, ring[1].address, timeout_s=5) as store:
+                while not stop.is_set():
+                    key = f"c{number}-{rng.randrange(50)}"
+                    began = time.monotonic()
+                    if key not in mine or rng.random() < 0.4:
+                        value = rng.randbytes(20)
+                        store.put(key, value)
+                        mine[key] = value
+                    else:
+                        try:
+                            if store.get(key).value != mine[key]:
+                                trouble.append(f"{key}: another value")
+                        except NotFound:
+                            trouble.append(f"{key}: not found")
+                    slowest[0] = max(slowest[0], time.monotonic() - began)
+                    done[0] += 1
+            stored.update(mine)
+
+        threads = [threading.Thread(target=client, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(1)
+        joiners = [peers.start("--join", ring[0].address) for _ in range(4)]
+        for peer in joiners:
+            peer.ready()
+        leavers = ring[5:8]
+        for peer in leavers:
+            peer.kill(signal.SIGTERM)
+        for peer in leavers:
+            assert peer.ended() == 0
+        time.sleep(1)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert trouble == []
+        assert slowest[0] < 2.0
+        assert done[0] > 500
+        ideal(ring[0].address)
+        with library.connect(ring[0].address) as store:
+            for key, value in stored.items():
+                assert store.get(key).value == value
+            nodes = [store.describe(peer.address) for peer in [*ring[:5], *joiners]]
+        assert sum(node.keys for node in nodes) == len(stored)
+        assert all(node.misplaced == 0 for node in nodes)
+
+
+def test_kill_9_of_one_of_sixteen() -> None:
+    with Peers() as peers:
+        ring = peers.ring(16)
+        points = {sha1(peer.address): peer for peer in ring}
+        order = sorted(points)
+
+        def owner_of(key: str) -> int:
+            return order[bisect_left(order, sha1(key)) % 16]
+
+        victim = ring[7]
+        keys = [f"key-{i}" for i in range(400)]
+        with library.connect(ring[0].address, timeout_s=10) as store:
+            for key in keys:
+                store.put(key, key)
+            victim.kill()
+            killed_at = time.monotonic()
+            longest = 0.0
+            for key in keys:
+                if owner_of(key) != sha1(victim.address):
+                    began = time.monotonic()
+                    assert store.get(key).value == key.encode()
+                    longest = max(longest, time.monotonic() - began)
+            assert longest < 1.5 + 0.5, "the suspicion time, and what two busy cores add"
+            ideal(ring[0].address, within_s=1.5 + 10 * 0.25 + 3)
+            assert time.monotonic() - killed_at < 20
+            lost = [key for key in keys if owner_of(key) == sha1(victim.address)]
+            for key in lost[:5] or ["none of the keys lay on the victim"][:0]:
+                with pytest.raises(OwnerDown) as caught:
+                    store.get(key)
+                assert caught.value.peer is not None
+                assert caught.value.peer.address == victim.address
+
+
+def test_a_stopped_peer_keeps_its_place_and_its_id(tmp_path: Path) -> None:
+    """SIGTERM with a data directory: stop. The others route around; the restarted peer takes its place again."""
+    with Peers() as peers:
+        ring = peers.ring(3)
+        kept = peers.start("--join", ring[0].address, "--data", str(tmp_path / "d")).ready()
+        ideal(ring[0].address)
+        kept.kill(signal.SIGTERM)
+        assert kept.ended() == 0
+        again = peers.start("--data", str(tmp_path / "d"), listen=kept.address).ready()
+        assert again.address == kept.address
+        ideal(ring[0].address)
+        second = peers.start("--data", str(tmp_path / "d"))
+        assert second.ended() == 2
+        assert "another node is running on" in second.errors()
+
+
+def test_a_peer_killed_and_restarted_at_once_and_all_of_them_at_once(tmp_path: Path) -> None:
+    with Peers() as peers:
+        first = peers.start("--data", str(tmp_path / "0")).ready()
+        ring = [first]
+        for number in range(1, 5):
+            ring.append(peers.start("--join", first.address, "--data", str(tmp_path / str(number))).ready())
+        ideal(first.address)
+        ring[2].kill()
+        ring[2].ended()
+        ring[2] = peers.start("--data", str(tmp_path / "2"), listen=ring[2].address).ready()
+        ideal(first.address)
+        for peer in ring:
+            peer.kill()
+        for peer in ring:
+            peer.ended()
+        began = time.monotonic()
+        again = [peers.start("--data", str(tmp_path / str(n)), listen=p.address) for n, p in enumerate(ring)]
+        for peer in again:
+            peer.ready()
+        chord("put", "a", "1", node=again[0].address)
+        assert time.monotonic() - began < 15
+        ideal(again[0].address)
+        assert len(chord_json("ring", node=again[0].address)["vnodes"]) == 5
+
+
+def test_a_peer_frozen_for_a_while_comes_back() -> None:
+    with Peers() as peers:
+        ring = peers.ring(6)
+        ring[3].kill(signal.SIGSTOP)
+        time.sleep(4)
+        ideal(ring[0].address)
+        ring[3].kill(signal.SIGCONT)
+        eventually(lambda: len(chord_json("ring", node=ring[0].address)["vnodes"]) == 6, within_s=30)
+        ideal(ring[0].address)
+
+
+def test_who_may_not_start_says_why_and_exits_2() -> None:
+    with Peers() as peers:
+        first = peers.start("--bits", "16", "--id", "100", "--cluster", "one").ready()
+        cases = {
+            ("--listen", first.address): "cannot listen on",
+            ("--join", first.address, "--bits", "16", "--cluster", "two"): "cluster",
+            ("--join", first.address, "--bits", "32", "--cluster", "one"): "bits",
+            ("--join", first.address, "--bits", "16", "--cluster", "one", "--successors", "3"): "successors",
+            ("--join", first.address, "--bits", "16", "--cluster", "one", "--id", "100"): "already stands at id 100",
+            ("--id", "70000", "--bits", "16"): "not on a circle of 16 bits",
+            ("--join", "nonsense"): "HOST:PORT",
+        }
+        started = {case: peers.start(*case) for case in cases}
+        for case, sentence in cases.items():
+            assert started[case].ended() == 2, case
+            assert sentence in started[case].errors(), case
+        chord("check", node=first.address)
+
+
+def test_nobody_at_the_join_address_is_said_and_waited_for() -> None:
+    with socket.socket() as taken, Peers() as peers:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: refused, and nobody else can take it
+        waiting = peers.start("--join", f"127.0.0.1:{taken.getsockname()[1]}")
+        time.sleep(4)
+        assert waiting.process.poll() is None
+        waiting.kill(signal.SIGTERM)
+        assert waiting.ended() == 0
+        assert "goes on trying" in waiting.errors()
+
+
+def test_hostile_bytes_do_not_harm_a_node() -> None:
+    rng = random.Random(1)
+    with Peers() as peers:
+        peer = peers.start().ready()
+        host, port = peer.address.split(":")
+        chord("put", "k", "v", node=peer.address)
+        for number in range(60):
+            with socket.create_connection((host, int(port)), timeout=5) as stream:
+                shape = number % 4
+                if shape == 0:
+                    stream.sendall(rng.randbytes(rng.randrange(1, 400)))
+                elif shape == 1:
+                    stream.sendall(b"\x01\xff\xff\xff" + bytes(1000))
+                elif shape == 2:
+                    stream.sendall(b"\x01\x00\x10\x00" + b"\x81" * 4096)
+                else:
+                    stream.sendall(b"\x01\x00")
+        assert chord("get", "k", node=peer.address).strip() == "v"
+        big = "x" * (2 << 20)
+        assert "1048576" in chord("put", "big", "-", node=peer.address, expect=2, stdin=big)
+        chord("put", "", "v", node=peer.address, expect=2)
+        chord("put", "k" * 1025, "v", node=peer.address, expect=2)
+        assert chord("get", "k", node=peer.address).strip() == "v"
+        peer.kill(signal.SIGTERM)
+        assert peer.ended() == 0
+        assert "Traceback" not in peer.errors()

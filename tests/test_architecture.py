@@ -1,0 +1,367 @@
+"""The house rules, read off the source: which way imports point, where effects enter, what is documented.
+
+Every check is also shown to fail, on a planted snippet.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+ROWS: dict[int, str] = {
+    0: "errors ids events messages config data",
+    1: "finger ring ownership suspicion cbor wire greeting invariants values data.versions",
+    2: "transport calls identity data.storage",
+    3: "rpc rpc_answers rpc_handshake rpc_link rpc_outbox rpc_shared periodic peers links",
+    4: "host vnode lookup stabilize membership data.records data.transfer data.misplaced",
+    5: "dispatch describe interface node operations client blocking testing",
+    6: "cli",
+}
+ROW = {f"chord.{name}": row for row, names in ROWS.items() for name in names.split()}
+
+ABOVE_ALL = ("chord", "chord.__main__")
+"""The package itself re-exports lazily what stands in the rows; anybody may ask it for its version."""
+
+SEAMS: dict[str, set[str]] = {
+    "chord.transport": {"socket"},
+    "chord.links": {"socket", "time"},
+    "chord.blocking": {"time", "random"},
+    "chord.client": {"random", "secrets"},
+    "chord.node": {"time", "random", "secrets"},
+    "chord.testing": {"random"},
+    "chord.cli": {"time", "random", "socket", "secrets", "threading"},
+}
+EFFECTS = {"time", "random", "socket", "secrets", "threading"}
+
+CATCH_ALL = {"chord.rpc_answers": "the request dispatcher", "chord.cli": "the CLI's main"}
+
+LINES_MAX = 500
+LONGER_FILES = {"chord.messages": 600}  # the one table of all messages
+FUNCTION_LINES_MAX = 70
+
+
+class Module(NamedTuple):
+    """One source file."""
+
+    name: str
+    source: str
+    tree: ast.Module
+
+
+class Import(NamedTuple):
+    """One imported module; `is_typing`: only for type checkers; `is_lazy`: inside a function."""
+
+    target: str
+    line: int
+    is_typing: bool
+    is_lazy: bool
+
+
+@functools.cache
+def chord_modules() -> tuple[Module, ...]:
+    found = []
+    for path in sorted((ROOT / "chord").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        source = path.read_text(encoding="utf-8")
+        found.append(Module(name, source, ast.parse(source)))
+    return tuple(found)
+
+
+@functools.cache
+def imports_of(module: Module, names: frozenset[str]) -> tuple[Import, ...]:
+    """Return what a module imports; `from chord import x` is an import of chord.x where that is a module."""
+
+    def walk(node: ast.AST, is_typing: bool, is_lazy: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                for alias in child.names:
+                    yield Import(alias.name, child.lineno, is_typing, is_lazy)
+            elif isinstance(child, ast.ImportFrom):
+                base = child.module or ""
+                assert child.level == 0, f"{module.name}:{child.lineno} a relative import"
+                for alias in child.names:
+                    full = f"{base}.{alias.name}"
+                    yield Import(full if full in names else base, child.lineno, is_typing, is_lazy)
+            elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                yield from walk(child, True, is_lazy)
+            else:
+                is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+                yield from walk(child, is_typing, is_lazy or is_function)
+
+    return tuple(walk(module.tree, False, False))
+
+
+def place_of(name: str) -> str:
+    """The name the tables know a module by: its own, or its package's."""
+    while name not in ROW and name.count(".") > 1:
+        name = name.rpartition(".")[0]
+    return name
+
+
+# -- the checks -------------------------------------------------------------------------------------------
+
+
+def check_every_module_has_a_row(modules: Sequence[Module]) -> list[str]:
+    return [f"{m.name} is in no row" for m in modules if m.name not in ABOVE_ALL and place_of(m.name) not in ROW]
+
+
+def check_imports_point_down(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    wrong = []
+    for module in modules:
+        if module.name in ABOVE_ALL:
+            continue
+        row = ROW.get(place_of(module.name), max(ROWS))
+        for found in imports_of(module, names):
+            target = place_of(found.target)
+            if target in ROW and ROW[target] > row:
+                wrong.append(f"{module.name}:{found.line} imports {found.target}, up from row {row} to {ROW[target]}")
+    return wrong
+
+
+def check_no_cycles(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    graph = {m.name: {i.target for i in imports_of(m, names) if not i.is_typing and i.target in names} for m in modules}
+    done: set[str] = set()
+    wrong: list[str] = []
+
+    def visit(name: str, path: list[str]) -> None:
+        if name in path:
+            wrong.append(" -> ".join([*path[path.index(name) :], name]))
+        elif name not in done:
+            for target in sorted(graph[name] - {name}):
+                visit(target, [*path, name])
+            done.add(name)
+
+    for name in sorted(names):
+        visit(name, [])
+    return wrong
+
+
+def check_values_and_algorithms_do_not_know_trio(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    return [
+        f"{module.name}:{found.line} imports {found.target}"
+        for module in modules
+        if ROW.get(place_of(module.name), 9) <= 1
+        for found in imports_of(module, names)
+        if found.target.split(".")[0] in ("trio", "asyncio")
+    ]
+
+
+def check_blocking_callers_do_not_pay_for_trio(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    by_name = {m.name: m for m in modules}
+    wrong, seen, todo = [], {"chord.blocking", "chord.cli"}, ["chord.blocking", "chord.cli"]
+    while todo:
+        name = todo.pop()
+        for found in imports_of(by_name[name], names):
+            if found.is_typing or found.is_lazy:
+                continue
+            if found.target.split(".")[0] == "trio":
+                wrong.append(f"{name}:{found.line} imports trio, and a blocking client loads it")
+            elif found.target in names and found.target not in seen:
+                seen.add(found.target)
+                todo.append(found.target)
+    return wrong
+
+
+def check_effects_enter_through_the_seams(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    return [
+        f"{module.name}:{found.line} imports {found.target}, and is no seam"
+        for module in modules
+        for found in imports_of(module, names)
+        if not found.is_typing
+        and found.target in EFFECTS
+        and found.target not in SEAMS.get(place_of(module.name), set())
+    ]
+
+
+def check_nothing_leans_on_the_testing_kit_or_the_shells(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    wrong = []
+    for module in modules:
+        for found in imports_of(module, names):
+            top = ".".join(found.target.split(".")[:2])
+            if top not in ("chord.testing", "chord.cli") or module.name.startswith(top):
+                continue
+            if (module.name, top) == ("chord.__main__", "chord.cli") or (module.name == "chord" and found.is_typing):
+                continue
+            wrong.append(f"{module.name}:{found.line} imports {found.target}")
+    return wrong
+
+
+def check_private_switches_are_in_one_file(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    return [
+        f"{module.name}:{found.line} reaches into {found.target}"
+        for module in modules
+        for found in imports_of(module, names)
+        if "._" in found.target and module.name != "chord.testing.runner"
+    ]
+
+
+def check_only_the_cli_prints(modules: Sequence[Module]) -> list[str]:
+    return [
+        f"{module.name}:{node.lineno} prints"
+        for module in modules
+        if not module.name.startswith("chord.cli")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+
+
+def check_public_names_are_documented(modules: Sequence[Module]) -> list[str]:
+    wrong = []
+    for module in modules:
+        if ast.get_docstring(module.tree) is None and module.source.strip():
+            wrong.append(f"{module.name} says nothing about itself")
+        for node in module.tree.body:
+            for owner, definition in _public_definitions(node):
+                if ast.get_docstring(definition) is None:
+                    wrong.append(f"{module.name}:{definition.lineno} {owner}{definition.name} has no docstring")
+    return wrong
+
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _public_definitions(node: ast.stmt) -> Iterator[tuple[str, Definition]]:
+    if not isinstance(node, Definition) or node.name.startswith("_"):
+        return
+    yield "", node
+    if isinstance(node, ast.ClassDef):
+        for inner in node.body:
+            is_overload = any("overload" in ast.unparse(d) for d in getattr(inner, "decorator_list", ()))
+            is_setter = any(ast.unparse(d).endswith(".setter") for d in getattr(inner, "decorator_list", ()))
+            if isinstance(inner, Definition) and not inner.name.startswith("_") and not is_overload and not is_setter:
+                yield f"{node.name}.", inner
+
+
+def check_files_and_functions_stay_small(modules: Sequence[Module]) -> list[str]:
+    wrong = []
+    for module in modules:
+        lines, most = module.source.count("\n"), LONGER_FILES.get(module.name, LINES_MAX)
+        if lines > most:
+            wrong.append(f"{module.name} has {lines} lines, at most {most} may be")
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > FUNCTION_LINES_MAX:
+                    wrong.append(f"{module.name}:{node.lineno} {node.name} has {length} lines")
+    return wrong
+
+
+def check_only_two_places_catch_everything(modules: Sequence[Module]) -> list[str]:
+    """`except Exception` stands in two places; `except BaseException` may clean up if it raises again."""
+    wrong = []
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            caught = "" if node.type is None else ast.unparse(node.type)
+            names = {name.strip("() ") for name in caught.split(",")}
+            if "Exception" in names and module.name not in CATCH_ALL:
+                wrong.append(f"{module.name}:{node.lineno} catches Exception")
+            if names & {"", "BaseException"} and not _raises_again(node):
+                wrong.append(f"{module.name}:{node.lineno} swallows everything, cancellation too")
+    return wrong
+
+
+def _raises_again(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and (last.exc is None or ast.unparse(last.exc) == handler.name)
+
+
+def check_nothing_is_left_undone(modules: Sequence[Module]) -> list[str]:
+    words = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
+    return [
+        f"{module.name}:{number} {word}"
+        for module in modules
+        for number, line in enumerate(module.source.splitlines(), start=1)
+        for word in words
+        if word in line
+    ]
+
+
+# -- the tests --------------------------------------------------------------------------------------------
+
+Check = Callable[[Sequence[Module]], list[str]]
+
+LONG_FUNCTION = 'def f() -> None:\n    """Too long."""\n' + "    f()\n" * FUNCTION_LINES_MAX
+PLANTED: list[tuple[Check, str, str]] = [
+    (check_every_module_has_a_row, "chord.novelty", ""),
+    (check_imports_point_down, "chord.finger", "import chord.rpc"),
+    (check_imports_point_down, "chord.wire", "from chord import node"),
+    (check_imports_point_down, "chord.ids", "def f():\n    from chord.ring import RingState"),
+    (check_imports_point_down, "chord.ring", "if TYPE_CHECKING:\n    from chord.node import Node"),
+    (check_imports_point_down, "chord.data.versions", "from chord.data.storage import Batch"),
+    (check_no_cycles, "chord.ids", "import chord.config"),
+    (check_no_cycles, "chord.errors", "def f():\n    from chord.wire import Codec"),
+    (check_values_and_algorithms_do_not_know_trio, "chord.ownership", "import trio"),
+    (check_values_and_algorithms_do_not_know_trio, "chord.data.versions", "from trio.lowlevel import checkpoint"),
+    (check_blocking_callers_do_not_pay_for_trio, "chord.values", "import trio"),
+    (check_blocking_callers_do_not_pay_for_trio, "chord.operations", "from chord import transport\nimport trio"),
+    (check_effects_enter_through_the_seams, "chord.stabilize", "import random"),
+    (check_effects_enter_through_the_seams, "chord.lookup", "from time import monotonic"),
+    (check_effects_enter_through_the_seams, "chord.data.records", "def f():\n    import secrets"),
+    (check_effects_enter_through_the_seams, "chord.transport", "import threading"),
+    (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.node", "from chord.testing import run"),
+    (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.cli.up", "import chord.testing.rings"),
+    (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.blocking", "def f():\n    import chord.cli"),
+    (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord", "from chord import testing"),
+    (check_private_switches_are_in_one_file, "chord.testing.network", "from trio._core import _run"),
+    (check_only_the_cli_prints, "chord.node", "print('hello')"),
+    (check_public_names_are_documented, "chord.finger", "'''A module.'''\ndef start(): pass"),
+    (check_public_names_are_documented, "chord.finger", "'''A module.'''\nclass A:\n  '''A.'''\n  def b(self): pass"),
+    (check_public_names_are_documented, "chord.finger", "x = 1"),
+    (check_files_and_functions_stay_small, "chord.finger", "x = 1\n" * (LINES_MAX + 1)),
+    (check_files_and_functions_stay_small, "chord.finger", LONG_FUNCTION),
+    (check_only_two_places_catch_everything, "chord.rpc", "try: f()\nexcept Exception: pass"),
+    (check_only_two_places_catch_everything, "chord.rpc", "try: f()\nexcept (OSError, Exception): pass"),
+    (check_only_two_places_catch_everything, "chord.rpc", "try: f()\nexcept: pass"),
+    (check_only_two_places_catch_everything, "chord.rpc", "try: f()\nexcept BaseException: g()"),
+    (check_nothing_is_left_undone, "chord.rpc", "# TO" + "DO: more"),
+]
+CHECKS = list(dict.fromkeys(check for check, _, _ in PLANTED))
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_house_is_in_order(check: Check) -> None:
+    assert check(chord_modules()) == []
+
+
+@pytest.mark.parametrize(("check", "name", "source"), PLANTED)
+def test_a_planted_fault_is_found(check: Check, name: str, source: str) -> None:
+    others = [module for module in chord_modules() if module.name != name]
+    found = check([*others, Module(name, source, ast.parse(source))])
+    assert any(name in line for line in found), found
+
+
+def test_every_check_is_in_use() -> None:
+    defined = {name for name in globals() if name.startswith("check_")}
+    assert defined == {check.__name__ for check in CHECKS}
+
+
+def test_the_table_names_only_what_exists() -> None:
+    names = {module.name for module in chord_modules()}
+    assert set(ROW) <= names
+    assert set(SEAMS) | set(CATCH_ALL) | set(LONGER_FILES) <= names
+
+
+@pytest.mark.parametrize("entry", ["chord.blocking", "chord.cli"])
+def test_importing_the_blocking_side_loads_no_trio(entry: str) -> None:
+    """The same as the check above, by experiment: `chord get` must start in about 100 ms."""
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {entry}; sys.exit('trio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0

@@ -1,0 +1,653 @@
+"""Every command against a canned ring: what it prints, as text, in a pipe and as JSON, and how it exits."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from canned import WORKED_IDS, described, worked_trace
+from fake_node import SILENCE, Answer, FakeNode, Heard, refused_address
+from schemas import check_shape
+from test_client import ScannedRing
+
+from chord import cli
+from chord.errors import Busy, ChordError, InvalidRequest, LookupFailed, NotFound, OwnerDown, RemoteFailure
+from chord.ids import Circle, Point
+from chord.messages import (
+    Contact,
+    Describe,
+    Description,
+    Done,
+    Get,
+    Leave,
+    Lookup,
+    OwnedArc,
+    Put,
+    Reply,
+    Scan,
+    ScanPage,
+    Values,
+    Written,
+)
+
+Run = Callable[..., "Ended"]
+
+
+class Ended:
+    """A command that has ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    def json(self, shape: str) -> Any:
+        """Return the object it printed, checked against its schema."""
+        value = json.loads(self.out)
+        check_shape(shape, value)
+        return value
+
+    def failure(self, code: str) -> Any:
+        """Return the error it printed with --json, checked."""
+        error = json.loads(self.err.splitlines()[-1])
+        check_shape("error", error)
+        assert error["error"]["code"] == code
+        return error["error"]
+
+
+class CannedRing:
+    """The ring of the worked example: seven fake nodes, each describing itself, with one store."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, tuple[bytes, ...]] = {}
+        self.override: Callable[[int, Heard], Answer | ChordError | None] = lambda point, heard: None
+        self.trace_is_dead = False
+        self.scanned = ScannedRing(list(WORKED_IDS), [])
+        self.change: Callable[[int, Description], Description] = lambda point, node: node
+        self.nodes = {p: FakeNode(self._answer_as(p)) for p in WORKED_IDS}
+        self.addresses = {p: node.address for p, node in self.nodes.items()}
+        self.entry = self.addresses[10]
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.close()
+
+    def _answer_as(self, point: int) -> Callable[[Heard], Answer]:
+        def answer(heard: Heard) -> Answer:
+            overridden = self.override(point, heard)
+            return overridden if overridden is not None else self._answer(point, heard.request)
+
+        return answer
+
+    def _answer(self, point: int, request: object) -> Reply | ChordError:
+        owner = Contact(Point(80), self.addresses[80])
+        if isinstance(request, Describe):
+            node = described(addresses=self.addresses)[WORKED_IDS.index(point)]
+            return self.change(point, msgspec.structs.replace(node, pid=os.getpid()))
+        if isinstance(request, Put):
+            if request.value is None:
+                self.values.pop(request.key, None)
+            else:
+                self.values[request.key] = (request.value,)
+            return Written(b"context", owner)
+        if isinstance(request, Get):
+            found = self.values.get(request.key)
+            return Values(found, b"context", owner) if found else NotFound()
+        if isinstance(request, Lookup):
+            trace = worked_trace(self.addresses, dead=self.trace_is_dead)
+            return msgspec.structs.replace(trace, key=request.key, mode=request.mode)
+        if isinstance(request, Scan):
+            page = self.scanned(Heard(None, request, "bulk", 1))
+            assert isinstance(page, ScanPage)
+            return page
+        return Done()
+
+
+@pytest.fixture
+def canned() -> Iterator[CannedRing]:
+    """The canned ring."""
+    ring = CannedRing()
+    yield ring
+    ring.close()
+
+
+@pytest.fixture
+def run(canned: CannedRing, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command line in this process, pointed at the canned ring."""
+    monkeypatch.setenv("CHORD_NODE", canned.entry)
+
+    def run_(*args: str) -> Ended:
+        capfd.readouterr()
+        code = cli.run(args)
+        sys.stdout.flush()
+        out, err = capfd.readouterr()
+        return Ended(code, out, err)
+
+    return run_
+
+
+# -- records ------------------------------------------------------------------------------------------
+
+
+def test_put_is_silent_and_get_prints_exactly_the_value(run: Run, canned: CannedRing) -> None:
+    assert (run("put", "user:42", "Ada").code, canned.values) == (0, {b"user:42": (b"Ada",)})
+    assert run("get", "user:42").out == "Ada", "in a pipe, not a byte more"
+
+
+def test_put_json(run: Run) -> None:
+    shape = run("put", "k", "v", "--json").json("put")
+    assert shape["owner"]["node"] == "n2"
+    assert base64.b64decode(shape["context"]) == b"context"
+
+
+def test_put_reads_stdin(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\x00\xffbytes")))
+    assert run("put", "k", "-").code == 0
+    assert canned.values == {b"k": (b"\x00\xffbytes",)}
+
+
+def test_put_gives_a_context_back(run: Run, canned: CannedRing) -> None:
+    run("put", "k", "v", "--context", base64.b64encode(b"seen").decode())
+    (put,) = canned.nodes[10].requests(Put)
+    assert put.context == b"seen"  # type: ignore[attr-defined]
+    bad = run("put", "k", "v", "--context", "?")
+    assert bad.code == 2
+    assert "error: that is not a context. Take it from" in bad.err
+
+
+def test_get_json(run: Run, canned: CannedRing) -> None:
+    canned.values[b"k"] = (b"\xff", "é".encode())
+    ended = run("get", "k", "--json")
+    shape = ended.json("get")
+    assert [v["text"] for v in shape["values"]] == [None, "é"]
+    assert ended.code == 7, "concurrent values are a conflict for the reader to settle"
+    ended.failure("siblings")
+
+
+def test_get_prints_all_concurrent_values(run: Run, canned: CannedRing) -> None:
+    canned.values[b"k"] = (b"one", b"two")
+    ended = run("get", "k")
+    assert (ended.code, ended.out) == (7, "one\ntwo\n")
+    assert "2 concurrent values" in ended.err
+
+
+def test_get_of_nothing(run: Run) -> None:
+    ended = run("get", "nothing")
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.err == "error: no value is stored under 'nothing'. See what is stored: chord scan\n"
+    ended = run("get", "nothing", "--json")
+    assert ended.code == 3
+    assert ended.json("get")["found"] is False
+    ended.failure("not_found")
+
+
+def test_get_into_a_file(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    canned.values[b"k"] = (b"\x00\xff",)
+    assert run("get", "k", "-o", str(tmp_path / "value")).out == ""
+    assert (tmp_path / "value").read_bytes() == b"\x00\xff"
+    assert run("get", "k", "-o", str(tmp_path / "no" / "such")).code == 2
+
+
+def test_del(run: Run, canned: CannedRing) -> None:
+    canned.values[b"k"] = (b"v",)
+    assert run("del", "k", "--json").json("put")["key"] == "k"
+    assert canned.values == {}
+
+
+def test_keys_that_are_not_text_go_round(run: Run, canned: CannedRing) -> None:
+    key = os.fsdecode(b"\xff\xfe")
+    run("put", key, "v")
+    assert canned.values == {b"\xff\xfe": (b"v",)}
+    assert run("get", key, "--json").json("get")["key_b64"] == base64.b64encode(b"\xff\xfe").decode()
+
+
+LINES = b"""{"key": "json", "value": "1"}
+key\tvalue with spaces
+
+word
+{"key_b64": "/w==", "value_b64": "AAE="}
+word
+"""
+
+
+def test_load_reads_three_kinds_of_lines(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(LINES)
+    ended = run("load", str(tmp_path / "lines"))
+    assert ended.out.startswith("stored 5 of 5 in ")
+    assert canned.values == {
+        b"json": (b"1",), b"key": (b"value with spaces",), b"word": (b"word",), b"\xff": (b"\x00\x01",)
+    }
+
+
+def test_load_reads_stdin_and_reports_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINES)))
+    assert run("load", "-", "--json").json("load")["stored"] == 5
+
+
+def test_load_says_what_failed_and_stores_the_rest(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    def down(point: int, heard: Heard) -> ChordError | None:
+        is_b = isinstance(heard.request, Put) and heard.request.key == b"b"
+        return OwnerDown("the only copy is gone") if is_b else None
+
+    canned.override = down
+    (tmp_path / "lines").write_text("a\nb\nc\n")
+    ended = run("load", str(tmp_path / "lines"))
+    assert (ended.code, set(canned.values)) == (6, {b"a", b"c"})
+    assert "not stored: b'b': the only copy is gone" in ended.err
+    assert "error: 1 of 3 keys were not stored" in ended.err
+    shape = run("load", str(tmp_path / "lines"), "--json").json("load")
+    assert shape["failures"] == [{"key": "b", "error": {"code": "owner_down", "message": "the only copy is gone"}}]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"key": 1}', "{nonsense", '{"key": "", "value": "v"}', '{"key_b64": "?"}', "[1]\x00" * 600, "\tvalue"]
+)
+def test_load_refuses_a_bad_line_before_storing_anything(
+    run: Run, canned: CannedRing, tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "lines").write_text(f"fine\n{line}\n")
+    ended = run("load", str(tmp_path / "lines"))
+    assert (ended.code, canned.values) == (2, {})
+    assert "line 2" in ended.err
+
+
+def test_load_of_a_missing_file(run: Run) -> None:
+    ended = run("load", "/no/such/file")
+    assert ended.code == 2
+    assert "cannot open /no/such/file (no such file or directory)" in ended.err
+
+
+def test_scan_is_read_back_by_load(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    keys = [b"plain", b"{brace", b"tab\tkey", b"\xff"]
+    canned.scanned.keys = keys
+    ended = run("scan")
+    assert ended.code == 0
+    (tmp_path / "dump").write_text(ended.out)
+    assert run("load", str(tmp_path / "dump")).code == 0
+    assert canned.values == {k: (b"v:" + k,) for k in keys}
+    for line in run("scan", "--json").out.splitlines():
+        check_shape("scan", json.loads(line))
+
+
+def test_scan_says_when_a_dead_node_has_the_only_copy(run: Run, canned: CannedRing) -> None:
+    dead = Contact(Point(70), refused_address())
+
+    def taken(point: int, node: Description) -> Description:
+        arc = OwnedArc(Point(60), Point(70), 2, "taken_over", dead)
+        vnode = msgspec.structs.replace(node.vnodes[0], arcs=(*node.vnodes[0].arcs, arc))
+        return msgspec.structs.replace(node, vnodes=(vnode,)) if point == 80 else node
+
+    canned.change = taken
+    ended = run("scan")
+    assert ended.code == 6
+    assert f"the only copy of some keys is on {dead.address}" in ended.err
+
+
+# -- lookup -------------------------------------------------------------------------------------------
+
+
+def test_lookup_names_the_owner(run: Run) -> None:
+    ended = run("lookup", "--key-id", "190")
+    assert ended.out.splitlines()[0].split("\t") == ["owner", "address", "id", "hops", "t"]
+    assert ended.out.splitlines()[1].split("\t")[0] == "n5"
+
+
+def test_lookup_json_is_the_worked_example(run: Run, canned: CannedRing) -> None:
+    shape = run("lookup", "--key-id", "190", "--from", "80", "--json").json("lookup")
+    assert shape["key"] is None
+    assert [hop["id"] for hop in shape["hops"]] == ["80", "160"]
+    assert (shape["owner"]["id"], shape["owner"]["id_hex"], shape["owner"]["node"]) == ("200", "c8", "n5")
+    assert (shape["path_length"], shape["timeouts"]) == (1, 0)
+    (asked,) = [h for h in canned.nodes[80].heard if isinstance(h.request, Lookup)]
+    assert asked.vnode == 80, "an id names the vnode that is asked"
+
+
+def test_lookup_of_a_key(run: Run, canned: CannedRing) -> None:
+    shape = run("lookup", "user:42", "--from", "n2", "--mode", "recursive", "--json").json("lookup")
+    assert (shape["key"], shape["mode"]) == ("user:42", "recursive")
+    assert int(shape["id"]) == Circle(8).hash(b"user:42")
+    (asked,) = canned.nodes[80].requests(Lookup)
+    assert asked.mode == "recursive"  # type: ignore[attr-defined]
+
+
+def test_lookup_from_everywhere(run: Run) -> None:
+    ended = run("lookup", "--key-id", "190", "--all-from")
+    assert ended.out.splitlines()[0] == "from\thops\tpath\ttimeouts\tt"
+    assert len(ended.out.splitlines()) == 8
+    assert len(run("lookup", "k", "--all-from", "--json").json("lookups")["lookups"]) == 7
+
+
+def test_lookup_goes_on_where_one_node_cannot(run: Run, canned: CannedRing) -> None:
+    def failing(point: int, heard: Heard) -> ChordError | None:
+        return RemoteFailure("broken") if point == 42 and isinstance(heard.request, Lookup) else None
+
+    canned.override = failing
+    ended = run("lookup", "k", "--all-from")
+    assert (ended.code, len(ended.out.splitlines()), ended.err) == (0, 7, "n1: broken\n")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        ("k", "--key-id", "3"),
+        ("--key-id", "x"),
+        ("--key-id", "256"),
+        ("k", "--all-from", "--from", "n1"),
+        ("k", "--from", "nobody"),
+        ("k", "--mode", "x"),
+    ],
+)
+def test_wrong_lookups_are_usage_errors(run: Run, args: tuple[str, ...]) -> None:
+    ended = run("lookup", *args)
+    assert ended.code == 2
+    assert ended.err.startswith("error: ")
+
+
+def test_an_unknown_node_is_answered_with_the_known(run: Run) -> None:
+    assert "no node of the ring is called 'nobody'. There are: n0, n1, n2" in run("fingers", "nobody").err
+
+
+def test_lookup_svg(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    canned.trace_is_dead = True
+    run("lookup", "--key-id", "190", "--svg", str(tmp_path / "path.svg"))
+    drawing = ElementTree.parse(tmp_path / "path.svg")
+    classes = [element.get("class") for element in drawing.iter()]
+    assert classes.count("vnode") == 5
+    assert [classes.count(kind) for kind in ("dead", "owner", "hop lost", "hop last")] == [1, 1, 1, 1]
+    assert run("ring", "--svg", str(tmp_path / "no" / "ring.svg")).code == 2
+
+
+# -- the ring -----------------------------------------------------------------------------------------
+
+
+def test_status(run: Run) -> None:
+    shape = run("status", "--json").json("status")
+    assert [node["node"] for node in shape["nodes"]] == [f"n{i}" for i in range(7)]
+    assert sum(node["owned"] for node in shape["nodes"]) == pytest.approx(1)
+    assert (shape["small"], shape["keys"], shape["nodes"][0]["counters"]["keys_sent"]) == (True, 21, 2)
+    lines = run("status").out.splitlines()
+    assert lines[0].split("\t") == ["node", "address", "id", "state", "owns", "keys"]
+    assert len(lines) == 8
+
+
+def test_status_names_who_does_not_answer(run: Run, canned: CannedRing) -> None:
+    canned.nodes[160].close()
+    ended = run("status")
+    assert (ended.code, len(ended.out.splitlines())) == (0, 7)
+    assert f"{canned.addresses[160]}: no answer" in ended.err
+    assert run("status", "--json").json("status")["unreachable"][0]["error"]["code"] == "unreachable"
+
+
+def test_members(run: Run, canned: CannedRing) -> None:
+    canned.nodes[160].close()
+    shape = run("members", "--json").json("members")
+    states = {member["address"]: member["state"] for member in shape["members"]}
+    assert states[canned.addresses[160]] == "unreachable"
+    assert list(states.values()).count("ready") == 6
+    assert len(run("members").out.splitlines()) == 8
+
+
+def test_ring(run: Run, tmp_path: Path) -> None:
+    shape = run("ring", "--json").json("ring")
+    assert [vnode["id"] for vnode in shape["vnodes"]] == [str(p) for p in WORKED_IDS]
+    assert shape["vnodes"][0]["successors"] == [str(p) for p in WORKED_IDS[1:]]
+    assert shape["vnodes"][0]["predecessor"] == "230"
+    assert run("ring", "--svg", str(tmp_path / "ring.svg")).out.splitlines()[1].startswith("10\t3.9 %\tn0\t")
+    assert (tmp_path / "ring.svg").read_text().count('class="vnode"') == 7
+
+
+@pytest.mark.parametrize("node", ["80", "0x50", "n2"])
+def test_fingers_of_the_worked_example(run: Run, node: str) -> None:
+    shape = run("fingers", node, "--json").json("fingers")
+    assert [int(f["start"]) for f in shape["fingers"]] == [81, 82, 84, 88, 96, 112, 144, 208]
+    assert [int(f["id"]) for f in shape["fingers"]] == [120] * 6 + [160, 230]
+    lines = run("fingers", node).out.splitlines()
+    assert [line.split("\t")[:3] for line in lines[1:]] == [
+        ["0-5", "81 … 112", "120"], ["6", "144", "160"], ["7", "208", "230"]
+    ]
+
+
+def test_fingers_of_an_address_asks_only_there(run: Run, canned: CannedRing) -> None:
+    assert run("fingers", canned.addresses[230], "--json").json("fingers")["vnode"]["node"] == "n6"
+    assert run("fingers", "--json").json("fingers")["vnode"]["node"] == "n0"
+
+
+# -- check --------------------------------------------------------------------------------------------
+
+
+def test_check_of_an_ideal_ring(run: Run) -> None:
+    ended = run("check")
+    assert ended.code == 0
+    assert ended.out == (
+        "OK  8 invariants hold on 7 nodes; the ring is Ideal, every point is owned once "
+        "(small ring: it takes one failure at a time)\n"
+    )
+    assert run("check", "--json").json("check") == {"ideal": True, "small": True, "violations": [], "waiting": []}
+
+
+def test_check_tells_waiting_from_violation(run: Run, canned: CannedRing) -> None:
+    def late(point: int, node: Description) -> Description:
+        vnode = node.vnodes[0]
+        if point == 80:
+            vnode = msgspec.structs.replace(vnode, predecessor=Contact(Point(10), canned.addresses[10]))
+        return msgspec.structs.replace(node, vnodes=(vnode,), misplaced=2 if point == 10 else 0)
+
+    canned.change = late
+    ended = run("check")
+    assert ended.code == 8
+    assert "waiting  ExactPredecessor  n2 (80) has n0 (10) as its predecessor, not n1 (42)\n" in ended.out
+    assert "waiting  RecordsAtHome  n0 holds 2 records that belong elsewhere\n" in ended.out
+    assert run("check", "--invariants").code == 0
+    assert run("check", "--json").json("check")["waiting"][-1]["nodes"] == ["n2", "n1"]
+
+
+def test_check_of_a_split_ring(run: Run, canned: CannedRing) -> None:
+    def split(point: int, node: Description) -> Description:
+        half = (10, 42, 80) if point in (10, 42, 80) else (120, 160, 200, 230)
+        at = half.index(point)
+        after = tuple(Contact(Point(p), canned.addresses[p]) for p in (*half[at + 1 :], *half[:at]))
+        vnode = msgspec.structs.replace(node.vnodes[0], successors=after, predecessor=after[-1])
+        return msgspec.structs.replace(node, vnodes=(vnode,))
+
+    canned.change = split
+    ended = run("check", "--invariants")
+    assert ended.code == 8
+    assert ended.out.startswith("violation  ")
+    assert "violation  AtMostOneRing  n0 (10) and 2 others are a ring of their own, apart from n3 (120)'s" in ended.out
+
+
+def test_check_sees_a_gap_in_ownership(run: Run, canned: CannedRing) -> None:
+    def without(point: int, node: Description) -> Description:
+        vnode = msgspec.structs.replace(node.vnodes[0], arcs=())
+        return msgspec.structs.replace(node, vnodes=(vnode,)) if point == 80 else node
+
+    canned.change = without
+    assert "waiting  OwnedOnce  nobody answers for 2b to 50" in run("check").out
+
+
+def test_check_reads_again_what_changed(run: Run, canned: CannedRing) -> None:
+    asked = {"n": 0}
+
+    def settling(point: int, node: Description) -> Description:
+        if point == 120:
+            asked["n"] += 1
+            if asked["n"] < 2:
+                return msgspec.structs.replace(node, vnodes=(msgspec.structs.replace(node.vnodes[0], successors=()),))
+        return node
+
+    canned.change = settling
+    assert run("check").code == 0
+    assert asked["n"] == 3, "two passes, and once more what differed"
+
+
+def test_check_waits(run: Run, canned: CannedRing) -> None:
+    asked = {"n": 0}
+
+    def slow(point: int, node: Description) -> Description:
+        asked["n"] += point == 10
+        return msgspec.structs.replace(node, misplaced=int(asked["n"] < 5 and point == 10))
+
+    canned.change = slow
+    assert run("check").code == 8
+    asked["n"] = 0
+    assert run("check", "--wait", "10").code == 0
+
+
+# -- control ------------------------------------------------------------------------------------------
+
+
+def test_leave_waits_until_the_node_is_gone(run: Run, canned: CannedRing) -> None:
+    def leaving(point: int, heard: Heard) -> Answer:
+        if point == 80 and canned.nodes[80].requests(Leave) and isinstance(heard.request, Describe):
+            return "hang up"
+        return None
+
+    canned.override = leaving
+    shape = run("leave", "n2", "--json").json("leave")
+    assert (shape["node"], shape["address"]) == ("n2", canned.addresses[80])
+
+
+def test_a_leave_that_takes_too_long_says_so(run: Run) -> None:
+    ended = run("leave", "n2", "--timeout", "0.3")
+    assert ended.code == 5
+    assert "n2 has not left yet. It goes on by itself" in ended.err
+
+
+def test_kill_sends_the_signal(run: Run, canned: CannedRing) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)  # chord"]) as victim:
+        canned.change = lambda point, node: msgspec.structs.replace(node, pid=victim.pid)
+        shape = run("kill", "n3", "--signal", "KILL", "--json").json("kill")
+        assert (shape["pid"], shape["signal"]) == (victim.pid, 9)
+        assert victim.wait(10) == -9
+    gone = run("kill", "n3")
+    assert gone.code == 2
+
+
+@pytest.mark.parametrize("pid", [0, 1])
+def test_kill_believes_no_impossible_process(run: Run, canned: CannedRing, pid: int) -> None:
+    canned.change = lambda point, node: msgspec.structs.replace(node, pid=pid)
+    ended = run("kill", "n3")
+    assert ended.code == 2
+    assert "is not a chord node" in ended.err
+
+
+def test_kill_does_not_touch_other_programs(run: Run, canned: CannedRing) -> None:
+    with subprocess.Popen(["sleep", "60"]) as bystander:
+        canned.change = lambda point, node: msgspec.structs.replace(node, pid=bystander.pid)
+        assert run("kill", "n3", "--signal", "9").code == 2
+        assert bystander.poll() is None
+        bystander.kill()
+
+
+def test_kill_refuses_unknown_signals(run: Run) -> None:
+    assert run("kill", "n3", "--signal", "BANG").code == 2
+
+
+def test_version(run: Run) -> None:
+    assert run("version").out.startswith("chord 0.")
+    assert run("version", "--json").json("version")["protocol"] == 1
+
+
+# -- how everything fails -------------------------------------------------------------------------------
+
+
+def test_nobody_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = refused_address()
+    ended = run("get", "k", "--node", address)
+    assert ended.code == 4
+    assert ended.err == (
+        f"error: no answer from {address} (connection refused). Is a peer running there? "
+        f"Start one: chord node --listen {address}\n"
+    )
+    monkeypatch.setenv("CHORD_NODE", f"{address} {refused_address()}")
+    run("get", "k", "--json").failure("unreachable")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(OwnerDown("gone"), 6), (Busy("busy"), 5), (LookupFailed("lost"), 5), (RemoteFailure("bug"), 1),
+     (InvalidRequest("bad"), 2)],
+)
+def test_exit_codes(run: Run, canned: CannedRing, error: ChordError, code: int) -> None:
+    canned.override = lambda point, heard: error if isinstance(heard.request, Get) else None
+    assert run("get", "k", "--timeout", "0.2").code == code
+
+
+def test_a_timeout_is_exit_5(run: Run, canned: CannedRing) -> None:
+    canned.override = lambda point, heard: "say nothing" if isinstance(heard.request, Get) else None
+    ended = run("get", "k", "--timeout", "0.2", "--json")
+    assert ended.code == 5
+    ended.failure("timeout")
+    assert SILENCE is None
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("nonsense",),
+        ("get",),
+        ("put", "k"),
+        ("get", "k", "--nonsense"),
+        ("get", "k", "--node", "x"),
+        ("put", "", "v"),
+        ("put", "k" * 1025, "v"),
+        ("get", "k", "--timeout", "0"),
+    ],
+)
+def test_usage_errors_exit_2_and_point_to_help(run: Run, args: tuple[str, ...]) -> None:
+    ended = run(*args)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: ")
+
+
+def test_usage_errors_in_json(run: Run) -> None:
+    assert run("get", "--json").code == 2
+    run("get", "--json").failure("usage")
+
+
+def test_a_bug_is_one_line_and_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chord.cli.control.PROTOCOL_VERSION", property())
+    monkeypatch.setattr("chord.cli.control.platform", None)
+    ended = run("version")
+    assert ended.code == 1
+    assert "This is a bug" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_an_interrupt_is_exit_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("chord.cli.control.platform.python_version", interrupted)
+    assert run("version").code == 130
+
+
+def test_help_of_every_command(run: Run) -> None:
+    top = run("--help").out
+    for name in cli.COMMANDS:
+        assert f"\n  {name} " in top
+        assert "--help" in run(name, "--help").out
+
+
+@pytest.mark.parametrize("command", ["", "get", "lookup", "check", "node", "up"])
+def test_help_does_not_import_trio(command: str) -> None:
+    args = [*command.split(), "--help"]
+    code = f"import sys; from chord.cli import run; run({args}); sys.exit('trio' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(canned: CannedRing) -> None:
+    canned.scanned.keys = [f"key{i}".encode() for i in range(500)]
+    canned.scanned.page = 100
+    command = f"{sys.executable} -m chord scan --node {canned.entry} | head -n 1"
+    ended = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (ended.returncode, len(ended.stdout.splitlines()), ended.stderr) == (0, 1, "")

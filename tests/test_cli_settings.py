@@ -1,0 +1,99 @@
+"""Where a node's configuration comes from: flag > CHORD_* > file > default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chord.cli.output import Failure
+from chord.cli.settings import node_config
+
+FILE = """
+listen = "127.0.0.1:9001"
+join = ["127.0.0.1:9000"]
+name = "from the file"
+vnodes = 2
+preset = "wan"
+
+[ring]
+bits = 32
+cluster = "file"
+
+[timing]
+finger_s = 7.0
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "node.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = node_config({}, None, {})
+    assert (config.listen, config.preset, config.ring.bits, config.vnodes) == ("127.0.0.1:0", "lan", 160, 1)
+
+
+def test_precedence(file: Path) -> None:
+    from_file = node_config({}, file, {})
+    assert (from_file.name, from_file.ring.cluster, from_file.vnodes) == ("from the file", "file", 2)
+    assert (from_file.timing.stabilize_s, from_file.timing.finger_s) == (15.0, 7.0), "the preset, then its own lines"
+    environ = {"CHORD_NAME": "from the environment", "CHORD_CLUSTER": "environment", "CHORD_JOIN": "a:1, b:2"}
+    from_environment = node_config({}, file, environ)
+    assert (from_environment.name, from_environment.ring.cluster) == ("from the environment", "environment")
+    assert (from_environment.join, from_environment.ring.bits) == (("a:1", "b:2"), 32)
+    from_flag = node_config({"name": "from a flag", "cluster": "flag", "join": ("c:3",)}, file, environ)
+    assert (from_flag.name, from_flag.ring.cluster, from_flag.join) == ("from a flag", "flag", ("c:3",))
+
+
+def test_a_chord_toml_at_hand_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "chord.toml").write_text('name = "here"\n')
+    assert node_config({}, None, {}).name == "here"
+
+
+def test_ids_may_be_as_wide_as_the_circle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    wide = (1 << 160) - 1
+    assert node_config({"id": wide}, None, {}).id == wide
+    assert node_config({}, None, {"CHORD_ID": hex(wide)}).id == wide
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('nmae = "typo"', "nmae"),
+        ("[ring]\nbit = 8", "bit"),
+        ("[timing]\nstabilise_s = 1.0", "stabilise_s"),
+        ("vnodes = 0", "vnodes must be between 1 and 64"),
+        ('vnodes = "two"', "vnodes"),
+        ('preset = "moon"', "preset must be one of"),
+        ("ring = 3", "ring"),
+        ("id = 256\n[ring]\nbits = 8", "not on a circle of 8 bits"),
+        ("= nonsense", "node.toml"),
+        ('listen = "nowhere"', "HOST:PORT"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_name(file: Path, text: str, words: str) -> None:
+    file.write_text(text)
+    with pytest.raises(Failure, match=words) as caught:
+        node_config({}, file, {})
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("environ", [{"CHORD_VNODES": "many"}, {"CHORD_ID": "0xZ"}, {"CHORD_PRESET": "moon"}])
+def test_wrong_variables_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, Any]) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Failure) as caught:
+        node_config({}, None, environ)
+    assert caught.value.exit_code == 2
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="cannot open"):
+        node_config({}, tmp_path / "none.toml", {})

@@ -1,0 +1,551 @@
+"""Both clients against a node that misbehaves on purpose: retries, failover, bounds, streams, deadlines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+from canned import RING_ID, described
+from fake_node import GO_AWAY, HANG_UP, SILENCE, Answer, FakeNode, Heard, fake_node, refused_address
+from hypothesis import given
+from hypothesis import strategies as st
+
+import chord
+from chord import interface
+from chord.errors import (
+    Busy,
+    ChordError,
+    DeadlineExceeded,
+    InvalidRequest,
+    MalformedMessage,
+    NotFound,
+    OtherRing,
+    OwnerDown,
+    PeerLost,
+    PeerUnreachable,
+    RemoteFailure,
+    UseBulk,
+    VersionConflict,
+)
+from chord.ids import Arc, Circle, Point
+from chord.messages import (
+    ActorClock,
+    Contact,
+    Describe,
+    Done,
+    Get,
+    Leave,
+    Lookup,
+    Put,
+    Record,
+    Scan,
+    ScanPage,
+    Trace,
+    Values,
+    Version,
+    Written,
+)
+from chord.values import batches, to_key, to_value
+
+OWNER = Contact(Point(7), "127.0.0.1:1")
+
+Open = Callable[..., AbstractAsyncContextManager[Any]]
+
+
+class _Awaited:
+    """A blocking ring that can be awaited, so that one test serves both clients. The fakes run in threads."""
+
+    def __init__(self, ring: chord.Ring) -> None:
+        self._ring = ring
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._ring, name)
+        if not callable(found):
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return found(*args, **kwargs)
+
+        return call
+
+    async def scan(self) -> AsyncIterator[Any]:
+        for pair in self._ring.scan():
+            yield pair
+
+
+@pytest.fixture(params=["blocking", "async"])
+def open_ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Open a client of either kind: `open_ring(*addresses, timeout_s=…)`."""
+
+    @asynccontextmanager
+    async def blocking(*addresses: str, timeout_s: float = 5.0) -> AsyncIterator[Any]:
+        with chord.connect(*addresses, timeout_s=timeout_s) as ring:
+            yield _Awaited(ring)
+
+    @asynccontextmanager
+    async def on_trio(*addresses: str, timeout_s: float = 5.0) -> AsyncIterator[Any]:
+        monkeypatch.setattr(interface, "PATIENCE_S", timeout_s)
+        async with chord.open_client(*addresses) as ring:
+            yield ring
+
+    return blocking if request.param == "blocking" else on_trio
+
+
+class Store:
+    """A node that keeps records in a dictionary, and says first what is in `script`."""
+
+    def __init__(self, *script: Answer) -> None:
+        self.script = list(script)
+        self.values: dict[bytes, bytes] = {}
+
+    def __call__(self, heard: Heard) -> Answer:
+        request = heard.request
+        if isinstance(request, Describe):
+            return described()[0]
+        if self.script:
+            return self.script.pop(0)
+        if isinstance(request, Put):
+            if request.value is None:
+                self.values.pop(request.key, None)
+            else:
+                self.values[request.key] = request.value
+            return Written(b"after", OWNER)
+        assert isinstance(request, Get)
+        if request.key not in self.values:
+            return NotFound()
+        return Values((self.values[request.key],), b"seen", OWNER)
+
+
+async def test_put_get_delete(open_ring: Open) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            stored = await ring.put("user:42", "Ada")
+            assert (stored.key, stored.context, stored.owner) == (b"user:42", b"after", OWNER)
+            found = await ring.get(b"user:42")
+            assert (found.value, found.values, found.siblings, found.context) == (b"Ada", (b"Ada",), (), b"seen")
+            await ring.delete("user:42", context=found.context)
+            with pytest.raises(NotFound):
+                await ring.get("user:42")
+    puts = node.requests(Put)
+    assert [(p.value, p.context) for p in puts] == [(b"Ada", None), (None, b"seen")]
+    assert all(heard.vnode is None for heard in node.heard), "requests go to the node, which finds the owner"
+
+
+async def test_a_deleted_key_is_not_found(open_ring: Open) -> None:
+    with fake_node(Store(Values((), b"context", OWNER))) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(NotFound, match="gone"):
+                await ring.get("gone")
+
+
+async def test_concurrent_values_are_all_handed_over(open_ring: Open) -> None:
+    with fake_node(Store(Values((b"a", b"b"), b"context", OWNER))) as node:
+        async with open_ring(node.address) as ring:
+            found = await ring.get("k")
+            assert found.siblings == found.values == (b"a", b"b")
+            with pytest.raises(VersionConflict):
+                _ = found.value
+
+
+async def test_a_blind_put_covers_nothing(open_ring: Open) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put("k", b"v", blind=True)
+            with pytest.raises(InvalidRequest, match="takes no context"):
+                await ring.put("k", b"v", blind=True, context=b"c")
+    assert [p.context for p in node.requests(Put)] == [b""]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("", b"v", "the key is empty"),
+        ("k" * 1025, b"v", "the key has 1025 bytes"),
+        ("k", b"v" * ((1 << 20) + 1), "at most 1048576"),
+    ],
+)
+async def test_bounds_are_checked_before_anything_is_sent(open_ring: Open, key: str, value: bytes, words: str) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(InvalidRequest, match=words):
+                await ring.put(key, value)
+    assert not node.requests(Put)
+
+
+def test_bounds_themselves_are_allowed() -> None:
+    assert len(to_key("k" * 1024)) == 1024
+    assert len(to_value(b"v" * (1 << 20))) == 1 << 20
+
+
+async def test_large_values_take_the_bulk_stream(open_ring: Open) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put("small", b"v" * 1000)
+            await ring.put("large", b"v" * (1 << 20))
+    assert [h.stream for h in node.heard if isinstance(h.request, Put)] == ["control", "bulk"]
+
+
+async def test_use_bulk_is_repeated_there(open_ring: Open) -> None:
+    with fake_node(Store(UseBulk(), Values((b"v" * 50_000,), b"", OWNER))) as node:
+        async with open_ring(node.address) as ring:
+            assert len((await ring.get("k")).value) == 50_000
+    assert [h.stream for h in node.heard if isinstance(h.request, Get)] == ["control", "bulk"]
+
+
+# -- retries and failover ---------------------------------------------------------------------------
+
+
+async def test_busy_is_asked_again(open_ring: Open) -> None:
+    with fake_node(Store(Busy(after_ms=1), Busy(after_ms=1))) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put("k", b"v")
+    assert len(node.requests(Put)) == 3
+
+
+async def test_a_put_keeps_its_operation_id_when_the_answer_is_lost(open_ring: Open) -> None:
+    with fake_node(Store(HANG_UP)) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put("k", b"v")
+            await ring.put("k", b"v")
+    ids = [p.op_id for p in node.requests(Put)]
+    assert ids[0] == ids[1] != ids[2]
+
+
+async def test_busy_for_ever_says_so_at_the_deadline(open_ring: Open) -> None:
+    with fake_node(lambda heard: described()[0] if isinstance(heard.request, Describe) else Busy()) as node:
+        async with open_ring(node.address, timeout_s=0.2) as ring:
+            with pytest.raises(Busy):
+                await ring.put("k", b"v")
+
+
+async def test_silence_ends_at_the_deadline_and_is_indefinite(open_ring: Open) -> None:
+    with fake_node(Store(*[SILENCE] * 9)) as node:
+        async with open_ring(node.address, timeout_s=0.3) as ring:
+            began = time.monotonic()
+            with pytest.raises(DeadlineExceeded):
+                await ring.put("k", b"v")
+            assert 0.2 < time.monotonic() - began < 2
+
+
+async def test_doubt_outlives_later_definite_errors(open_ring: Open) -> None:
+    """Once an attempt may have had its effect, "busy" afterwards must not say that nothing happened."""
+    with fake_node(Store(HANG_UP, *[Busy(after_ms=50)] * 50)) as node:
+        async with open_ring(node.address, timeout_s=0.4) as ring:
+            with pytest.raises(PeerLost):
+                await ring.put("k", b"v")
+
+
+@pytest.mark.parametrize("error", [OwnerDown("gone"), VersionConflict("many"), NotFound("none")])
+async def test_what_asking_again_does_not_change_is_raised_at_once(open_ring: Open, error: ChordError) -> None:
+    with fake_node(Store(error)) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(type(error), match=error.message):
+                await ring.get("k")
+    assert len(node.requests(Get)) == 1
+
+
+async def test_a_bug_over_there_is_not_asked_for_ever(open_ring: Open) -> None:
+    with fake_node(Store(*[RemoteFailure("bug")] * 9)) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(RemoteFailure, match="bug"):
+                await ring.get("k")
+    assert len(node.requests(Get)) == 3
+
+
+async def test_the_second_entry_stands_in_for_a_refused_one(open_ring: Open) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(refused_address(), node.address) as ring:
+            assert ring.entry == node.address
+            await ring.put("k", b"v")
+
+
+async def test_the_second_entry_stands_in_for_one_that_dies(open_ring: Open) -> None:
+    with fake_node(Store()) as first, fake_node(Store()) as second:
+        async with open_ring(first.address, second.address) as ring:
+            await ring.put("k", b"1")
+            first.close()
+            await ring.put("k", b"2")
+            assert (await ring.get("k")).value == b"2"
+            assert ring.entry == second.address
+
+
+async def test_nobody_there(open_ring: Open) -> None:
+    began = time.monotonic()
+    with pytest.raises(PeerUnreachable, match=r"refused.*; .*refused"):
+        async with open_ring(refused_address(), refused_address()):
+            pass
+    assert time.monotonic() - began < 2, "refused connections are not worth waiting for"
+
+
+async def test_an_address_must_be_one(open_ring: Open) -> None:
+    for addresses in ((), ("nonsense",)):
+        with pytest.raises(ChordError):
+            async with open_ring(*addresses):
+                pass
+
+
+async def test_entries_of_two_rings_are_refused(open_ring: Open) -> None:
+    with fake_node(Store()) as one, fake_node(Store(), ring=b"S" * 16) as other:
+        async with open_ring(one.address, other.address) as ring:
+            with pytest.raises(OtherRing):
+                await ring.describe(other.address)
+
+
+async def test_a_refusal_reaches_the_caller(open_ring: Open) -> None:
+    with fake_node(Store(), refusal=OtherRing("not for you")) as node:
+        opening = open_ring(node.address)
+        with pytest.raises(OtherRing, match="not for you"):
+            await opening.__aenter__()
+
+
+async def test_another_version_is_refused(open_ring: Open) -> None:
+    with fake_node(Store(), versions=(7, 9)) as node, pytest.raises(OtherRing):
+        async with open_ring(node.address):
+            pass
+
+
+async def test_an_answer_that_is_none(open_ring: Open) -> None:
+    with fake_node(Store(Done())) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(MalformedMessage):
+                await ring.get("k")
+
+
+async def test_nonsense_on_the_stream_loses_the_connection_not_the_client(open_ring: Open) -> None:
+    with fake_node(Store(b"\xff" * 64)) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(NotFound):
+                await ring.get("missing")  # asked again, on a new connection
+            await ring.put("k", b"v")
+            assert (await ring.get("k")).value == b"v"
+
+
+async def test_a_goodbye_is_respected(open_ring: Open) -> None:
+    with fake_node(Store(GO_AWAY)) as node:
+        async with open_ring(node.address, timeout_s=0.3) as ring:
+            with pytest.raises((DeadlineExceeded, PeerLost)):
+                await ring.put("k", b"v")
+            await ring.put("k", b"v")
+    assert len({h.connection for h in node.heard if isinstance(h.request, Put)}) == 2
+
+
+async def test_a_late_answer_is_nobodys(open_ring: Open) -> None:
+    """An answer that comes after its call was given up must not be taken for the next call's."""
+    late: list[bytes] = []
+
+    def answer(heard: Heard) -> Answer:
+        if isinstance(heard.request, Describe):
+            return described()[0]
+        assert isinstance(heard.request, Get)
+        if heard.request.key == b"slow":
+            return SILENCE
+        frames = node._codec
+        first = frames.encode_reply(len(late) + 1, Values((b"slow answer",), b"", OWNER))
+        late.append(first)
+        return Values((heard.request.key,), b"", OWNER)
+
+    with fake_node(answer) as node:
+        async with open_ring(node.address, timeout_s=0.2) as ring:
+            with pytest.raises(DeadlineExceeded):
+                await ring.get("slow")
+            assert (await ring.get("fast")).value == b"fast"
+
+
+# -- many keys ----------------------------------------------------------------------------------------
+
+
+async def test_put_many_stores_all_and_retries_what_is_busy(open_ring: Open) -> None:
+    store = Store(*[Busy(after_ms=1)] * 7)
+    told: list[int] = []
+    with fake_node(store) as node:
+        async with open_ring(node.address) as ring:
+            pairs = [(f"k{i}", f"v{i}") for i in range(150)]
+            assert await ring.put_many(pairs, in_flight=64, on_progress=told.append) == []
+    assert store.values == {k.encode(): v.encode() for k, v in pairs}
+    assert told == [64, 128, 150]
+
+
+async def test_put_many_says_which_keys_failed(open_ring: Open) -> None:
+    def answer(heard: Heard) -> Answer:
+        if isinstance(heard.request, Describe):
+            return described()[0]
+        assert isinstance(heard.request, Put)
+        return OwnerDown("down") if heard.request.key == b"k3" else Written(b"", OWNER)
+
+    with fake_node(answer) as node:
+        async with open_ring(node.address) as ring:
+            failures = await ring.put_many([(f"k{i}", b"v") for i in range(5)])
+    assert [(key, type(error)) for key, error in failures] == [("k3", OwnerDown)]
+
+
+async def test_put_many_to_a_silent_node_fails_in_time(open_ring: Open) -> None:
+    with fake_node(Store(*[SILENCE] * 99)) as node:
+        async with open_ring(node.address, timeout_s=0.3) as ring:
+            failures = await ring.put_many([("a", b"1"), ("b", b"2")])
+    assert [key for key, _ in failures] == ["a", "b"]
+    assert all(isinstance(error, DeadlineExceeded) for _, error in failures)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=40)), max_size=40), st.integers(1, 9))
+def test_batches_keep_order_and_bounds(pairs: list[tuple[bytes, bytes]], length: int) -> None:
+    cut = list(batches(pairs, length, 60))
+    assert [pair for batch in cut for pair in batch] == pairs
+    assert all(1 <= len(batch) <= length for batch in cut)
+    assert all(len(batch) == 1 or sum(len(k) + len(v) for k, v in batch) <= 60 for batch in cut)
+
+
+class ScannedRing:
+    """Owners with their records; answers scans as the owner of the next point does."""
+
+    def __init__(self, owners: list[int], keys: list[bytes], page: int = 3) -> None:
+        self.circle = Circle(8)
+        self.owners = sorted(owners)
+        self.keys = keys
+        self.page = page
+
+    def __call__(self, heard: Heard) -> Answer:
+        request = heard.request
+        if isinstance(request, Describe):
+            return described()[0]
+        assert isinstance(request, Scan)
+        point = self.circle.point(request.after + 1)
+        owner = next((o for o in self.owners if o >= point), self.owners[0])
+        arc = Arc(request.after, Point(owner))
+        keys = sorted(
+            (k for k in self.keys if self.circle.hash(k) in arc),
+            key=lambda k: (self.circle.distance(request.after, self.circle.hash(k)) or 256, k),
+        )
+        if request.after_key is not None:
+            keys = keys[keys.index(request.after_key) + 1 :]
+        records = tuple(Record(k, (ActorClock(b"A" * 16, 1, (Version(b"v:" + k, b"O" * 16, 0),)),)) for k in keys)
+        more = len(records) > self.page
+        return ScanPage(records[: self.page], Point(owner), records[self.page - 1].key if more else None)
+
+
+@pytest.mark.parametrize("owners", [[10, 42, 80, 120, 160, 200, 230], [0, 255], [255], [0], [128], [254, 255, 0, 1]])
+async def test_a_scan_finds_every_key_once_and_in_order(open_ring: Open, owners: list[int]) -> None:
+    keys = [f"key{i}".encode() for i in range(60)]
+    ring_ = ScannedRing(owners, keys)
+    with fake_node(ring_) as node:
+        async with open_ring(node.address) as ring:
+            found = [pair async for pair in ring.scan()]
+    assert sorted(pair.key for pair in found) == sorted(keys)
+    assert all(pair.values == (b"v:" + pair.key,) for pair in found)
+    points = [ring_.circle.hash(pair.key) for pair in found]
+    assert points == sorted(points)
+
+
+async def test_a_scan_survives_owners_coming_and_going(open_ring: Open) -> None:
+    keys = [f"key{i}".encode() for i in range(60)]
+    ring_ = ScannedRing([10, 120, 230], keys)
+    seen = []
+    with fake_node(ring_) as node:
+        async with open_ring(node.address) as ring:
+            async for pair in ring.scan():
+                seen.append(pair.key)
+                if len(seen) == 10:
+                    ring_.owners = [5, 60, 90, 180]
+    assert sorted(seen) == sorted(keys)
+
+
+async def test_a_scan_leaves_deleted_keys_out(open_ring: Open) -> None:
+    tombstone = Record(b"gone", (ActorClock(b"A" * 16, 1, (Version(None, b"O" * 16, 0),)),))
+    answers = Store(ScanPage((tombstone,), Point(255), None))
+    with fake_node(answers) as node:
+        async with open_ring(node.address) as ring:
+            assert [pair async for pair in ring.scan()] == []
+
+
+# -- the ring -----------------------------------------------------------------------------------------
+
+
+def _trace(heard: Heard) -> Answer:
+    if isinstance(heard.request, Describe):
+        return described()[0]
+    assert isinstance(heard.request, Lookup)
+    from canned import worked_trace
+
+    return worked_trace()
+
+
+async def test_lookup_hashes_the_key_on_the_rings_own_circle(open_ring: Open) -> None:
+    with fake_node(_trace) as node:
+        async with open_ring(node.address) as ring:
+            assert isinstance(await ring.lookup("user:42"), Trace)
+            await ring.lookup(key_id=190, mode="recursive", route="fast", from_=Contact(Point(80), node.address))
+            await ring.lookup(key_id=190, from_=node.address)
+    lookups = [h for h in node.heard if isinstance(h.request, Lookup)]
+    assert lookups[0].request.key == Circle(8).hash(b"user:42")
+    assert (lookups[1].vnode, lookups[1].request.key) == (80, 190)
+    assert (lookups[1].request.mode, lookups[1].request.route) == ("recursive", "fast")
+    assert lookups[2].vnode is None
+
+
+async def test_lookup_arguments_are_checked(open_ring: Open) -> None:
+    with fake_node(_trace) as node:
+        async with open_ring(node.address) as ring:
+            for arguments in ({}, {"key": "k", "key_id": 3}, {"key_id": 256}, {"key_id": -1}):
+                with pytest.raises(InvalidRequest):
+                    await ring.lookup(**arguments)
+
+
+async def test_a_silent_node_named_by_the_caller_is_not_asked_again(open_ring: Open) -> None:
+    with fake_node(_trace) as node:
+        async with open_ring(node.address) as ring:
+            began = time.monotonic()
+            with pytest.raises(PeerUnreachable):
+                await ring.describe(refused_address())
+            assert time.monotonic() - began < 1
+
+
+async def test_members_follows_every_name_and_reports_the_dead(open_ring: Open) -> None:
+    nodes: dict[int, FakeNode] = {}
+    dead = refused_address()
+    ids = (10, 80, 160, 230)
+
+    def describe_as(point: int) -> Callable[[Heard], Answer]:
+        def answer(heard: Heard) -> Answer:
+            addresses = {p: nodes[p].address if p in nodes else dead for p in ids}
+            return described(ids, addresses=addresses, successors=1)[ids.index(point)]
+
+        return answer
+
+    for point in ids[:3]:
+        nodes[point] = FakeNode(describe_as(point))
+    try:
+        async with open_ring(nodes[10].address) as ring:
+            found = await ring.members()
+            assert {a for a, o in found.items() if not isinstance(o, ChordError)} == {n.address for n in nodes.values()}
+            assert isinstance(found[dead], PeerUnreachable)
+            assert list(await ring.members(only=[dead])) == [dead]
+    finally:
+        for node in nodes.values():
+            node.close()
+
+
+async def test_members_keeps_strangers_out(open_ring: Open) -> None:
+    with fake_node(lambda heard: described()[0]) as node:
+        async with open_ring(node.address) as ring:
+            with fake_node(lambda heard: described()[1], ring=b"S" * 16) as stranger:
+                found = await ring.members(also=[stranger.address])
+    assert isinstance(found[stranger.address], OtherRing)
+    assert described()[0].ring == RING_ID
+
+
+async def test_leave_is_told_to_that_very_node(open_ring: Open) -> None:
+    with fake_node(_trace) as entry, fake_node(lambda heard: Done()) as leaver:
+        async with open_ring(entry.address) as ring:
+            await ring.leave(leaver.address)
+    assert len(leaver.requests(Leave)) == 1
+    assert not entry.requests(Leave)
+
+
+def test_the_blocking_client_needs_no_trio() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, chord; chord.connect; assert 'trio' not in sys.modules, 'trio was imported'"
+    subprocess.run([sys.executable, "-c", code], check=True)
