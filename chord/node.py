@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Literal, TypeAlias
 
 import trio
@@ -280,7 +281,8 @@ class Node(AsyncRing):
         # Each of the others by itself: a silent predecessor, a slow lookup must not keep the list from being repaired.
         refresh = self._periodic(parts.stabilizer.refresh_predecessor, timing.stabilize_s, "refresh_predecessor", parts)
         self._stabilizing.append(refresh)
-        look = self._periodic(lambda: self._look_for_others(parts), timing.stabilize_s, "self_lookup", parts)
+        look_for_others = partial(parts.stabilizer.look_for_others, self.config.join)
+        look = self._periodic(look_for_others, timing.stabilize_s, "self_lookup", parts)
         fix = self._periodic(parts.stabilizer.fix_finger, timing.finger_s, "fix_finger", parts)
         for periodic in (refresh, look, fix):
             self.host.start_task(periodic.run)
@@ -301,16 +303,6 @@ class Node(AsyncRing):
         """One stabilize round; then the pointers are kept."""
         await parts.stabilizer.stabilize()
         await self._save()
-
-    async def _look_for_others(self, parts: Parts) -> None:
-        """Every few rounds, and in every one while isolated: a self-lookup by somebody."""
-        ring = parts.vnode.ring
-        if ring.is_isolated and not self.host.peers.passive.contacts():
-            ring.settle_alone()
-        if ring.is_isolated or self.host.rng.randrange(self.host.timing.self_lookup_rounds) == 0:
-            contact = parts.stabilizer.pick_contact(self.config.join)
-            if contact is not None:
-                await parts.stabilizer.self_lookup(contact)
 
     async def _bring_home(self) -> None:
         busy = any(p.mover.outbound or p.mover.inbound for p in self.parts.values())

@@ -116,6 +116,11 @@ class Peers:
         """Whether to route around a contact: its node is suspect, paused, dead or gone."""
         return contact.address != self.address and self.suspicion.state(contact.address) != "alive"
 
+    def is_back_or_left(self, address: str, since: float) -> bool:
+        """Whether a node came back to life, or said goodbye, after it was found dead at that time."""
+        is_news = self.suspicion.since(address) > since and self.suspicion.srtt(address) is not None
+        return is_news and self.suspicion.state(address) in ("alive", "left")
+
     async def is_gone(self, contact: Contact) -> bool:
         """Find out whether a member is dead: ask until it answers or its node counts as dead.
 

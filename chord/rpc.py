@@ -115,7 +115,7 @@ class Rpc:
             self._nursery = nursery
             nursery.start_soon(self._shared.alarm.run, self._sweep)
             if listener is not None:
-                nursery.start_soon(self._accept, listener)
+                nursery.start_soon(self._accept, listener, nursery)
             task_status.started("" if listener is None else listener.address)
             try:
                 await trio.sleep_forever()
@@ -238,16 +238,16 @@ class Rpc:
 
     # -- accepting ------------------------------------------------------------------------------
 
-    async def _accept(self, listener: Listener) -> None:
+    async def _accept(self, listener: Listener, nursery: trio.Nursery) -> None:
         try:
             with self._accepting:
                 while True:
-                    await self._admit(await listener.accept())
+                    await self._admit(await listener.accept(), nursery)
         finally:
             with trio.CancelScope(shield=True):
                 await listener.aclose()
 
-    async def _admit(self, stream: trio.abc.Stream) -> None:
+    async def _admit(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
         """Give an accepted stream a task of its own, within the limits."""
         host, limits = remote_host(stream), self._limits
         if self._accepted >= limits.connections_max:
@@ -255,9 +255,8 @@ class Rpc:
         elif host is not None and self._accepted_from.get(host, 0) >= limits.connections_per_host_max:
             excess = Overloaded(f"{self._accepted_from[host]} connections from {host} are open here; that is the limit")
         else:
-            assert self._nursery is not None
             self._count(host, 1)
-            self._nursery.start_soon(self._welcome, stream, host)
+            nursery.start_soon(self._welcome, stream, host)
             return
         self._observe(ConnectionRefused(host or "", excess.message))
         with trio.move_on_after(FAREWELL_S):

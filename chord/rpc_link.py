@@ -35,7 +35,6 @@ from chord.wire import GOODBYE, REFUSED_CALL_ID, Codec, Kind, encode_refusal, is
 BUDGET_S_MAX: Final = 86_400.0
 """What a call without any deadline travels with: a day."""
 
-
 FLUSH_FRAMES: Final = 16
 """So many frames dealt with are followed by a flush, be there more to come: else two nodes that wait for each
 other's whole batches would keep only one processor busy between them."""
@@ -253,6 +252,8 @@ class Link:
                     self._time_frame(is_new=bool(frames))
                 if self.is_draining:
                     self._close_if_drained()
+                if self._outbox.is_overflowing:
+                    self.cut("asks and does not read the answers")
             self.cut("closed in the middle of a frame" if self._frames.is_partial else "closed by the peer")
         except trio.BrokenResourceError:
             self.cut("connection reset")

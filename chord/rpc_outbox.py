@@ -36,10 +36,10 @@ class Outbox:
 
     def __init__(self, pipe: Pipe, name: StreamName, shared: Shared, emptied: Callable[[], None]) -> None:
         self.buffered = 0
+        self.bytes_max = shared.limits.buffer_bytes_max
         self.stuck_due = math.inf
         self._pipe = pipe
         self._name = name
-        self.bytes_max = shared.limits.buffer_bytes_max
         self._frame_bytes_max = PREFIX_BYTES + (
             shared.limits.bulk_from_bytes if name == "control" else shared.limits.frame_bulk_bytes_max
         )
@@ -51,6 +51,11 @@ class Outbox:
         self._is_writing = False
         self._is_closed = False
         self._shrunk = trio.lowlevel.ParkingLot()
+
+    @property
+    def is_overflowing(self) -> bool:
+        """Whether even refusals have piled up, from a peer that asks and asks and does not read."""
+        return self.buffered > 2 * self.bytes_max + self._shared.limits.frame_bulk_bytes_max
 
     def post(self, frame: bytes) -> None:
         """Add a call or a reply. It leaves with the next `flush` or `flush_soon`.

@@ -192,6 +192,9 @@ class Stabilizer:
         if predecessor is None:
             return
         arc.expire(trio.current_time(), self._host.timing.down_out_s)
+        for mark in arc.taken:
+            if self._peers.is_back_or_left(mark.dead.address, mark.since):
+                arc.owner_left(mark.dead.address)
         try:
             reply = await self._probe(predecessor)
         except PeerGone:
@@ -348,6 +351,20 @@ class Stabilizer:
         await self.consider_successor(t)
         if await self._offer(q, me):  # it answered, so it is not hearsay
             await self.rectify(q)
+
+    async def look_for_others(self, joins: tuple[str, ...]) -> None:
+        """Every few rounds, and in every one while isolated: a self-lookup by somebody. Isolated too long is alone."""
+        vnode, now = self._vnode, trio.current_time()
+        if not self._ring.is_isolated:
+            vnode.isolated_since = None
+        elif vnode.isolated_since is None:
+            vnode.isolated_since = now
+        elif now - vnode.isolated_since >= self._host.timing.down_out_s:
+            self._ring.settle_alone()
+        if self._ring.is_isolated or self._host.rng.randrange(self._host.timing.self_lookup_rounds) == 0:
+            contact = self.pick_contact(joins)
+            if contact is not None:
+                await self.self_lookup(contact)
 
     def pick_contact(self, joins: tuple[str, ...]) -> Contact | str | None:
         """Choose whom to ask: a silent contact whose probe is due, else a finger, list entry or join address."""

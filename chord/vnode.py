@@ -41,6 +41,7 @@ class Vnode:
         fingers: the finger table.
         ownership: the arc it answers for.
         rounds: completed stabilize rounds.
+        isolated_since: when every neighbour had fallen silent, None while there are neighbours.
     """
 
     def __init__(self, me: Contact, host: Host) -> None:
@@ -51,6 +52,7 @@ class Vnode:
         self.ownership = Ownership(me)
         self.state: State = "joining"
         self.rounds = 0
+        self.isolated_since: float | None = None
 
     @property
     def id(self) -> Point:

@@ -283,3 +283,14 @@ def test_ids_keep_their_leading_zeros() -> None:
     circle = Circle(160)
     assert circle.hex(5) == "0" * 39 + "5"
     assert Contact(Point(5), "x:1").id == 5
+
+
+@virtual
+async def test_isolated_for_too_long_is_alone() -> None:
+    async with testing.ring(2, seed=21) as ring:
+        await ring.kill(ring[1])
+        await ring.converged()
+        assert only(ring[0]).ring.is_isolated
+        await trio.sleep(ring[0].config.timing.down_out_s + 5)
+        assert not only(ring[0]).ring.is_isolated
+        assert await get(ring[0], b"absent") == ()

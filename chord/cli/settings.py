@@ -34,6 +34,16 @@ def node_config(flags: Mapping[str, Any], file: Path | None, environ: Mapping[st
     values = _read(file)
     for key, value in _from_environment(environ).items():
         _put(values, key, value)
+    return from_flags(flags, values)
+
+
+def from_flags(flags: Mapping[str, Any], beneath: Mapping[str, Any] | None = None) -> NodeConfig:
+    """Return the configuration that flags alone describe, or flags over the values of a file.
+
+    Raises:
+        Failure: exit 2, as `node_config` does.
+    """
+    values = dict(beneath or {})
     for key, value in flags.items():
         if value not in (None, ()):
             _put(values, key, value)

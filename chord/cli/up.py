@@ -25,7 +25,7 @@ from chord.cli.check import examine
 from chord.cli.failures import INTERNAL, OK, TIMEOUT, USAGE
 from chord.cli.node import parse_id
 from chord.cli.output import Failure, Out
-from chord.cli.settings import node_config
+from chord.cli.settings import from_flags
 from chord.cli.target import check_address, descriptions, json_option
 from chord.config import NodeConfig
 from chord.errors import ChordError
@@ -87,7 +87,7 @@ def up_command(
         entry = join or (f"{HOST}:{port}" if i else None)
         own = {"name": name, "listen": address, "join": (entry,) if entry else (),
                "id": points[i] if points else None, "data_dir": str(data / name) if data is not None else None}
-        configs.append(node_config({**flags, **own}, None))
+        configs.append(from_flags({**flags, **own}))  # a chord.toml at hand is one node's, not eight nodes'
     return _Family(out, configs, began, has_founder=join is None).run()
 
 
