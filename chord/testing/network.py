@@ -13,21 +13,20 @@ import hashlib
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import trio
 
 from chord.config import split_address
 from chord.errors import PeerUnreachable
+from chord.testing.faults import FaultyNetwork, Seams
 from chord.testing.runner import VirtualClock
 from chord.testing.streams import Connection, MemoryStream, Pipe, Signal
 
 Delay: TypeAlias = Callable[[random.Random, str, str], float]
 """Draws the seconds one message takes from a host to another."""
-
-Passage: TypeAlias = Literal["open", "stalled", "cut"]
 
 BACKLOG_MAX = 128
 
@@ -57,7 +56,7 @@ def lossy(delay: Delay, share: float, retransmit_s: float = 0.2) -> Delay:
 LAN_DELAY = uniform(0.0005, 0.001)
 
 
-class MemoryNetwork:
+class MemoryNetwork(FaultyNetwork):
     """Hosts, streams between them, and what can go wrong with both.
 
     Args:
@@ -81,6 +80,7 @@ class MemoryNetwork:
         window_bytes: int = 1 << 16,
         is_traced: bool = False,
     ) -> None:
+        super().__init__()
         self._rng = random.Random(f"network/{seed}")
         self._delay = delay
         self._quantum_s = quantum_s
@@ -94,59 +94,23 @@ class MemoryNetwork:
         self._last_id = 0
         self._heap: list[tuple[float, int, Pipe]] = []
         self._driver: trio.CancelScope | VirtualClock | None = None
-        self._faults = _Faults()
         self._changed = trio.lowlevel.ParkingLot()
 
     # -- hosts and faults -----------------------------------------------------------------------
 
     def transport(self, host: str) -> MemoryTransport:
         """Return a way onto the network for a host; after a crash, this is its restart."""
-        if self._faults.down.pop(host, False):
+        if self.faults.down.pop(host, False):
             for connection in self._of(host):
                 connection.reset()
-            self._after_change()
+            self.after_change()
         made = MemoryTransport(self, host)
         self._hosts.setdefault(host, []).append(made)
         return made
 
-    def cut(self, a: str, b: str) -> None:
-        """Reset all streams between two hosts and let none of them be opened."""
-        self._faults.rules[a, b] = self._faults.rules[b, a] = "cut"
-        self._after_change()
-
-    def block(self, source: str, target: str) -> None:
-        """Let nothing through one way, silently: it is delivered when the block is lifted. Dials stall as well."""
-        self._faults.rules[source, target] = "stalled"
-
-    def unblock(self, source: str, target: str) -> None:
-        """Lift a block or one direction of a cut."""
-        self._faults.rules.pop((source, target), None)
-        self._after_change()
-
-    def partition(self, *groups: Iterable[str], is_cut: bool = False) -> None:
-        """Separate groups of hosts; those not named are one more group.
-
-        Args:
-            is_cut: reset the streams between groups and refuse to dial, instead of stalling both.
-        """
-        self._faults.islands = {host: number for number, group in enumerate(groups) for host in group}
-        self._faults.between_islands = "cut" if is_cut else "stalled"
-        self._after_change()
-
-    def heal(self) -> None:
-        """Lift every cut, block and partition. Frozen hosts stay frozen."""
-        self._faults.rules.clear()
-        self._faults.islands.clear()
-        self._after_change()
-
-    def freeze(self, host: str) -> None:
-        """Let nothing in or out of a host, as if its process were stopped (SIGSTOP)."""
-        self._faults.frozen[host] = True
-
-    def unfreeze(self, host: str) -> None:
-        """Let a frozen host go on; what it missed arrives now."""
-        self._faults.frozen.pop(host, None)
-        self._after_change()
+    def seams(self, host: str) -> Seams:
+        """Return what a node on a host is built with."""
+        return {"transport": self.transport(host)}
 
     def crash(self, host: str, *, is_silent: bool = False) -> None:
         """End a host's process, as kill -9 does: what it had sent still arrives, then its streams are reset.
@@ -162,7 +126,7 @@ class MemoryNetwork:
         for address in [one for one in self._listeners if one[0] == host]:
             self._listeners.pop(address).close()
         if is_silent:
-            self._faults.down[host] = True
+            self.faults.down[host] = True
         for connection in self._of(host):
             for end in connection.ends:
                 if end.host == host:
@@ -204,10 +168,6 @@ class MemoryNetwork:
     def on_closed(self, connection: Connection) -> None:
         """Forget a connection both ends of which are closed."""
         self._connections.pop(connection.id, None)
-
-    def passage(self, source: str, target: str) -> Passage:
-        """Return how things stand for what goes from one host to another."""
-        return self._faults.passage(source, target) if self._faults.any else "open"
 
     async def travel(self, source: str, target: str) -> None:
         """Take the time of one message from one host to another; wait while the way is stalled.
@@ -310,7 +270,7 @@ class MemoryNetwork:
     def _of(self, host: str) -> list[Connection]:
         return [one for one in self._connections.values() if host in one.pipes[0].hosts]
 
-    def _after_change(self) -> None:
+    def after_change(self) -> None:
         """Reset what is cut now, send on what is no longer stalled, let stalled dials look again."""
         for connection in list(self._connections.values()):
             for pipe in connection.pipes:
@@ -324,32 +284,6 @@ class MemoryNetwork:
                     for at, _ in pipe.flying:
                         self._schedule(at, pipe)
         self._changed.unpark_all()
-
-
-class _Faults:
-    """What is wrong with the network at the moment."""
-
-    def __init__(self) -> None:
-        self.rules: dict[tuple[str, str], Passage] = {}
-        self.islands: dict[str, int] = {}
-        self.between_islands: Passage = "stalled"
-        self.frozen: dict[str, bool] = {}
-        self.down: dict[str, bool] = {}  # silently
-
-    @property
-    def any(self) -> bool:
-        return bool(self.rules or self.islands or self.frozen or self.down)
-
-    def passage(self, source: str, target: str) -> Passage:
-        rule = self.rules.get((source, target), "open")
-        if rule == "cut":
-            return rule
-        is_apart = self.islands.get(source, -1) != self.islands.get(target, -1)
-        if is_apart and self.between_islands == "cut":
-            return "cut"
-        if source in self.frozen or target in self.frozen or source in self.down or target in self.down:
-            return "stalled"
-        return "stalled" if is_apart else rule
 
 
 class MemoryTransport:

@@ -28,6 +28,7 @@ from chord.identity import MemoryIdentity
 from chord.ids import Point
 from chord.invariants import Member, Violation
 from chord.node import Node
+from chord.testing.faults import FaultyNetwork
 from chord.testing.network import MemoryNetwork
 from chord.vnode import Vnode
 
@@ -52,7 +53,7 @@ class MemoryRing:
     def __init__(
         self,
         nursery: trio.Nursery,
-        network: MemoryNetwork,
+        network: FaultyNetwork,
         seed: int | str,
         template: NodeConfig,
         observe: Observer,
@@ -97,7 +98,7 @@ class MemoryRing:
         )
         node = Node(
             config,
-            transport=self.network.transport(host),
+            **self.network.seams(host),
             identity=self._identities.setdefault(host, MemoryIdentity()),
             wall_now_ms=lambda: int(1000 * trio.current_time()),
             rng=rng,
@@ -205,7 +206,7 @@ async def ring(
     ids: Sequence[int] | None = None,
     vnodes: int = 1,
     timing: Timing = PRESETS["local"],
-    network: MemoryNetwork | None = None,
+    network: FaultyNetwork | None = None,
     observe: Observer = ignore,
     is_converged: bool = True,
 ) -> AsyncIterator[MemoryRing]:

@@ -1,0 +1,109 @@
+"""The network at message level: the same rings, the same protocol, no streams."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import trio
+from worlds import get, only, put
+
+from chord import testing
+from chord.errors import DeadlineExceeded, PeerLost, PeerUnreachable
+from chord.events import Event
+from chord.messages import Contact, Ping, Pong
+from chord.sim.messages import MessageNetwork
+
+
+def test_a_ring_lives_joins_leaves_and_heals() -> None:
+    async def main() -> None:
+        async with testing.ring(24, seed=1, network=MessageNetwork(1)) as ring:
+            for number in range(40):
+                await put(ring[number % 24], b"key-%d" % number, b"v")
+            await ring[5].leave()
+            await (await ring.start()).ready()
+            await ring.converged()
+            for number in range(40):
+                assert await get(ring[0], b"key-%d" % number) == (b"v",)
+            await ring.kill(ring[7])
+            await ring.kill(ring[9], is_silent=True)
+            await ring.converged()
+            assert not ring.violations()
+
+    testing.run(main)
+
+
+def test_what_a_caller_hears_of_faults() -> None:
+    async def main() -> None:
+        network = MessageNetwork(2)
+        async with testing.ring(3, seed=2, network=network) as ring:
+            calls = network.at_host("n0")
+            other = only(ring[1]).me
+            assert calls is not None
+
+            async def ping(to: Contact | str, within_s: float = 1.0) -> object:
+                return await calls.call(to, Ping(), deadline=trio.current_time() + within_s)
+
+            assert isinstance(await ping(other), Pong)
+            with pytest.raises(PeerUnreachable, match="refused"):
+                await ping("nowhere:1")
+            network.block("n0", "n1")
+            began = trio.current_time()
+            with pytest.raises(DeadlineExceeded):
+                await ping(other, 0.25)
+            assert math.isclose(trio.current_time() - began, 0.25, abs_tol=0.001)
+            network.heal()
+            network.cut("n0", "n1")
+            with pytest.raises(PeerUnreachable, match="no route"):
+                await ping(other)
+            network.heal()
+            with trio.move_on_after(0.0001) as scope:
+                await ping(other)
+            assert scope.cancelled_caught, "a cancelled call leaves nothing behind"
+            assert isinstance(await ping(other), Pong)
+
+    testing.run(main)
+
+
+def test_a_call_in_work_breaks_when_its_host_crashes() -> None:
+    async def main() -> None:
+        network = MessageNetwork(3)
+        caller, target = network.calls("a"), network.calls("b")
+
+        async def never() -> Pong:
+            await trio.sleep_forever()
+            return Pong()
+
+        target.serve(lambda vnode, request, who: never())
+        async with trio.open_nursery() as nursery:
+            await nursery.start(target.run, "b:1")
+
+            async def crash() -> None:
+                await trio.sleep(0.1)
+                network.crash("b")
+
+            nursery.start_soon(crash)
+            with pytest.raises(PeerLost):
+                await caller.call("b:1", Ping(), deadline=math.inf)
+            nursery.cancel_scope.cancel()
+
+    testing.run(main)
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    def history(seed: int) -> list[str]:
+        seen: list[str] = []
+
+        def note(event: Event) -> None:
+            seen.append(f"{trio.current_time()} {event}")
+
+        async def main() -> None:
+            async with testing.ring(12, seed=seed, network=MessageNetwork(seed), observe=note) as ring:
+                await ring.kill(ring[3])
+                await ring.converged()
+
+        testing.run(main, seed=seed)
+        return seen
+
+    assert history(4) == history(4)
+    assert history(4) != history(5)
