@@ -52,8 +52,8 @@ class Calls(Protocol):
         Args:
             to: a contact (the request is for that vnode) or an address (for the node).
             request: the reply's type is `request.reply`; anything else from the peer is `MalformedMessage`.
-            deadline: on Trio's clock; the earlier of it and the enclosing cancel scopes' deadline travels along as
-                the budget.
+            deadline: on Trio's clock; it travels along as the budget. For a patient request, and where it is infinite,
+                that is the earlier of it and the enclosing cancel scopes' deadline.
 
         Raises:
             PeerUnreachable: definite; no stream could be opened, nothing was sent.

@@ -97,7 +97,7 @@ class Encoder:
             add(_head(_UNSIGNED, item) if item >= 0 else _head(_NEGATIVE, -1 - item))
         elif item is None:
             add(b"\xf6")
-        elif type_ is tuple:
+        elif type_ is tuple or type_ is list:
             size = len(item)
             add(_SHORT_ARRAY[size] if size < 256 else _head(_ARRAY, size))
             for inner in item:

@@ -9,9 +9,11 @@ import chord
 from chord.data.misplaced import Misplaced
 from chord.dispatch import Parts
 from chord.host import Host
-from chord.identity import IDENTITY_VERSION, Kept, KeptVnode, keep_contact
-from chord.ids import Point
+from chord.identity import IDENTITY_VERSION, Kept, KeptVnode, keep_contact, kept_contact
+from chord.ids import Arc, Point
+from chord.membership import LastTime
 from chord.messages import LIST_ENTRIES_MAX, Contact, Description, VnodeInfo
+from chord.ownership import Taken
 
 
 class Self(NamedTuple):
@@ -86,12 +88,28 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, *, has
             epoch=p.vnode.ownership.epoch,
             predecessor=keep_contact(p.vnode.ring.predecessor),
             successors=tuple(k for c in p.vnode.ring.successors if (k := keep_contact(c)) is not None),
+            taken=tuple(
+                (str(int(t.arc.start)), str(int(t.arc.end)), str(int(t.dead.id)), t.dead.address)
+                for t in p.vnode.ownership.taken
+            ),
         )
         for p in parts.values()
     )
     known = tuple(dict.fromkeys(c.address for c in known_contacts(host, parts)))
     ring = None if ring_id is None else ring_id.hex()
     return Kept(IDENTITY_VERSION, host.constants.bits, ring, host.address, vnodes, known, has_left)
+
+
+def last_time(kept: KeptVnode, now: float) -> LastTime:
+    """Return what one vnode remembers. Marks count from now: how long the dead were down before is not known."""
+    predecessor = kept_contact(kept.predecessor)
+    taken = tuple(
+        Taken(Arc(Point(int(start)), Point(int(end))), Contact(Point(int(dead)), address), now)
+        for start, end, dead, address in kept.taken
+    )
+    successors = tuple(c for c in map(kept_contact, kept.successors) if c is not None)
+    start = None if kept.owned_from is None else Point(int(kept.owned_from))
+    return LastTime(predecessor, successors, start, kept.epoch, taken)
 
 
 def _vnode(parts: Parts, host: Host) -> VnodeInfo:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from chord.calls import Caller
 from chord.data.records import Records
 from chord.data.transfer import Mover
-from chord.errors import NotReady, UnknownRequest, UnknownVnode
+from chord.errors import InvalidRequest, NotReady, UnknownRequest, UnknownVnode
 from chord.host import Host
 from chord.ids import Point
 from chord.lookup import Lookups
@@ -121,8 +121,6 @@ class Dispatcher:
             Put: lambda q: self._owned(q, self._host.circle.hash(q.key), Written),
             Scan: lambda q: self._owned(q, self._host.circle.point(q.after + 1), ScanPage),
             Describe: lambda q: self._describe(),
-            Departing: self._on_departing,
-            Pausing: self._on_pausing,
             Leave: self._on_leave,
         }
 
@@ -136,6 +134,8 @@ class Dispatcher:
         if caller.address and caller.address != self._host.address:
             self._host.peers.heard_from(caller.address)
         if vnode is None:
+            if isinstance(request, (Departing, Pausing)):
+                return self._on_goodbye(request, caller)
             for_node = self._for_node.get(type(request))
             if for_node is not None:
                 return for_node(request)
@@ -161,14 +161,15 @@ class Dispatcher:
 
     def _on_offer(self, parts: Parts, request: Offer) -> Done:
         if parts.vnode.ring.is_member:
-            self._host.start_task(parts.stabilizer.consider_successor, request.peer)
+            parts.stabilizer.offered(request.peer)
         return Done()
 
     async def _on_lookup(self, parts: Parts, request: Lookup) -> Trace:
         return await self._lookups.find(request.key, parts.vnode.me, request.mode, request.route)
 
     async def _on_find_neighbours(self, parts: Parts, request: FindNeighbours) -> NeighboursOf:
-        return NeighboursOf(*await self._lookups.neighbours(request.point, parts.vnode.me))
+        predecessor, successor = await self._lookups.neighbours(request.point, parts.vnode.me)
+        return NeighboursOf(predecessor, successor, self._host.greeter.ring_id)
 
     # -- for the node ---------------------------------------------------------------------------
 
@@ -196,13 +197,15 @@ class Dispatcher:
         self._host.counters["forward_calls"] += path.calls
         return reply
 
-    def _on_departing(self, request: Departing) -> Done:
-        self._host.peers.has_left(request.address)
-        self._departed()
-        return Done()
-
-    def _on_pausing(self, request: Pausing) -> Done:
-        self._host.peers.has_paused(request.address)
+    def _on_goodbye(self, request: Departing | Pausing, caller: Caller) -> Done:
+        """A node says so of itself, and nobody of anybody else."""
+        if not caller.address or caller.address != request.address:
+            raise InvalidRequest("a goodbye is said by the node that goes")
+        if isinstance(request, Departing):
+            self._host.peers.has_left(request.address)
+            self._departed()
+        else:
+            self._host.peers.has_paused(request.address)
         return Done()
 
     def _on_leave(self, request: Leave) -> Done:

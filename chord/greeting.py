@@ -35,6 +35,16 @@ class Greeter:
         width = self._constants.circle.width
         self._vnodes = tuple(int(point).to_bytes(width, "big") for point in vnodes)
 
+    def learn(self, ring_id: bytes | None) -> None:
+        """Take over the ring id of a member we asked to join by.
+
+        Raises:
+            OtherRing: definite; we belong to another ring.
+        """
+        if self.ring_id is not None and ring_id is not None and ring_id != self.ring_id:
+            raise OtherRing(f"asked into ring {ring_id.hex()}, but {self._address} belongs to {self.ring_id.hex()}")
+        self.ring_id = self.ring_id or ring_id
+
     def hello(self, stream: Literal["control", "bulk"]) -> Hello:
         """Return the first frame for a stream."""
         return Hello(
@@ -53,7 +63,7 @@ class Greeter:
         )
 
     def on_hello(self, hello: Hello) -> None:
-        """Look at a peer's first frame; learn the ring id from it while we have none, as a joiner.
+        """Look at a peer's first frame. Nothing is learnt from it: whoever dials us may be of any ring.
 
         Raises:
             OtherRing: definite; its ring id or constants differ. The sentence says which.
@@ -77,4 +87,3 @@ class Greeter:
             for raw in self._vnodes:
                 if raw in hello.vnodes:
                     raise DuplicateId(f"{self._address} already stands at id {int.from_bytes(raw, 'big')}")
-        self.ring_id = self.ring_id or hello.ring

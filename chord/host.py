@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from chord.config import Limits, NodeConfig, RingConstants, Timing
 from chord.data.storage import Storage
 from chord.events import Event, Observer
+from chord.greeting import Greeter
 from chord.ids import Circle, Point
 from chord.peers import Peers
 
@@ -22,7 +23,10 @@ class Host:
     """The surroundings of a vnode.
 
     Attributes:
+        bring_home_soon: look for misplaced records now instead of at the next round.
+        is_receiving: whether any vnode is in the middle of receiving an arc; then nothing is dropped.
         start_task: run an async function in the node's maintenance nursery; it ends with the node.
+        greeter: knows the ring id.
         counters: named totals since the start.
         is_leaving: the node hands everything over and accepts nothing new.
     """
@@ -35,8 +39,10 @@ class Host:
         rng: random.Random,
         wall_now_ms: Callable[[], int],
         observe: Observer,
+        greeter: Greeter,
     ) -> None:
         self.config = config
+        self.greeter = greeter
         self.peers = peers
         self.storage = storage
         self.rng = rng
@@ -47,6 +53,8 @@ class Host:
         self.counters: Counter[str] = Counter()
         self.is_leaving = False
         self.start_task: Callable[..., None] = _no_tasks
+        self.bring_home_soon: Callable[[], None] = _nothing
+        self.is_receiving: Callable[[], bool] = lambda: False
 
     @property
     def circle(self) -> Circle:
@@ -85,6 +93,10 @@ class Host:
             if vnode.ownership.is_owner(point):
                 return vnode
         return None
+
+
+def _nothing() -> None:
+    """Before the node runs there is nothing to be done."""
 
 
 def _no_tasks(task: Callable[..., Awaitable[Any]], *args: Any) -> None:

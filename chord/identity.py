@@ -30,6 +30,7 @@ class KeptVnode(msgspec.Struct, frozen=True):
     epoch: int
     predecessor: tuple[str, Address] | None
     successors: tuple[tuple[str, Address], ...]
+    taken: tuple[tuple[str, str, str, Address], ...] = ()  # start, end, id and address of the dead owner
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -100,6 +101,7 @@ class FileIdentity:
     def __init__(self, directory: str) -> None:
         self._path = Path(directory) / FILE_NAME
         self._last: bytes | None = None
+        self._saving = trio.Lock()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -138,13 +140,16 @@ class FileIdentity:
     async def save(self, kept: Kept) -> None:
         """Write the file anew where it differs: beside, fsync, rename, fsync of the directory; in a thread.
 
+        Raises:
+            OSError: it could not be written; the old file is still there.
+
         Concurrency: checkpoints; cancelled, either the old or the new file is there.
         """
         content = msgspec.json.format(msgspec.json.encode(kept))
-        if content == self._last:
-            return
-        self._last = content
-        await trio.to_thread.run_sync(self._replace, content)
+        async with self._saving:  # one file beside, one writer
+            if content != self._last:
+                await trio.to_thread.run_sync(self._replace, content)
+                self._last = content
 
     def _replace(self, content: bytes) -> None:
         beside = self._path.with_suffix(".new")

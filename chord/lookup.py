@@ -30,6 +30,8 @@ from chord.messages import (
     HopTrace,
     Mode,
     NextHops,
+    Ping,
+    Pong,
     Reply,
     Request,
     Route,
@@ -67,6 +69,7 @@ class Path:
         self.tried: dict[Point, None] = {}
         self.timeouts = 0
         self.calls = 0
+        self.restarts = 0
         self.spacings: list[float] = []
 
     @property
@@ -81,6 +84,7 @@ class Path:
 
     def restart(self) -> None:
         """Route again from the start; the costs stay on the bill."""
+        self.restarts += 1
         self.hops, self.candidates, self.predecessor, self.tried = [], (), self.start, {}
 
 
@@ -164,8 +168,7 @@ class Lookups:
             sent = trio.current_time()
             passed_on = Forward(request.key, request.route, request.hops_left - 1)
             try:
-                with trio.fail_after(self._host.timing.timeout_cap_s):
-                    rest = await self._peers.call(candidate.contact, passed_on, Forwarded)
+                rest = await self._pass_on(candidate.contact, passed_on)
             except (ChordError, trio.TooSlowError) as error:
                 hops.append(self._hop(candidate, request.key, began, sent, error))
                 continue
@@ -175,6 +178,42 @@ class Lookups:
             elapsed = 1000 * (trio.current_time() - began)
             return Forwarded((*hops, *rest.hops), rest.candidates, elapsed, (step.spacing + rest.spacing) / 2)
         raise LookupFailed(f"no way on from {me.address}")
+
+    async def _pass_on(self, to: Contact, request: Forward) -> Forwarded:
+        """Pass a recursive lookup on. Its answer takes as long as all hops behind; whether the next one lives, a ping
+        tells as soon as its own timeout has passed.
+
+        Raises:
+            ChordError: it does not live, or knows no way on.
+            TooSlowError: something behind it took too long.
+        """
+        lost: list[ChordError] = []
+        found: list[Forwarded] = []
+
+        async def watch() -> None:
+            await trio.sleep(self._peers.suspicion.timeout(to.address))
+            try:
+                await self._peers.call(to, Ping(), Pong)
+            except SILENCE as error:
+                lost.append(error)
+                nursery.cancel_scope.cancel()
+            except ChordError:
+                return  # an answer: it lives
+
+        async def pass_on() -> None:
+            try:
+                found.append(await self._peers.call(to, request, Forwarded))
+            except ChordError as error:
+                lost.append(error)
+            nursery.cancel_scope.cancel()
+
+        with trio.fail_after(self._host.timing.timeout_cap_s):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(watch)
+                nursery.start_soon(pass_on)
+        if not found:
+            raise lost[0]
+        return found[0]
 
     # -- route ----------------------------------------------------------------------------------
 
@@ -292,8 +331,8 @@ class Lookups:
         steps_back = 2 * self._host.constants.successors
         while queue:
             candidate = queue.pop(0)
-            if self._peers.is_dead(candidate.contact):
-                continue
+            if path.restarts == 0 and self._peers.is_dead(candidate.contact):
+                continue  # at first; but who others go on naming may be back, and only a call can tell
             sent = trio.current_time()
             path.calls += 1
             try:

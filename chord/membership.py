@@ -10,6 +10,8 @@ Source: Zave 2017, section III (JOIN); the hand-over of keys, Stoica et al. 2001
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import trio
 
 from chord import events
@@ -26,6 +28,7 @@ from chord.errors import (
     OtherRing,
     UnknownVnode,
 )
+from chord.ids import Arc, Point, between
 from chord.messages import (
     Contact,
     Done,
@@ -41,13 +44,25 @@ from chord.messages import (
     Pong,
     RingPointers,
 )
+from chord.ownership import Taken
 from chord.vnode import Vnode
 
 RETRY_S = 0.05
+EAGER_LOOKS = 2  # after a restart: a self-lookup every round until so many changed nothing
 LEARNT_MAX = 16
 STEPS_MAX = 16  # how often one attempt follows a "not mine, ask that one"
 
 FATAL = (OtherRing, DuplicateId)
+
+
+class LastTime(NamedTuple):
+    """What a vnode remembers of its place before a restart."""
+
+    predecessor: Contact | None = None
+    successors: tuple[Contact, ...] = ()
+    start: Point | None = None
+    epoch: int = 0
+    taken: tuple[Taken, ...] = ()
 
 
 class Membership:
@@ -59,6 +74,7 @@ class Membership:
         self._host = vnode.host
         self._peers = vnode.host.peers
         self._mover = mover
+        self._last = LastTime()
 
     # -- join -----------------------------------------------------------------------------------
 
@@ -102,7 +118,9 @@ class Membership:
         await self._announce()
 
     async def _around(self, via: Contact | str) -> NeighboursOf:
-        return await self._peers.call(via, FindNeighbours(self._vnode.id), NeighboursOf)
+        around = await self._peers.call(via, FindNeighbours(self._vnode.id), NeighboursOf)
+        self._host.greeter.learn(around.ring)
+        return around
 
     def _is_own_place(self, around: NeighboursOf) -> bool:
         return around.successor.id == self._vnode.id
@@ -120,6 +138,8 @@ class Membership:
                     raise
                 owner = error.peer
                 inbound = self._mover.expect(session, owner.address)
+        else:
+            raise LookupFailed("nobody admits to owning this id")
         while not inbound.ended.is_set():
             # Reading the property frees a slot whose lease ran out; the giver may have died.
             with trio.move_on_after(self._host.timing.lease_s / 4):
@@ -167,21 +187,54 @@ class Membership:
         if holder.address != me.address:
             await self._refuse_if_alive(holder)
             raise Busy("the former holder of this id is being forgotten", after_ms=250)
+        if self._vnode.ownership.start is None:
+            taker = await self._taker_of_my_arc(await self._others_behind(p))
+            if taker is None:
+                self._host.tell(self._vnode.ownership.resume(p.id, p, self._last.epoch, self._last.taken))
+            else:
+                await self._receive_arc(taker)  # like any joiner
+        if not self._ring.is_member:
+            # Asked last: what is adopted must be as fresh as in JOIN. The list asked for above may be old by now.
+            others = await self._others_behind(p)
+            self._host.tell(self._ring.resume(p, others))
+
+    async def _others_behind(self, p: Contact) -> list[Contact]:
+        """Return the list of the vnode before me, which still lists me first, without me.
+
+        Raises:
+            Busy: there is nobody else, or it has learnt of somebody nearer; look again.
+        """
+        me = self._vnode.me
         reply = await self._peers.call(p, GetRing(adopt=p.id != me.id), RingPointers)
+        if between(p.id, reply.successors[0].id, me.id):
+            raise Busy("another vnode stands right before this one now", after_ms=50)
         others = [c for c in reply.successors if c.id != me.id]
-        if not others:
-            others = [p] if p.id != me.id else []
+        if not others and p.id != me.id:
+            others = [p]
         if not others:
             raise Busy("nobody else is left to ask", after_ms=250)
-        if self._vnode.ownership.start is None:
-            after = await self._peers.call(others[0], GetRing(adopt=False), RingPointers)
-            if after.owned_from != me.id:
-                # Somebody has noticed and taken my arc over: receive it back like any joiner.
-                await self._receive_arc(others[0])
-            else:
-                self._host.tell(self._vnode.ownership.resume(p, 0))
-        if not self._ring.is_member:
-            self._host.tell(self._ring.resume(p, others))
+        return others
+
+    async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
+        """Find out whether somebody behind me has noticed that I was down and taken my arc over; None: nobody has.
+
+        The first living vnode behind me tells. Dead ones in between never will, and as long as I am not back in my
+        place nobody replaces them: I must not wait for them.
+        """
+        for contact in after:
+            while not self._peers.is_dead(contact):
+                try:
+                    start = (await self._peers.call(contact, GetRing(adopt=False), RingPointers)).owned_from
+                except SILENCE:
+                    if self._peers.suspicion.state(contact.address) == "paused":
+                        break
+                    continue
+                except UnknownVnode:
+                    break
+                if start is None:  # it has handed its arc on
+                    break
+                return contact if self._vnode.id in Arc(start, contact.id) else None
+        raise Busy("nobody behind this vnode answers for an arc", after_ms=250)
 
     async def _refuse_if_alive(self, holder: Contact) -> None:
         try:
@@ -192,13 +245,7 @@ class Membership:
 
     # -- resume ---------------------------------------------------------------------------------
 
-    async def resume(
-        self,
-        predecessor: Contact | None,
-        successors: list[Contact],
-        owned_from: Contact | None,
-        known: list[Contact | str],
-    ) -> None:
+    async def resume(self, last: LastTime, known: list[Contact | str]) -> None:
         """Come back after a restart, with the pointers of last time.
 
         A known node that answers as a member decides: we rejoin by it. If for `resume_s` none does (all are restarting
@@ -208,65 +255,79 @@ class Membership:
             OtherRing, DuplicateId: definite; the ring does not take the node back.
         """
         self._vnode.state = "resuming"
-        asked: list[Contact | str] = [*successors, *([predecessor] if predecessor else []), *known]
+        self._last = last
+        asked: list[Contact | str] = [*last.successors, *([last.predecessor] if last.predecessor else []), *known]
         asked = [c for c in asked if (c if isinstance(c, str) else c.address) != self._host.address]
-        member: Contact | str | None = None
-        alive: dict[str, None] = {}
-        with trio.move_on_after(self._host.timing.resume_s):
-            while asked:
-                for contact in asked:
-                    state = await self._state_of(contact)
-                    if state is not None:
-                        alive[contact if isinstance(contact, str) else contact.address] = None
-                    if state in ("member", "leaving"):
-                        member = contact
-                        break
-                if member is not None:
-                    break
-                await trio.sleep(self._host.jitter(self._host.timing.resume_s / 8))
-        if member is not None:
-            await self.join([member, *asked])
+        states = await self._states_of(asked) if asked else {}
+        members = [address for address, state in states.items() if state in ("member", "leaving")]
+        if members or last.start is None:  # without an arc of its own it can only join, however long that takes
+            await self.join([*members, *asked])
             return
-        living = [c for c in successors if c.address in alive or c.address == self._host.address]
-        silent = [c for c in successors if c not in living]
-        self._host.tell(self._ring.resume(predecessor, living or [self._vnode.me]))
-        for contact in silent:
-            self._peers.passive.add(contact, trio.current_time())
-        if owned_from is not None:
-            self._host.tell(self._vnode.ownership.resume(owned_from, 0))
+        living = [c for c in last.successors if c.address in states or c.address == self._host.address]
+        self._host.tell(self._ring.resume(last.predecessor, living or [self._vnode.me]))
+        for contact in last.successors:
+            if contact not in living:
+                self._peers.passive.add(contact, trio.current_time())
+        boundary = last.predecessor if last.predecessor and last.predecessor.id == last.start else None
+        self._host.tell(self._vnode.ownership.resume(last.start, boundary, last.epoch, last.taken))
+        self._vnode.eager_looks = EAGER_LOOKS
         await self._announce()
 
-    async def _state_of(self, contact: Contact | str) -> str | None:
-        """Return the state a contact answers with, None for silence and for anything but an answer."""
-        try:
-            with trio.fail_after(self._host.timing.timeout_stranger_s):
-                return (await self._peers.call(contact, Ping(), Pong)).state
-        except FATAL:
-            raise
-        except (ChordError, trio.TooSlowError):
-            return None
+    async def _states_of(self, contacts: list[Contact | str]) -> dict[str, str]:
+        """Ask all of them at once, again and again, until one answers as a member or `resume_s` is over."""
+        states: dict[str, str] = {}
+        refused: list[ChordError] = []
+        addresses = list(dict.fromkeys(c if isinstance(c, str) else c.address for c in contacts))
+
+        async def ask(address: str, scope: trio.CancelScope) -> None:
+            while True:
+                try:
+                    states[address] = (await self._peers.call(address, Ping(), Pong)).state
+                    if states[address] in ("member", "leaving"):
+                        scope.cancel()
+                except FATAL as error:
+                    refused.append(error)
+                    return
+                except ChordError:
+                    states.pop(address, None)
+                await trio.sleep(self._host.jitter(self._host.timing.resume_s / 8))
+
+        with trio.move_on_after(self._host.timing.resume_s) as scope:
+            async with trio.open_nursery() as nursery:
+                for address in addresses:
+                    nursery.start_soon(ask, address, scope)
+        if refused and not states:
+            raise refused[0]
+        return states
 
     # -- leave ----------------------------------------------------------------------------------
 
-    async def leave(self) -> bool:
-        """Hand the arc to the successor, however often it takes. Returns whether somebody took it.
+    async def leave(self) -> None:
+        """Hand the arc to the next vnode of another node, however often it takes.
 
-        False means that no other node is left to take it. Stabilization must go on meanwhile: the successor may change.
+        Ends with the arc still ours only where no other node is left to take it. Stabilization must go on meanwhile:
+        the successor may change. Of several vnodes of this node in a row the last one goes first.
 
-        Concurrency: checkpoints; cancelled, the arc is still ours, or wholly the successor's.
+        Concurrency: checkpoints; cancelled, the arc is still ours, or wholly the other's.
         """
         self._vnode.state = "leaving"
-        while self._vnode.ownership.start is not None:
+        while (start := self._vnode.ownership.start) is not None:
             others = [c for c in self._ring.successors if c.address != self._host.address]
             if not others:
-                return False
-            to = self._ring.successor
-            session = self._host.rng.randbytes(16)
-            start = self._vnode.ownership.start
-            try:
-                await self._peers.call(to, HandOver(self._vnode.me, session, start), Granted)
-                await self._mover.hand_over(to, session)
-            except (ChordError, TransferFailed) as error:
-                after_ms = error.after_ms if isinstance(error, ChordError) else None
-                await trio.sleep(self._host.jitter((after_ms or 50) / 1000))
-        return True
+                return
+            to = next(c for c in self._ring.successors if c in others or self._still_owns(c))
+            if to in others:
+                session = self._host.rng.randbytes(16)
+                try:
+                    await self._peers.call(to, HandOver(self._vnode.me, session, start), Granted)
+                    await self._mover.hand_over(to, session)
+                    continue
+                except (ChordError, TransferFailed) as error:
+                    after_ms = error.after_ms if isinstance(error, ChordError) else None
+                    await trio.sleep(self._host.jitter((after_ms or 50) / 1000))
+            else:
+                await trio.sleep(self._host.jitter(RETRY_S))
+
+    def _still_owns(self, contact: Contact) -> bool:
+        vnode = self._host.vnodes.get(contact.id)
+        return vnode is not None and vnode.ownership.start is not None

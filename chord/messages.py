@@ -259,6 +259,7 @@ class NeighboursOf(Reply, frozen=True, tag=134):
 
     predecessor: Contact
     successor: Contact
+    ring: Identity | None = None  # the asked node's ring id: a joiner takes it from whom it chose to ask
 
 
 class FindNeighbours(Request, frozen=True, tag=19):

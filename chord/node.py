@@ -23,13 +23,13 @@ from chord.calls import CallsService
 from chord.config import PRESETS, NodeConfig, Preset, RingConstants
 from chord.data.misplaced import Misplaced
 from chord.data.storage import MemoryStorage, Storage
-from chord.describe import Self, describe, to_keep
+from chord.describe import Self, describe, last_time, to_keep
 from chord.dispatch import Dispatcher, Parts
 from chord.errors import ChordError, ConfigError, DeadlineExceeded, DuplicateId, OtherRing, unwrapped
 from chord.events import NodeStateChanged, Observer, StepFailed, ignore
 from chord.greeting import Greeter
 from chord.host import Host
-from chord.identity import FileIdentity, IdentityStore, Kept, MemoryIdentity, kept_contact
+from chord.identity import FileIdentity, IdentityStore, Kept, MemoryIdentity
 from chord.ids import Point, vnode_id
 from chord.interface import AsyncRing
 from chord.lookup import Lookups
@@ -44,6 +44,7 @@ from chord.vnode import Vnode
 State: TypeAlias = Literal["starting", "joining", "resuming", "ready", "leaving", "left", "stopped"]
 
 GOODBYE_S = 1.0
+RETRY_S = 0.05
 
 
 class Node(AsyncRing):
@@ -86,7 +87,8 @@ class Node(AsyncRing):
         )
         peers = Peers(self._rpc, config.timing, observe, config.limits.passive_max)
         storage = storage or MemoryStorage(config.ring.circle, rng.randbytes(8))
-        self.host = Host(config, peers, storage, rng, wall_now_ms, observe)
+        self.host = Host(config, peers, storage, rng, wall_now_ms, observe, self._greeter)
+        self.host.is_receiving = lambda: any(p.mover.inbound for p in self.parts.values())
         self.lookups = Lookups(self.host)
         self.parts: dict[Point, Parts] = {}
         self.misplaced = Misplaced(self.host, self.lookups)
@@ -104,6 +106,7 @@ class Node(AsyncRing):
         self._started_at = 0.0
         self._goodbye: tuple[str, ...] = ()
         self._limits = config.limits
+        self._others = config.join  # addresses to ask for news besides those in the lists
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -212,6 +215,7 @@ class Node(AsyncRing):
         if self.config.id is not None and [v.id for v in kept.vnodes] != [str(self.config.id)]:
             raise ConfigError(f"the data directory belongs to vnode {kept.vnodes[0].id}, not {self.config.id}")
         self._greeter.ring_id = kept.ring_id
+        self._others = tuple(dict.fromkeys((*self.config.join, *kept.known)))
         return kept
 
     def _settle_address(self, bound: str, kept: Kept | None) -> None:
@@ -241,7 +245,9 @@ class Node(AsyncRing):
             self._fatal = error
             self._end("stop")
             return
-        self.host.start_task(self._periodic(self._bring_home, 4 * self.host.timing.stabilize_s, "bring_home").run)
+        bring_home = self._periodic(self._bring_home, 4 * self.host.timing.stabilize_s, "bring_home")
+        self.host.bring_home_soon = bring_home.kick
+        self.host.start_task(bring_home.run)
         await self._save()
         self._change("ready")
         self._ready.set()
@@ -251,17 +257,8 @@ class Node(AsyncRing):
         joins: list[Contact | str] = [*mine, *(a for a in self.config.join if a != self.address)]
         if kept is not None and (kept.known or joins):
             self._change("resuming")
-            stored = kept.vnodes[index]
-            successors = [c for c in map(kept_contact, stored.successors) if c is not None]
-            start = None if stored.owned_from is None else Point(int(stored.owned_from))
-            predecessor = kept_contact(stored.predecessor)
-            boundary = None
-            if start is not None:
-                at_start = [c for c in (predecessor, parts.vnode.me) if c is not None and c.id == start]
-                elsewhere = predecessor.address if predecessor else self.address
-                boundary = at_start[0] if at_start else Contact(start, elsewhere)
             known: list[Contact | str] = [*joins, *(a for a in kept.known if a not in joins)]
-            await parts.membership.resume(predecessor, successors, boundary, known)
+            await parts.membership.resume(last_time(kept.vnodes[index], trio.current_time()), known)
         elif joins:
             self._change("joining")
             await parts.membership.join(joins)
@@ -281,7 +278,7 @@ class Node(AsyncRing):
         # Each of the others by itself: a silent predecessor, a slow lookup must not keep the list from being repaired.
         refresh = self._periodic(parts.stabilizer.refresh_predecessor, timing.stabilize_s, "refresh_predecessor", parts)
         self._stabilizing.append(refresh)
-        look_for_others = partial(parts.stabilizer.look_for_others, self.config.join)
+        look_for_others = partial(parts.stabilizer.look_for_others, self._others)
         look = self._periodic(look_for_others, timing.stabilize_s, "self_lookup", parts)
         fix = self._periodic(parts.stabilizer.fix_finger, timing.finger_s, "fix_finger", parts)
         for periodic in (refresh, look, fix):
@@ -305,8 +302,8 @@ class Node(AsyncRing):
         await self._save()
 
     async def _bring_home(self) -> None:
-        busy = any(p.mover.outbound or p.mover.inbound for p in self.parts.values())
-        if not busy and self.misplaced.count():
+        is_giving = any(p.mover.outbound for p in self.parts.values())
+        if not is_giving and self.misplaced.count():
             first = next(iter(self.parts.values()))
             await self.misplaced.bring_home(first.records, first.vnode.me)
 
@@ -315,21 +312,37 @@ class Node(AsyncRing):
             periodic.kick()
 
     async def _save(self, *, has_left: bool = False) -> None:
-        await self._identity.save(to_keep(self.host, self.parts, self.ring_id, has_left=has_left))
+        try:
+            await self._identity.save(to_keep(self.host, self.parts, self.ring_id, has_left=has_left))
+        except OSError as error:  # a full disk: the ring goes on, and the next round tries again
+            self.host.counters["identity_unsaved"] += 1
+            self.host.tell([StepFailed(self.contact.id, "save_identity", str(error.strerror))])
 
     # -- ending ---------------------------------------------------------------------------------
 
     async def _hand_over(self) -> None:
-        """Leave: hand over every arc, last vnode first, and bring misplaced records home, within `leave_s`."""
+        """Leave: hand over every arc and bring misplaced records home, within `leave_s`."""
         self._change("leaving")
         with trio.move_on_after(self.host.timing.leave_s):
-            for parts in reversed(self.parts.values()):
-                if parts.vnode.ring.is_member and not await parts.membership.leave():
-                    return
+            async with trio.open_nursery() as nursery:
+                for parts in self.parts.values():
+                    if parts.vnode.ring.is_member:
+                        nursery.start_soon(parts.membership.leave)
             first = next(iter(self.parts.values()))
-            others = [c for c in first.vnode.ring.successors if c.address != self.address]
-            while others and self.misplaced.count():
-                await self.misplaced.bring_home(first.records, others[0])
+            while self.misplaced.count():
+                others = [c for c in first.vnode.ring.successors if c.address != self.address]
+                if not others:
+                    return
+                try:
+                    await self.misplaced.bring_home(first.records, others[0])
+                except ChordError:
+                    await trio.sleep(self.host.jitter(RETRY_S))
+
+    @property
+    def _has_handed_over(self) -> bool:
+        """Whether nothing is left here that somebody else would have to know of."""
+        owns = any(parts.vnode.ownership.start is not None for parts in self.parts.values())
+        return not self._goodbye or (not owns and not self.misplaced.count())
 
     def _neighbours(self) -> tuple[str, ...]:
         found: dict[str, None] = {}
@@ -341,16 +354,21 @@ class Node(AsyncRing):
         return tuple(found)
 
     async def _part(self) -> None:
-        """Say goodbye, answer *moved* for a while after a leave, and let calls in flight finish."""
-        has_left = self._how == "leave"
-        if has_left:
-            for parts in self.parts.values():
+        """Say goodbye, answer *moved* for a while after a leave, and let calls in flight finish.
+
+        A leave that could not hand everything over says nothing: to the others it is a crash, so that they mark what
+        they take over instead of denying it.
+        """
+        has_left = self._how == "leave" and self._has_handed_over
+        for parts in self.parts.values():
+            if has_left:
                 parts.vnode.state = "left"
-        request: Request = Departing(self.address) if has_left else Pausing(self.address)
-        with trio.move_on_after(GOODBYE_S):
-            async with trio.open_nursery() as nursery:
-                for address in self._goodbye:
-                    nursery.start_soon(self._tell_neighbour, address, request)
+        if has_left or self._how == "stop":
+            request: Request = Departing(self.address) if has_left else Pausing(self.address)
+            with trio.move_on_after(GOODBYE_S):
+                async with trio.open_nursery() as nursery:
+                    for address in self._goodbye:
+                        nursery.start_soon(self._tell_neighbour, address, request)
         await self._save(has_left=has_left)
         if has_left and self._goodbye:
             slowest = max(self.host.peers.suspicion.timeout(address) for address in self._goodbye)

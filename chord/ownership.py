@@ -50,12 +50,13 @@ class Verdict(NamedTuple):
 class Ownership:
     """The arc of one vnode. `start` is None while it answers for nothing; equal to its id, for the whole circle."""
 
-    __slots__ = ("boundary", "epoch", "giving", "me", "moved", "start", "taken")
+    __slots__ = ("before", "boundary", "epoch", "giving", "me", "moved", "start", "taken")
 
     def __init__(self, me: Contact) -> None:
         self.me = me
         self.start: Point | None = None
         self.boundary: Contact | None = None  # the vnode known to stand at `start`
+        self.before: tuple[Contact, ...] = ()  # who was last seen to stand at and before `start`, nearest first
         self.epoch = 0
         self.giving: Giving | None = None
         self.taken: tuple[Taken, ...] = ()
@@ -91,10 +92,15 @@ class Ownership:
         assert self.start is None
         return self._gain(self.me.id, self.me, "created", self.epoch + 1)
 
-    def resume(self, start: Contact, epoch: int) -> list[Event]:
-        """Own (start, me] again after a restart that nobody noticed."""
+    def resume(
+        self, start: Point, boundary: Contact | None, epoch: int = 0, taken: Iterable[Taken] = ()
+    ) -> list[Event]:
+        """Own (start, me] again after a restart that nobody noticed, with the marks of last time that lie in it."""
         assert self.start is None
-        return self._gain(start.id, start, "resumed", max(self.epoch, epoch) + 1)
+        gained = self._gain(start, boundary, "resumed", max(self.epoch, epoch) + 1)
+        arc = Arc(start, self.me.id)
+        self.taken = tuple(t for t in taken if t.arc.end in arc and t.arc.end != self.me.id)
+        return gained
 
     def receive(self, arc: Arc, epoch: int, boundary: Contact | None, taken: Iterable[Taken]) -> list[Event]:
         """Own an arc that was switched to this vnode: its first (a join) or one right before its own (a leave).
@@ -134,10 +140,10 @@ class Ownership:
         self.epoch = giving.epoch + 1
         return [events.ArcGained(self.me.id, giving.arc, self.epoch, "reclaimed")]
 
-    def take_over(self, predecessor: Contact, dead: Contact | None, now: float) -> list[Event]:
+    def take_over(self, predecessor: Contact, dead: Iterable[Contact], now: float) -> list[Event]:
         """The owner before `start` is dead and `predecessor` names this vnode as its head: the gap is mine.
 
-        Where the dead owner had the only copy (`dead` given), the gap is marked.
+        Each of the `dead` in the gap had the only copy of the part that ends at it: that part is marked as its.
 
         Source: protocol of this project; compare Scatter (SOSP 2011), section 2, on the two-owner anomaly.
         """
@@ -146,9 +152,14 @@ class Ownership:
         if predecessor.id == self.start:
             return []
         gap = Arc(predecessor.id, self.start)
+        marks: list[Taken] = []
+        low = predecessor.id
+        for contact in sorted(dead, key=lambda c: (c.id < predecessor.id, c.id)):  # clockwise from the predecessor
+            if contact.id in gap:
+                marks.append(Taken(Arc(low, contact.id), contact, now))
+                low = contact.id
         gained = self._gain(predecessor.id, predecessor, "taken_over", self.epoch + 1, gap)
-        if dead is not None:
-            self.taken = (Taken(gap, dead, now), *self.taken)
+        self.taken = (*marks, *self.taken)
         return gained
 
     def shrink(self, predecessor: Contact) -> list[Event]:
@@ -160,10 +171,11 @@ class Ownership:
         self._let_go(lost)
         return [events.ArcLost(self.me.id, lost.arc, self.epoch, "shrunk")]
 
-    def learn_boundary(self, predecessor: Contact) -> None:
+    def learn_boundary(self, predecessor: Contact, further: Iterable[Contact] = ()) -> None:
         """The predecessor stands exactly where my arc begins: moves to it are common knowledge now."""
         if predecessor.id == self.start:
             self.boundary = predecessor
+            self.before = (predecessor, *further)
             self.moved = tuple(m for m in self.moved if m.to.id != predecessor.id)
 
     def expire(self, now: float, down_out_s: float) -> None:

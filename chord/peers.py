@@ -50,7 +50,7 @@ class Peers:
     async def call(self, to: Contact | str, request: Request, expect: type[R]) -> R:
         """Call a vnode (or a node, by address) under the peer's own timeout and remember how it went.
 
-        A patient request waits as long as the caller's own deadline.
+        A patient request, and one to a node as a whole, waits as long as the caller's own deadline.
 
         Raises:
             MalformedMessage: definite; the peer answered with another type of reply.
@@ -115,11 +115,6 @@ class Peers:
     def is_doubtful(self, contact: Contact) -> bool:
         """Whether to route around a contact: its node is suspect, paused, dead or gone."""
         return contact.address != self.address and self.suspicion.state(contact.address) != "alive"
-
-    def is_back_or_left(self, address: str, since: float) -> bool:
-        """Whether a node came back to life, or said goodbye, after it was found dead at that time."""
-        is_news = self.suspicion.since(address) > since and self.suspicion.srtt(address) is not None
-        return is_news and self.suspicion.state(address) in ("alive", "left")
 
     async def is_gone(self, contact: Contact) -> bool:
         """Find out whether a member is dead: ask until it answers or its node counts as dead.

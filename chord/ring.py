@@ -32,13 +32,13 @@ class RingState:
         successors: consecutive vnodes that follow it, spanning r other nodes at most.
         predecessors: consecutive vnodes that precede it, nearest first: a hint, outside the proof.
         observed: how often the pair was served to be adopted (abort-if-observed).
-        is_busy: a step was disturbed too often; `GetRing` answers `Busy` until it is done.
+        busy_steps: steps that were disturbed too often; `GetRing` answers `Busy` until they are done.
         is_isolated: every neighbour fell silent; nobody left politely.
     """
 
     __slots__ = (
+        "busy_steps",
         "circle",
-        "is_busy",
         "is_isolated",
         "me",
         "observed",
@@ -58,7 +58,7 @@ class RingState:
         self.successors: tuple[Contact, ...] = ()
         self.predecessors: tuple[Contact, ...] = ()
         self.observed = 0
-        self.is_busy = False
+        self.busy_steps = 0
         self.is_isolated = False
 
     @property

@@ -29,11 +29,11 @@ from chord.messages import Contact, Hello, Reply, Request
 from chord.rpc_handshake import Met, StreamName, greet, refuse, welcome
 from chord.rpc_link import Link
 from chord.rpc_shared import Shared
-from chord.transport import Listener, Transport, remote_host
+from chord.transport import Listener, Stream, Transport, remote_host
 from chord.wire import Codec
 
-FAREWELL_S: Final = 1.0
-"""How long a connection over the limit is given to take its refusal."""
+FAREWELLS_MAX: Final = 32
+"""So many connections over the limit are told why at once; the others are just closed."""
 
 
 class _Dial:
@@ -73,6 +73,7 @@ class Rpc:
         self._nursery: trio.Nursery | None = None
         self._accepting = trio.CancelScope()
         self._accepted = 0
+        self._turned_away = 0
         self._accepted_from: dict[str, int] = {}
         self._dials: dict[tuple[str, StreamName], _Dial] = {}
         self._links: dict[tuple[str, StreamName], Link] = {}  # whom we can call, by address
@@ -242,28 +243,38 @@ class Rpc:
         try:
             with self._accepting:
                 while True:
-                    await self._admit(await listener.accept(), nursery)
+                    stream = await listener.accept()
+                    host = remote_host(stream)
+                    excess = self._excess(host)
+                    if excess is None:
+                        self._count(host, 1)
+                        nursery.start_soon(self._welcome, stream, host)
+                    else:
+                        self._observe(ConnectionRefused(host or "", excess.message))
+                        nursery.start_soon(self._turn_away, stream, excess)
         finally:
             with trio.CancelScope(shield=True):
                 await listener.aclose()
 
-    async def _admit(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
-        """Give an accepted stream a task of its own, within the limits."""
-        host, limits = remote_host(stream), self._limits
-        if self._accepted >= limits.connections_max:
-            excess = Overloaded(f"{self._accepted} connections are open here; that is the limit")
-        elif host is not None and self._accepted_from.get(host, 0) >= limits.connections_per_host_max:
-            excess = Overloaded(f"{self._accepted_from[host]} connections from {host} are open here; that is the limit")
-        else:
-            self._count(host, 1)
-            nursery.start_soon(self._welcome, stream, host)
-            return
-        self._observe(ConnectionRefused(host or "", excess.message))
-        with trio.move_on_after(FAREWELL_S):
-            await refuse(stream, excess)
-        await trio.aclose_forcefully(stream)
+    def _excess(self, host: str | None) -> Overloaded | None:
+        """Return which limit one more connection from a host would break."""
+        if self._accepted >= self._limits.connections_max:
+            return Overloaded(f"{self._accepted} connections are open here; that is the limit")
+        count = 0 if host is None else self._accepted_from.get(host, 0)
+        if count >= self._limits.connections_per_host_max:
+            return Overloaded(f"{count} connections from {host} are open here; that is the limit")
+        return None
 
-    async def _welcome(self, stream: trio.abc.Stream, host: str | None) -> None:
+    async def _turn_away(self, stream: Stream, excess: Overloaded) -> None:
+        self._turned_away += 1
+        try:
+            if self._turned_away <= FAREWELLS_MAX:
+                await refuse(stream, excess)
+        finally:
+            self._turned_away -= 1
+            await trio.aclose_forcefully(stream)
+
+    async def _welcome(self, stream: Stream, host: str | None) -> None:
         reason = f"no hello within {self._limits.handshake_s:g} s"
         link = None
         try:
@@ -305,7 +316,7 @@ class Rpc:
         elif peer.bits != self._codec.circle.bits:
             raise OtherRing(f"ids have {self._codec.circle.bits} bits here and {peer.bits} there")
 
-    def _link(self, stream: trio.abc.Stream, met: Met, *, is_dialled: bool) -> Link:
+    def _link(self, stream: Stream, met: Met, *, is_dialled: bool) -> Link:
         assert self._codec is not None, "a client that accepts connections"
         return Link(stream, met, self._codec, self._shared, is_dialled=is_dialled, forget=self._forget)
 

@@ -8,6 +8,7 @@ other end. Nothing but this happens on a stream before both have agreed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import trio
@@ -15,11 +16,15 @@ import trio
 from chord.config import Limits
 from chord.errors import ChordError, MalformedMessage, OtherRing, PeerUnreachable
 from chord.messages import Hello
+from chord.transport import Stream
 from chord.wire import Frames, Kind, decode_hello, decode_refusal, encode_hello, encode_refusal
 
 StreamName: TypeAlias = Literal["control", "bulk"]
 
 RECEIVE_BYTES: Final = 64 * 1024
+
+FAREWELL_S: Final = 1.0
+"""How long a peer is given to take a refusal."""
 
 
 class Met(NamedTuple):
@@ -32,7 +37,7 @@ class Met(NamedTuple):
     early: list[tuple[Kind, bytes]]
 
 
-async def greet(stream: trio.abc.Stream, mine: Hello, check: Callable[[Hello], None], limits: Limits) -> Met:
+async def greet(stream: Stream, mine: Hello, check: Callable[[Hello], None], limits: Limits) -> Met:
     """Shake hands on a stream we opened.
 
     Raises:
@@ -48,13 +53,17 @@ async def greet(stream: trio.abc.Stream, mine: Hello, check: Callable[[Hello], N
         if peer.stream != mine.stream:
             raise MalformedMessage(f"asked for a {mine.stream} stream, was given {peer.stream}")
         return _met(mine, peer, frames, early, check, limits)
-    except ChordError as error:
-        await refuse(stream, error)
+    except ChordError as error:  # callers wait for this one: no time for a long farewell
+        with trio.move_on_after(FAREWELL_S), suppress(trio.BrokenResourceError):
+            await stream.send_all(encode_refusal(error))
         raise
 
 
 async def welcome(
-    stream: trio.abc.Stream, hello: Callable[[StreamName], Hello], check: Callable[[Hello], None], limits: Limits
+    stream: Stream,
+    hello: Callable[[StreamName], Hello],
+    check: Callable[[Hello], None],
+    limits: Limits,
 ) -> Met:
     """Shake hands on a stream the peer opened.
 
@@ -73,15 +82,26 @@ async def welcome(
     return met
 
 
-async def refuse(stream: trio.abc.Stream, error: ChordError) -> None:
+async def refuse(stream: Stream, error: ChordError) -> None:
     """Tell the peer why not, if it still listens."""
-    try:
+    with trio.move_on_after(FAREWELL_S), suppress(trio.BrokenResourceError):
         await stream.send_all(encode_refusal(error))
-    except (trio.BrokenResourceError, trio.ClosedResourceError):
-        return
+        await stream.send_eof()
+        await wait_for_end(stream)
 
 
-async def _receive_hello(stream: trio.abc.Stream, frames: Frames) -> tuple[Hello, list[tuple[Kind, bytes]]]:
+async def wait_for_end(stream: Stream) -> None:
+    """Give the peer a moment to read the last we said: closing with something of its unread could take that away.
+
+    Raises:
+        trio.BrokenResourceError: it is gone already.
+    """
+    with trio.move_on_after(FAREWELL_S):
+        while await stream.receive_some(RECEIVE_BYTES):
+            pass
+
+
+async def _receive_hello(stream: Stream, frames: Frames) -> tuple[Hello, list[tuple[Kind, bytes]]]:
     complete: list[tuple[Kind, bytes]] = []
     while not complete:
         data = await stream.receive_some(RECEIVE_BYTES)

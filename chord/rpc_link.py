@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -26,10 +27,10 @@ from chord.events import ConnectionClosed, ConnectionOpened
 from chord.ids import Point
 from chord.messages import Reply, Request
 from chord.rpc_answers import Answers
-from chord.rpc_handshake import RECEIVE_BYTES, Met, StreamName
+from chord.rpc_handshake import RECEIVE_BYTES, Met, StreamName, wait_for_end
 from chord.rpc_outbox import Outbox
 from chord.rpc_shared import Shared
-from chord.transport import Pipe
+from chord.transport import Pipe, Stream
 from chord.wire import GOODBYE, REFUSED_CALL_ID, Codec, Kind, encode_refusal, is_goodbye
 
 BUDGET_S_MAX: Final = 86_400.0
@@ -69,7 +70,7 @@ class Link:
 
     def __init__(
         self,
-        stream: trio.abc.Stream,
+        stream: Stream,
         met: Met,
         codec: Codec,
         shared: Shared,
@@ -258,10 +259,15 @@ class Link:
         except trio.BrokenResourceError:
             self.cut("connection reset")
         except MalformedMessage as error:
-            self._outbox.post_small(encode_refusal(error))
-            self._outbox.flush_soon()
-            await self._outbox.wait_until_empty()
+            await self._say_why(error)
             self.cut(f"malformed: {error.message}")
+
+    async def _say_why(self, error: MalformedMessage) -> None:
+        self._outbox.post_small(encode_refusal(error))
+        self._outbox.flush_soon()
+        await self._outbox.wait_until_empty()
+        with suppress(trio.BrokenResourceError):
+            await wait_for_end(self._stream)
 
     def _time_frame(self, *, is_new: bool) -> None:
         """Set or clear the deadline of a frame that has begun and not ended."""

@@ -37,7 +37,8 @@ class Alarm:
             with trio.CancelScope(deadline=self.at) as self._nap:
                 await trio.sleep_forever()
             self.at = math.inf
-            self.at = min(self.at, sweep(trio.current_time()))
+            due = sweep(trio.current_time())
+            self.at = min(self.at, due)  # sweeping may have set it
 
 
 class Shared:

@@ -16,7 +16,7 @@ from typing import Literal
 import trio
 
 from chord import events
-from chord.errors import SILENCE, Busy, ChordError, UnknownVnode
+from chord.errors import SILENCE, Busy, ChordError, OtherRing, UnknownVnode
 from chord.events import Event
 from chord.ids import between
 from chord.lookup import Lookups
@@ -53,6 +53,8 @@ class Stabilizer:
         self._lookups = lookups
         self._rectify_next: Contact | None = None
         self._is_rectifying = False
+        self._offer_next: Contact | None = None
+        self._is_considering = False
 
     # -- stabilize ------------------------------------------------------------------------------
 
@@ -91,6 +93,23 @@ class Stabilizer:
         except PeerGone:
             self._remember_silent(contact)
         return self._ring.successor.id == contact.id != before.id
+
+    def offered(self, contact: Contact) -> None:
+        """An `Offer` arrived: consider it in a task of its own, once, for the closest candidate heard of."""
+        waiting = self._offer_next
+        if waiting is None or between(self._vnode.id, contact.id, waiting.id):
+            self._offer_next = contact
+        if not self._is_considering:
+            self._is_considering = True
+            self._host.start_task(self._consider_waiting)
+
+    async def _consider_waiting(self) -> None:
+        try:
+            while self._offer_next is not None:
+                contact, self._offer_next = self._offer_next, None
+                await self.consider_successor(contact)
+        finally:
+            self._is_considering = False
 
     async def _notify_successor(self) -> None:
         head = self._ring.successor
@@ -142,14 +161,15 @@ class Stabilizer:
         happened = ring.learn_predecessor(contact)
         if not happened and old is not None and old.id not in (contact.id, self._vnode.id):
             for discard in range(DISCARDS_MAX + 1):
-                ring.is_busy = discard == DISCARDS_MAX
+                is_last = discard == DISCARDS_MAX
+                ring.busy_steps += is_last
                 seen = ring.observed
                 try:
                     gone = await self._peers.is_gone(old)
                 except ChordError:
                     gone = False
                 finally:
-                    ring.is_busy = False
+                    ring.busy_steps -= is_last
                 if not gone:
                     return
                 if ring.observed == seen:
@@ -193,7 +213,7 @@ class Stabilizer:
             return
         arc.expire(trio.current_time(), self._host.timing.down_out_s)
         for mark in arc.taken:
-            if self._peers.is_back_or_left(mark.dead.address, mark.since):
+            if self._peers.suspicion.state(mark.dead.address) == "left":
                 arc.owner_left(mark.dead.address)
         try:
             reply = await self._probe(predecessor)
@@ -208,17 +228,16 @@ class Stabilizer:
         if arc.start is None or arc.giving is not None:
             return
         if predecessor.id == arc.start:
-            arc.learn_boundary(predecessor)
+            arc.learn_boundary(predecessor, reply.predecessors)
         elif between(arc.start, predecessor.id, self._vnode.id):
-            if reply.owned_from is not None:
-                self._host.tell(arc.shrink(predecessor))
+            if reply.owned_from is not None and self._host.tell(arc.shrink(predecessor)):
+                self._host.bring_home_soon()
         elif reply.successors and reply.successors[0].id == self._vnode.id:
             await self._take_over(predecessor)
 
     async def _take_over(self, predecessor: Contact) -> None:
         arc = self._vnode.ownership
         start, boundary = arc.start, arc.boundary
-        dead: Contact | None = None
         if boundary is not None and boundary.id == start and boundary.id != self._vnode.id:
             try:
                 if not await self._peers.is_gone(boundary):
@@ -226,11 +245,14 @@ class Stabilizer:
                     return
             except ChordError:
                 return
-            if self._peers.suspicion.state(boundary.address) != "left":
-                dead = boundary
-                self._remember_silent(boundary)
         if arc.start == start and self._ring.predecessor == predecessor:
+            known = {c.id: c for c in (*arc.before, *([boundary] if boundary else [])) if c.id != self._vnode.id}
+            # One that left handed its arc to the next: if that one died, it was its.
+            dead = [c for c in known.values() if self._peers.suspicion.state(c.address) != "left"]
             self._host.tell(arc.take_over(predecessor, dead, trio.current_time()))
+            for contact in dead:
+                if self._peers.is_dead(contact):
+                    self._remember_silent(contact)
 
     async def _probe(self, contact: Contact) -> RingPointers | None:
         """Ask for pointers that nobody adopts, until an answer or certain death. None: alive, but no pointers now."""
@@ -260,6 +282,7 @@ class Stabilizer:
         ring = self._ring
         transition = ring.adopt_list if step == "stabilize" else ring.adopt_successor
         discards = 0
+        is_busy = False
         try:
             for _ in range(BUSY_RETRIES_MAX + DISCARDS_MAX):
                 seen = ring.observed
@@ -283,12 +306,14 @@ class Stabilizer:
                     return reply
                 discards += 1
                 self._host.tell([events.StepAborted(self._vnode.id, step)])
-                ring.is_busy = discards >= DISCARDS_MAX
-                if not ring.is_busy:
+                if discards == DISCARDS_MAX:
+                    is_busy = True
+                    ring.busy_steps += 1
+                elif discards < DISCARDS_MAX:
                     await trio.sleep(self._host.rng.uniform(0, 4 * self._peers.srtt(contact)))
             return None
         finally:
-            ring.is_busy = False
+            ring.busy_steps -= is_busy
 
     # -- fingers --------------------------------------------------------------------------------
 
@@ -306,9 +331,10 @@ class Stabilizer:
         start = fingers.start(index)
         entry = fingers.entry(index)
         found: Contact | None = None
+        arc_start = start
         if entry is not None and not self._peers.is_dead(entry):
             try:
-                await self._peers.call(entry, Confirm(start), Confirmed)
+                arc_start = (await self._peers.call(entry, Confirm(start), Confirmed)).arc_start
                 found = entry
             except UnknownVnode:
                 self._forget_finger(entry)
@@ -319,8 +345,9 @@ class Stabilizer:
                 pass  # alive, but the start is another's now: look it up
         if found is None:
             with trio.fail_after(self._host.timing.timeout_cap_s):
-                found = (await self._lookups.find(start, self._vnode.me)).owner
-        changed = fingers.adopt(index, found)
+                trace = await self._lookups.find(start, self._vnode.me)
+                found, arc_start = trace.owner, trace.arc_start
+        changed = fingers.adopt_arc(arc_start, found)
         if changed is not None:
             self._host.tell([events.FingerChanged(self._vnode.id, changed[0], changed[1], found)])
         self._done("fix_finger")
@@ -338,13 +365,19 @@ class Stabilizer:
         (Looking up id + 1 would stall.)
         """
         me = self._vnode.me
-        with trio.fail_after(2 * self._host.timing.timeout_cap_s):
-            answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
+        try:
+            with trio.fail_after(2 * self._host.timing.timeout_cap_s):
+                answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
+        except (OtherRing, UnknownVnode):
+            if isinstance(contact, Contact):
+                self._peers.passive.forget(contact.address)  # somebody else lives there now
+            raise
         if not isinstance(contact, str):
             self._peers.passive.forget(contact.address)
         self._done("self_lookup")
         q, t = answer.predecessor, answer.successor
         if t.id == me.id or q.id == me.id:
+            self._vnode.eager_looks -= self._vnode.eager_looks > 0
             return
         asked = contact if isinstance(contact, Contact) else q
         self._host.tell([events.SplitFound(me.id, asked, q, t)])
@@ -361,7 +394,8 @@ class Stabilizer:
             vnode.isolated_since = now
         elif now - vnode.isolated_since >= self._host.timing.down_out_s:
             self._ring.settle_alone()
-        if self._ring.is_isolated or self._host.rng.randrange(self._host.timing.self_lookup_rounds) == 0:
+        is_due = self._host.rng.randrange(self._host.timing.self_lookup_rounds) == 0
+        if self._ring.is_isolated or vnode.eager_looks > 0 or is_due:
             contact = self.pick_contact(joins)
             if contact is not None:
                 await self.self_lookup(contact)

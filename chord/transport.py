@@ -10,12 +10,14 @@ import errno
 import ipaddress
 import os
 import socket
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import trio
 
 from chord.config import split_address
 from chord.errors import PeerUnreachable
+
+Stream: TypeAlias = trio.abc.HalfCloseableStream
 
 
 class Listener(Protocol):
@@ -25,7 +27,7 @@ class Listener(Protocol):
     def address(self) -> str:
         """HOST:PORT as bound; the real port where 0 was asked for."""
 
-    async def accept(self) -> trio.abc.HalfCloseableStream:
+    async def accept(self) -> Stream:
         """Wait for the next stream."""
 
     async def aclose(self) -> None:
@@ -35,7 +37,7 @@ class Listener(Protocol):
 class Transport(Protocol):
     """Opens byte streams between addresses."""
 
-    async def open_stream(self, address: str) -> trio.abc.HalfCloseableStream:
+    async def open_stream(self, address: str) -> Stream:
         """Open a stream to an address.
 
         Raises:
@@ -116,7 +118,7 @@ class TcpTransport:
         return TcpListener(listeners[0])
 
 
-def remote_host(stream: trio.abc.Stream) -> str | None:
+def remote_host(stream: Stream) -> str | None:
     """Return the host at the other end of a stream, or None where connections from there are not counted: loopback.
 
     Streams of another make than TCP may say it in an attribute of this name.
@@ -136,7 +138,7 @@ class Pipe:
     Not to be used after the stream is closed: its descriptor may belong to another one then.
     """
 
-    def __init__(self, stream: trio.abc.Stream) -> None:
+    def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._fd = stream.socket.fileno() if isinstance(stream, trio.SocketStream) else -1
 

@@ -41,6 +41,7 @@ class Vnode:
         fingers: the finger table.
         ownership: the arc it answers for.
         rounds: completed stabilize rounds.
+        eager_looks: self-lookups still to be made in every round, after a restart.
         isolated_since: when every neighbour had fallen silent, None while there are neighbours.
     """
 
@@ -53,6 +54,7 @@ class Vnode:
         self.state: State = "joining"
         self.rounds = 0
         self.isolated_since: float | None = None
+        self.eager_looks = 0
 
     @property
     def id(self) -> Point:
@@ -72,7 +74,7 @@ class Vnode:
         if not ring.is_member:
             raise NotReady(f"vnode {self.host.circle.hex(self.id)} has not joined yet", after_ms=RETRY_MS)
         if request.adopt:
-            if ring.is_busy:
+            if ring.busy_steps:
                 raise Busy("a protocol step is being completed", after_ms=RETRY_MS)
             ring.observed += 1
         return RingPointers(self.me, ring.predecessor, ring.successors, ring.predecessors, self.ownership.start)
@@ -128,7 +130,9 @@ class Vnode:
         if predecessor is None or predecessor.id == self.id or between(predecessor.id, key, self.id) or key == self.id:
             raise Busy("the arc has no owner yet", after_ms=RETRY_MS)
         peers = self.host.peers
-        if peers.suspicion.state(predecessor.address) == "paused":
+        before = self.ring.predecessors[1].id if len(self.ring.predecessors) > 1 else None
+        is_its_key = before is None or key in Arc(before, predecessor.id)
+        if is_its_key and peers.suspicion.state(predecessor.address) == "paused":
             since = peers.suspicion.since(predecessor.address)
             raise OwnerDown(
                 f"the owner {predecessor.address} has paused",

@@ -122,9 +122,13 @@ def test_tables_do_not_interpret_what_they_print(
 ) -> None:
     for style in ("table", "tsv"):
         monkeypatch.setenv("CHORD_OUTPUT", style)
-        Out().table([Column("name"), Column("bar")], [["[bold]x[/bold]", "a\tb\nc"]], plain=["bar"])
-        assert "[bold]x[/bold]" in capsys.readouterr().out
-    assert "\t" not in Out().__dict__
+        Out().table([Column("name"), Column("value"), Column("bar")], [["[bold]x[/]", ":boom:", "█"]], plain=["bar"])
+        shown = capsys.readouterr().out
+        assert "[bold]x[/]" in shown
+        assert ":boom:" in shown
+        assert ("█" in shown) == (style == "table")
+    Out().table([Column("a")], [["tab\tand\nline"]])
+    assert capsys.readouterr().out == "a\ntab and line\n", "a cell is a cell"
 
 
 @given(st.lists(st.from_regex(r"[a-z]{0,2}[0-9]{0,3}", fullmatch=True), max_size=8))

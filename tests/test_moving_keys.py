@@ -11,9 +11,9 @@ from worlds import get, in_order, keys_of, misplaced, only, owner, patiently, pu
 
 from chord import events, testing
 from chord.data.storage import Batch
-from chord.errors import ChordError, OwnerDown
+from chord.errors import ChordError, InvalidRequest, OwnerDown
 from chord.events import Event
-from chord.messages import Switch
+from chord.messages import Departing, Done, Pausing, Switch
 from chord.testing.rings import MemoryRing
 
 
@@ -342,3 +342,122 @@ async def test_a_dot_is_not_reused_when_an_arc_is_given_away_and_an_old_copy_com
         await put(ring[0], b"k", b"3")
         await parts.records.merge([newer])
         assert b"3" in await get(ring[0], b"k")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_node_whose_vnodes_stand_side_by_side_can_leave(seed: int) -> None:
+    """The last of a row goes first; a vnode that has handed over is stepped past."""
+
+    async def main() -> None:
+        async with testing.ring(3, seed=seed, vnodes=4) as ring:
+            stored = await fill(ring, 150)
+            began = trio.current_time()
+            await ring[1].leave()
+            assert trio.current_time() - began < 3
+            await ring.converged()
+            for key, value in stored.items():
+                assert await get(ring[0], key) == (value,)
+
+    testing.run(main, seed=seed)
+
+
+@virtual
+async def test_a_leave_that_cannot_hand_over_is_no_goodbye() -> None:
+    """Else what is lost with it would be denied: only those who go without a word are marked as dead."""
+    async with testing.ring(4, seed=15) as ring:
+        nodes = in_order(ring)
+        leaver, heir = nodes[1], nodes[2]
+        keys = keys_of(ring, leaver, 2)
+        await put(ring[0], keys[0], b"x")
+        ring.network.cut(str(leaver.config.name), str(heir.config.name))
+        with trio.move_on_after(0.2):
+            await leaver.leave()  # its heir is out of reach for now; then the process is killed
+        await ring.kill(leaver)
+        await ring.converged()
+        with pytest.raises(OwnerDown):
+            await get(nodes[0], keys[0])
+
+
+@virtual
+async def test_what_is_being_received_is_not_brought_home_and_dropped() -> None:
+    """Copies of a broken-off hand-over lie at the heir when the leaver tries again: the heir must not give them back."""
+    async with testing.ring(6, seed=16) as ring:
+        stored = await fill(ring, 300)
+        nodes = in_order(ring)
+        leaver, heir = nodes[1], nodes[2]
+        parts = next(iter(heir.parts.values()))
+        arc = only(leaver).ownership.arc
+        assert arc is not None
+        copies = list(leaver.host.storage.scan(arc))
+        await parts.records.merge(copies)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(heir._bring_home)
+            await trio.sleep(0.003)
+            nursery.start_soon(leaver.leave)
+        await ring.converged()
+        await all_there(ring, stored)
+
+
+@virtual
+async def test_each_of_two_dead_neighbours_is_missed_for_its_own_keys() -> None:
+    async with testing.ring(8, seed=17) as ring:
+        first, second = in_order(ring)[3:5]
+        keys = {node.address: keys_of(ring, node, 1)[0] for node in (first, second)}
+        await trio.sleep(2)  # the predecessor lists are known
+        await ring.kill(first)
+        await ring.kill(second)
+        await ring.converged()
+        for address, key in keys.items():
+            with pytest.raises(OwnerDown) as caught:
+                await get(ring[0], key)
+            assert caught.value.peer is not None
+            assert caught.value.peer.address == address
+        again = await ring.start(join=(), name=second.config.name)
+        await again.ready()
+        await ring.converged()
+        with pytest.raises(OwnerDown):
+            await get(ring[0], keys[first.address])
+        assert await get(ring[0], keys[second.address]) == ()
+
+
+@virtual
+async def test_marks_survive_a_restart_of_the_taker() -> None:
+    async with testing.ring(6, seed=18) as ring:
+        dead, taker = in_order(ring)[2:4]
+        (key,) = keys_of(ring, dead, 1)
+        await ring.kill(dead)
+        await ring.converged()
+        await trio.sleep(1)
+        again = await ring.restart(taker)
+        await again.ready()
+        await ring.converged()
+        with pytest.raises(OwnerDown):
+            await get(ring[0], key)
+
+
+@virtual
+async def test_a_restarted_node_is_not_fooled_by_the_silence_of_two() -> None:
+    """It asks all it knows at once: one member decides, and a ring of its own is not an answer."""
+    async with testing.ring(9, seed=19) as ring:
+        nodes = in_order(ring)
+        node, following = nodes[2], nodes[4:6]  # the one between takes the arc over
+        (key,) = keys_of(ring, node, 1)
+        await trio.sleep(1)
+        await ring.kill(node)
+        await ring.converged()
+        await put(ring[0], key, b"new")
+        for silent in following:
+            await ring.kill(silent, is_silent=True)
+        again = await ring.start(join=(), name=node.config.name)
+        await again.ready()
+        assert not only(again).ring.is_isolated
+        assert await patiently(lambda: get(again, key), within_s=5) == (b"new",)
+
+
+@virtual
+async def test_a_goodbye_is_said_only_for_oneself() -> None:
+    async with testing.ring(4, seed=20) as ring:
+        for liar in (Departing(ring[2].address), Pausing(ring[2].address)):
+            with pytest.raises(InvalidRequest):
+                await ring[1].host.peers.call(ring[0].address, liar, Done)
+        assert ring[0].host.peers.suspicion.state(ring[2].address) == "alive"

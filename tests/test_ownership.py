@@ -19,7 +19,7 @@ def arc(start: int, end: int) -> Arc:
 
 def owner(me: int, start: int) -> Ownership:
     own = Ownership(at(me))
-    own.resume(at(start), 0)
+    own.resume(Point(start), at(start))
     return own
 
 
@@ -88,7 +88,7 @@ def test_receiving_all_the_rest_makes_the_arc_whole() -> None:
 
 def test_take_over_marks_what_had_its_only_copy_on_the_dead() -> None:
     own = owner(100, 50)
-    assert own.take_over(at(20), at(50), 7.0)
+    assert own.take_over(at(20), [at(50)], 7.0)
     assert own.verdict(30).taken == Taken(arc(20, 50), at(50), 7.0)
     assert own.verdict(60).taken is None
     own.expire(606.0, 600.0)
@@ -99,15 +99,15 @@ def test_take_over_marks_what_had_its_only_copy_on_the_dead() -> None:
 
 def test_take_over_needs_a_predecessor_before_the_arc() -> None:
     own = owner(100, 50)
-    assert not own.take_over(at(70), at(50), 0.0)
-    assert not own.take_over(at(50), at(50), 0.0)
+    assert not own.take_over(at(70), [at(50)], 0.0)
+    assert not own.take_over(at(50), [at(50)], 0.0)
     own.begin_switch(Point(80), at(80))
-    assert not own.take_over(at(20), at(50), 0.0), "not while a switch is under way"
+    assert not own.take_over(at(20), [at(50)], 0.0), "not while a switch is under way"
 
 
 def test_shrink_lets_go_of_what_lies_before_a_member_inside_the_arc() -> None:
     own = owner(100, 50)
-    own.take_over(at(20), at(50), 0.0)
+    own.take_over(at(20), [at(50)], 0.0)
     assert own.shrink(at(30))
     assert own.start == 30
     assert own.verdict(25).peer == at(30)
@@ -119,7 +119,7 @@ def test_shrink_lets_go_of_what_lies_before_a_member_inside_the_arc() -> None:
 
 def test_marks_travel_with_the_arc() -> None:
     own = owner(100, 50)
-    own.take_over(at(20), at(50), 3.0)
+    own.take_over(at(20), [at(50)], 3.0)
     assert marks_within(own.taken, arc(20, 40)) == [Taken(arc(20, 40), at(50), 3.0)]
     assert marks_within(own.taken, arc(20, 70)) == [Taken(arc(20, 50), at(50), 3.0)]
     joiner = Ownership(at(40))
@@ -129,7 +129,7 @@ def test_marks_travel_with_the_arc() -> None:
 
 def test_an_owner_that_came_back_is_no_longer_missed() -> None:
     own = owner(100, 50)
-    own.take_over(at(20), at(50), 3.0)
+    own.take_over(at(20), [at(50)], 3.0)
     own.owner_left("50:1")
     assert own.verdict(30).taken is None
 
@@ -152,3 +152,20 @@ def test_check_sees_what_it_is_there_for() -> None:
 def test_the_arc_wraps_over_zero() -> None:
     own = owner(5, 250)
     assert [p for p in range(256) if own.is_owner(p)] == [0, 1, 2, 3, 4, 5, 251, 252, 253, 254, 255]
+
+
+def test_each_of_several_dead_is_marked_for_its_own_part() -> None:
+    own = owner(100, 50)
+    own.take_over(at(10), [at(50), at(30)], 1.0)
+    assert [(int(t.arc.start), int(t.arc.end), int(t.dead.id)) for t in own.taken] == [(10, 30, 30), (30, 50, 50)]
+    over_zero = owner(20, 5)
+    over_zero.take_over(at(200), [at(5), at(240)], 1.0)
+    assert [(int(t.arc.start), int(t.arc.end)) for t in over_zero.taken] == [(200, 240), (240, 5)]
+
+
+def test_marks_survive_a_restart_where_they_still_lie_in_the_arc() -> None:
+    own = Ownership(at(100))
+    own.resume(Point(50), at(50), 4, [Taken(arc(50, 70), at(70), 0.0), Taken(arc(20, 40), at(40), 0.0)])
+    assert own.epoch == 5
+    assert own.verdict(60).taken is not None
+    assert len(own.taken) == 1

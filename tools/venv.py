@@ -16,18 +16,18 @@ PYTHON = os.path.join(VENV, "bin", "python")
 OLDEST = (3, 11)
 
 
-def say(text):
+def say(text: str) -> None:
     """Tell the person in front of the terminal."""
     sys.stderr.write("chord: " + text + "\n")
 
 
-def run(command, **options):
+def run(command: "list[str]") -> "tuple[bool, str]":
     """Run a command quietly; return whether it succeeded, and its output."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT, **options)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
     return done.returncode == 0, done.stdout.decode("utf-8", "replace")
 
 
-def is_fresh():
+def is_fresh() -> bool:
     """Return whether the environment was built from this very pyproject.toml and still has its python."""
     project = os.path.join(ROOT, "pyproject.toml")
     return (
@@ -37,7 +37,7 @@ def is_fresh():
     )
 
 
-def create():
+def create() -> "list[str]":
     """Make the environment; return the pip command that installs into it."""
     made, _ = run([sys.executable, "-m", "venv", "--clear", VENV])
     if made:
@@ -57,7 +57,7 @@ def create():
     sys.exit(1)
 
 
-def main():
+def main() -> int:
     """Build the environment unless it is there already."""
     if sys.version_info < OLDEST:
         say(

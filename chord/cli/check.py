@@ -58,7 +58,14 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
     deadline = time.monotonic() + wait_s
     shown: Verdict | None = None
     while True:
-        verdict = _examine_until(target, deadline)
+        try:
+            verdict = _examine_until(target, deadline)
+        except Failure as failure:
+            if not watch:
+                raise
+            target.out.failure(failure)
+            time.sleep(2 * WATCH_EVERY_S)
+            continue
         holds = not verdict.violations if only_invariants else verdict.is_ideal
         if verdict != shown and (watch or holds or time.monotonic() >= deadline):
             _print(target.out, verdict, only_invariants)

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 DEFAULT_NODE = "127.0.0.1:9000"
 PROGRESS_EVERY_S = 0.1
 BAR_WIDTH = 20
-PIPE_COLUMNS = 400
+TABLE_COLUMNS = 400
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -92,9 +92,9 @@ class Out:
         for column in columns:
             table.add_column(column.title, justify=column.justify, no_wrap=True)
         for row in rows:
-            table.add_row(*(cell.replace("[", r"\[") for cell in row))
-        # Text that goes elsewhere than to a terminal has no edge to wrap at.
-        Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)
+            table.add_row(*row)
+        # Wider than any terminal: a narrow one wraps lines, which is better than cells cut short.
+        Console(highlight=False, markup=False, emoji=False, width=TABLE_COLUMNS).print(table)
 
     @contextmanager
     def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:

@@ -58,7 +58,9 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node], None], life_fd: i
     node = Node(config, observe=observe)
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
-        nursery.start_soon(_obey_signals, node, nursery)
+        # Ctrl-C at a terminal reaches a parent and its children at once; then it is the parent who decides.
+        numbers = (signal.SIGTERM,) if life_fd is not None else (signal.SIGTERM, signal.SIGINT)
+        nursery.start_soon(_obey_signals, node, nursery, numbers)
         if life_fd is not None:
             nursery.start_soon(_stop_with_parent, node, life_fd, nursery.cancel_scope)
         with trio.move_on_after(PATIENCE_S) as patience:
@@ -80,10 +82,10 @@ async def _ready_or_refused(node: Node) -> None:
         await trio.sleep_forever()  # `node.run` raises the very same error, once
 
 
-async def _obey_signals(node: Node, nursery: trio.Nursery) -> None:
+async def _obey_signals(node: Node, nursery: trio.Nursery, numbers: tuple[signal.Signals, ...]) -> None:
     """The first signal ends the node in good order, the second at once."""
     ended = False
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(*numbers) as signals:
         async for _ in signals:
             if ended:
                 nursery.cancel_scope.cancel()

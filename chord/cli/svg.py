@@ -59,10 +59,15 @@ def draw_lookup(circle: Circle, trace: Trace, contacts: Iterable[Contact], names
             last = hop.contact.id
     if last is not None and last != owner.id:
         arrows.append(_arrow(circle, last, owner.id, "hop last"))
-    x, y = _place(circle, trace.key, RADIUS)
-    key = f'<path class="key" d="M{x:.1f} {y - 7:.1f}l7 7l-7 7l-7 -7z"><title>{escape(what)}</title></path>'
-    title = f"lookup {what}: {trace.path_length} hops to its predecessor, {trace.timeouts} timeouts"
-    return _document(circle, title, list(dots.values()), arrows, [key])
+    (x, y), (lx, ly) = _place(circle, trace.key, RADIUS), _place(circle, trace.key, RADIUS - 14)
+    anchor = "end" if lx > CENTRE else "start"
+    key = [
+        f'<path class="key" d="M{x:.1f} {y - 7:.1f}l7 7l-7 7l-7 -7z"><title>{escape(what)}</title></path>',
+        f'<text x="{lx:.1f}" y="{ly + 4:.1f}" text-anchor="{anchor}">{escape(what)}</text>',
+    ]
+    hops = f"{trace.path_length} hop{'' if trace.path_length == 1 else 's'}"
+    title = f"lookup {what}: {hops} to its predecessor" + (f", {trace.timeouts} timeouts" if trace.timeouts else "")
+    return _document(circle, title, list(dots.values()), arrows, key)
 
 
 def save(text: str, path: Path) -> None:

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,7 +89,9 @@ def up_command(
         own = {"name": name, "listen": address, "join": (entry,) if entry else (),
                "id": points[i] if points else None, "data_dir": str(data / name) if data is not None else None}
         configs.append(from_flags({**flags, **own}))  # a chord.toml at hand is one node's, not eight nodes'
-    return _Family(out, configs, began, has_founder=join is None).run()
+    # Peers that were here before resume together; a new ring is founded by the first, and the others join it.
+    is_new = data is None or not any(data.glob("n*/*"))
+    return _Family(out, configs, began, has_founder=join is None and is_new).run()
 
 
 class _Family:
@@ -147,6 +150,8 @@ class _Family:
             os.close(self._news_read)
             code = _child(config, self._life_read, self._news_write, self._out)
         finally:
+            if sys.exc_info()[0] is not None:
+                traceback.print_exc()
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
             os._exit(code)  # not the parent's clean-up
@@ -245,7 +250,7 @@ def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
     from chord.cli.serve import describe_ready, serve
     from chord.node import Node
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def on_ready(node: Node) -> None:

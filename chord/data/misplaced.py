@@ -63,7 +63,7 @@ class Misplaced:
         total = 0
         while True:
             page = self._next_page(records)
-            if not page:
+            if not page or self._host.is_receiving():  # records of an arc being received are on their way, not lost
                 return total
             key = self._host.circle.hash(page[0].key)
             confirmed, _, _, _ = await self._lookups.deliver(Confirm(key), Confirmed, key, start)
@@ -72,14 +72,20 @@ class Misplaced:
             arc = Arc(confirmed.arc_start, confirmed.owner.id)
             batch = tuple(r for r in page if self._host.circle.hash(r.key) in arc)
             reply = await self._host.peers.call(confirmed.owner, StorePage(None, batch), PageStored)
-            # Only what is still the very record that was acknowledged goes.
-            stored = [r for r, ok in zip(batch, reply.stored, strict=True) if ok and self._host.storage.get(r.key) == r]
+            if self._host.is_receiving():
+                return total  # the owner may be handing the arc to this very node: its copy may be the next to go
+            stored = [r for r, ok in zip(batch, reply.stored, strict=True) if ok and self._is_to_drop(r)]
             await self._host.storage.commit(Batch(removals=[r.key for r in stored]))
             self._host.counters["keys_brought_home"] += len(stored)
             self._host.tell([events.RecordsDropped(start.id, len(stored), confirmed.owner)])
             total += len(stored)
             if not stored:
                 return total
+
+    def _is_to_drop(self, record: Record) -> bool:
+        """Only what is still the very record that was acknowledged, and still another's, goes."""
+        is_mine = self._host.owner_of(self._host.circle.hash(record.key)) is not None
+        return not is_mine and self._host.storage.get(record.key) == record
 
     def _next_page(self, records: Records) -> tuple[Record, ...]:
         for arc in self.arcs():

@@ -59,10 +59,10 @@ class TransferFailed(Exception):
 class Outbound:
     """A transfer under way from this vnode."""
 
-    def __init__(self, session: bytes, to: Contact, end: Point, reason: Literal["join", "leave"], now: float) -> None:
+    def __init__(self, session: bytes, to: Contact, arc: Arc, reason: Literal["join", "leave"], now: float) -> None:
         self.session = session
         self.to = to
-        self.end = end
+        self.arc = arc  # as granted; if it changes under the transfer, the transfer fails
         self.reason = reason
         self.dirty: dict[bytes, None] = {}  # keys written since the snapshot began, in order
         self.progress = now
@@ -130,7 +130,7 @@ class Mover:
         start = self._own.start
         assert start is not None
         if self.outbound is None:
-            self.outbound = Outbound(request.session, joiner, joiner.id, "join", trio.current_time())
+            self.outbound = Outbound(request.session, joiner, Arc(start, joiner.id), "join", trio.current_time())
             self._host.start_task(self._give_to_joiner, self.outbound)
         return Granted(start)
 
@@ -146,9 +146,10 @@ class Mover:
         Raises:
             TransferFailed: the arc is still ours.
         """
-        if self.outbound is not None:
+        start = self._own.start
+        if self.outbound is not None or start is None:
             raise TransferFailed("another transfer is under way")
-        self.outbound = outbound = Outbound(session, to, self._vnode.id, "leave", trio.current_time())
+        self.outbound = outbound = Outbound(session, to, Arc(start, self._vnode.id), "leave", trio.current_time())
         try:
             await self._give(outbound)
         except TransferFailed:
@@ -166,17 +167,15 @@ class Mover:
 
     async def _give(self, outbound: Outbound) -> None:
         """Snapshot, deltas, switch, let go. On any failure before the switch the arc stays ours."""
-        start = self._own.start
-        assert start is not None
-        arc = Arc(start, outbound.end)
+        arc = outbound.arc
         self._host.tell([events.TransferStarted(self._vnode.id, arc, outbound.to, outbound.reason)])
         outcome = "aborted"
         try:
             if outbound.to.address != self._host.address:
                 await self._send_snapshot(outbound, arc)
-            if self._own.start != start or self._own.giving is not None:
+            if self._own.start != arc.start or self._own.giving is not None:
                 raise TransferFailed("the arc changed under the transfer")
-            giving = self._own.begin_switch(outbound.end, outbound.to)
+            giving = self._own.begin_switch(arc.end, outbound.to)
             await self._complete(outbound, giving)
             outcome = "moved"
         finally:
@@ -265,6 +264,7 @@ class Mover:
             except DefiniteError as error:
                 if not error.is_retryable:
                     raise TransferFailed(error.message) from error
+                self._give_up_if_hopeless(outbound, error)
             except ChordError as error:
                 self._give_up_if_hopeless(outbound, error)
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))
@@ -273,7 +273,7 @@ class Mover:
         """Let go of an arc's records, in batches; records some vnode of this node still answers for stay."""
         circle = self._host.circle
         dropped = 0
-        while True:
+        while not self._host.is_receiving():  # what is being received may be these very records, on their way back
             keys = []
             for record in self._host.storage.scan(arc):
                 if self._host.owner_of(circle.hash(record.key)) is None:
@@ -291,7 +291,7 @@ class Mover:
 
     def _note_write(self, point: Point, key: bytes) -> None:
         outbound = self.outbound
-        if outbound is not None and self._own.start is not None and point in Arc(self._own.start, outbound.end):
+        if outbound is not None and point in outbound.arc:
             outbound.dirty[key] = None
 
     # -- receiver -------------------------------------------------------------------------------

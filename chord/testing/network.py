@@ -373,6 +373,7 @@ class MemoryListener:
             if self._backlog:
                 return self._backlog.popleft()
             await self._lot.park()
+            await trio.lowlevel.checkpoint()  # cancelled and closed at once, as by a crash: the cancellation counts
         raise trio.ClosedResourceError("this listener is closed")
 
     def close(self) -> None:

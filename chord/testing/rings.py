@@ -22,7 +22,7 @@ import trio
 
 from chord import invariants
 from chord.config import PRESETS, NodeConfig, RingConstants, Timing
-from chord.errors import DuplicateId, OtherRing
+from chord.errors import DuplicateId, OtherRing, unwrapped
 from chord.events import Event, HandlerFailed, Observer, ignore
 from chord.identity import MemoryIdentity
 from chord.ids import Point
@@ -226,18 +226,19 @@ async def ring(
     template = NodeConfig(
         ring=RingConstants(bits=bits, successors=successors), timing=timing, preset="local", vnodes=vnodes
     )
-    async with trio.open_nursery() as nursery:
-        made = MemoryRing(nursery, network or MemoryNetwork(seed), seed, template, observe)
-        first: list[Node] = []
-        for index in range(n):
-            changes: dict[str, Any] = {} if ids is None else {"id": ids[index]}
-            node = await made.start(join=first, **changes)
-            first = first or [node]
-            if index == 0:
-                await node.ready()
-        if is_converged:
-            for node in list(made.nodes):
-                await node.ready()
-            await made.converged()
-        yield made
-        nursery.cancel_scope.cancel()
+    with unwrapped():
+        async with trio.open_nursery() as nursery:
+            made = MemoryRing(nursery, network or MemoryNetwork(seed), seed, template, observe)
+            first: list[Node] = []
+            for index in range(n):
+                changes: dict[str, Any] = {} if ids is None else {"id": ids[index]}
+                node = await made.start(join=first, **changes)
+                first = first or [node]
+                if index == 0:
+                    await node.ready()
+            if is_converged:
+                for node in list(made.nodes):
+                    await node.ready()
+                await made.converged()
+            yield made
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,48 @@
+"""Every example runs, says what it promises, and is short enough to read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from live import ROOT, environment, ring_of
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+LINES_MAX = 60
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_are_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < LINES_MAX
+
+
+def test_every_example_has_a_test() -> None:
+    assert [path.name for path in EXAMPLES] == ["blocking_session.py", "embedded_node.py", "test_ring_heals.py"]
+
+
+def test_embedded_node() -> None:
+    assert run("examples/embedded_node.py") == "welcome Ada, visit 1\nwelcome Ada, visit 2\n"
+
+
+def test_blocking_session() -> None:
+    with ring_of(3) as ring:
+        lines = run("examples/blocking_session.py", ring.entry).splitlines()
+    assert lines[0] == "user:42 is Ada"
+    assert lines[1] == "written at the same time: ['Ada', 'Grace']"
+    assert lines[2] == "settled: Ada and Grace"
+    assert lines[3].startswith("the way to its owner: ")
+    assert lines[4:] == ["1000 words stored, 0 failures", "user:42 is gone, for sure"]
+
+
+def test_ring_heals() -> None:
+    assert "2 passed" in run("-m", "pytest", "-q", "examples/test_ring_heals.py")

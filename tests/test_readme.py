@@ -1,0 +1,142 @@
+"""What the documents show is what happens: every command block and every Python block in them is executed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+from live import CHORD, ROOT, Running, environment, free_ports, ring_of
+
+import chord.testing
+from chord.cli.settings import node_config
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+README_LINES_MAX = 200
+
+
+def blocks(kind: str) -> list[object]:
+    """Every fenced block of a kind in all pages, with the place where it stands."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for match in BLOCK.finditer(text):
+            if match[1] == kind:
+                line = text.count("\n", 0, match.start()) + 1
+                found.append(pytest.param(match[2], id=f"{page.relative_to(ROOT)}:{line}"))
+    return found
+
+
+def sessions() -> list[object]:
+    """The command blocks of each page as shell sessions: one that starts a ring, and those that go on with it."""
+    found: list[tuple[str, str]] = []
+    for page in PAGES:
+        for kind, block in BLOCK.findall(page.read_text()):
+            if kind == "console":
+                starts = block.partition("\n")[0].endswith(" &")
+                name = str(page.relative_to(ROOT))
+                if starts or not found or found[-1][0] != name:
+                    found.append((name, block))
+                else:
+                    found[-1] = (name, found[-1][1] + block)
+    return [pytest.param(text, id=f"{name}:{i}") for i, (name, text) in enumerate(found)]
+
+
+@pytest.mark.parametrize("block", sessions())
+def test_command_blocks(block: str, tmp_path: Path) -> None:
+    """Run a session in a shell. Only the ports are others: 9000 may be in use where tests run."""
+    assert all(line.startswith("$ ") for line in block.splitlines())
+    port = free_ports(10)
+    command = tmp_path / "bin" / "chord"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {" ".join(CHORD)} "$@"\n')
+    command.chmod(0o755)
+    lines = []
+    for shown in (line.removeprefix("$ ") for line in block.splitlines()):
+        moved = re.sub(r"127\.0\.0\.1:90(\d\d)", lambda m: f"127.0.0.1:{port + int(m[1])}", shown)
+        moved = moved.replace("chord up", f"chord up --base-port {port}")
+        if moved.endswith(" &"):  # as a person would, wait for the line that says it is ready
+            log = tmp_path / f"log{len(lines)}"
+            lines.append(f"{moved[:-2]} > {log} &\nfor _ in $(seq 200); do grep ready {log} && break; sleep 0.1; done")
+        else:
+            lines.append(f"echo '$ {shown}'; {moved} || {{ echo \"exit $?\"; exit 1; }}")
+    variables = {"PATH": f"{command.parent}:{os.environ['PATH']}", "CHORD_NODE": f"127.0.0.1:{port}"}
+    with (tmp_path / "output").open("w+") as output, subprocess.Popen(
+        ["bash", "-c", "\n".join(lines)], env={**environment(), **variables}, cwd=tmp_path, stdout=output,
+        stderr=subprocess.STDOUT, start_new_session=True,
+    ) as shell:
+        try:
+            assert shell.wait(90) == 0, (tmp_path / "output").read_text()
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)  # the rings it started go with it
+
+
+@pytest.fixture(scope="module")
+def ring() -> Iterator[Running]:
+    """A ring of three processes, for the Python blocks."""
+    with ring_of(3) as found:
+        yield found
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python_blocks(block: str, ring: Running) -> None:
+    block = block.replace("127.0.0.1:9000", ring.entry)
+    space = {"chord": chord, "trio": trio}
+    if not block.startswith("async with"):
+        exec(compile(block, "block", "exec"), space)
+        return
+    exec(compile("async def main() -> None:\n" + textwrap.indent(block, "    "), "block", "exec"), space)
+    if "chord.testing" in block:
+        chord.testing.run(space["main"], seed=7)  # type: ignore[arg-type]
+    else:
+        trio.run(space["main"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("block", blocks("toml"))
+def test_configuration_blocks(block: str, tmp_path: Path) -> None:
+    (tmp_path / "chord.toml").write_text(block)
+    node_config({}, tmp_path / "chord.toml", {})
+
+
+def test_make_targets_exist() -> None:
+    text = "\n".join(page.read_text() for page in PAGES)
+    for target in set(re.findall(r"^make (\w+)|`make (\w+)`", text, re.MULTILINE)):
+        subprocess.run(["make", "-n", "".join(target)], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_every_kind_of_block_is_known() -> None:
+    """A block of a kind that no test looks at would be a claim without a check."""
+    kinds = {match[1] for page in PAGES for match in BLOCK.finditer(page.read_text())}
+    assert kinds <= {"console", "python", "toml", "text", "sh"}
+    for page in PAGES:
+        for match in BLOCK.finditer(page.read_text()):
+            if match[1] == "sh":
+                assert all(re.match(r"make \w+( |$)", line) for line in match[2].splitlines()), match[2]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
+
+
+def test_the_command_reference_is_current() -> None:
+    """Compared word by word: line breaks are click's business."""
+    code = "import sys; sys.path.insert(0, 'tools'); import cli_reference; print(cli_reference.reference())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True, check=True
+    )
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    assert page.split() == done.stdout.split(), "run: python tools/cli_reference.py"

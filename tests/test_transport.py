@@ -1,0 +1,164 @@
+"""TCP: what it says when it fails, and the shortcuts past Trio. (Its conformance suite is in test_network.py.)"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Any
+
+import pytest
+import trio
+
+from chord.errors import ConfigError, PeerUnreachable
+from chord.testing import MemoryNetwork
+from chord.transport import Pipe, Stream, TcpListener, TcpTransport, remote_host
+
+TCP = TcpTransport()
+
+
+async def pair(address: str = "127.0.0.1:0") -> tuple[trio.SocketStream, trio.SocketStream]:
+    listener = await TCP.open_listener(address)
+    dialled = await TCP.open_stream(listener.address)
+    accepted = await listener.accept()
+    await listener.aclose()
+    return dialled, accepted
+
+
+# -- failing -------------------------------------------------------------------------------------------
+
+
+async def test_a_port_nobody_listens_at_is_refused_in_words() -> None:
+    listener = await TCP.open_listener("127.0.0.1:0")
+    await listener.aclose()
+    with pytest.raises(PeerUnreachable, match=f"{listener.address}: connection refused"):
+        await TCP.open_stream(listener.address)
+
+
+async def test_a_name_nobody_has_is_unreachable() -> None:
+    with pytest.raises(PeerUnreachable, match=r"nobody\.invalid:1: "):
+        await TCP.open_stream("nobody.invalid:1")
+
+
+async def test_an_address_in_use_or_not_ours_is_an_os_error() -> None:
+    listener = await TCP.open_listener("127.0.0.1:0")
+    with pytest.raises(OSError) as caught:
+        await TCP.open_listener(listener.address)
+    assert caught.value.errno == errno.EADDRINUSE
+    await listener.aclose()
+    with pytest.raises(OSError):
+        await TCP.open_listener("192.0.2.1:0")
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "localhost:", ":80", "localhost:http", "localhost:70000"])
+async def test_what_is_no_address_is_said_so(address: str) -> None:
+    with pytest.raises(ConfigError):
+        await TCP.open_stream(address)
+    with pytest.raises(ConfigError):
+        await TCP.open_listener(address)
+
+
+async def test_out_of_descriptors_the_listener_waits_for_better_times(autojump_clock: Any) -> None:
+    calls = iter([errno.EMFILE, errno.ENFILE, errno.ENOMEM, None, errno.EBADF])
+
+    class Scarce:
+        class socket:
+            @staticmethod
+            def getsockname() -> tuple[str, int]:
+                return "127.0.0.1", 9000
+
+        async def accept(self) -> str:
+            await trio.lowlevel.checkpoint()
+            if (code := next(calls)) is not None:
+                raise OSError(code, "no")
+            return "a stream"
+
+    listener = TcpListener(Scarce())  # type: ignore[arg-type]
+    assert await listener.accept() == "a stream"  # type: ignore[comparison-overlap]
+    assert trio.current_time() == pytest.approx(0.3)
+    with pytest.raises(OSError):
+        await listener.accept()
+
+
+# -- addresses -------------------------------------------------------------------------------------------
+
+
+async def test_a_name_listens_at_one_address_ipv4_first() -> None:
+    listener = await TCP.open_listener("localhost:0")
+    assert listener.address.startswith("127.0.0.1:")
+    await listener.aclose()
+
+
+async def test_ipv6_addresses_have_brackets() -> None:
+    try:
+        listener = await TCP.open_listener("[::1]:0")
+    except OSError:
+        pytest.skip("no IPv6 here")
+    assert listener.address.startswith("[::1]:")
+    stream = await TCP.open_stream(listener.address)
+    accepted = await listener.accept()
+    assert remote_host(accepted) is None
+    for thing in (listener, stream, accepted):
+        await thing.aclose()
+
+
+async def test_hosts_are_told_apart_except_on_loopback() -> None:
+    dialled, accepted = await pair()
+    assert remote_host(accepted) is None
+    await dialled.aclose()
+    await accepted.aclose()
+    memory = await memory_pair()
+    assert remote_host(memory[1]) == "a"
+
+    class Far:
+        def getpeername(self) -> tuple[str, int]:
+            return "192.0.2.7", 5
+
+    accepted.socket = Far()  # type: ignore[assignment]
+    assert remote_host(accepted) == "192.0.2.7"
+
+
+# -- the shortcuts ---------------------------------------------------------------------------------------
+
+
+async def memory_pair() -> tuple[Stream, Stream]:
+    network = MemoryNetwork()
+    listener = await network.transport("b").open_listener("b:1")
+    dialled = await network.transport("a").open_stream("b:1")
+    return dialled, await listener.accept()
+
+
+async def test_bytes_are_written_without_waiting_as_far_as_they_go() -> None:
+    dialled, accepted = await pair()
+    sender, receiver = Pipe(dialled), Pipe(accepted)
+    data, sent = bytes(1 << 16), 0
+    while taken := sender.send_nowait(data):
+        sent += taken
+    assert sender.send_nowait(b"more") == 0
+    received = 0
+    while received < sent:
+        received += len(await receiver.receive_some(1 << 16))
+    await dialled.send_eof()
+    assert await receiver.receive_some(10) == b""
+    await dialled.aclose()
+    await accepted.aclose()
+
+
+async def test_a_reset_breaks_reading_and_takes_no_bytes() -> None:
+    dialled, accepted = await pair()
+    dialled.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    pipe = Pipe(accepted)
+    await dialled.aclose()  # with this option, closing resets
+    with pytest.raises(trio.BrokenResourceError):
+        await pipe.receive_some(10)
+    assert pipe.send_nowait(b"x") == 0
+    with pytest.raises(trio.BrokenResourceError):
+        await pipe.send_all(b"x")
+    await accepted.aclose()
+
+
+async def test_other_streams_take_the_long_way(autojump_clock: Any) -> None:
+    dialled, accepted = await memory_pair()
+    sender, receiver = Pipe(dialled), Pipe(accepted)
+    assert sender.send_nowait(b"x") == 0
+    await sender.send_all(b"hello")
+    assert await receiver.receive_some(100) == b"hello"

@@ -1,0 +1,567 @@
+"""The wire: every message survives the trip in any chunking, and of hostile bytes only `MalformedMessage` comes out."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import struct
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from chord.cbor import DEPTH_MAX, Encoder, decode
+from chord.errors import (
+    BY_CODE,
+    ChordError,
+    DefiniteError,
+    InvalidRequest,
+    MalformedMessage,
+    NotOwner,
+    OtherRing,
+    Overloaded,
+    RemoteFailure,
+    UnknownRequest,
+)
+from chord.ids import Circle, Point
+from chord.messages import (
+    REPLIES,
+    REQUESTS,
+    Candidate,
+    Confirm,
+    Contact,
+    Describe,
+    Description,
+    ErrorReply,
+    FindNext,
+    Forwarded,
+    Get,
+    Hello,
+    NextHops,
+    Notify,
+    Ping,
+    Pong,
+    Put,
+    Reply,
+    Request,
+    RingPointers,
+    Trace,
+    Values,
+    Via,
+)
+from chord.wire import (
+    BODY_BYTES_MAX,
+    BUDGET_MS_MAX,
+    GOODBYE,
+    PREFIX_BYTES,
+    Codec,
+    Frames,
+    Kind,
+    decode_hello,
+    decode_refusal,
+    encode_hello,
+    encode_refusal,
+    is_goodbye,
+)
+
+CIRCLE = Circle(160)
+CODEC = Codec(CIRCLE)
+TOY = Codec(Circle(8))
+LIMIT = 64 * 1024
+GOLDEN = Path(__file__).parent / "golden" / "wire.json"
+
+
+def body_of(frame: bytes) -> bytes:
+    """Return a frame's body; the prefix must fit it."""
+    assert int.from_bytes(frame[1:PREFIX_BYTES], "big") == len(frame) - PREFIX_BYTES
+    return frame[PREFIX_BYTES:]
+
+
+# -- strategies: any message, drawn from the types themselves ----------------------------------
+
+
+def values_of(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
+    """Return values of a type as msgspec describes it, within its bounds."""
+    inspect = msgspec.inspect
+    match info:
+        case inspect.StructType():
+            return st.builds(info.cls, *(values_of(field.type) for field in info.fields))
+        case inspect.CustomType():
+            assert info.cls is Point
+            return st.integers(0, CIRCLE.size - 1).map(Point)
+        case inspect.VarTupleType():
+            return st.lists(values_of(info.item_type), max_size=min(info.max_length or 3, 3)).map(tuple)
+        case inspect.TupleType():
+            return st.tuples(*(values_of(item) for item in info.item_types))
+        case inspect.UnionType():
+            return st.one_of(*(values_of(item) for item in info.types))
+        case inspect.BytesType():
+            return st.binary(min_size=info.min_length or 0, max_size=min(info.max_length or 40, 40))
+        case inspect.StrType():
+            text = st.text(min_size=info.min_length or 0, max_size=min(info.max_length or 20, 20))
+            return text.filter(lambda t: t.encode(errors="ignore").decode() == t)
+        case inspect.IntType():
+            low, high = -(1 << 63) if info.ge is None else info.ge, (1 << 63) - 1 if info.le is None else info.le
+            return st.integers(low, high)
+        case inspect.FloatType():
+            return st.floats(info.ge, info.le, allow_nan=False, allow_infinity=False)
+        case inspect.BoolType():
+            return st.booleans()
+        case inspect.NoneType():
+            return st.none()
+        case inspect.LiteralType():
+            return st.sampled_from(info.values)
+    raise AssertionError(info)
+
+
+def messages(*types: type[Any]) -> st.SearchStrategy[Any]:
+    """Return any message of these types."""
+    return st.sampled_from(types).flatmap(lambda type_: values_of(msgspec.inspect.type_info(type_)))
+
+
+points = st.integers(0, CIRCLE.size - 1).map(Point)
+call_ids = st.integers(1, (1 << 63) - 1)
+hellos = values_of(msgspec.inspect.type_info(Hello))
+bodies = st.binary(max_size=200)
+
+atoms = st.none() | st.booleans() | st.integers(-(1 << 64), (1 << 64) - 1) | st.floats() | st.text()
+json_like = st.recursive(
+    atoms | st.binary(max_size=24),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+"""CBOR of the right make and the wrong content."""
+
+
+# -- there and back ------------------------------------------------------------------------------
+
+
+@given(request=messages(*REQUESTS), call_id=call_ids, vnode=st.none() | points, budget=st.integers(1, BUDGET_MS_MAX))
+def test_every_request_survives(request: Request, call_id: int, vnode: Point | None, budget: int) -> None:
+    call = CODEC.decode_call(body_of(CODEC.encode_call(call_id, vnode, budget, request)))
+    assert (call.call_id, call.vnode, call.budget_ms, call.request) == (call_id, vnode, budget, request)
+    assert call.vnode is None or type(call.vnode) is Point
+
+
+@given(reply=messages(*REPLIES), call_id=call_ids)
+def test_every_reply_survives(reply: Reply, call_id: int) -> None:
+    assert CODEC.decode_reply(body_of(CODEC.encode_reply(call_id, reply)), type(reply)) == (call_id, reply)
+
+
+@given(hello=hellos)
+def test_every_hello_survives(hello: Hello) -> None:
+    assert decode_hello(body_of(encode_hello(hello))) == hello
+
+
+@given(message=messages(*REQUESTS, *REPLIES))
+def test_the_encoder_writes_what_cbor2_would(message: Request | Reply) -> None:
+    def point_bytes(value: Any) -> bytes:
+        assert isinstance(value, Point)
+        return value.to_bytes(20, "big")
+
+    plain = msgspec.to_builtins(message, enc_hook=point_bytes, builtin_types=(bytes,))
+    assert Encoder(20, BODY_BYTES_MAX).encode(message) == cbor2.dumps(plain)
+
+
+@pytest.mark.parametrize("number", [0, 23, 24, 255, 256, 65535, 65536, (1 << 32) - 1, 1 << 32, (1 << 64) - 1, -1, -25])
+def test_numbers_at_the_edges_of_their_forms(number: int) -> None:
+    assert Encoder(20, 100).encode(number) == cbor2.dumps(number)
+
+
+@pytest.mark.parametrize("size", [0, 23, 24, 255, 256, 65535, 65536])
+@pytest.mark.parametrize("make", [bytes, lambda n: "é" * (n // 2), lambda n: (None,) * n])
+def test_sizes_at_the_edges_of_their_forms(make: Callable[[int], Any], size: int) -> None:
+    assert Encoder(20, BODY_BYTES_MAX).encode(make(size)) == cbor2.dumps(make(size))
+
+
+@pytest.mark.parametrize("code", sorted(BY_CODE))
+def test_every_error_survives(code: int) -> None:
+    error = BY_CODE[code]("why not", peer=Contact(Point(7), "10.0.0.1:9000"), after_ms=250)
+    call_id, back = CODEC.decode_error(body_of(CODEC.encode_error(3, error)))
+    assert (call_id, type(back), back.message, back.peer, back.after_ms) == (3, type(error), *_parts(error))
+
+
+def _parts(error: ChordError) -> tuple[object, ...]:
+    return (error.message, error.peer, error.after_ms)
+
+
+def test_an_unknown_error_code_is_a_remote_failure() -> None:
+    _, error = CODEC.decode_error(body_of(CODEC.encode_error(3, ErrorReply(999, "from the future"))))
+    assert type(error) is RemoteFailure
+    assert error.message == "from the future"
+    _, error = CODEC.decode_error(body_of(CODEC.encode_error(3, DefiniteError("nameless"))))
+    assert type(error) is RemoteFailure
+
+
+def test_a_long_or_odd_sentence_still_travels() -> None:
+    _, error = CODEC.decode_error(body_of(CODEC.encode_error(1, Overloaded("x" * 5000))))
+    assert error.message == "x" * 1024
+    _, error = CODEC.decode_error(body_of(CODEC.encode_error(1, Overloaded("file \udcff is gone"))))
+    assert error.message == "file ? is gone"
+
+
+def test_a_refusal_names_no_peer() -> None:
+    error = decode_refusal(body_of(encode_refusal(NotOwner("no", peer=Contact(Point(1), "a:1"), after_ms=5))))
+    assert (type(error), error.message, error.peer, error.after_ms) == (NotOwner, "no", None, 5)
+    # Whoever has agreed on a circle reads the same frame as the error of call 0.
+    assert CODEC.decode_error(body_of(encode_refusal(OtherRing("r"))))[0] == 0
+
+
+def test_goodbye_is_a_cast_and_others_are_ignored() -> None:
+    assert Frames(LIMIT).feed(GOODBYE) == [(Kind.CAST, body_of(GOODBYE))]
+    assert is_goodbye(body_of(GOODBYE))
+    assert not is_goodbye(cbor2.dumps([2, "for later"]))
+    with pytest.raises(MalformedMessage):
+        is_goodbye(cbor2.dumps("goodbye"))
+
+
+def test_a_message_no_frame_can_hold_is_refused_at_home() -> None:
+    with pytest.raises(InvalidRequest, match="no frame holds more"):
+        CODEC.encode_reply(1, Values((b"x" * (1 << 24),), b"", Contact(Point(1), "a:1")))
+
+
+# -- growing: unknown fields, missing fields ---------------------------------------------------
+
+
+def call_body(*content: object, call_id: object = 5, vnode: object = None, budget: object = 100) -> bytes:
+    return cbor2.dumps([call_id, vnode, budget, list(content)])
+
+
+def test_unknown_trailing_fields_are_ignored_and_missing_ones_take_defaults() -> None:
+    me = [b"\x11" * 20, "a:1"]
+    assert CODEC.decode_call(call_body(16, b"\x01" * 20)).request == FindNext(Point.from_bytes(b"\x01" * 20, "big"))
+    newer = call_body(3, [*me, "new in contacts"], "new in notify", {"a": [1.5, None]})
+    assert CODEC.decode_call(newer).request == Notify(Contact(Point.from_bytes(b"\x11" * 20, "big"), "a:1"))
+    assert CODEC.decode_call(cbor2.dumps([1, None, 1, [1], "new in envelopes"])).request == Ping()
+    assert CODEC.decode_reply(cbor2.dumps([1, [129]]), Pong) == (1, Pong())
+
+
+def test_a_hello_from_the_future_is_still_read() -> None:
+    newer = [7, 9, "node", "control", "x", 0, 0, 0, None, "", b"", [], [], "new"]
+    assert decode_hello(cbor2.dumps(newer)).version_min == 7
+    assert decode_hello(cbor2.dumps([1, 1, "client", "bulk"])).cluster == ""
+
+
+# -- golden bytes: these never change ----------------------------------------------------------
+
+
+def golden_frames() -> dict[str, bytes]:
+    """Return the frames whose bytes are pinned."""
+    at = Point(0x8F3A << 144)
+    me = Contact(at, "127.0.0.1:9000")
+    toy = Contact(Point(80), "127.0.0.1:9080")
+    return {
+        "hello": encode_hello(Hello(1, 1, "node", "control", "chord", 160, 8, 1, b"r" * 16, "10.0.0.1:9000", b"i" * 8)),
+        "call ping, node": CODEC.encode_call(1, None, 500, Ping()),
+        "call get, vnode": CODEC.encode_call(2, at, 5000, Get(b"user:42")),
+        "call put": CODEC.encode_call(3, at, 5000, Put(b"user:42", b"Ada", b"o" * 16, b"")),
+        "call find next": CODEC.encode_call(4, at, 5000, FindNext(at, "fast", (at,), True)),
+        "call confirm, 8 bits": TOY.encode_call(5, Point(80), 100, Confirm(Point(190))),
+        "reply pong": CODEC.encode_reply(1, Pong("leaving")),
+        "reply values": CODEC.encode_reply(2, Values((b"Ada",), b"ctx", me)),
+        "reply pointers, 8 bits": TOY.encode_reply(6, RingPointers(toy, None, (toy,), (), Point(42))),
+        "reply next hops": CODEC.encode_reply(4, NextHops(False, (Candidate(me, Via("finger", 158)),), 0.25)),
+        "error": CODEC.encode_error(7, NotOwner("not mine", peer=me, after_ms=20)),
+        "refusal": encode_refusal(OtherRing("another ring")),
+        "goodbye": GOODBYE,
+    }
+
+
+@pytest.mark.parametrize("name", golden_frames())
+def test_golden_bytes(name: str) -> None:
+    assert golden_frames()[name].hex() == json.loads(GOLDEN.read_text())[name]
+
+
+# -- chunking ------------------------------------------------------------------------------------
+
+
+def cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(c % (len(data) + 1) for c in cuts), len(data)]
+    return [data[a:b] for a, b in pairwise(edges)]
+
+
+def frame(kind: int, body: bytes) -> bytes:
+    return bytes((kind,)) + len(body).to_bytes(3, "big") + body
+
+
+@given(st.lists(st.tuples(st.sampled_from(Kind), bodies), max_size=6), st.lists(st.integers(0, 10_000), max_size=12))
+def test_frames_come_out_whole_in_any_chunking(sent: list[tuple[Kind, bytes]], cuts: list[int]) -> None:
+    frames, received = Frames(200), []
+    for chunk in cut(b"".join(frame(kind, body) for kind, body in sent), cuts):
+        received += frames.feed(bytearray(chunk) if len(chunk) % 2 else chunk)
+    assert received == sent
+    assert all(type(body) is bytes for _, body in received)
+    assert not frames.is_partial
+
+
+@given(st.binary(max_size=40), st.lists(st.integers(0, 10_000), max_size=8))
+def test_random_bytes_in_any_chunking_end_alike(data: bytes, cuts: list[int]) -> None:
+    def outcome(chunks: list[bytes]) -> tuple[list[tuple[Kind, bytes]], bool] | None:
+        frames, received = Frames(16), []
+        try:
+            for chunk in chunks:
+                received += frames.feed(chunk)
+        except MalformedMessage:
+            return None
+        return received, frames.is_partial
+
+    assert outcome([data]) == outcome(cut(data, cuts))
+
+
+def test_a_frame_over_the_limit_is_refused_before_its_body_comes() -> None:
+    assert Frames(1000).feed(frame(2, b"x" * 1000))
+    for data in (frame(2, b"x" * 1001), frame(2, b"x" * 1001)[:4]):
+        with pytest.raises(MalformedMessage, match="frame of 1001 bytes; the limit here is 1000"):
+            Frames(1000).feed(data)
+    frames = Frames(1000)
+    assert frames.feed(b"\x02\xff\xff") == []
+    with pytest.raises(MalformedMessage):
+        frames.feed(b"\xff")
+
+
+@pytest.mark.parametrize("kind", [0, 6, 71, 255])
+def test_an_unknown_kind_is_refused(kind: int) -> None:
+    with pytest.raises(MalformedMessage, match="unknown kind of frame"):
+        Frames(LIMIT).feed(bytes((kind, 0, 0, 0)))
+
+
+def test_a_body_in_single_bytes_costs_no_more_than_its_size() -> None:
+    frames, body = Frames(1 << 20), bytes(1 << 17)
+    data = frame(3, body)
+    assert [out for i in range(len(data)) for out in frames.feed(data[i : i + 1])] == [(Kind.REPLY, body)]
+
+
+# -- hostile bytes -----------------------------------------------------------------------------
+
+
+def outcomes(body: bytes) -> None:
+    """Feed a body to everything that decodes; only `MalformedMessage` may come out, or a message within its bounds."""
+    decoders: list[Callable[[bytes], object]] = [
+        decode_hello,
+        decode_refusal,
+        is_goodbye,
+        CODEC.decode_error,
+        TOY.decode_error,
+        CODEC.decode_call,
+        TOY.decode_call,
+        *(lambda body, t=reply: CODEC.decode_reply(body, t) for reply in (Pong, Values, Trace, Description)),
+    ]
+    for decoder in decoders:
+        with suppress(MalformedMessage):
+            decoder(body)
+
+
+@settings(max_examples=400)
+@given(st.binary(max_size=120))
+def test_random_bytes(body: bytes) -> None:
+    outcomes(body)
+
+
+@settings(max_examples=300)
+@given(json_like)
+@example([1, None, 1, [[]]])
+@example([1, None, 1, [True]])
+@example([1, None, 1, [1 << 63]])
+@example([True, None, 1, [1]])
+@example([1, None, True, [1]])
+@example([1, b"short", 1, [1]])
+@example([1, [], 1, [1]])
+@example([1, None, 1.5, [1]])
+@example([-1, None, 1, [1]])
+@example([1 << 63, None, 1, [1]])
+@example([1, None, BUDGET_MS_MAX + 1, [1]])
+@example([1, {"0": 1}])
+def test_the_right_make_with_the_wrong_content(item: Any) -> None:
+    outcomes(cbor2.dumps(item))
+    outcomes(cbor2.dumps([1, None, 100, item]))
+    outcomes(cbor2.dumps([1, item]))
+
+
+@settings(max_examples=300)
+@given(messages(*REQUESTS), st.data())
+def test_damaged_messages(request: Request, data: st.DataObject) -> None:
+    body = bytearray(body_of(CODEC.encode_call(9, Point(1), 100, request)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(body) - 1))
+        body[at] = data.draw(st.integers(0, 255))
+    outcomes(bytes(body))
+    outcomes(bytes(body[: data.draw(st.integers(0, len(body)))]))
+
+
+def all_tags() -> list[int]:
+    return [*range(300), 1004, 43000, 55799, 55800, 1 << 32, (1 << 64) - 1]
+
+
+@pytest.mark.parametrize("content", [b"\x01", b"\x41\x01", b"\x61a", b"\x81\x01", b"\x82\x01\x02", b"\xf6"])
+def test_every_tag_is_refused(content: bytes) -> None:
+    for tag in all_tags():
+        tagged = cbor2.dumps(cbor2.CBORTag(tag, 0))[:-1] + content
+        with pytest.raises(MalformedMessage, match="not strict CBOR"):
+            decode(tagged)
+        with pytest.raises(MalformedMessage):
+            CODEC.decode_call(b"\x85\x01\xf6\x01\x81\x01" + tagged)  # not even where it would be ignored
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    {
+        "nothing": b"",
+        "only a head": b"\x82",
+        "indefinite array": b"\x9f\x01\xff",
+        "indefinite bytes": b"\x5f\x41a\xff",
+        "indefinite text": b"\x7f\x61a\xff",
+        "indefinite map": b"\xbf\xff",
+        "a lone break": b"\xff",
+        "a reserved length": b"\x1c",
+        "map with a number for a key": b"\xa1\x01\x02",
+        "map with an array for a key": b"\xa1\x80\x02",
+        "map with a key twice": b"\xa2\x61a\x01\x61a\x02",
+        "text that is not UTF-8": b"\x62\xff\xfe",
+        "text with a surrogate": b"\x63\xed\xa0\x80",
+        "array of 2^64 - 1": b"\x9b" + b"\xff" * 8,
+        "array of 2^32": b"\x9b\x00\x00\x00\x01\x00\x00\x00\x00",
+        "bytes of 2^64 - 1": b"\x5b" + b"\xff" * 8,
+        "bytes of 2^40": b"\x5b\x00\x00\x01\x00\x00\x00\x00\x00",
+        "text of 2^63": b"\x7b\x80" + b"\x00" * 7,
+        "map of 2^40": b"\xbb\x00\x00\x01\x00\x00\x00\x00\x00",
+        "100,000 arrays deep": b"\x81" * 100_000 + b"\x00",
+        "100,000 tags deep": b"\xc6" * 100_000 + b"\x00",
+        "100,000 maps deep": b"\xa1\x61a" * 100_000 + b"\x00",
+    }.items(),
+    ids=lambda item: item[0],
+)
+def test_hostile_items(hostile: tuple[str, bytes]) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedMessage):
+            decode(hostile[1])
+        outcomes(hostile[1])
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_depth_at_the_limit_and_one_past() -> None:
+    assert decode(b"\x81" * DEPTH_MAX + b"\x00")
+    with pytest.raises(MalformedMessage, match="depth"):
+        decode(b"\x81" * (DEPTH_MAX + 1) + b"\x00")
+
+
+@given(st.binary(min_size=1, max_size=300))
+@example(b"\x59\x01\x00" + bytes(256))
+@example(b"\x59\x01\x00" + bytes(252))
+@example(b"\x59\x01\x00")
+@example(b"\x58")
+@example(b"\x59")
+@example(b"\x5a")
+@example(b"\x5b" + bytes(7))
+def test_nothing_may_follow_the_item(behind: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        decode(b"\x01" + behind)
+    with pytest.raises(MalformedMessage):
+        decode(b"\x59\x01\x00" + bytes(256) + behind)
+
+
+LONG_HEADS = ((">BH", 0x59), (">BI", 0x5A), (">BQ", 0x5B))
+
+
+@pytest.mark.parametrize("size", [*range(1, 12), 254, 255, 256, 257, 258, 259, 260, 261, 5000])
+def test_zeros_behind_the_item_do_not_pass_for_the_guard(size: int) -> None:
+    for length in sorted({size, 256, size + 1, 0}):
+        for head in (b"\x40", b"\x58%c" % (length & 255), *(struct.pack(f, h, length) for f, h in LONG_HEADS)):
+            with pytest.raises(MalformedMessage):
+                decode((b"\x01" + head).ljust(size + 1, b"\0"))
+
+
+def test_a_very_wide_message_is_refused_in_time_and_memory() -> None:
+    body = b"\x9a" + (60_000).to_bytes(4, "big") + b"\x80" * 60_000
+    outcomes(body)
+
+
+# -- what is wrong inside an envelope is answered, not fatal -----------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ([999], UnknownRequest),
+        ([999, b"fields", [1]], UnknownRequest),
+        ([-1], UnknownRequest),
+        ([129], UnknownRequest),  # a reply is no request
+        ([], MalformedMessage),
+        (["1"], MalformedMessage),
+        (7, MalformedMessage),
+        (None, MalformedMessage),
+        ([32], MalformedMessage),  # no key
+        ([32, "text"], MalformedMessage),  # nor base64
+        ([32, b""], MalformedMessage),
+        ([32, b"k" * 1025], MalformedMessage),
+        ([3, [b"\x11" * 19, "a:1"]], MalformedMessage),
+        ([3, [b"\x11" * 21, "a:1"]], MalformedMessage),
+        ([3, [5, "a:1"]], MalformedMessage),
+        ([3, [b"\x11" * 20, ""]], MalformedMessage),
+        ([3, {"id": b"\x11" * 20, "address": "a:1"}], MalformedMessage),
+        ([16, b"\x11" * 20, "quick"], MalformedMessage),
+        ([16, b"\x11" * 20, "fast", [b"\x11" * 20] * 257], MalformedMessage),
+        ([2, 1], MalformedMessage),  # a number is no truth value
+    ],
+)
+def test_a_wrong_request_in_a_readable_envelope(content: object, error: type[ChordError]) -> None:
+    call = CODEC.decode_call(cbor2.dumps([77, b"\x01" * 20, 100, content]))
+    assert call.call_id == 77
+    assert type(call.request) is error
+
+
+def test_a_point_off_the_circle_is_refused() -> None:
+    narrow = Codec(Circle(5))  # one byte, of which only 0 to 31 are points
+    assert narrow.decode_call(cbor2.dumps([1, b"\x1f", 1, [1]])).vnode == 31
+    for vnode in (b"\x20", b"\xff", b"", b"\x00\x01", "a", 5):
+        assert isinstance(narrow.decode_call(cbor2.dumps([1, vnode, 1, [1]])).request, MalformedMessage)
+    assert isinstance(narrow.decode_call(cbor2.dumps([1, None, 1, [17, b"\x20"]])).request, MalformedMessage)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_floats_that_are_not_finite_are_refused(bad: float) -> None:
+    me = Contact(Point(1), "a:1")
+    for reply in (NextHops(True, (), bad), Forwarded((), (), bad)):
+        with pytest.raises(MalformedMessage):
+            CODEC.decode_reply(body_of(CODEC.encode_reply(1, reply)), type(reply))
+    trace = Trace(Point(1), me, me, Via("start"), bad, (), (), "iterative", "classic", 0, 0, 0, 0.0, 1, Point(0), 1)
+    with pytest.raises(MalformedMessage, match="finite"):
+        CODEC.decode_reply(body_of(CODEC.encode_reply(1, trace)), Trace)
+
+
+def test_numbers_over_64_bits_are_refused() -> None:
+    with pytest.raises(MalformedMessage):
+        CODEC.decode_call(b"\x84\x01\xf6\x01\x82\x18\x20\xc2\x49" + b"\x01" * 9)
+
+
+def test_another_reply_than_expected_is_refused() -> None:
+    with pytest.raises(MalformedMessage, match="Values"):
+        CODEC.decode_reply(body_of(CODEC.encode_reply(1, Pong())), Values)
+
+
+def test_a_swarm_of_random_frames_leaves_no_escape() -> None:
+    rng = random.Random(1)
+    valid = [CODEC.encode_call(1, Point(5), 100, r) for r in (Ping(), Get(b"key"), Describe())]
+    for _ in range(3000):
+        data = bytearray(b"".join(rng.choices(valid, k=3)))
+        for _ in range(rng.randrange(4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        frames = Frames(256)
+        try:
+            for chunk in cut(bytes(data), [rng.randrange(len(data)) for _ in range(3)]):
+                for kind, body in frames.feed(chunk):
+                    if kind is Kind.CALL:
+                        CODEC.decode_call(body)
+        except MalformedMessage:
+            continue
