@@ -28,6 +28,8 @@ from .watch import Watch
 # A silent contact is asked for news soon.
 FORGIVING = msgspec.structs.replace(PRESETS["local"], reprobe_first_s=2.0)
 
+VIRTUAL_S_MAX = 120.0
+
 Play = Callable[[MemoryRing, Watch, random.Random], Awaitable[None]]
 
 # Rounds follow each other as fast as messages do, and nobody is ever taken for dead.
@@ -51,7 +53,7 @@ def play(
 
     Raises:
         Violated: the checks saw something.
-        NotConverged: the ring did not become Ideal.
+        NotConverged, TooSlowError: the ring did not become Ideal, or something never ended.
     """
     watch = Watch(f"seed {seed}", successors)
     watch.is_exclusive = is_exclusive
@@ -61,9 +63,10 @@ def play(
             nodes, seed=seed, successors=successors, timing=timing, network=network, observe=watch, is_converged=False
         ) as ring:
             with watch.over(ring) if is_watched else nullcontext():
-                await ring.converged(within_s=20)
-                await what(ring, watch, random.Random(f"scenario/{seed}"))
-                watch.raise_if_broken()
+                with trio.fail_after(VIRTUAL_S_MAX), trio.CancelScope() as scope:
+                    watch.on_broken = scope.cancel
+                    await ring.converged(within_s=20)
+                    await what(ring, watch, random.Random(f"scenario/{seed}"))
 
     try:
         testing.run(main, seed=seed)

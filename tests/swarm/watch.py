@@ -64,6 +64,7 @@ class Watch:
         excused: ids that were down for a moment: that the others notice it late is no fault of a step.
         is_exclusive: no two may own one arc, not even for a moment. True only while nobody dies.
         on_event: called with every event, after the checks.
+        on_broken: called when the first thing goes wrong.
     """
 
     def __init__(self, label: str, successors: int) -> None:
@@ -75,6 +76,7 @@ class Watch:
         self.excused: set[int] = set()
         self.is_exclusive = False
         self.on_event: Callable[[Event], None] = lambda event: None
+        self.on_broken: Callable[[], None] = lambda: None
         self._ring: MemoryRing | None = None
         self._recent: deque[str] = deque(maxlen=RECENT)
         self._principals: set[int] = set()
@@ -137,6 +139,7 @@ class Watch:
         if self.broken is None:
             recent = "\n  ".join(self._recent)
             self.broken = Violated(f"{self.label} at {trio.current_time():.4f} s: {text}\nafter\n  {recent}")
+            self.on_broken()
 
     def raise_if_broken(self) -> None:
         """Raise the first thing that went wrong, if anything did."""
