@@ -51,6 +51,7 @@ from chord.messages import (
     Values,
     Written,
 )
+from chord.self_lookup import SelfLookup
 from chord.stabilize import Stabilizer
 from chord.vnode import RETRY_MS, Vnode
 
@@ -67,6 +68,7 @@ class Parts:
         self.records = Records(vnode)
         self.mover = Mover(vnode, self.records)
         self.stabilizer = Stabilizer(vnode, lookups)
+        self.self_lookup = SelfLookup(vnode, self.stabilizer)
         self.membership = Membership(vnode, self.mover)
 
 

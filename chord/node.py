@@ -278,7 +278,7 @@ class Node(AsyncRing):
         # Each of the others by itself: a silent predecessor, a slow lookup must not keep the list from being repaired.
         refresh = self._periodic(parts.stabilizer.refresh_predecessor, timing.stabilize_s, "refresh_predecessor", parts)
         self._stabilizing.append(refresh)
-        look_for_others = partial(parts.stabilizer.look_for_others, self._others)
+        look_for_others = partial(parts.self_lookup.look_for_others, self._others)
         look = self._periodic(look_for_others, timing.stabilize_s, "self_lookup", parts)
         fix = self._periodic(parts.stabilizer.fix_finger, timing.finger_s, "fix_finger", parts)
         for periodic in (refresh, look, fix):

@@ -1,4 +1,4 @@
-"""Stabilize, rectify, fix fingers, self-lookup: the steps that keep a vnode's pointers true.
+"""Stabilize, rectify, fix fingers: the steps that keep a vnode's pointers true. (The self-lookup: `self_lookup`.)
 
 Each step of the corrected protocol is one question to a peer and then one transition of
 `RingState`, decided against the state of that moment. *Abort-if-observed* makes the step atomic
@@ -11,12 +11,13 @@ Source: Zave 2017 (TSE), section III; Stoica et al. 2003, Fig. 6.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import trio
 
 from chord import events
-from chord.errors import SILENCE, Busy, ChordError, OtherRing, UnknownVnode
+from chord.errors import SILENCE, Busy, ChordError, UnknownVnode
 from chord.events import Event
 from chord.ids import between
 from chord.lookup import Lookups
@@ -25,9 +26,7 @@ from chord.messages import (
     Confirmed,
     Contact,
     Done,
-    FindNeighbours,
     GetRing,
-    NeighboursOf,
     Notify,
     Offer,
     RingPointers,
@@ -42,6 +41,38 @@ class PeerGone(Exception):
     """The vnode asked is dead, or is no longer at that address."""
 
 
+class Latest:
+    """However many candidates are announced, one waits, the best, and one task works."""
+
+    def __init__(
+        self,
+        is_better: Callable[[Contact, Contact], bool],
+        handle: Callable[[Contact], Awaitable[object]],
+        start_task: Callable[[Callable[[], Awaitable[None]]], None],
+    ) -> None:
+        self._is_better = is_better
+        self._handle = handle
+        self._start_task = start_task
+        self._waiting: Contact | None = None
+        self._is_working = False
+
+    def announce(self, contact: Contact) -> None:
+        """Handle this candidate soon, unless a better one comes before its turn."""
+        if self._waiting is None or self._is_better(contact, self._waiting):
+            self._waiting = contact
+        if not self._is_working:
+            self._is_working = True
+            self._start_task(self._work)
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting is not None:
+                contact, self._waiting = self._waiting, None
+                await self._handle(contact)
+        finally:
+            self._is_working = False
+
+
 class Stabilizer:
     """The periodic steps of one vnode."""
 
@@ -51,10 +82,13 @@ class Stabilizer:
         self._host = vnode.host
         self._peers = vnode.host.peers
         self._lookups = lookups
-        self._rectify_next: Contact | None = None
-        self._is_rectifying = False
-        self._offer_next: Contact | None = None
-        self._is_considering = False
+        me = vnode.id
+        start_task = self._start_task
+        self._notices = Latest(lambda new, old: between(old.id, new.id, me), self.rectify, start_task)
+        self._offers = Latest(lambda new, old: between(me, new.id, old.id), self.consider_successor, start_task)
+
+    def _start_task(self, task: Callable[[], Awaitable[None]]) -> None:
+        self._host.start_task(task)
 
     # -- stabilize ------------------------------------------------------------------------------
 
@@ -91,25 +125,12 @@ class Stabilizer:
         try:
             await self._ask_pointers(contact, "adopt")
         except PeerGone:
-            self._remember_silent(contact)
+            self.remember_silent(contact)
         return self._ring.successor.id == contact.id != before.id
 
     def offered(self, contact: Contact) -> None:
-        """An `Offer` arrived: consider it in a task of its own, once, for the closest candidate heard of."""
-        waiting = self._offer_next
-        if waiting is None or between(self._vnode.id, contact.id, waiting.id):
-            self._offer_next = contact
-        if not self._is_considering:
-            self._is_considering = True
-            self._host.start_task(self._consider_waiting)
-
-    async def _consider_waiting(self) -> None:
-        try:
-            while self._offer_next is not None:
-                contact, self._offer_next = self._offer_next, None
-                await self.consider_successor(contact)
-        finally:
-            self._is_considering = False
+        """An `Offer` arrived: consider the closest one heard of, in a task of its own."""
+        self._offers.announce(contact)
 
     async def _notify_successor(self) -> None:
         head = self._ring.successor
@@ -131,26 +152,13 @@ class Stabilizer:
         self._host.tell(self._ring.forget_head(head, has_left=has_left))
         self._vnode.fingers.forget(head)
         if not has_left:
-            self._remember_silent(head)
+            self.remember_silent(head)
 
     # -- rectify --------------------------------------------------------------------------------
 
     def notified(self, contact: Contact) -> None:
-        """NOTIFY arrived: run RECTIFY in a task of its own, once, for the closest candidate heard of."""
-        waiting = self._rectify_next
-        if waiting is None or between(waiting.id, contact.id, self._vnode.id):
-            self._rectify_next = contact
-        if not self._is_rectifying:
-            self._is_rectifying = True
-            self._host.start_task(self._rectify_waiting)
-
-    async def _rectify_waiting(self) -> None:
-        try:
-            while self._rectify_next is not None:
-                contact, self._rectify_next = self._rectify_next, None
-                await self.rectify(contact)
-        finally:
-            self._is_rectifying = False
+        """NOTIFY arrived: run RECTIFY for the closest one heard of, in a task of its own."""
+        self._notices.announce(contact)
 
     async def rectify(self, contact: Contact) -> None:
         """RECTIFY: adopt a closer predecessor, or any where the present one is found dead; then tell the old one."""
@@ -180,13 +188,13 @@ class Stabilizer:
             happened = self._replace_dead_predecessor(contact, old)
         self._done("rectify")
         if self._host.tell(happened) and old is not None and old.id != contact.id and not self._peers.is_dead(old):
-            await self._offer(old, contact)
+            await self.offer_to(old, contact)
 
     def _replace_dead_predecessor(self, contact: Contact, dead: Contact) -> list[Event]:
-        self._remember_silent(dead)
+        self.remember_silent(dead)
         return self._ring.replace_predecessor(contact, dead)
 
-    async def _offer(self, to: Contact, contact: Contact) -> bool:
+    async def offer_to(self, to: Contact, contact: Contact) -> bool:
         """Tell a vnode of one that might be its successor; it will query it itself. Returns whether it was told."""
         if to.id == self._vnode.id:
             await self.consider_successor(contact)
@@ -252,7 +260,7 @@ class Stabilizer:
             self._host.tell(arc.take_over(predecessor, dead, trio.current_time()))
             for contact in dead:
                 if self._peers.is_dead(contact):
-                    self._remember_silent(contact)
+                    self.remember_silent(contact)
 
     async def _probe(self, contact: Contact) -> RingPointers | None:
         """Ask for pointers that nobody adopts, until an answer or certain death. None: alive, but no pointers now."""
@@ -354,66 +362,12 @@ class Stabilizer:
 
     def _forget_finger(self, contact: Contact) -> None:
         self._vnode.fingers.forget(contact)
-        self._remember_silent(contact)
-
-    # -- self-lookup ----------------------------------------------------------------------------
-
-    async def self_lookup(self, contact: Contact | str) -> None:
-        """Ask a contact to look up my own id. Where somebody else stands in my place, offer and adopt.
-
-        Stabilization can repair neither split rings nor loopy cycles; this heals both, by ordinary steps.
-        (Looking up id + 1 would stall.)
-        """
-        me = self._vnode.me
-        try:
-            with trio.fail_after(2 * self._host.timing.timeout_cap_s):
-                answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
-        except (OtherRing, UnknownVnode):
-            if isinstance(contact, Contact):
-                self._peers.passive.forget(contact.address)  # somebody else lives there now
-            raise
-        if not isinstance(contact, str):
-            self._peers.passive.forget(contact.address)
-        self._done("self_lookup")
-        q, t = answer.predecessor, answer.successor
-        if t.id == me.id or q.id == me.id:
-            self._vnode.eager_looks -= self._vnode.eager_looks > 0
-            return
-        asked = contact if isinstance(contact, Contact) else q
-        self._host.tell([events.SplitFound(me.id, asked, q, t)])
-        await self.consider_successor(t)
-        if await self._offer(q, me):  # it answered, so it is not hearsay
-            await self.rectify(q)
-
-    async def look_for_others(self, joins: tuple[str, ...]) -> None:
-        """Every few rounds, and in every one while isolated: a self-lookup by somebody. Isolated too long is alone."""
-        vnode, now = self._vnode, trio.current_time()
-        if not self._ring.is_isolated:
-            vnode.isolated_since = None
-        elif vnode.isolated_since is None:
-            vnode.isolated_since = now
-        elif now - vnode.isolated_since >= self._host.timing.down_out_s:
-            self._ring.settle_alone()
-        is_due = self._host.rng.randrange(self._host.timing.self_lookup_rounds) == 0
-        if self._ring.is_isolated or vnode.eager_looks > 0 or is_due:
-            contact = self.pick_contact(joins)
-            if contact is not None:
-                await self.self_lookup(contact)
-
-    def pick_contact(self, joins: tuple[str, ...]) -> Contact | str | None:
-        """Choose whom to ask: a silent contact whose probe is due, else a finger, list entry or join address."""
-        due = self._peers.passive.due(trio.current_time(), self._host.rng)
-        if due is not None:
-            return due
-        own = self._host.address
-        pool: list[Contact | str] = [c for c in self._vnode.fingers.contacts() if c.address != own]
-        pool += [c for c in self._ring.successors[1:] if c.address != own]
-        pool += [address for address in joins if address != own]
-        return self._host.rng.choice(pool) if pool else None
+        self.remember_silent(contact)
 
     # -- small things ---------------------------------------------------------------------------
 
-    def _remember_silent(self, contact: Contact) -> None:
+    def remember_silent(self, contact: Contact) -> None:
+        """Put a contact on the passive list: a self-lookup asks it now and then whether it is back."""
         if contact.address != self._host.address:
             self._peers.passive.add(contact, trio.current_time())
 

@@ -22,7 +22,7 @@ ROWS: dict[int, str] = {
     1: "finger ring ownership suspicion cbor wire greeting invariants values data.versions",
     2: "transport calls identity data.storage",
     3: "rpc rpc_answers rpc_handshake rpc_link rpc_outbox rpc_shared periodic peers links",
-    4: "host vnode lookup stabilize membership data.records data.transfer data.misplaced",
+    4: "host vnode lookup stabilize self_lookup membership data.records data.transfer data.misplaced",
     5: "dispatch describe interface node operations client blocking testing",
     6: "cli",
     7: "sim",

@@ -1,0 +1,80 @@
+"""The self-lookup: ask somebody to look up my own id, and heal what stabilization cannot.
+
+Two rings, and loops that run round the circle more than once, are stable under stabilization.
+Somebody else's view of where I belong shows them: if another vnode stands in my place there, it is
+offered me, and I consider it. Each is an ordinary step of the protocol.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from chord import events
+from chord.errors import OtherRing, UnknownVnode
+from chord.messages import Contact, FindNeighbours, NeighboursOf
+from chord.stabilize import Stabilizer
+from chord.vnode import Vnode
+
+
+class SelfLookup:
+    """Makes the self-lookups of one vnode."""
+
+    def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
+        self._vnode = vnode
+        self._ring = vnode.ring
+        self._host = vnode.host
+        self._peers = vnode.host.peers
+        self._stabilizer = stabilizer
+
+    async def ask(self, contact: Contact | str) -> None:
+        """Ask a contact to look up my own id. Where somebody else stands in my place, offer and adopt.
+
+        Stabilization can repair neither split rings nor loopy cycles; this heals both, by ordinary steps.
+        (Looking up id + 1 would stall.)
+        """
+        me = self._vnode.me
+        try:
+            with trio.fail_after(2 * self._host.timing.timeout_cap_s):
+                answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
+        except (OtherRing, UnknownVnode):
+            if isinstance(contact, Contact):
+                self._peers.passive.forget(contact.address)  # somebody else lives there now
+            raise
+        if not isinstance(contact, str):
+            self._peers.passive.forget(contact.address)
+        self._host.tell([events.StepDone(me.id, "self_lookup")])
+        q, t = answer.predecessor, answer.successor
+        if t.id == me.id or q.id == me.id:
+            self._vnode.eager_looks -= self._vnode.eager_looks > 0
+            return
+        asked = contact if isinstance(contact, Contact) else q
+        self._host.tell([events.SplitFound(me.id, asked, q, t)])
+        await self._stabilizer.consider_successor(t)
+        if await self._stabilizer.offer_to(q, me):  # it answered, so it is not hearsay
+            await self._stabilizer.rectify(q)
+
+    async def look_for_others(self, joins: tuple[str, ...]) -> None:
+        """Every few rounds, and in every one while isolated: a self-lookup by somebody. Isolated too long is alone."""
+        vnode, now = self._vnode, trio.current_time()
+        if not self._ring.is_isolated:
+            vnode.isolated_since = None
+        elif vnode.isolated_since is None:
+            vnode.isolated_since = now
+        elif now - vnode.isolated_since >= self._host.timing.down_out_s:
+            self._ring.settle_alone()
+        is_due = self._host.rng.randrange(self._host.timing.self_lookup_rounds) == 0
+        if self._ring.is_isolated or vnode.eager_looks > 0 or is_due:
+            contact = self.pick(joins)
+            if contact is not None:
+                await self.ask(contact)
+
+    def pick(self, joins: tuple[str, ...]) -> Contact | str | None:
+        """Choose whom to ask: a silent contact whose probe is due, else a finger, list entry or join address."""
+        due = self._peers.passive.due(trio.current_time(), self._host.rng)
+        if due is not None:
+            return due
+        own = self._host.address
+        pool: list[Contact | str] = [c for c in self._vnode.fingers.contacts() if c.address != own]
+        pool += [c for c in self._ring.successors[1:] if c.address != own]
+        pool += [address for address in joins if address != own]
+        return self._host.rng.choice(pool) if pool else None
