@@ -8,13 +8,14 @@
 
 The house, from the ground up; imports point strictly downward:
 
-    values       errors  ids  events  messages  config  values
-    algorithms   finger  ring  ownership  suspicion  wire  invariants  data/versions
-    seams        transport  calls  data/storage
-    calls        rpc  periodic
-    protocols    lookup  stabilize  data/transfer
-    assembly     node  operations  client  blocking  links  testing/
+    values       errors  ids  events  messages  config
+    algorithms   finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  data/versions
+    seams        transport  calls  identity  data/storage
+    calls        rpc (with its rpc_* parts)  links  periodic  peers
+    protocols    host  vnode  lookup  stabilize  self_lookup  membership  data/records  data/transfer  data/misplaced
+    assembly     dispatch  describe  interface  node  operations  client  blocking  testing/
     shells       cli/
+    beyond       sim/
 
 Names are loaded when they are first used, so that nothing pays for Trio before it needs it.
 """
