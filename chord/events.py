@@ -121,7 +121,7 @@ class ArcLost(VnodeEvent, frozen=True):
 
     arc: Arc
     epoch: int
-    how: Literal["moved", "shrunk"]
+    how: Literal["moved", "shrunk", "renounced"]
 
 
 class TransferStarted(VnodeEvent, frozen=True):

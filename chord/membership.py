@@ -30,6 +30,8 @@ from chord.errors import (
 )
 from chord.ids import Arc, Point, between
 from chord.messages import (
+    Confirm,
+    Confirmed,
     Contact,
     Done,
     FindNeighbours,
@@ -147,6 +149,34 @@ class Membership:
             _ = self._mover.inbound
         if not inbound.is_switched:
             raise TransferFailed(f"{owner.address} did not complete the transfer")
+        if await self._is_taken_back(owner):
+            self._host.tell(self._vnode.ownership.renounce())
+            raise TransferFailed(f"{owner.address} had given this vnode up and owns the arc again")
+
+    async def _is_taken_back(self, giver: Contact) -> bool:
+        """Find out whether another owns my id after all, before anybody is told that I do.
+
+        A Switch may reach me so late that the giver has taken me for dead, owns the arc again or has given it to the
+        next: then I hold an old copy, and would deny what was written since.
+        """
+        asked = giver
+        for _ in range(STEPS_MAX):
+            if self._peers.is_dead(asked):
+                return False
+            try:
+                await self._peers.call(asked, Confirm(self._vnode.id), Confirmed)
+                return True
+            except NotOwner as error:
+                if error.peer is None or error.peer.id == self._vnode.id:
+                    return False
+                asked = error.peer
+            except Busy:  # my acknowledgement is still on its way
+                await trio.sleep(self._host.jitter(RETRY_S))
+            except SILENCE:
+                continue
+            except ChordError:
+                return False
+        return False
 
     async def _take_pointers(self, via: Contact | str) -> None:
         """JOIN: the predecessor's whole list at once, if I still fit right behind it; else look again."""
@@ -188,7 +218,7 @@ class Membership:
             await self._refuse_if_alive(holder)
             raise Busy("the former holder of this id is being forgotten", after_ms=250)
         if self._vnode.ownership.start is None:
-            taker = await self._taker_of_my_arc(await self._others_behind(p))
+            taker = await self._taker_of_my_arc([*await self._others_behind(p), p])
             if taker is None:
                 self._host.tell(self._vnode.ownership.resume(p.id, p, self._last.epoch, self._last.taken))
             else:
@@ -218,8 +248,8 @@ class Membership:
     async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
         """Find out whether somebody behind me has noticed that I was down and taken my arc over; None: nobody has.
 
-        The first living vnode behind me tells. Dead ones in between never will, and as long as I am not back in my
-        place nobody replaces them: I must not wait for them.
+        The first member behind me tells. Dead ones in between never will, those that were restarted with me wait for me
+        as I might for them, and as long as I am not back in my place nobody replaces them: I must not wait for them.
         """
         for contact in after:
             while not self._peers.is_dead(contact):
@@ -229,7 +259,7 @@ class Membership:
                     if self._peers.suspicion.state(contact.address) == "paused":
                         break
                     continue
-                except UnknownVnode:
+                except (UnknownVnode, NotReady):
                     break
                 if start is None:  # it has handed its arc on
                     break

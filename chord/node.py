@@ -334,8 +334,10 @@ class Node(AsyncRing):
                 if not others:
                     return
                 try:
-                    await self.misplaced.bring_home(first.records, others[0])
+                    brought = await self.misplaced.bring_home(first.records, others[0])
                 except ChordError:
+                    brought = 0
+                if not brought:
                     await trio.sleep(self.host.jitter(RETRY_S))
 
     @property

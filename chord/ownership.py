@@ -171,6 +171,14 @@ class Ownership:
         self._let_go(lost)
         return [events.ArcLost(self.me.id, lost.arc, self.epoch, "shrunk")]
 
+    def renounce(self) -> list[Event]:
+        """The giver had given this vnode up before it heard the acknowledgement: the arc is another's."""
+        assert self.giving is None
+        arc = self.arc
+        assert arc is not None, "nothing to renounce"
+        self.start, self.boundary, self.taken = None, None, ()
+        return [events.ArcLost(self.me.id, arc, self.epoch, "renounced")]
+
     def learn_boundary(self, predecessor: Contact, further: Iterable[Contact] = ()) -> None:
         """The predecessor stands exactly where my arc begins: moves to it are common knowledge now."""
         if predecessor.id == self.start:

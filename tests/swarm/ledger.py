@@ -15,7 +15,7 @@ from collections.abc import Callable
 import trio
 
 from chord.data import versions
-from chord.errors import ChordError, NotFound, OwnerDown
+from chord.errors import ChordError, NotFound
 from chord.node import Node
 from chord.testing.rings import MemoryRing
 
@@ -99,33 +99,30 @@ class Ledger:
         if outcome == "ok":
             self._acknowledged[key] = value
             possible.discard(value)  # but an unknown write of before may still arrive, and then it replaces this one
-            if self._holders(key, value) or node not in self._ring.nodes:
+            if self._keepers(key, value, "owned", "giving") or node not in self._ring.nodes:
                 self._lost.discard(key)
                 self._deniable.discard(key)
             else:
                 self._lost.add(key)  # its owner died before the answer was back
 
-    async def read(self, node: Node, key: bytes) -> None:
-        """Read a key that was acknowledged, and compare."""
+    async def read(self, node: Node, key: bytes, *, is_final: bool = False) -> None:
+        """Read a key that was acknowledged, and compare. In the end (`is_final`) what was not lost must be there."""
         was_lost = key in self._lost
+        outcome = "unknown"
         try:
             with trio.move_on_after(PATIENCE_S):
                 found = await node.get(key)
-                self.counts["get ok"] += 1
+                outcome = "ok"
                 self._judge(node, key, found.values, was_lost or key in self._lost)
-                return
         except NotFound:
-            self.counts["get not found"] += 1
+            outcome = "not found"
             if key not in self._deniable and node in self._ring.nodes:
                 self.complain(f"{node.name} denies {key!r}, which was acknowledged{' and lost' * was_lost}")
-            return
-        except OwnerDown:
-            self.counts["get owner down"] += 1
-            return
         except ChordError as error:
-            self.counts[f"get {error.word}"] += 1
-            return
-        self.counts["get unknown"] += 1
+            outcome = error.word
+        self.counts[f"get {outcome}"] += 1
+        if is_final and outcome != "ok" and not was_lost:
+            self.complain(f"{node.name} does not find {key!r}, of which somebody living has a copy: {outcome}")
 
     def _judge(self, node: Node, key: bytes, values: tuple[bytes, ...], is_lost: bool) -> None:
         expected = self._acknowledged[key]
@@ -135,18 +132,26 @@ class Ledger:
 
     # -- deaths ---------------------------------------------------------------------------------
 
-    def _holders(self, key: bytes, value: bytes) -> list[Node]:
+    def _keepers(self, key: bytes, value: bytes, *answers: str) -> list[Node]:
+        """Return who has a value and says this of its key."""
         found = []
         for node in self._ring.nodes:
             record = node.host.storage.get(key)
             if record is not None and value in versions.values(record):
-                found.append(node)
+                point = node.host.circle.hash(key)
+                if any(v.ownership.verdict(point).answer in answers for v in node.host.vnodes.values()):
+                    found.append(node)
         return found
 
     def bury(self, node: Node) -> None:
-        """A node is about to die: what only it holds is lost."""
+        """A node is about to die: what it alone keeps is lost.
+
+        In the middle of a hand-over the giver still keeps all, until the receiver owns the arc: then its
+        acknowledgement may be on the way, and the giver forgets on it even if the receiver is dead by then.
+        """
         for key, value in self._acknowledged.items():
-            if self._holders(key, value) == [node]:
+            keepers = self._keepers(key, value, "owned") or self._keepers(key, value, "giving")
+            if keepers == [node]:
                 self._lost.add(key)
 
     def revive(self, node: Node) -> None:
@@ -158,4 +163,4 @@ class Ledger:
     async def settle(self) -> None:
         """Read everything once more from everywhere: nobody moves, so every read has a definite outcome."""
         for key in list(self._acknowledged):
-            await self.read(self._rng.choice(self._ring.nodes), key)
+            await self.read(self._rng.choice(self._ring.nodes), key, is_final=True)

@@ -62,11 +62,11 @@ def play(
         async with testing.ring(
             nodes, seed=seed, successors=successors, timing=timing, network=network, observe=watch, is_converged=False
         ) as ring:
-            with watch.over(ring) if is_watched else nullcontext():
-                with trio.fail_after(VIRTUAL_S_MAX), trio.CancelScope() as scope:
-                    watch.on_broken = scope.cancel
-                    await ring.converged(within_s=20)
-                    await what(ring, watch, random.Random(f"scenario/{seed}"))
+            watching = watch.over(ring) if is_watched else nullcontext()
+            with watching, trio.fail_after(VIRTUAL_S_MAX), trio.CancelScope() as scope:
+                watch.on_broken = scope.cancel
+                await ring.converged(within_s=20)
+                await what(ring, watch, random.Random(f"scenario/{seed}"))
 
     try:
         testing.run(main, seed=seed)
@@ -160,7 +160,7 @@ def may_die(ring: MemoryRing, node: Node, r: int) -> bool:
 
 
 def split(seed: int) -> None:
-    """Two halves that took each other for dead, each an Ideal ring of its own, meet again. Only a self-lookup sees it."""
+    """Two halves that took each other for dead, each an Ideal ring, meet again. Only a self-lookup sees it."""
 
     async def what(ring: MemoryRing, watch: Watch, rng: random.Random) -> None:
         ring.network.partition([node.name for node in ring.nodes[:3]], is_cut=True)
@@ -173,7 +173,7 @@ def split(seed: int) -> None:
 
 
 def late(seed: int) -> None:
-    """Members that missed everything for a while ask to be a predecessor again and again. They are not; progress only."""
+    """Members that missed everything for a while ask to be a predecessor again. They are not; progress only."""
 
     async def what(ring: MemoryRing, watch: Watch, rng: random.Random) -> None:
         nodes = in_order(ring)
@@ -258,40 +258,53 @@ def lost_acknowledgement(seed: int) -> None:
     play(seed, what, nodes=3, is_exclusive=True)
 
 
-async def _disturbed(ring: MemoryRing, watch: Watch, rng: random.Random, who: str) -> None:
-    """A joiner asks for its arc, and one of the two dies at some moment of the hand-over."""
+async def _disturbed(ring: MemoryRing, watch: Watch, rng: random.Random, how: str, who: str) -> None:
+    """Somebody joins or leaves, and the giver or the receiver dies at some moment of the hand-over."""
     ledger = Ledger(ring, rng, watch.complain)
     await ledger.fill(300)
     under_way = trio.Event()
-    sides: list[Contact | Point] = []
+    sides: tuple[Point, Contact] | None = None
 
     def on_event(event: Event) -> None:
-        if isinstance(event, events.TransferStarted):
-            sides.extend([event.vnode, event.to])
+        nonlocal sides
+        if isinstance(event, events.TransferStarted) and sides is None:
+            sides = event.vnode, event.to
             under_way.set()
 
     watch.on_event = on_event
-    joiner = await ring.start()
+    if how == "join":
+        await ring.start()
+    else:
+        ring[rng.randrange(len(ring))]._end("leave")
     await under_way.wait()
+    assert sides is not None
     giver = next(node for node in ring.nodes if sides[0] in node.host.vnodes)
-    if rng.random() < 0.5:  # at any moment; else between the Switch and its acknowledgement
+    if who == "giver":  # before it has sent the Switch
+        await trio.sleep(rng.uniform(0, 0.015))
+    elif rng.random() < 0.5:  # at any moment; else between the Switch and its acknowledgement
         await trio.sleep(rng.uniform(0, 0.08))
     else:
         while vnode_of(giver).ownership.giving is None:
             await trio.sleep(0.001)
         await trio.sleep(rng.uniform(0, 0.012))
-    victim = joiner if who == "receiver" else giver
+    receiver = next(node for node in ring.nodes if node.address == sides[1].address)
+    victim = receiver if who == "receiver" else giver
     ledger.bury(victim)
     await ring.kill(victim)
     await ring.converged(within_s=20)
     await ledger.settle()
 
 
-def receiver_dies(seed: int) -> None:
+def joiner_dies(seed: int) -> None:
     """The joiner dies in the middle: the giver has everything the joiner had not yet taken over, and owns it again."""
-    play(seed, lambda ring, watch, rng: _disturbed(ring, watch, rng, "receiver"), nodes=3, network=slow(seed))
+    play(seed, lambda ring, watch, rng: _disturbed(ring, watch, rng, "join", "receiver"), nodes=3, network=slow(seed))
 
 
 def giver_dies(seed: int) -> None:
     """The giver dies in the middle: the joiner does not wait for it for ever."""
-    play(seed, lambda ring, watch, rng: _disturbed(ring, watch, rng, "giver"), nodes=5, network=slow(seed))
+    play(seed, lambda ring, watch, rng: _disturbed(ring, watch, rng, "join", "giver"), nodes=5, network=slow(seed))
+
+
+def heir_dies(seed: int) -> None:
+    """The one a leaver hands its keys to dies in the middle: the leaver stays until another has them."""
+    play(seed, lambda ring, watch, rng: _disturbed(ring, watch, rng, "leave", "receiver"), nodes=4, network=slow(seed))

@@ -139,20 +139,20 @@ class Schedule:
             report.counts.update({name: node.host.counters[name] for name in COUNTERS})
 
     async def _settle(self) -> float:
-        """Wait until the ring is Ideal: from when all who come have come, and all who go have gone, only for the better."""
+        """Wait until the ring is Ideal: from when all have come and gone who do, only for the better."""
         began = trio.current_time()
         while any(node.state != "ready" for node in self._ring.nodes) and trio.current_time() - began < 60:
             await trio.sleep(0.05)
         self._watch.calm_down()
         await self._ring.converged()
         took = trio.current_time() - began
-        await self._ledger.settle()
         with trio.move_on_after(10):
             while self._misplaced():
                 await trio.sleep(0.1)
         left_over = self._misplaced()
         if left_over:
             self._watch.complain(f"records of others stay on {', '.join(left_over)}")
+        await self._ledger.settle()
         return took
 
     def _misplaced(self) -> list[str]:
@@ -286,7 +286,7 @@ class Schedule:
                 return
 
     async def _stall_receiver(self, giver: Contact, receiver: Contact) -> None:
-        """A joiner that is no member yet falls silent, long enough to be given up or not; its giver may die meanwhile."""
+        """A joiner that is no member yet falls silent, long enough to be given up or not; its giver may die."""
         await trio.sleep(self._rng.uniform(0, 0.006))
         for node in self._ring.nodes:
             if node.address == receiver.address and not any(v.ring.is_member for v in node.host.vnodes.values()):

@@ -48,8 +48,10 @@ def name_of(event: Event) -> str:
     name = type(event).__name__
     if isinstance(event, events.PeerChanged):
         return f"{name} {event.state}"
+    if isinstance(event, events.ConnectionClosed | events.ConnectionRefused):
+        return name  # their reasons are sentences
     for detail in DETAILS:
-        if detail in event.__struct_fields__ and not isinstance(event, events.ConnectionClosed):
+        if detail in event.__struct_fields__:
             return f"{name} {getattr(event, detail)}"
     return name
 

@@ -1,0 +1,57 @@
+"""No order of steps whatsoever leads out of the invariant: shown for a few vnodes by going through all states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from chord.events import Event
+from chord.messages import Contact
+from chord.ring import RingState
+
+from .every_state import explore
+from .original import ideal
+
+
+def ring(*ids: int, r: int) -> dict[int, tuple[int, ...]]:
+    return {n: entry.successors for n, entry in ideal(ids, r).items()}
+
+
+@pytest.mark.parametrize(
+    ("r", "start", "others", "states"),
+    [
+        (2, (0, 20, 40), (10, 30), 4051),
+        (3, (0, 20, 40, 50), (10,), 3296),
+        pytest.param(2, (0, 20, 40), (10, 30, 50), 102_046, marks=pytest.mark.slow),
+    ],
+    ids=["r = 2, five vnodes", "r = 3, five vnodes", "r = 2, six vnodes"],
+)
+def test_every_reachable_state_is_right(r: int, start: tuple[int, ...], others: tuple[int, ...], states: int) -> None:
+    """From r + 1 members, with joins, failures within the assumption and anybody offered to anybody, for ever."""
+    found, wrong, way = explore(ring(*start, r=r), (*start, *others), r)
+    assert not wrong, f"{wrong[0]} after {way}"
+    assert found == states, "the rules reach other states than they did: look at the difference"
+
+
+def test_it_would_have_found_a_join_with_one_pointer(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = RingState.join
+
+    def join(state: RingState, predecessor: Contact, its_successors: Iterable[Contact]) -> list[Event]:
+        return original(state, predecessor, tuple(its_successors)[:1])
+
+    monkeypatch.setattr(RingState, "join", join)
+    _, wrong, way = explore(ring(0, 20, 40, r=2), (0, 10, 20, 30, 40), 2)
+    assert wrong, way
+
+
+def test_it_would_have_found_an_unasked_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stabilize as published: the new head is put before the old list, its own list is not asked for."""
+    original = RingState.adopt_successor
+
+    def adopt(state: RingState, new: Contact, its_successors: Iterable[Contact]) -> list[Event]:
+        return original(state, new, state.successors[1:])
+
+    monkeypatch.setattr(RingState, "adopt_successor", adopt)
+    _, wrong, way = explore(ring(0, 20, 40, r=2), (0, 10, 20, 30, 40), 2)
+    assert wrong, way

@@ -1,0 +1,335 @@
+"""What went wrong in Chord's history, in the literature about it, and in our own swarm: each case once more.
+
+The cases that belong to a subject (small rings, restarts, adjacent joiners and leavers, a lost
+acknowledgement, …) are in `test_protocol` and `test_moving_keys`.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+import trio
+from swarm import original
+from swarm.original import HISTORIES, Entry
+from swarm.watch import Watch
+from worlds import get, in_order, only, owner, patiently, put, virtual
+
+from chord import events, invariants, testing
+from chord.errors import DuplicateId, OwnerDown
+from chord.events import Event
+from chord.ids import Arc, Circle, Point, between
+from chord.messages import FindNext, NextHops
+from chord.node import Node
+from chord.testing.rings import MemoryRing
+
+# -- Zave 2012: seven properties were claimed as invariants, and none of them is one --------------------
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_the_published_protocol_breaks_what_was_claimed_of_it(name: str) -> None:
+    """None of the seven properties of PODC 2002 is an invariant of the protocol as published."""
+    holds = original.PROPERTIES[name]
+    state: dict[int, Entry] = original.ideal((0, 20, 40), 2)
+    for step in HISTORIES[name]:
+        assert holds(state), f"broken before {step}"
+        after = original.published(state, step)
+        assert after != state, f"{step} does nothing"
+        state = after
+    assert not holds(state)
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_our_rules_stay_in_the_invariant_where_the_published_ones_leave_it(name: str) -> None:
+    """The same joins, failures and rounds, by the transitions of `RingState`: nothing breaks, and the ring heals."""
+
+    def broken(state: dict[int, Entry]) -> set[str]:
+        found = {v.invariant for v in invariants.violations(original.snapshot(state), 2)}
+        return found - {"SufficientPrincipals"}  # who has just joined is not known to all, and not counted on yet
+
+    state: dict[int, Entry] = original.ideal((0, 20, 40), 2)
+    for step in HISTORIES[name]:
+        state = original.corrected(state, step)
+        assert broken(state) == set(), step
+    for _ in range(8):
+        for n in sorted(state):
+            for what in ("reconcile", "stabilize", "notify"):
+                state = original.corrected(state, (what, n))
+                assert broken(state) == set()
+    assert invariants.waiting(original.snapshot(state), 2) == []
+
+
+# -- Zave 2017, Fig. 3 --------------------------------------------------------------------------------
+
+
+def test_everything_may_hold_and_the_ring_be_lost_all_the_same() -> None:
+    """Why the invariant counts principals: without enough of them one lawful step splits a ring that looks well."""
+    state = {
+        0: Entry(30, (10, 20)),
+        10: Entry(0, (40, 0)),  # passes over 20 and 30; 40 is dead
+        20: Entry(0, (0, 10)),  # passes over 30
+        30: Entry(20, (40, 20)),  # passes over 0 and 10
+    }
+    broken = {v.invariant for v in invariants.violations(original.snapshot(state), 2)}
+    assert broken == {"SufficientPrincipals"}, "nothing else is wrong"
+    ring = original.ring_state(20, state[20], 2)
+    assert ring.adopt_successor(original.at(30), [original.at(40), original.at(20)]), "a closer successor, asked first"
+    state[20] = original.entry_of(ring)
+    assert "AtMostOneRing" in {v.invariant for v in invariants.violations(original.snapshot(state), 2)}
+
+
+# -- Scatter's two anomalies (SOSP 2011, section 2) -----------------------------------------------------
+
+A, B, C, D = 10_000, 30_000, 50_000, 60_000
+
+
+def by_id(ring: MemoryRing, point: int) -> Node:
+    return next(node for node in ring.nodes if Point(point) in node.host.vnodes)
+
+
+def keys_between(ring: MemoryRing, low: int, high: int, count: int) -> list[bytes]:
+    circle = Circle(16)
+    every = (f"key-{number}".encode() for number in range(100_000))
+    return list(islice((key for key in every if circle.hash(key) in Arc(Point(low), Point(high))), count))
+
+
+@virtual
+async def test_two_owners_of_one_arc_become_one_and_lose_nothing() -> None:
+    """D joins between A and B, B dies before C hears of D, C takes over: both own (A, D], until D has joined."""
+    frozen: list[Node] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, events.ArcGained) and event.vnode == 20_000 and not frozen:
+            frozen.append(by_id(ring, 20_000))
+            ring.network.freeze(frozen[0].name)  # its acknowledgement is not heard either
+
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=1, observe=on_event) as ring:
+        early, late = keys_between(ring, A, 20_000, 2)
+        await put(ring[0], early, b"1")
+        joiner = await ring.start(id=20_000, join=[by_id(ring, C)])
+        with trio.fail_after(5):
+            while not frozen:
+                await trio.sleep(0.001)
+        await ring.kill(by_id(ring, B))
+        taker = by_id(ring, C)
+        with trio.fail_after(20):
+            while only(taker).ownership.start != A:
+                await trio.sleep(0.1)
+        assert only(joiner).ownership.arc == Arc(Point(A), Point(20_000))
+        assert only(taker).ownership.arc == Arc(Point(A), Point(C)), "two owners: the anomaly"
+        with pytest.raises(OwnerDown):
+            await get(taker, early)
+        await put(taker, late, b"2")
+        ring.network.unfreeze(joiner.name)
+        await joiner.ready()
+        await ring.converged()
+        assert only(taker).ownership.arc == Arc(Point(20_000), Point(C))
+        await trio.sleep(3)
+        assert await get(taker, early) == (b"1",)
+        assert await get(taker, late) == (b"2",), "written to the other owner, and brought home"
+        assert owner(ring, late) is joiner
+
+
+@virtual
+async def test_a_newcomer_known_to_the_dead_alone_is_not_skipped() -> None:
+    """D joins between B and C, B dies, A adopts C and does not know of D: C does, and D is never denied."""
+    watch = Watch("anomaly", 4)
+    joined = trio.Event()
+    watch.on_event = lambda event: joined.set() if isinstance(event, events.RingJoined) else None
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=2, observe=watch) as ring:
+        with watch.over(ring):
+            key = keys_between(ring, B, 40_000, 1)[0]
+            await put(ring[0], key, b"1")
+            await ring.start(id=40_000, join=[by_id(ring, C)])
+            await joined.wait()
+            assert only(by_id(ring, A)).ring.successors[1].id == C, "A does not know of D yet"
+            await ring.kill(by_id(ring, B))
+            for _ in range(40):
+                assert await patiently(lambda: get(by_id(ring, A), key)) == (b"1",)
+                await trio.sleep(0.05)
+            await ring.converged()
+            watch.raise_if_broken()
+        assert owner(ring, key) is by_id(ring, 40_000)
+
+
+# -- arithmetic of the circle ---------------------------------------------------------------------------
+
+
+@virtual
+async def test_from_a_vnode_to_itself_is_the_whole_circle() -> None:
+    """[n, n) is everything, not nothing: a lone vnode answers for every point, its own included."""
+    assert all(between(x, y, x) == (x != y) for x in range(8) for y in range(8))
+    async with testing.ring(1, bits=3, ids=[5], seed=3) as ring:
+        vnode = only(ring[0])
+        assert all(Point(p) in Arc(Point(5), Point(5)) for p in range(8))
+        for point in range(8):
+            assert vnode.ownership.is_owner(point)
+            assert (await ring[0].lookups.find(Point(point), vnode.me)).owner == vnode.me
+
+
+@virtual
+async def test_neighbours_on_a_full_circle() -> None:
+    """Ids side by side: every arc is a single point, and none is everything or nothing."""
+    async with testing.ring(8, bits=3, ids=list(range(8)), successors=3, seed=4) as ring:
+        for node in ring.nodes:
+            assert only(node).ownership.arc == Arc(Point((only(node).id - 1) % 8), only(node).id)
+            for point in range(8):
+                assert (await node.lookups.find(Point(point), only(node).me)).owner.id == point
+
+
+@virtual
+async def test_the_closest_preceding_vnode_is_never_oneself() -> None:
+    """Whatever the key, a hop offers others, strictly between itself and the key; so no lookup can go in a circle."""
+    async with testing.ring(7, bits=8, ids=[10, 42, 80, 120, 160, 200, 230], successors=3, seed=5) as ring:
+        await trio.sleep(10)
+        for node in ring.nodes:
+            me = only(node)
+            for key in range(256):
+                for tried in ((), (me.ring.successor.id,)):
+                    step: NextHops = me.on_find_next(FindNext(Point(key), "classic", tried))
+                    offered = [c.contact.id for c in step.candidates]
+                    assert me.id not in offered or (step.final and key == me.id)
+                    assert step.final or all(between(me.id, x, key) for x in offered)
+
+
+# -- ids ------------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_of_two_joiners_with_one_id_one_gets_in() -> None:
+    """Two nodes with one id at the same moment: one is a member in the end, the other is told why it is none."""
+    async with testing.ring(3, bits=8, ids=(10, 120, 200), seed=6) as ring:
+        twins = [await ring.start(id=80) for _ in range(2)]
+        outcomes: list[str] = []
+
+        async def wait(node: Node) -> None:
+            try:
+                await node.ready()
+                outcomes.append("in")
+            except DuplicateId:
+                outcomes.append("refused")
+
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                for twin in twins:
+                    nursery.start_soon(wait, twin)
+        assert sorted(outcomes) == ["in", "refused"]
+        await ring.converged()
+        assert len(ring) == 4
+
+
+@virtual
+async def test_an_id_is_free_again_when_its_node_is_dead() -> None:
+    """A dead node's id is no twin: who comes with it later gets in."""
+    async with testing.ring(4, bits=8, ids=(10, 80, 120, 200), seed=7) as ring:
+        await ring.kill(by_id(ring, 80))
+        heir = await ring.start(id=80)
+        with trio.fail_after(20):
+            await heir.ready()
+        await ring.converged()
+        assert len(ring) == 4
+
+
+# -- load -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@virtual
+async def test_five_thousand_lookups_a_second_do_not_keep_a_ring_from_healing() -> None:
+    """Lookup answers are hints that nobody adopts unasked, so they are not "observed": no step is ever put off."""
+    async with testing.ring(16, seed=8) as ring:
+        stop = trio.Event()
+        done = 0
+
+        async def ask(number: int) -> None:
+            nonlocal done
+            due = trio.current_time() + number / 5000
+            while not stop.is_set():
+                await trio.sleep_until(due)
+                due += 100 / 5000
+                node = ring.nodes[number % len(ring)]
+                with trio.move_on_after(2):
+                    await node.lookups.find(Circle(160).hash(b"%d/%d" % (number, done)), only(node).me)
+                    done += 1
+
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(ask, number)
+            await trio.sleep(0.5)
+            began, before = trio.current_time(), done
+            for node in in_order(ring)[4:7]:
+                await ring.kill(node)
+            took = await ring.converged()
+            rate = (done - before) / (trio.current_time() - began)
+            stop.set()
+        assert took < 1.5 + 10 * 0.25
+        assert rate > 0.75 * 5000, "those that wait for the dead owner come later"
+        assert not ring.violations()
+
+
+# -- found by our own swarm -------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_switch_that_comes_too_late_makes_no_second_owner() -> None:
+    """The joiner was silent so long that the giver took it for dead and went on: the late Switch must not count."""
+    frozen: list[Node] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, events.TransferStarted) and event.to.id == 40_000 and not frozen:
+            frozen.append(by_id(ring, 40_000))
+
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=9, observe=on_event) as ring:
+        giver = by_id(ring, C)
+        keys = keys_between(ring, B, 40_000, 3)
+        joiner = await ring.start(id=40_000, join=[ring[0]])
+        while not frozen or only(giver).ownership.giving is None:
+            await trio.sleep(0.0001)
+        ring.network.freeze(joiner.name)  # the Switch is on its way
+        with trio.fail_after(10):
+            while only(giver).ownership.giving is not None:
+                await trio.sleep(0.1)
+        for key in keys:
+            await put(giver, key, b"written meanwhile")
+        ring.network.unfreeze(joiner.name)
+        with trio.fail_after(20):
+            while joiner.state != "ready":
+                for key in keys:
+                    found = await patiently(lambda k=key: get(giver, k))  # type: ignore[misc]
+                    assert found == (b"written meanwhile",)
+                await trio.sleep(0.005)
+        await ring.converged()
+        assert only(joiner).ownership.arc == Arc(Point(B), Point(40_000))
+        for key in keys:
+            assert await get(joiner, key) == (b"written meanwhile",)
+
+
+@virtual
+async def test_a_restarted_node_does_not_wait_for_the_dead_behind_it() -> None:
+    """Down for a moment, and its successor dies meanwhile: nobody replaces that one before it is back in its place."""
+    async with testing.ring(8, seed=10) as ring:
+        node, behind = in_order(ring)[2:4]
+        again = await ring.restart(node)
+        await ring.kill(behind)
+        with trio.fail_after(20):
+            await again.ready()
+        await ring.converged()
+        assert len(ring) == 7
+
+
+@pytest.mark.parametrize("n", [3, 8])
+def test_neighbours_restarted_together_do_not_wait_for_each_other(n: int) -> None:
+    """Two in a row restart in a ring that runs on: neither is a member the other could ask."""
+
+    async def main() -> None:
+        async with testing.ring(n, seed=11) as ring:
+            for node in in_order(ring)[:2]:
+                await ring.kill(node)
+                await ring.start(join=(), name=node.config.name)
+            with trio.fail_after(20):
+                for node in list(ring.nodes):
+                    await node.ready()
+            await ring.converged()
+            assert len(ring) == n
+
+    testing.run(main, seed=n)
