@@ -21,7 +21,7 @@ from chord.ids import Circle
 from chord.links import Link, StreamKind
 from chord.messages import Contact, Description, Mode, Request, Route, Trace
 from chord.operations import Ask, Call, Core, Operation, Outcome, Pause, nobody
-from chord.values import Found, Pair, Stored, batches
+from chord.values import Found, Pair, Stored, batches, to_value
 
 TIMEOUT_S = 5.0
 IN_FLIGHT = 64
@@ -130,7 +130,7 @@ class Ring:
         Raises:
             VersionConflict: too many concurrent values; read, and put with the context.
         """
-        return self._run(self._core.put(key, value, context, blind))
+        return self._run(self._core.put(key, to_value(value), context, blind))
 
     def delete(self, key: str | bytes, *, context: bytes | None = None) -> Stored:
         """Delete a key; no error where nothing is there."""

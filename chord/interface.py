@@ -16,7 +16,7 @@ from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded
 from chord.messages import Contact, Description, Mode, Route, Trace
 from chord.operations import Ask, Call, Core, Operation, Outcome, Pause
-from chord.values import Found, Pair, Stored, batches
+from chord.values import Found, Pair, Stored, batches, to_value
 
 PATIENCE_S = 5.0  # where the caller set no deadline
 IN_FLIGHT = 64
@@ -63,7 +63,7 @@ class AsyncRing:
         Raises:
             VersionConflict: too many concurrent values; read, and put with the context.
         """
-        return await self._run(self._core.put(key, value, context, blind))
+        return await self._run(self._core.put(key, to_value(value), context, blind))
 
     async def delete(self, key: str | bytes, *, context: bytes | None = None) -> Stored:
         """Delete a key; no error where nothing is there."""

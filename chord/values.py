@@ -69,22 +69,30 @@ def to_key(key: str | bytes) -> bytes:
     """Return a key as bytes.
 
     Raises:
-        InvalidRequest: it is empty or longer than 1024 bytes.
+        InvalidRequest: it is empty, longer than 1024 bytes, or neither text nor bytes.
     """
-    raw = key.encode() if isinstance(key, str) else bytes(key)
+    raw = _to_bytes(key, "key")
     if not 1 <= len(raw) <= KEY_BYTES_MAX:
         what = "the key is empty" if not raw else f"the key has {len(raw)} bytes"
         raise InvalidRequest(f"{what}; a key has 1 to {KEY_BYTES_MAX} bytes")
     return raw
 
 
+def _to_bytes(item: object, what: str) -> bytes:
+    if isinstance(item, str):
+        return item.encode()
+    if isinstance(item, (bytes, bytearray, memoryview)):
+        return bytes(item)
+    raise InvalidRequest(f"a {what} is text or bytes, not {type(item).__name__}")  # bytes(5) would be five zeros
+
+
 def to_value(value: str | bytes) -> bytes:
     """Return a value as bytes.
 
     Raises:
-        InvalidRequest: it is longer than 1 MiB.
+        InvalidRequest: it is longer than 1 MiB, or neither text nor bytes.
     """
-    raw = value.encode() if isinstance(value, str) else bytes(value)
+    raw = _to_bytes(value, "value")
     if len(raw) > VALUE_BYTES_MAX:
         raise InvalidRequest(f"the value has {len(raw)} bytes; at most {VALUE_BYTES_MAX} (1 MiB) can be stored")
     return raw

@@ -549,3 +549,13 @@ def test_the_blocking_client_needs_no_trio() -> None:
 
     code = "import sys, chord; chord.connect; assert 'trio' not in sys.modules, 'trio was imported'"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_keys_and_values_are_text_or_bytes_and_nothing_else() -> None:
+    """bytes(5) is five zeros, and a put of None would be a deletion."""
+    for wrong in (5, True, None, [65, 66], 1.5):
+        with pytest.raises(InvalidRequest, match="text or bytes"):
+            to_value(wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match="text or bytes"):
+            to_key(wrong)  # type: ignore[arg-type]
+    assert to_value(bytearray(b"ab")) == to_value(memoryview(b"ab")) == b"ab"

@@ -92,7 +92,7 @@ async def _obey_signals(node: Node, nursery: trio.Nursery, numbers: tuple[signal
                 return
             ended = True
             keeps = node.config.data_dir is not None
-            _say(f"{node.name} {'stops and keeps its data' if keeps else 'hands over and leaves'} (again: at once)")
+            _say(f"{node.name} {'stops and keeps its place' if keeps else 'hands over and leaves'} (again: at once)")
             nursery.start_soon(node.stop if keeps else node.leave)
 
 

@@ -44,7 +44,7 @@ def ring_options(default_timeout_s: float = 5.0) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         @click.option("--node", "nodes", multiple=True, envvar="CHORD_NODE", metavar="HOST:PORT",
                       help=f"Where to enter the ring; repeat it for stand-ins.  [default: {DEFAULT_NODE}]")
-        @click.option("--timeout", type=click.FloatRange(min=0.001), default=default_timeout_s, show_default=True,
+        @click.option("--timeout", type=click.FloatRange(0.001, 86400), default=default_timeout_s, show_default=True,
                       metavar="S", envvar="CHORD_TIMEOUT", help="Give up after so many seconds.")
         @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
         @functools.wraps(function)

@@ -282,6 +282,8 @@ def _existing(join: str) -> list[Description]:
 def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bool) -> int:
     """Return the first of so many free ports; a busy default moves on, unless a ring runs there already."""
     first = base_port or BASE_PORT
+    if first + count > 65536:
+        raise Failure(f"{count} peers do not fit from port {first} up", "Choose a lower --base-port", USAGE, "listen")
     if all(_is_free(first + i) for i in range(count)):
         return first
     busy = next(first + i for i in range(count) if not _is_free(first + i))

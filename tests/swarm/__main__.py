@@ -6,4 +6,5 @@ import sys
 
 from .many import main
 
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":  # the processes of the pool import this file too
+    sys.exit(main(sys.argv[1:]))

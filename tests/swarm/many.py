@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 
 from .schedule import Report, Schedule
 
@@ -144,7 +145,7 @@ def run_many(seeds: Iterable[int], say: Callable[[str], None] = lambda line: Non
     """Run seeds on all cores."""
     outcome = Outcome()
     seeds = list(seeds)
-    with ProcessPoolExecutor(os.cpu_count(), max_tasks_per_child=None) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         for seed, result in zip(seeds, pool.map(run_one, seeds), strict=True):
             if isinstance(result, str):
                 outcome.failures[seed] = result
