@@ -223,6 +223,7 @@ class Stabilizer:
         for mark in arc.taken:
             if self._peers.suspicion.state(mark.dead.address) == "left":
                 arc.owner_left(mark.dead.address)
+        seen = arc.epoch
         try:
             reply = await self._probe(predecessor)
         except PeerGone:
@@ -233,15 +234,26 @@ class Stabilizer:
         if reply is None or ring.predecessor != predecessor:
             return
         ring.learn_predecessors(predecessor, reply.predecessors)
-        if arc.start is None or arc.giving is not None:
+        if arc.start is None or arc.giving is not None or arc.epoch != seen:  # the answer may be older than the arc
             return
         if predecessor.id == arc.start:
             arc.learn_boundary(predecessor, reply.predecessors)
         elif between(arc.start, predecessor.id, self._vnode.id):
-            if reply.owned_from is not None and self._host.tell(arc.shrink(predecessor)):
-                self._host.bring_home_soon()
+            if reply.owned_from is not None:
+                await self._shrink(predecessor)
         elif reply.successors and reply.successors[0].id == self._vnode.id:
             await self._take_over(predecessor)
+
+    async def _shrink(self, predecessor: Contact) -> None:
+        """Leave to the predecessor what is its own, if it says so for sure: not while it is handing its arc to me."""
+        arc = self._vnode.ownership
+        seen = arc.epoch
+        try:
+            await self._peers.call(predecessor, Confirm(predecessor.id), Confirmed)
+        except ChordError:
+            return
+        if arc.epoch == seen and self._ring.predecessor == predecessor and self._host.tell(arc.shrink(predecessor)):
+            self._host.bring_home_soon()
 
     async def _take_over(self, predecessor: Contact) -> None:
         arc = self._vnode.ownership
