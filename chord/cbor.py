@@ -1,10 +1,13 @@
-"""CBOR as this protocol speaks it: cbor2 with everything odd forbidden, and points in their fixed width.
+"""CBOR as this protocol speaks it: strict when reading, plain when writing.
 
-A hand-written encoder was 0.4 to 1.6 µs a message faster; not enough to keep one of our own beside cbor2's.
+Reading is left to cbor2 with everything odd forbidden. Writing is done here: nine types are all there are, and a
+table of the fields of each struct is faster than turning the message into lists first and those into CBOR.
+What is written is the shortest form (RFC 8949, section 4.1).
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from math import isfinite
 from typing import Any, Final, NoReturn
@@ -19,18 +22,44 @@ DEPTH_MAX: Final = 16
 
 # -- writing ----------------------------------------------------------------------------------
 
+_UNSIGNED: Final = 0x00
+_NEGATIVE: Final = 0x20
+_BYTES: Final = 0x40
+_TEXT: Final = 0x60
+_ARRAY: Final = 0x80
+
+_pack_double: Final = struct.Struct(">Bd").pack
+
+
+def _head(major: int, number: int) -> bytes:
+    """Return the head of an item: its major type, and its value or length in the shortest form."""
+    if number < 24:
+        return bytes((major + number,))
+    if number < 1 << 8:
+        return bytes((major + 24, number))
+    if number < 1 << 16:
+        return bytes((major + 25, number >> 8, number & 0xFF))
+    if number < 1 << 32:
+        return bytes((major + 26,)) + number.to_bytes(4, "big")
+    return bytes((major + 27,)) + number.to_bytes(8, "big")
+
+
+_SHORT_BYTES, _SHORT_TEXT, _SHORT_ARRAY = ([_head(major, n) for n in range(256)] for major in (_BYTES, _TEXT, _ARRAY))
+
 
 class Encoder:
     """Turns messages into CBOR. A struct becomes the array of its tag, if it has one, and its fields.
 
     Args:
         point_bytes: the width of a point, the one type whose form depends on the ring.
-        bytes_max: no frame holds more.
+        bytes_max: refuse to encode more than this.
     """
 
     def __init__(self, point_bytes: int, bytes_max: int) -> None:
-        self._point_bytes = point_bytes
         self._bytes_max = bytes_max
+        self._point_bytes = point_bytes
+        self._point_head = _head(_BYTES, point_bytes)
+        self._plans: dict[type, tuple[bytes, tuple[str, ...]]] = {}  # how each struct begins, and its fields
 
     def encode(self, item: Any) -> bytes:
         """Return the item as CBOR.
@@ -38,16 +67,60 @@ class Encoder:
         Raises:
             InvalidRequest: it is larger than any frame.
         """
-        plain = msgspec.to_builtins(item, enc_hook=self._plain, builtin_types=(bytes,))
-        encoded = cbor2.dumps(plain)
+        pieces: list[bytes] = []
+        self._put(item, pieces.append)
+        encoded = b"".join(pieces)
         if len(encoded) > self._bytes_max:
             raise InvalidRequest(f"message of {len(encoded)} bytes; no frame holds more than {self._bytes_max}")
         return encoded
 
-    def _plain(self, item: Any) -> bytes:
-        if type(item) is Point:
-            return item.to_bytes(self._point_bytes, "big")
-        raise TypeError(f"{type(item).__name__} has no form on the wire")
+    def _put(self, item: Any, add: Callable[[bytes], None]) -> None:
+        type_ = type(item)  # what is frequent comes first
+        if type_ is bytes:
+            size = len(item)
+            add(_SHORT_BYTES[size] if size < 256 else _head(_BYTES, size))
+            add(item)
+        elif (plan := self._plans.get(type_)) is not None:
+            head, fields = plan
+            add(head)
+            for field in fields:
+                self._put(getattr(item, field), add)
+        elif type_ is Point:
+            add(self._point_head)
+            add(item.to_bytes(self._point_bytes, "big"))
+        elif type_ is str:
+            text = item.encode()
+            size = len(text)
+            add(_SHORT_TEXT[size] if size < 256 else _head(_TEXT, size))
+            add(text)
+        elif type_ is int:
+            add(_head(_UNSIGNED, item) if item >= 0 else _head(_NEGATIVE, -1 - item))
+        elif item is None:
+            add(b"\xf6")
+        elif type_ is tuple or type_ is list:
+            size = len(item)
+            add(_SHORT_ARRAY[size] if size < 256 else _head(_ARRAY, size))
+            for inner in item:
+                self._put(inner, add)
+        elif type_ is bool:
+            add(b"\xf5" if item else b"\xf4")
+        elif type_ is float:
+            add(_pack_double(0xFB, item))
+        else:
+            self._plans[type_] = self._plan(type_)
+            self._put(item, add)
+
+    @staticmethod
+    def _plan(type_: type) -> tuple[bytes, tuple[str, ...]]:
+        if not issubclass(type_, msgspec.Struct):
+            raise TypeError(f"{type_.__name__} has no form on the wire")
+        info = msgspec.inspect.type_info(type_)
+        assert isinstance(info, msgspec.inspect.StructType)
+        fields = tuple(field.name for field in info.fields)
+        if info.tag is None:
+            return _head(_ARRAY, len(fields)), fields
+        assert isinstance(info.tag, int)
+        return _head(_ARRAY, 1 + len(fields)) + _head(_UNSIGNED, info.tag), fields
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -65,9 +138,9 @@ class _NoTags(dict[int, Callable[..., Any]]):
 
 
 _NO_TAGS: Final = _NoTags()
-_PAIR: Final = b"\x82"  # the head of an array of two
+_PAIR: Final = _head(_ARRAY, 2)
 _GUARD: Final = bytes(256)
-_ENDING: Final = cbor2.dumps(_GUARD)
+_ENDING: Final = _head(_BYTES, len(_GUARD)) + _GUARD
 
 
 def decode(body: bytes) -> Any:
@@ -100,7 +173,7 @@ def decode(body: bytes) -> Any:
 
 def _guard(size: int) -> tuple[bytes, bytes]:
     zeros = bytes(size)
-    return zeros, cbor2.dumps(zeros)
+    return zeros, _head(_BYTES, size) + zeros
 
 
 def refuse_odd_floats(item: object) -> None:
