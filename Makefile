@@ -5,7 +5,7 @@ RUN := .venv/bin
 PYTEST := $(RUN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types bench clean
+.PHONY: help venv demo test check lint types mutants bench sim clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -29,9 +29,16 @@ types: venv
 check: lint types test  ## what CI runs: lint, types, every test
 	@$(PYTEST) -q -m slow
 
-bench: venv  ## RPC against the limit of the stack, measured side by side
+mutants: venv  ## plant every known bug, and see it caught
+	@$(RUN)/python -m tests.mutants
+
+bench: venv  ## RPC against the limit of the stack; speed and weight of simulated nodes
 	@mkdir -p out
 	@$(RUN)/python benchmarks/rpc.py
+	@$(RUN)/python benchmarks/simulation.py
+
+sim: venv  ## the published experiments with the real node, ten minutes; tables and plots in out/sim
+	@$(RUN)/chord sim paper --scale standard
 
 clean:  ## forget what was built
 	rm -rf .venv out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

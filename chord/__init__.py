@@ -10,7 +10,8 @@ The house, from the ground up; imports point strictly downward:
 
     values       errors  ids  events  messages  config
     algorithms   finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  data/versions
-    seams        transport  calls  identity  data/storage
+                 history/
+    seams        alarm  transport  calls  identity  data/storage
     calls        rpc (with its rpc_* parts)  links  periodic  peers
     protocols    host  vnode  lookup  stabilize  self_lookup  membership  data/records  data/transfer  data/misplaced
     assembly     dispatch  describe  interface  node  operations  client  blocking  testing/

@@ -9,11 +9,12 @@ import chord
 from chord.data.misplaced import Misplaced
 from chord.dispatch import Parts
 from chord.host import Host
-from chord.identity import IDENTITY_VERSION, Kept, KeptVnode, keep_contact, kept_contact
+from chord.identity import IDENTITY_VERSION, Kept, KeptVnode
 from chord.ids import Arc, Point
 from chord.membership import LastTime
 from chord.messages import LIST_ENTRIES_MAX, Contact, Description, VnodeInfo
-from chord.ownership import Taken
+from chord.ownership import Ownership, Taken
+from chord.vnode import Vnode
 
 
 class Self(NamedTuple):
@@ -79,22 +80,31 @@ def known_contacts(host: Host, parts: dict[Point, Parts]) -> tuple[Contact, ...]
     return tuple(found.values())
 
 
+def _arc_to_keep(own: Ownership) -> tuple[Point | None, tuple[Contact, ...]]:
+    """Return where the arc begins and who stands there; what is being switched counts as given."""
+    if own.giving is None:
+        return own.start, own.before
+    end = own.giving.arc.end
+    return (None, ()) if end == own.me.id else (end, (own.giving.to, *own.before))
+
+
+def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
+    ring, own = vnode.ring, vnode.ownership
+    start, before = _arc_to_keep(own)
+    return KeptVnode(
+        id=vnode.id,
+        owned_from=start,
+        epoch=own.epoch,
+        predecessor=ring.predecessor,
+        successors=ring.successors,
+        taken=tuple((t.arc.start, t.arc.end, t.dead.id, t.dead.address) for t in own.taken),
+        before=before,
+    )
+
+
 def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, *, has_left: bool) -> Kept:
     """Return what the node wants to remember after a restart."""
-    vnodes = tuple(
-        KeptVnode(
-            id=str(int(p.vnode.id)),
-            owned_from=None if p.vnode.ownership.start is None else str(int(p.vnode.ownership.start)),
-            epoch=p.vnode.ownership.epoch,
-            predecessor=keep_contact(p.vnode.ring.predecessor),
-            successors=tuple(k for c in p.vnode.ring.successors if (k := keep_contact(c)) is not None),
-            taken=tuple(
-                (str(int(t.arc.start)), str(int(t.arc.end)), str(int(t.dead.id)), t.dead.address)
-                for t in p.vnode.ownership.taken
-            ),
-        )
-        for p in parts.values()
-    )
+    vnodes = tuple(_vnode_to_keep(p.vnode) for p in parts.values())
     known = tuple(dict.fromkeys(c.address for c in known_contacts(host, parts)))
     ring = None if ring_id is None else ring_id.hex()
     return Kept(IDENTITY_VERSION, host.constants.bits, ring, host.address, vnodes, known, has_left)
@@ -102,14 +112,8 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, *, has
 
 def last_time(kept: KeptVnode, now: float) -> LastTime:
     """Return what one vnode remembers. Marks count from now: how long the dead were down before is not known."""
-    predecessor = kept_contact(kept.predecessor)
-    taken = tuple(
-        Taken(Arc(Point(int(start)), Point(int(end))), Contact(Point(int(dead)), address), now)
-        for start, end, dead, address in kept.taken
-    )
-    successors = tuple(c for c in map(kept_contact, kept.successors) if c is not None)
-    start = None if kept.owned_from is None else Point(int(kept.owned_from))
-    return LastTime(predecessor, successors, start, kept.epoch, taken)
+    taken = tuple(Taken(Arc(start, end), Contact(dead, address), now) for start, end, dead, address in kept.taken)
+    return LastTime(kept.predecessor, kept.successors, kept.owned_from, kept.epoch, taken, kept.before)
 
 
 def _vnode(parts: Parts, host: Host) -> VnodeInfo:

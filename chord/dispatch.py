@@ -8,7 +8,7 @@ reader's own task; the others are coroutines.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from chord.calls import Caller
 from chord.data.records import Records
@@ -96,35 +96,6 @@ class Dispatcher:
         self._describe = describe
         self._leave = leave
         self._departed = departed
-        self._for_vnode: dict[type[Request], Callable[[Parts, Any], Answer]] = {
-            Ping: lambda p, q: _pong(p.vnode),
-            GetRing: lambda p, q: p.vnode.on_get_ring(q),
-            FindNext: lambda p, q: p.vnode.on_find_next(q),
-            Confirm: lambda p, q: p.vnode.on_confirm(q),
-            Notify: self._on_notify,
-            Offer: self._on_offer,
-            Forward: lambda p, q: lookups.forward(q, p.vnode.me),
-            Lookup: self._on_lookup,
-            FindNeighbours: self._on_find_neighbours,
-            Get: lambda p, q: p.records.get(q),
-            Put: lambda p, q: p.records.put(q),
-            Scan: lambda p, q: p.records.scan(q),
-            JoinArc: lambda p, q: p.mover.on_join_arc(q),
-            HandOver: lambda p, q: p.mover.on_hand_over(q),
-            StorePage: lambda p, q: p.mover.on_store_page(q),
-            Switch: lambda p, q: p.mover.on_switch(q),
-            Abandon: lambda p, q: p.mover.on_abandon(q),
-        }
-        self._for_node: dict[type[Request], Callable[[Any], Answer]] = {
-            Ping: lambda q: _pong(self._first().vnode),
-            Lookup: lambda q: self._on_lookup(self._ready(), q),
-            FindNeighbours: lambda q: self._on_find_neighbours(self._ready(), q),
-            Get: lambda q: self._owned(q, self._host.circle.hash(q.key), Values),
-            Put: lambda q: self._owned(q, self._host.circle.hash(q.key), Written),
-            Scan: lambda q: self._owned(q, self._host.circle.point(q.after + 1), ScanPage),
-            Describe: lambda q: self._describe(),
-            Leave: self._on_leave,
-        }
 
     def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
         """Answer a request: at once, or with a coroutine where it must wait. The `Handler` of `chord/calls.py`.
@@ -138,9 +109,9 @@ class Dispatcher:
         if vnode is None:
             if isinstance(request, (Departing, Pausing)):
                 return self._on_goodbye(request, caller)
-            for_node = self._for_node.get(type(request))
+            for_node = self._FOR_NODE.get(type(request))
             if for_node is not None:
-                return for_node(request)
+                return for_node(self, request)
         else:
             parts = self._parts.get(vnode)
             if not self._parts:
@@ -149,9 +120,9 @@ class Dispatcher:
                 raise UnknownVnode(f"no vnode {self._host.circle.hex(vnode)} at {self._host.address}")
             if parts.vnode.state == "left" and type(request) not in AFTER_LEAVING:
                 raise UnknownVnode(f"vnode {self._host.circle.hex(vnode)} has left the ring")
-            for_vnode = self._for_vnode.get(type(request))
+            for_vnode = self._FOR_VNODE.get(type(request))
             if for_vnode is not None:
-                return for_vnode(parts, request)
+                return for_vnode(self, parts, request)
         raise UnknownRequest(f"{type(request).__name__} is not for {'a node' if vnode is None else 'a vnode'}")
 
     # -- for a vnode ----------------------------------------------------------------------------
@@ -190,7 +161,7 @@ class Dispatcher:
         """Answer from a local arc where the point is in one, else bring the request to its owner."""
         owner = self._host.owner_of(point)
         if owner is not None:
-            return self._for_vnode[type(request)](self._parts[owner.id], request)
+            return self._FOR_VNODE[type(request)](self, self._parts[owner.id], request)
         return self._forward(request, point, expect)
 
     async def _forward(self, request: Request, point: Point, expect: type[Reply]) -> Reply:
@@ -204,15 +175,56 @@ class Dispatcher:
         if not caller.address or caller.address != request.address:
             raise InvalidRequest("a goodbye is said by the node that goes")
         if isinstance(request, Departing):
+            self._inherit(request)
             self._host.peers.has_left(request.address)
             self._departed()
         else:
             self._host.peers.has_paused(request.address)
         return Done()
 
+    def _inherit(self, request: Departing) -> None:
+        """Take the lists of heads that go."""
+        for parting in request.partings:
+            if parting.vnode.address == request.address:
+                for parts in self._parts.values():
+                    self._host.tell(parts.vnode.ring.inherit(parting.vnode, parting.successors))
+                    parts.vnode.fingers.forget(parting.vnode)
+
     def _on_leave(self, request: Leave) -> Done:
         self._leave()
         return Done()
+
+    # -- the table ------------------------------------------------------------------------------
+
+    _FOR_VNODE: ClassVar[dict[type[Request], Callable[[Dispatcher, Parts, Any], Answer]]] = {
+        Ping: lambda d, p, q: _pong(p.vnode),
+        GetRing: lambda d, p, q: p.vnode.on_get_ring(q),
+        FindNext: lambda d, p, q: p.vnode.on_find_next(q),
+        Confirm: lambda d, p, q: p.vnode.on_confirm(q),
+        Notify: _on_notify,
+        Offer: _on_offer,
+        Forward: lambda d, p, q: d._lookups.forward(q, p.vnode.me),
+        Lookup: _on_lookup,
+        FindNeighbours: _on_find_neighbours,
+        Get: lambda d, p, q: p.records.get(q),
+        Put: lambda d, p, q: p.records.put(q),
+        Scan: lambda d, p, q: p.records.scan(q),
+        JoinArc: lambda d, p, q: p.mover.on_join_arc(q),
+        HandOver: lambda d, p, q: p.mover.on_hand_over(q),
+        StorePage: lambda d, p, q: p.mover.on_store_page(q),
+        Switch: lambda d, p, q: p.mover.on_switch(q),
+        Abandon: lambda d, p, q: p.mover.on_abandon(q),
+    }
+    _FOR_NODE: ClassVar[dict[type[Request], Callable[[Dispatcher, Any], Answer]]] = {
+        Ping: lambda d, q: _pong(d._first().vnode),
+        Lookup: lambda d, q: d._on_lookup(d._ready(), q),
+        FindNeighbours: lambda d, q: d._on_find_neighbours(d._ready(), q),
+        Get: lambda d, q: d._owned(q, d._host.circle.hash(q.key), Values),
+        Put: lambda d, q: d._owned(q, d._host.circle.hash(q.key), Written),
+        Scan: lambda d, q: d._owned(q, d._host.circle.point(q.after + 1), ScanPage),
+        Describe: lambda d, q: d._describe(),
+        Leave: _on_leave,
+    }
 
 
 def _pong(vnode: Vnode) -> Pong:

@@ -157,6 +157,12 @@ class ConfigError(DefiniteError):
     code, word = 18, "config"
 
 
+class WritesRefused(DefiniteError):
+    """The node's disk is full or has failed: it takes no writes; reads go on."""
+
+    code, word = 19, "writes_refused"
+
+
 # -- indefinite -------------------------------------------------------------------------------
 
 
@@ -198,6 +204,15 @@ def unwrapped() -> Iterator[None]:
 
 SILENCE = (PeerUnreachable, PeerLost, DeadlineExceeded)
 """The errors that are evidence of death; every other error is a sign of life."""
+
+
+def retold(error: ChordError) -> ChordError:
+    """Return what to answer a call with that failed so: a third node's silence must not pass for our own."""
+    if isinstance(error, PeerUnreachable):
+        return LookupFailed(error.message)
+    if isinstance(error, (PeerLost, DeadlineExceeded)):
+        return RemoteFailure(error.message)
+    return error
 
 
 def _subclasses(base: type[ChordError]) -> list[type[ChordError]]:

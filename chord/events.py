@@ -53,6 +53,12 @@ class SuccessorAdopted(VnodeEvent, frozen=True):
     old: Contact | None
 
 
+class ListCopied(VnodeEvent, frozen=True):
+    """The list behind the head changed with the head's own."""
+
+    head: Contact
+
+
 class HeadForgotten(VnodeEvent, frozen=True):
     """A dead head of the successor list was dropped."""
 

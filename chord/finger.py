@@ -166,6 +166,11 @@ class FingerTable:
 
     def _assign(self, first: int, contact: Contact, distance: int) -> tuple[int, int] | None:
         last = min(distance.bit_length(), self._bits) - 1
+        at = bisect_left(self._distances, distance)
+        if at < len(self._runs):  # most answers confirm what is known
+            there = self._runs[at]
+            if there.contact == contact and there.first <= first and there.last == last:
+                return None
         before: list[_Run] = []
         after: list[_Run] = []
         known: _Run | None = None
@@ -178,8 +183,6 @@ class FingerTable:
                 known = run
             elif run.last > last:
                 after.append(run._replace(first=max(run.first, last + 1)))
-        if known is not None and known.first == first and known.last == last:
-            return None
         kept = [run._replace(last=min(run.last, first - 1)) for run in before if run.first < first]
         self._runs = [*kept, _Run(first, last, contact, distance), *after]
         self._distances = [run.distance for run in self._runs]

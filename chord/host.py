@@ -23,6 +23,7 @@ class Host:
     """The surroundings of a vnode.
 
     Attributes:
+        save: write down what the node is to remember after a restart; returns when it is durable.
         bring_home_soon: look for misplaced records now instead of at the next round.
         is_receiving: whether any vnode is in the middle of receiving an arc; then nothing is dropped.
         start_task: run an async function in the node's maintenance nursery; it ends with the node.
@@ -53,6 +54,7 @@ class Host:
         self.counters: Counter[str] = Counter()
         self.is_leaving = False
         self.start_task: Callable[..., None] = _no_tasks
+        self.save: Callable[[], Awaitable[None]] = _remember_nothing
         self.bring_home_soon: Callable[[], None] = _nothing
         self.is_receiving: Callable[[], bool] = lambda: False
 
@@ -93,6 +95,10 @@ class Host:
             if vnode.ownership.is_owner(point):
                 return vnode
         return None
+
+
+async def _remember_nothing() -> None:
+    """A vnode outside of any node has nowhere to write."""
 
 
 def _nothing() -> None:

@@ -23,14 +23,15 @@ IDENTITY_VERSION = 1
 
 
 class KeptVnode(msgspec.Struct, frozen=True):
-    """A vnode's id and last pointers. Ids are decimal strings, so that any JSON reader keeps all digits."""
+    """A vnode's id and last pointers. In the file ids are decimal strings, so that any JSON reader keeps all digits."""
 
-    id: str
-    owned_from: str | None
+    id: Point
+    owned_from: Point | None
     epoch: int
-    predecessor: tuple[str, Address] | None
-    successors: tuple[tuple[str, Address], ...]
-    taken: tuple[tuple[str, str, str, Address], ...] = ()  # start, end, id and address of the dead owner
+    predecessor: Contact | None
+    successors: tuple[Contact, ...]
+    taken: tuple[tuple[Point, Point, Point, Address], ...] = ()  # start, end, id and address of the dead owner
+    before: tuple[Contact, ...] = ()  # who stood at `owned_from` and before it, nearest first
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -50,14 +51,31 @@ class Kept(msgspec.Struct, frozen=True):
         return None if self.ring is None else bytes.fromhex(self.ring)
 
 
-def keep_contact(contact: Contact | None) -> tuple[str, Address] | None:
-    """Return a contact as it is written down."""
-    return None if contact is None else (str(int(contact.id)), contact.address)
+def encode_kept(kept: Kept) -> bytes:
+    """Return the content of the file."""
+    return msgspec.json.format(msgspec.json.encode(kept, enc_hook=str))
 
 
-def kept_contact(kept: tuple[str, Address] | None) -> Contact | None:
-    """Return a contact that was written down."""
-    return None if kept is None else Contact(Point(int(kept[0])), kept[1])
+def decode_kept(content: bytes, name: str) -> Kept:
+    """Return what a file of this name holds.
+
+    Raises:
+        ConfigError: it is damaged, or of another format.
+    """
+    try:
+        kept = msgspec.json.decode(content, type=Kept, dec_hook=_point)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise ConfigError(f"{name} is damaged ({error}); move it away to start as a new node") from error
+    if kept.version != IDENTITY_VERSION:
+        raise ConfigError(f"{name} has format {kept.version}, this version reads {IDENTITY_VERSION}")
+    return kept
+
+
+def _point(_: type[Point], digits: object) -> Point:
+    """Return an id: the only thing in the file that JSON does not know by itself."""
+    if not isinstance(digits, str) or not digits.isdecimal():
+        raise ValueError(f"an id is a string of digits, not {digits!r}")
+    return Point(digits)
 
 
 class IdentityStore(Protocol):
@@ -129,13 +147,7 @@ class FileIdentity:
             return None
         except OSError as error:
             raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
-        try:
-            kept = msgspec.json.decode(content, type=Kept)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            raise ConfigError(f"{self._path} is damaged ({error}); move it away to start as a new node") from error
-        if kept.version != IDENTITY_VERSION:
-            raise ConfigError(f"{self._path} has format {kept.version}, this version reads {IDENTITY_VERSION}")
-        return kept
+        return decode_kept(content, str(self._path))
 
     async def save(self, kept: Kept) -> None:
         """Write the file anew where it differs: beside, fsync, rename, fsync of the directory; in a thread.
@@ -145,9 +157,10 @@ class FileIdentity:
 
         Concurrency: checkpoints; cancelled, either the old or the new file is there.
         """
-        content = msgspec.json.format(msgspec.json.encode(kept))
+        content = encode_kept(kept)
         async with self._saving:  # one file beside, one writer
             if content != self._last:
+                self._last = None  # until it is done, either may be there
                 await trio.to_thread.run_sync(self._replace, content)
                 self._last = content
 

@@ -18,7 +18,7 @@ from chord.config import PROTOCOL_VERSION, Limits, split_address
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, OtherRing, PeerLost, PeerUnreachable
 from chord.ids import Circle, Point
 from chord.messages import Hello, Reply, Request
-from chord.wire import Codec, Frames, Kind, decode_hello, decode_refusal, encode_hello, is_goodbye
+from chord.wire import Codec, Frames, Kind, codec_for, decode_hello, decode_refusal, encode_hello, is_goodbye
 
 READ_BYTES = 1 << 16
 
@@ -131,7 +131,7 @@ class Link:
         if hello.stream != self.kind or hello.role != "node":
             self.close()
             raise MalformedMessage(f"{self.address} answered a {self.kind} stream as a {hello.role}'s {hello.stream}")
-        self.hello, self.codec, self.is_open = hello, Codec(Circle(hello.bits)), True
+        self.hello, self.codec, self.is_open = hello, codec_for(Circle(hello.bits)), True
         return hello
 
     # -- calls ----------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ from chord.messages import (
     Pong,
     RingPointers,
 )
-from chord.ownership import Taken
+from chord.ownership import Remembered, Taken
 from chord.vnode import Vnode
 
 RETRY_S = 0.05
@@ -65,6 +65,7 @@ class LastTime(NamedTuple):
     start: Point | None = None
     epoch: int = 0
     taken: tuple[Taken, ...] = ()
+    before: tuple[Contact, ...] = ()
 
 
 class Membership:
@@ -149,15 +150,24 @@ class Membership:
             _ = self._mover.inbound
         if not inbound.is_switched:
             raise TransferFailed(f"{owner.address} did not complete the transfer")
+        await self._renounce_if_taken_back(owner)
+
+    async def _renounce_if_taken_back(self, owner: Contact) -> None:
+        """Give the arc up where another owns it after all; what I hold of it goes there by and by.
+
+        Raises:
+            TransferFailed: so it is.
+        """
         if await self._is_taken_back(owner):
             self._host.tell(self._vnode.ownership.renounce())
-            raise TransferFailed(f"{owner.address} had given this vnode up and owns the arc again")
+            raise TransferFailed(f"{owner.address} or one before it owns the arc again")
 
     async def _is_taken_back(self, giver: Contact) -> bool:
         """Find out whether another owns my id after all, before anybody is told that I do.
 
         A Switch may reach me so late that the giver has taken me for dead, owns the arc again or has given it to the
-        next: then I hold an old copy, and would deny what was written since.
+        next; or the giver died, nobody knows of me yet, and the next has taken all of its arc over. Then I hold an old
+        copy, and would deny what was written since.
         """
         asked = giver
         for _ in range(STEPS_MAX):
@@ -186,6 +196,7 @@ class Membership:
                 if self._is_own_place(around):
                     await self._reclaim_place(around)
                     return
+                await self._renounce_if_taken_back(around.successor)
                 p = around.predecessor
                 reply = await self._peers.call(p, GetRing(), RingPointers)
             if self._host.tell(self._ring.join(p, reply.successors)):
@@ -220,13 +231,25 @@ class Membership:
         if self._vnode.ownership.start is None:
             taker = await self._taker_of_my_arc([*await self._others_behind(p), p])
             if taker is None:
-                self._host.tell(self._vnode.ownership.resume(p.id, p, self._last.epoch, self._last.taken))
+                self._own_again(p)
             else:
                 await self._receive_arc(taker)  # like any joiner
         if not self._ring.is_member:
             # Asked last: what is adopted must be as fresh as in JOIN. The list asked for above may be old by now.
             others = await self._others_behind(p)
             self._host.tell(self._ring.resume(p, others))
+
+    def _own_again(self, predecessor: Contact) -> None:
+        """Own the arc of last time, or what is left of it behind the predecessor.
+
+        If that one stands further back, whoever stood where my arc began is dead: then it is for a take-over to say so,
+        and to mark what died with it. Without a memory of last time all of it is mine.
+        """
+        last = self._last
+        start, before = last.start, last.before
+        if start is None or start == predecessor.id or between(start, predecessor.id, self._vnode.id):
+            start, before = predecessor.id, (predecessor,)
+        self._host.tell(self._vnode.ownership.resume(start, before, last.epoch))
 
     async def _others_behind(self, p: Contact) -> list[Contact]:
         """Return the list of the vnode before me, which still lists me first, without me.
@@ -286,6 +309,8 @@ class Membership:
         """
         self._vnode.state = "resuming"
         self._last = last
+        boundary = last.before[0] if last.before and last.before[0].id == last.start else None
+        self._vnode.ownership.last = Remembered(last.start, boundary, last.taken)
         asked: list[Contact | str] = [*last.successors, *([last.predecessor] if last.predecessor else []), *known]
         asked = [c for c in asked if (c if isinstance(c, str) else c.address) != self._host.address]
         states = await self._states_of(asked) if asked else {}
@@ -298,8 +323,7 @@ class Membership:
         for contact in last.successors:
             if contact not in living:
                 self._peers.passive.add(contact, trio.current_time())
-        boundary = last.predecessor if last.predecessor and last.predecessor.id == last.start else None
-        self._host.tell(self._vnode.ownership.resume(last.start, boundary, last.epoch, last.taken))
+        self._host.tell(self._vnode.ownership.resume(last.start, last.before, last.epoch))
         self._vnode.eager_looks = EAGER_LOOKS
         await self._announce()
 
@@ -343,8 +367,11 @@ class Membership:
         self._vnode.state = "leaving"
         while (start := self._vnode.ownership.start) is not None:
             others = [c for c in self._ring.successors if c.address != self._host.address]
-            if not others:
+            if not others and not self._ring.is_isolated:
                 return
+            if not others:  # they may be back before the time for leaving is over
+                await trio.sleep(self._host.jitter(RETRY_S))
+                continue
             to = next(c for c in self._ring.successors if c in others or self._still_owns(c))
             if to in others:
                 session = self._host.rng.randbytes(16)

@@ -148,10 +148,18 @@ class Offer(Request, frozen=True, tag=4):
     peer: Contact
 
 
+class Parting(msgspec.Struct, frozen=True, array_like=True):
+    """A vnode that goes, and the successor list it leaves to whoever has it at the head of his own."""
+
+    vnode: Contact
+    successors: Annotated[tuple[Contact, ...], Meta(max_length=LIST_ENTRIES_MAX)]
+
+
 class Departing(Request, frozen=True, tag=5):
     """*node* I have handed everything over and am leaving: forget me."""
 
     address: Address
+    partings: Annotated[tuple[Parting, ...], Meta(max_length=64)] = ()
 
 
 class Pausing(Request, frozen=True, tag=6):

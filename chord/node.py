@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Literal, TypeAlias
@@ -33,10 +33,10 @@ from chord.identity import FileIdentity, IdentityStore, Kept, MemoryIdentity
 from chord.ids import Point, vnode_id
 from chord.interface import AsyncRing
 from chord.lookup import Lookups
-from chord.messages import Contact, Departing, Description, Done, Pausing, Request
+from chord.messages import Contact, Departing, Description, Done, Parting, Pausing, Request
 from chord.operations import Call, Core, Outcome
 from chord.peers import Peers
-from chord.periodic import Periodic
+from chord.periodic import Periodic, Timetable
 from chord.rpc import Rpc
 from chord.transport import TcpTransport, Transport
 from chord.vnode import Vnode
@@ -86,8 +86,10 @@ class Node(AsyncRing):
             observe=observe,
         )
         peers = Peers(self._rpc, config.timing, observe, config.limits.passive_max)
-        storage = storage or MemoryStorage(config.ring.circle, rng.randbytes(8))
+        if storage is None:  # an empty one is false: it has a length
+            storage = MemoryStorage(config.ring.circle, rng.randbytes(8))
         self.host = Host(config, peers, storage, rng, wall_now_ms, observe, self._greeter)
+        self.host.save = self._save
         self.host.is_receiving = lambda: any(p.mover.inbound for p in self.parts.values())
         self.lookups = Lookups(self.host)
         self.parts: dict[Point, Parts] = {}
@@ -102,6 +104,7 @@ class Node(AsyncRing):
         self._ending = trio.Event()
         self._how: Literal["stop", "leave"] = "stop"
         self._fatal: ChordError | None = None
+        self._timetable = Timetable(rng, self._on_step_failed)
         self._stabilizing: list[Periodic] = []
         self._started_at = 0.0
         self._goodbye: tuple[str, ...] = ()
@@ -164,6 +167,7 @@ class Node(AsyncRing):
     async def _live(self, maintenance: trio.Nursery, kept: Kept | None) -> None:
         self.host.start_task = maintenance.start_soon
         try:
+            maintenance.start_soon(self._timetable.run, maintenance.start_soon)
             maintenance.start_soon(self._take_part, kept)
             await self._ending.wait()
             if self._how == "leave" and self._fatal is None:
@@ -190,8 +194,12 @@ class Node(AsyncRing):
 
     async def leave(self) -> None:
         """Hand everything over, leave the ring and end, within `leave_s`. Waits for the end."""
-        self._end("leave")
+        self.begin_leave()
         await self.closed.wait()
+
+    def begin_leave(self) -> None:
+        """Begin to leave, without waiting for the end."""
+        self._end("leave")
 
     def _end(self, how: Literal["stop", "leave"]) -> None:
         if not self._ending.is_set():
@@ -212,7 +220,7 @@ class Node(AsyncRing):
             return None
         if kept.bits != self.config.ring.bits:
             raise ConfigError(f"the data directory belongs to a ring of {kept.bits} bits, not {self.config.ring.bits}")
-        if self.config.id is not None and [v.id for v in kept.vnodes] != [str(self.config.id)]:
+        if self.config.id is not None and [v.id for v in kept.vnodes] != [self.config.id]:
             raise ConfigError(f"the data directory belongs to vnode {kept.vnodes[0].id}, not {self.config.id}")
         self._greeter.ring_id = kept.ring_id
         self._others = tuple(dict.fromkeys((*self.config.join, *kept.known)))
@@ -224,7 +232,7 @@ class Node(AsyncRing):
         self._core = Core((address,), rng=self.host.rng)
         self._core.circle = self.host.circle
         if kept is not None:
-            ids = [Point(int(v.id)) for v in kept.vnodes]
+            ids = [v.id for v in kept.vnodes]
         elif self.config.id is not None:
             ids = [Point(self.config.id)]
         else:
@@ -245,9 +253,8 @@ class Node(AsyncRing):
             self._fatal = error
             self._end("stop")
             return
-        bring_home = self._periodic(self._bring_home, 4 * self.host.timing.stabilize_s, "bring_home")
+        bring_home = self._repeat(self.contact.id, "bring_home", self._bring_home, 4 * self.host.timing.stabilize_s)
         self.host.bring_home_soon = bring_home.kick
-        self.host.start_task(bring_home.run)
         await self._save()
         self._change("ready")
         self._ready.set()
@@ -271,30 +278,23 @@ class Node(AsyncRing):
     # -- maintenance ----------------------------------------------------------------------------
 
     def _maintain(self, parts: Parts) -> None:
-        timing = self.host.timing
-        stabilize = self._periodic(lambda: self._round(parts), timing.stabilize_s, "stabilize", parts)
-        self._stabilizing.append(stabilize)
-        self.host.start_task(stabilize.run)
-        # Each of the others by itself: a silent predecessor, a slow lookup must not keep the list from being repaired.
-        refresh = self._periodic(parts.stabilizer.refresh_predecessor, timing.stabilize_s, "refresh_predecessor", parts)
-        self._stabilizing.append(refresh)
+        # Each step by itself: a silent predecessor, a slow lookup must not keep the list from being repaired.
+        timing, stabilizer, vnode = self.host.timing, parts.stabilizer, parts.vnode.id
+        stabilize = partial(self._round, parts)
         look_for_others = partial(parts.self_lookup.look_for_others, self._others)
-        look = self._periodic(look_for_others, timing.stabilize_s, "self_lookup", parts)
-        fix = self._periodic(parts.stabilizer.fix_finger, timing.finger_s, "fix_finger", parts)
-        for periodic in (refresh, look, fix):
-            self.host.start_task(periodic.run)
-
-    def _periodic(
-        self, step: Callable[[], object], period_s: float, name: str, parts: Parts | None = None
-    ) -> Periodic:
-        vnode = (parts or next(iter(self.parts.values()))).vnode.id
-        return Periodic(
-            step,  # type: ignore[arg-type]
-            period_s=period_s,
-            deadline_s=max(10 * period_s, 8 * self.host.timing.timeout_cap_s),
-            rng=self.host.rng,
-            failed=lambda word: void(self.host.tell([StepFailed(vnode, name, word)])),
+        self._stabilizing += (
+            self._repeat(vnode, "stabilize", stabilize, timing.stabilize_s),
+            self._repeat(vnode, "refresh_predecessor", stabilizer.refresh_predecessor, timing.stabilize_s),
         )
+        self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s)
+        self._repeat(vnode, "fix_finger", stabilizer.fix_finger, timing.finger_s)
+
+    def _repeat(self, vnode: Point, name: str, step: Callable[[], Awaitable[object]], period_s: float) -> Periodic:
+        deadline_s = max(10 * period_s, 8 * self.host.timing.timeout_cap_s)
+        return self._timetable.add(vnode, name, step, period_s=period_s, deadline_s=deadline_s)
+
+    def _on_step_failed(self, vnode: Point, name: str, word: str) -> None:
+        self.host.tell([StepFailed(vnode, name, word)])
 
     async def _round(self, parts: Parts) -> None:
         """One stabilize round; then the pointers are kept."""
@@ -342,9 +342,10 @@ class Node(AsyncRing):
 
     @property
     def _has_handed_over(self) -> bool:
-        """Whether nothing is left here that somebody else would have to know of."""
+        """Whether nothing is left here that others would have to know of. Who lost every neighbour is not alone."""
         owns = any(parts.vnode.ownership.start is not None for parts in self.parts.values())
-        return not self._goodbye or (not owns and not self.misplaced.count())
+        is_last = not self._goodbye and not any(parts.vnode.ring.is_isolated for parts in self.parts.values())
+        return is_last or (not owns and not self.misplaced.count())
 
     def _neighbours(self) -> tuple[str, ...]:
         found: dict[str, None] = {}
@@ -362,15 +363,15 @@ class Node(AsyncRing):
         they take over instead of denying it.
         """
         has_left = self._how == "leave" and self._has_handed_over
-        for parts in self.parts.values():
-            if has_left:
-                parts.vnode.state = "left"
         if has_left or self._how == "stop":
-            request: Request = Departing(self.address) if has_left else Pausing(self.address)
-            with trio.move_on_after(GOODBYE_S):
-                async with trio.open_nursery() as nursery:
-                    for address in self._goodbye:
-                        nursery.start_soon(self._tell_neighbour, address, request)
+            request: Request = self._departing() if has_left else Pausing(self.address)
+            before = [p.vnode.ring.predecessor for p in self.parts.values() if p.vnode.ring.predecessor is not None]
+            first = [contact.address for contact in before if contact.address != self.address]
+            await self._tell(first, request)
+            for parts in self.parts.values():
+                if has_left:  # not before the predecessor knows: until then its list may need this one
+                    parts.vnode.state = "left"
+            await self._tell([address for address in self._goodbye if address not in first], request)
         await self._save(has_left=has_left)
         if has_left and self._goodbye:
             slowest = max(self.host.peers.suspicion.timeout(address) for address in self._goodbye)
@@ -380,10 +381,21 @@ class Node(AsyncRing):
             await self._rpc.drain()
         self._change("left" if has_left else "stopped")
 
+    def _departing(self) -> Departing:
+        vnodes = [parts.vnode for parts in self.parts.values() if parts.vnode.ring.is_member]
+        return Departing(self.address, tuple(Parting(v.me, v.ring.successors) for v in vnodes))
+
+    async def _tell(self, addresses: Iterable[str], request: Request) -> None:
+        """Say something to other nodes, all at once and once; who does not answer in time has not heard it."""
+        async with trio.open_nursery() as nursery:
+            for address in addresses:
+                nursery.start_soon(self._tell_neighbour, address, request)
+
     async def _tell_neighbour(self, address: str, request: Request) -> None:
         try:
-            await self.host.peers.call(address, request, Done)
-        except ChordError:
+            with trio.fail_after(min(GOODBYE_S, 2 * self.host.peers.suspicion.timeout(address))):
+                await self.host.peers.call(address, request, Done)
+        except (ChordError, trio.TooSlowError):
             self.host.counters["goodbyes_unheard"] += 1
 
     # -- views and calls ------------------------------------------------------------------------
@@ -410,10 +422,6 @@ class Node(AsyncRing):
             self._rpc.stats.bytes_received,
         )
         return describe(me, self.host, self.parts, self.misplaced)
-
-
-def void(value: object) -> None:
-    """Drop a value where only the effect is wanted."""
 
 
 def _start_nothing(task: object, *args: object) -> None:

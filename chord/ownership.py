@@ -9,7 +9,7 @@ predecessor. The epoch grows with every change, so that a repeated Switch is rec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from chord import events
@@ -47,10 +47,18 @@ class Verdict(NamedTuple):
     taken: Taken | None = None
 
 
+class Remembered(NamedTuple):
+    """An arc that was held before a restart, or given up: where it began, at whom, and its marks."""
+
+    start: Point | None = None
+    boundary: Contact | None = None
+    taken: tuple[Taken, ...] = ()
+
+
 class Ownership:
     """The arc of one vnode. `start` is None while it answers for nothing; equal to its id, for the whole circle."""
 
-    __slots__ = ("before", "boundary", "epoch", "giving", "me", "moved", "start", "taken")
+    __slots__ = ("before", "boundary", "epoch", "giving", "last", "me", "moved", "start", "taken")
 
     def __init__(self, me: Contact) -> None:
         self.me = me
@@ -61,6 +69,7 @@ class Ownership:
         self.giving: Giving | None = None
         self.taken: tuple[Taken, ...] = ()
         self.moved: tuple[Giving, ...] = ()
+        self.last = Remembered()
 
     @property
     def arc(self) -> Arc | None:
@@ -93,13 +102,19 @@ class Ownership:
         return self._gain(self.me.id, self.me, "created", self.epoch + 1)
 
     def resume(
-        self, start: Point, boundary: Contact | None, epoch: int = 0, taken: Iterable[Taken] = ()
+        self, start: Point, before: tuple[Contact, ...], epoch: int = 0
     ) -> list[Event]:
-        """Own (start, me] again after a restart that nobody noticed, with the marks of last time that lie in it."""
+        """Own (start, me] again after a restart that nobody noticed, with the remembered marks that lie in it.
+
+        Args:
+            before: who was last seen to stand at `start` and before it, nearest first; as much as is known.
+        """
         assert self.start is None
+        boundary = before[0] if before and before[0].id == start else None
         gained = self._gain(start, boundary, "resumed", max(self.epoch, epoch) + 1)
-        arc = Arc(start, self.me.id)
-        self.taken = tuple(t for t in taken if t.arc.end in arc and t.arc.end != self.me.id)
+        self.before = before
+        self.taken = self._recalled(Arc(start, self.me.id))
+        assert not self.check(), self.check()
         return gained
 
     def receive(self, arc: Arc, epoch: int, boundary: Contact | None, taken: Iterable[Taken]) -> list[Event]:
@@ -107,13 +122,32 @@ class Ownership:
 
         Returns no events where the arc does not fit; then nothing changed and the giver keeps it.
         """
-        fits = arc.end == (self.me.id if self.start is None else self.start)
+        fits = arc.end == self.me.id if self.start is None else arc.end == self.start and self.me.id not in arc
         if not fits or self.giving is not None:
             return []
-        marks = (*taken, *self.taken)
+        marks = (*self._without_mine(taken), *self._recalled(arc), *self.taken)
         gained = self._gain(arc.start, boundary, "received", max(self.epoch + 1, epoch), arc)
         self.taken = marks
+        assert not self.check(), self.check()
         return gained
+
+    def _without_mine(self, taken: Iterable[Taken]) -> Iterator[Taken]:
+        """Yield marks as they are now that I am back: of what I owned nothing is missing any more.
+
+        Who took over from me may have marked more as mine than I ever owned, because it did not know who died before.
+        """
+        old = self.last.start
+        for mark in taken:
+            if mark.dead.id != self.me.id:
+                yield mark
+            elif old is not None and old in mark.arc and old != self.me.id:
+                yield mark._replace(arc=Arc(mark.arc.start, old), dead=self.last.boundary or mark.dead)
+
+    def _recalled(self, arc: Arc) -> tuple[Taken, ...]:
+        """Return the remembered marks that lie in an arc, once: whoever took it over meanwhile knew only of me."""
+        found = tuple(t for t in self.last.taken if t.arc.end in arc and t.dead.id != self.me.id)
+        self.last = self.last._replace(taken=tuple(t for t in self.last.taken if t not in found))
+        return found
 
     def begin_switch(self, end: Point, to: Contact) -> Giving:
         """From now on answer *retry* for (start, end]: it is about to be `to`'s."""
@@ -160,6 +194,7 @@ class Ownership:
                 low = contact.id
         gained = self._gain(predecessor.id, predecessor, "taken_over", self.epoch + 1, gap)
         self.taken = (*marks, *self.taken)
+        assert not self.check(), self.check()
         return gained
 
     def shrink(self, predecessor: Contact) -> list[Event]:
@@ -176,7 +211,8 @@ class Ownership:
         assert self.giving is None
         arc = self.arc
         assert arc is not None, "nothing to renounce"
-        self.start, self.boundary, self.taken = None, None, ()
+        self.last = Remembered(self.start, self.boundary, self.taken)
+        self.start, self.boundary, self.before, self.taken = None, None, (), ()
         return [events.ArcLost(self.me.id, arc, self.epoch, "renounced")]
 
     def learn_boundary(self, predecessor: Contact, further: Iterable[Contact] = ()) -> None:
@@ -233,6 +269,7 @@ class Ownership:
     ) -> list[Event]:
         gained = arc or Arc(start, self.me.id)
         self.start, self.boundary, self.epoch = start, boundary, epoch
+        self.before = () if boundary is None else (boundary,)
         self.moved = tuple(m for m in self.moved if m.arc.end not in gained)
         assert not self.check(), self.check()
         return [events.ArcGained(self.me.id, gained, epoch, how)]
@@ -240,9 +277,10 @@ class Ownership:
     def _let_go(self, lost: Giving) -> None:
         end = lost.arc.end
         if end == self.me.id:
-            self.start, self.boundary, self.taken = None, None, ()
+            self.start, self.boundary, self.before, self.taken = None, None, (), ()
         else:
             self.start, self.boundary = end, lost.to
+            self.before = (lost.to, *self.before)
             kept = []
             for mark in self.taken:
                 if mark.arc.end not in lost.arc:  # wholly above, or cut: keep the part above the new start

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Reply)
 
+RESUMES_MAX = 4  # times `resume_s`
+NOT_READY_MAX = 64
+
 
 class Peers:
     """Our view of other nodes, and the way to talk to them.
@@ -41,6 +44,8 @@ class Peers:
         self.passive = PassiveList(timing, passive_max)
         self._handler: Handler | None = None
         self.calls_made = 0
+        self._timing = timing
+        self._not_ready: dict[str, tuple[float, float]] = {}  # who said so, since when, when last
 
     def serve(self, handler: Handler) -> None:
         """Answer calls to our own address, from inside and outside, with this handler."""
@@ -117,16 +122,15 @@ class Peers:
         return contact.address != self.address and self.suspicion.state(contact.address) != "alive"
 
     async def is_gone(self, contact: Contact) -> bool:
-        """Find out whether a member is dead: ask until it answers or its node counts as dead.
+        """Find out whether a member is dead: ask, once at least for it may be back, until its node counts as dead.
 
-        One that answers but is only joining, with nothing yet to answer for, has lost its place: gone as well.
+        One that answers but is only joining, with nothing yet to answer for, has lost its place: gone as well. So has one
+        that has been resuming for too long.
 
         Raises:
             ChordError: neither is certain, because the node is paused.
         """
         while True:
-            if self.is_dead(contact):
-                return True
             try:
                 pong = await self.call(contact, Ping(), Pong)
             except UnknownVnode:
@@ -134,10 +138,29 @@ class Peers:
             except SILENCE:
                 if self.suspicion.state(contact.address) == "paused":
                     raise
+                if self.is_dead(contact):
+                    return True
                 continue
             except ChordError:  # any other answer is a sign of life
                 return False
-            return pong.state == "joining" and not pong.is_owner
+            if pong.is_owner or pong.state not in ("joining", "resuming"):
+                return False
+            return pong.state == "joining" or self.has_lost_its_place(contact)
+
+    def has_lost_its_place(self, contact: Contact) -> bool:
+        """A member of old says that it is none yet: whether it has said so for too long to go on waiting for it.
+
+        It is given time to take up its place again. Then it is to join like anybody else: it may be waiting for us as
+        we are for it.
+        """
+        now = trio.current_time()
+        since, last = self._not_ready.get(contact.address, (now, now))
+        if now - last > 2 * self._timing.stabilize_s:  # that was another time
+            since = now
+        self._not_ready[contact.address] = (since, now)
+        while len(self._not_ready) > NOT_READY_MAX:
+            del self._not_ready[next(iter(self._not_ready))]
+        return now - since > RESUMES_MAX * self._timing.resume_s
 
     def now(self) -> float:
         """The time on the clock that suspicion uses, in seconds."""
@@ -168,13 +191,16 @@ class PassiveList:
         self._due.pop(address, None)
 
     def due(self, now: float, rng: random.Random) -> Contact | None:
-        """Return a contact whose probe is due, and put its next one off: 60 s, doubling to 16 min."""
+        """Return a contact whose probe is due, and put its next one off: 60 s, doubling to 16 min, half more or less.
+
+        All of a split fell silent at once. Asked in step, nobody would ask for a quarter of an hour after it heals.
+        """
         ready = [address for address, (_, at, _) in self._due.items() if at <= now]
         if not ready:
             return None
         address = rng.choice(ready)
         contact, _, wait = self._due[address]
-        self._due[address] = (contact, now + wait, min(2 * wait, self._timing.reprobe_max_s))
+        self._due[address] = (contact, now + wait * rng.uniform(0.5, 1.5), min(2 * wait, self._timing.reprobe_max_s))
         return contact
 
     def contacts(self) -> Iterable[Contact]:

@@ -111,9 +111,12 @@ class RingState:
         """STAB_SUCC: the head answered; take its list behind it. Nothing when it is no longer the head."""
         if not self.is_member or self.successors[0].id != head.id:
             return []
-        self.successors = self._copied((head, *its_successors))
+        copied = self._copied((head, *its_successors))
+        if copied == self.successors:
+            return []
+        self.successors = copied
         self._check()
-        return []
+        return [events.ListCopied(self.me.id, head)]
 
     def adopt_successor(self, new: Contact, its_successors: Iterable[Contact]) -> list[Event]:
         """STAB_PRED and self-lookup: a vnode just queried lies between this one and its successor."""
@@ -141,6 +144,17 @@ class RingState:
                 happened.append(events.VnodeIsolated(self.me.id))
         self._check()
         return happened
+
+    def inherit(self, leaver: Contact, its_successors: Iterable[Contact]) -> list[Event]:
+        """The head leaves and hands its list down: take it as the leaver's own, so that its going costs no entry.
+
+        That is STAB_SUCC a last time and then the drop of the head, with the one entry that did not fit before.
+        """
+        if not self.is_member or self.is_alone or self.successors[0].id != leaver.id:
+            return []
+        self.successors = self._copied(tuple(its_successors))
+        self._check()
+        return [events.HeadForgotten(self.me.id, leaver)]
 
     def learn_predecessor(self, new: Contact) -> list[Event]:
         """RECTIFY, first branch: a predecessor where there was none, or a closer one."""

@@ -9,7 +9,7 @@ drains. A client dials and is never called.
     rpc_link        one connection: asking, reading, its deadlines and its end
     rpc_answers     what it is asked
     rpc_outbox      what it writes
-    rpc_shared      counters, limits and the alarm clock that all connections share
+    rpc_shared      counters, limits and the tasks that all connections share
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chord.rpc_handshake import Met, StreamName, greet, refuse, welcome
 from chord.rpc_link import Link
 from chord.rpc_shared import Shared
 from chord.transport import Listener, Stream, Transport, remote_host
-from chord.wire import Codec
+from chord.wire import codec_for
 
 FAREWELLS_MAX: Final = 32
 """So many connections over the limit are told why at once; the others are just closed."""
@@ -64,7 +64,7 @@ class Rpc:
         observe: Observer,
     ) -> None:
         self._transport = transport
-        self._codec = None if circle is None else Codec(circle)
+        self._codec = None if circle is None else codec_for(circle)
         self._limits = limits
         self._hello = hello
         self._on_hello = on_hello
@@ -77,7 +77,6 @@ class Rpc:
         self._accepted_from: dict[str, int] = {}
         self._dials: dict[tuple[str, StreamName], _Dial] = {}
         self._links: dict[tuple[str, StreamName], Link] = {}  # whom we can call, by address
-        self._running: dict[Link, None] = {}  # all of them; a dict, because its order is always the same
 
     # -- Calls ----------------------------------------------------------------------------------
 
@@ -114,6 +113,8 @@ class Rpc:
         listener = None if listen is None else await self._transport.open_listener(listen)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            self._shared.start_task = nursery.start_soon
+            nursery.start_soon(self._shared.run)
             nursery.start_soon(self._shared.alarm.run, self._sweep)
             if listener is not None:
                 nursery.start_soon(self._accept, listener, nursery)
@@ -129,7 +130,7 @@ class Rpc:
 
     async def drain(self) -> None:
         """Wait until no call is being worked on and all answers are handed to the system."""
-        while self._shared.calls_in_work or any(link.has_unsent for link in self._running):
+        while self._shared.calls_in_work or any(link.has_unsent for link in self._shared.running):
             await self._shared.settled.park()
 
     @property
@@ -145,10 +146,10 @@ class Rpc:
     @property
     def open_connections(self) -> int:
         """Connections that finished their handshake, both kinds of streams, to nodes and from clients."""
-        return len(self._running)
+        return len(self._shared.running)
 
     def _sweep(self, now: float) -> float:
-        return min((link.sweep(now) for link in list(self._running)), default=math.inf)
+        return min((link.sweep(now) for link in list(self._shared.running)), default=math.inf)
 
     # -- which connection -----------------------------------------------------------------------
 
@@ -175,7 +176,7 @@ class Rpc:
             if self._nursery is None:
                 raise PeerUnreachable(f"{key[0]}: this node is not running")
             dial = self._dials[key] = _Dial()
-            self._nursery.start_soon(self._dial, key, dial)
+            self._nursery.start_soon(self._dial, key, dial, name="dial")
         await dial.done.wait()
         if dial.error is not None:  # each waiter raises one of its own, or their tracebacks would pile up in it
             raise type(dial.error)(dial.error.message, after_ms=dial.error.after_ms)
@@ -209,18 +210,16 @@ class Rpc:
     # -- dialling -------------------------------------------------------------------------------
 
     async def _dial(self, key: tuple[str, StreamName], dial: _Dial) -> None:
-        address, name = key
         try:
-            link = await self._reach(address, name)
-            self._register(link, address)
+            link = await self._reach(*key)
+            self._register(link, key[0])
+            self._shared.start_task(link.run, name="connection")
             dial.error = None
         except ChordError as error:
             dial.error = error
-            return
         finally:
             del self._dials[key]
             dial.done.set()
-        await self._carry(link)
 
     async def _reach(self, address: str, name: StreamName) -> Link:
         with trio.move_on_after(self._limits.handshake_s):
@@ -248,7 +247,7 @@ class Rpc:
                     excess = self._excess(host)
                     if excess is None:
                         self._count(host, 1)
-                        nursery.start_soon(self._welcome, stream, host)
+                        nursery.start_soon(self._welcome, stream, host, name="connection")
                     else:
                         self._observe(ConnectionRefused(host or "", excess.message))
                         nursery.start_soon(self._turn_away, stream, excess)
@@ -275,25 +274,28 @@ class Rpc:
             await trio.aclose_forcefully(stream)
 
     async def _welcome(self, stream: Stream, host: str | None) -> None:
+        try:
+            link = await self._met(stream, host)
+            if link is not None:
+                self._register(link, None)
+                await link.run()
+        finally:
+            self._count(host, -1)
+            await trio.aclose_forcefully(stream)
+
+    async def _met(self, stream: Stream, host: str | None) -> Link | None:
+        """Shake hands with who dialled us; None where that came to nothing."""
         reason = f"no hello within {self._limits.handshake_s:g} s"
-        link = None
         try:
             with trio.move_on_after(self._limits.handshake_s):
                 met = await welcome(stream, self._hello, self._check, self._limits)
-                link = self._link(stream, met, is_dialled=False)
+                return self._link(stream, met, is_dialled=False)
         except ChordError as error:
             reason = error.message
         except trio.BrokenResourceError:
             reason = "closed during the handshake"
-        try:
-            if link is None:
-                self._observe(ConnectionRefused(host or "", reason))
-            else:
-                self._register(link, None)
-                await self._carry(link)
-        finally:
-            self._count(host, -1)
-            await trio.aclose_forcefully(stream)
+        self._observe(ConnectionRefused(host or "", reason))
+        return None
 
     def _count(self, host: str | None, change: int) -> None:
         self._accepted += change
@@ -312,18 +314,10 @@ class Rpc:
         if self._codec is None:
             if not BITS_MIN <= peer.bits <= BITS_MAX:
                 raise OtherRing(f"the node does not say how wide its circle is: {peer.bits} bits")
-            self._codec = Codec(Circle(peer.bits))
+            self._codec = codec_for(Circle(peer.bits))
         elif peer.bits != self._codec.circle.bits:
             raise OtherRing(f"ids have {self._codec.circle.bits} bits here and {peer.bits} there")
 
     def _link(self, stream: Stream, met: Met, *, is_dialled: bool) -> Link:
         assert self._codec is not None, "a client that accepts connections"
         return Link(stream, met, self._codec, self._shared, is_dialled=is_dialled, forget=self._forget)
-
-    async def _carry(self, link: Link) -> None:
-        self._running[link] = None
-        try:
-            await link.run()
-        finally:
-            del self._running[link]
-            self._shared.settled.unpark_all()

@@ -13,15 +13,7 @@ from typing import Any
 import trio
 
 from chord.calls import Caller
-from chord.errors import (
-    ChordError,
-    DeadlineExceeded,
-    LookupFailed,
-    Overloaded,
-    PeerLost,
-    PeerUnreachable,
-    RemoteFailure,
-)
+from chord.errors import ChordError, DeadlineExceeded, Overloaded, RemoteFailure, retold
 from chord.events import HandlerFailed
 from chord.messages import Reply
 from chord.rpc_outbox import Outbox
@@ -30,20 +22,28 @@ from chord.wire import Call, Codec
 
 
 class Answers:
-    """Answers the calls of one peer.
+    """Answers the calls of one peer."""
 
-    Attributes:
-        in_work: calls whose handler is waiting for something.
-    """
+    __slots__ = ("_caller", "_codec", "_outbox", "_shared", "_works")
 
     def __init__(self, codec: Codec, outbox: Outbox, shared: Shared, caller: Caller) -> None:
-        self.in_work = 0
+        self._works: dict[trio.CancelScope, None] = {}
         self._codec = codec
         self._outbox = outbox
         self._shared = shared
         self._caller = caller
 
-    def on_call(self, body: bytes, nursery: trio.Nursery) -> None:
+    @property
+    def in_work(self) -> int:
+        """Calls whose handler is waiting for something."""
+        return len(self._works)
+
+    def abandon(self) -> None:
+        """The connection is over: nobody waits for the answers any more."""
+        for scope in self._works:
+            scope.cancel()
+
+    def on_call(self, body: bytes) -> None:
         """Answer a call at once, or give it a task that will.
 
         Raises:
@@ -64,25 +64,28 @@ class Answers:
         except Exception as error:
             self._post_error(call, self._answer_to(call, error))
             return
-        self.in_work += 1
+        scope = trio.CancelScope(relative_deadline=call.budget_ms / 1000)
+        self._works[scope] = None
         shared.calls_in_work += 1
         shared.bytes_in_work += len(body)
-        nursery.start_soon(self._work, call, answer, len(body))
+        shared.start_task(self._work, call, answer, scope, len(body), name="answer")
 
-    async def _work(self, call: Call, answer: Coroutine[Any, Any, Reply], body_bytes: int) -> None:
+    async def _work(
+        self, call: Call, answer: Coroutine[Any, Any, Reply], scope: trio.CancelScope, body_bytes: int
+    ) -> None:
         """See an answer through that has to wait. The caller's budget ends it, or the connection's end."""
         shared = self._shared
         try:
-            with trio.move_on_after(call.budget_ms / 1000) as budget:
+            with scope:
                 reply = await answer
                 await self._outbox.wait_for_room()
                 self._outbox.post(self._codec.encode_reply(call.call_id, reply))
-            if budget.cancelled_caught:
+            if scope.cancelled_caught:
                 self._post_error(call, DeadlineExceeded("the caller's budget was used up"))
         except Exception as error:
             self._post_error(call, self._answer_to(call, error))
         finally:
-            self.in_work -= 1
+            del self._works[scope]
             shared.calls_in_work -= 1
             shared.bytes_in_work -= body_bytes
             self._outbox.flush_soon()
@@ -91,8 +94,8 @@ class Answers:
     def _admit(self, answer: Coroutine[Any, Any, Reply], body_bytes: int) -> None:
         """Refuse to begin with an answer beyond the limits. What needs no waiting is answered all the same."""
         shared, limits = self._shared, self._shared.limits
-        if self.in_work >= limits.calls_per_connection_max:
-            excess = f"{self.in_work} calls of this connection are in work"
+        if len(self._works) >= limits.calls_per_connection_max:
+            excess = f"{len(self._works)} calls of this connection are in work"
         elif shared.calls_in_work >= limits.calls_max:
             excess = f"{shared.calls_in_work} calls are in work"
         elif shared.bytes_in_work + body_bytes > limits.inflight_bytes_max:
@@ -107,12 +110,8 @@ class Answers:
 
     def _answer_to(self, call: Call, error: Exception) -> ChordError:
         """Return what to tell the caller of a call that failed."""
-        if isinstance(error, PeerUnreachable):  # a third node's silence must not pass for ours
-            return LookupFailed(error.message)
-        if isinstance(error, (PeerLost, DeadlineExceeded)):
-            return RemoteFailure(error.message)
         if isinstance(error, ChordError):
-            return error
+            return retold(error)
         where = type(call.request).__name__
         self._shared.observe(HandlerFailed(where, "".join(traceback.format_exception(error))))
         return RemoteFailure(f"{where} failed: {type(error).__name__}")

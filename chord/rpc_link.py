@@ -30,7 +30,7 @@ from chord.rpc_answers import Answers
 from chord.rpc_handshake import RECEIVE_BYTES, Met, StreamName, wait_for_end
 from chord.rpc_outbox import Outbox
 from chord.rpc_shared import Shared
-from chord.transport import Pipe, Stream
+from chord.transport import Stream, pipe_of
 from chord.wire import GOODBYE, REFUSED_CALL_ID, Codec, Kind, encode_refusal, is_goodbye
 
 BUDGET_S_MAX: Final = 86_400.0
@@ -94,15 +94,15 @@ class Link:
         self._forget = forget
         self._frames = met.frames
         self._early = met.early
-        self._nursery: trio.Nursery | None = None
+        self._reading = trio.CancelScope()
         self._pending: dict[int, _Waiting] = {}
         self._last_call_id = 0
         self._peer_is_draining = False
         self._was_used = False
         self._quiet_due = self.opened_at + shared.limits.idle_s
         self._frame_due = math.inf
-        self._pipe = Pipe(stream)
-        self._outbox = Outbox(self._pipe, met.mine.stream, shared, self._on_emptied)
+        self._pipe = pipe_of(stream)
+        self._outbox = Outbox(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
         self._answers = Answers(codec, self._outbox, shared, Caller(self.address))
 
     # -- asking ---------------------------------------------------------------------------------
@@ -123,7 +123,8 @@ class Link:
         if self._outbox.buffered > self._outbox.bytes_max:
             await self._wait_for_room(deadline)
         self._last_call_id = call_id = self._last_call_id + 1
-        frame = self._codec.encode_call(call_id, vnode, int(left * 1000) or 1, request)
+        budget_ms = math.ceil(left * 1000)  # not less than what is left: our own deadline comes before a word about it
+        frame = self._codec.encode_call(call_id, vnode, budget_ms, request)
         self._outbox.post(frame)
         self._stats.calls_sent += 1
         if self._pending:
@@ -164,16 +165,28 @@ class Link:
 
     async def run(self) -> None:
         """Carry calls until either side has had enough. Never raises what the peer does."""
-        self._shared.observe(ConnectionOpened(self.address, self.stream_name, self.is_dialled))
+        shared = self._shared
+        shared.running[self] = None
+        shared.observe(ConnectionOpened(self.address, self.stream_name, self.is_dialled))
         self._alarm.by(self._quiet_due)
         try:
-            async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self._write)
-                await self._read(self._nursery)
+            with self._reading:
+                try:
+                    self._take(self._early)
+                    self._early.clear()
+                    while self._take_in(await self._pipe.receive_some(RECEIVE_BYTES)):
+                        pass
+                except trio.BrokenResourceError:
+                    self._on_broken()
+                except MalformedMessage as error:
+                    await self._say_why(error)
+                    self.cut(f"malformed: {error.message}")
         finally:
             self.cut("stopped")
+            del shared.running[self]
+            shared.settled.unpark_all()
             await trio.aclose_forcefully(self._stream)
-            self._shared.observe(ConnectionClosed(self.address, self.reason))
+            shared.observe(ConnectionClosed(self.address, self.reason))
 
     def drain(self) -> None:
         """Make no new calls here and ask the peer for the same; the last answer closes the connection."""
@@ -195,8 +208,8 @@ class Link:
         for waiting in pending.values():
             waiting.wake(PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
         self._outbox.close()
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel()
+        self._answers.abandon()
+        self._reading.cancel()
 
     def sweep(self, now: float) -> float:
         """End what is overdue at this time, and return when to look again."""
@@ -227,11 +240,8 @@ class Link:
         if self._peer_is_draining and not (self._pending or self._answers.in_work or self._outbox.buffered):
             self.cut("drained")
 
-    async def _write(self) -> None:
-        try:
-            await self._outbox.run()
-        except trio.BrokenResourceError:
-            self.cut("connection reset")
+    def _on_broken(self) -> None:
+        self.cut("connection reset")
 
     def _on_emptied(self) -> None:
         if self._shared.settled:
@@ -241,26 +251,26 @@ class Link:
 
     # -- reading --------------------------------------------------------------------------------
 
-    async def _read(self, nursery: trio.Nursery) -> None:
-        try:
-            self._take(self._early, nursery)
-            while data := await self._pipe.receive_some(RECEIVE_BYTES):
-                self._was_used = True
-                self._stats.bytes_received += len(data)
-                frames = self._frames.feed(data)
-                self._take(frames, nursery)
-                if self._frames.is_partial or self._frame_due != math.inf:
-                    self._time_frame(is_new=bool(frames))
-                if self.is_draining:
-                    self._close_if_drained()
-                if self._outbox.is_overflowing:
-                    self.cut("asks and does not read the answers")
+    def _take_in(self, data: bytes | bytearray) -> bool:
+        """Deal with what one read brought. Returns whether to read on.
+
+        Raises:
+            MalformedMessage: the peer does not keep to the protocol.
+        """
+        if not data:
             self.cut("closed in the middle of a frame" if self._frames.is_partial else "closed by the peer")
-        except trio.BrokenResourceError:
-            self.cut("connection reset")
-        except MalformedMessage as error:
-            await self._say_why(error)
-            self.cut(f"malformed: {error.message}")
+            return False
+        self._was_used = True
+        self._stats.bytes_received += len(data)
+        frames = self._frames.feed(data)
+        self._take(frames)
+        if self._frames.is_partial or self._frame_due != math.inf:
+            self._time_frame(is_new=bool(frames))
+        if self.is_draining:
+            self._close_if_drained()
+        if self._outbox.is_overflowing:
+            self.cut("asks and does not read the answers")
+        return True
 
     async def _say_why(self, error: MalformedMessage) -> None:
         self._outbox.post_small(encode_refusal(error))
@@ -277,11 +287,11 @@ class Link:
             self._frame_due = trio.current_time() + self._shared.limits.frame_s
             self._alarm.by(self._frame_due)
 
-    def _take(self, frames: list[tuple[Kind, bytes]], nursery: trio.Nursery) -> None:
+    def _take(self, frames: list[tuple[Kind, bytes]]) -> None:
         """Deal with everything one read brought, then answer with one write."""
         for number, (kind, body) in enumerate(frames, 1):
             if kind is Kind.CALL:
-                self._answers.on_call(body, nursery)
+                self._answers.on_call(body)
             elif kind is Kind.REPLY:
                 self._on_reply(body)
             elif kind is Kind.ERROR:

@@ -1,7 +1,7 @@
 """The writing half of a connection: frames are posted by anyone at any time, and nobody waits for them to leave.
 
 A flush tries to write at once, as far as the system takes it without waiting; that saves a pass of the
-scheduler and is all that happens on a healthy connection. What is left over goes to one task.
+scheduler and is all that happens on a healthy connection. What is left over gets a task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Outbox:
     """Frames on their way to one peer.
 
     Args:
-        emptied: called each time the task has handed everything to the system.
+        emptied: called when everything is handed to the system, after a `flush_soon` or by the task.
+        broken: called when the task finds that the peer is gone.
 
     Attributes:
         buffered: bytes posted and not yet taken by the system.
@@ -34,7 +35,32 @@ class Outbox:
         stuck_due: when the write at hand is overdue.
     """
 
-    def __init__(self, pipe: Pipe, name: StreamName, shared: Shared, emptied: Callable[[], None]) -> None:
+    __slots__ = (
+        "_broken",
+        "_emptied",
+        "_frame_bytes_max",
+        "_frames",
+        "_is_closed",
+        "_is_flushed_soon",
+        "_name",
+        "_pipe",
+        "_shared",
+        "_shrunk",
+        "_stats",
+        "_writing",
+        "buffered",
+        "bytes_max",
+        "stuck_due",
+    )
+
+    def __init__(
+        self,
+        pipe: Pipe,
+        name: StreamName,
+        shared: Shared,
+        emptied: Callable[[], None],
+        broken: Callable[[], None],
+    ) -> None:
         self.buffered = 0
         self.bytes_max = shared.limits.buffer_bytes_max
         self.stuck_due = math.inf
@@ -46,11 +72,12 @@ class Outbox:
         self._shared = shared
         self._stats = shared.stats
         self._emptied = emptied
+        self._broken = broken
         self._frames: list[bytes] = []
-        self._resting: trio.lowlevel.Task | None = None
-        self._is_writing = False
+        self._is_flushed_soon = False
         self._is_closed = False
-        self._shrunk = trio.lowlevel.ParkingLot()
+        self._writing: trio.CancelScope | None = None  # of the task, where there is one
+        self._shrunk: trio.lowlevel.ParkingLot | None = None  # made for the first who waits
 
     @property
     def is_overflowing(self) -> bool:
@@ -77,8 +104,8 @@ class Outbox:
         self.buffered += len(frame)
 
     def flush(self) -> None:
-        """Write what waits now, as far as that goes without waiting; the rest is left to the task."""
-        if self._frames and not self._is_writing:
+        """Write what waits now, as far as that goes without waiting; the rest is left to a task."""
+        if self._frames and self._writing is None and not self._is_closed:
             data = b"".join(self._frames)
             self._frames.clear()
             sent = self._pipe.send_nowait(data)
@@ -86,64 +113,70 @@ class Outbox:
             self._stats.bytes_sent += sent
             if sent < len(data):
                 self._frames.append(data[sent:])
-                self.flush_soon()
+                self._writing = trio.CancelScope()  # what is posted meanwhile comes after
+                self._shared.start_task(self._write_rest, self._writing, name="write")
 
     def flush_soon(self) -> None:
         """Write in the next pass of the scheduler, together with all that is posted until then."""
-        if self._resting is not None:
-            trio.lowlevel.reschedule(self._resting)
-            self._resting = None
-
-    async def run(self) -> None:
-        """Write what is posted, until cancelled.
-
-        Raises:
-            trio.BrokenResourceError: the peer is gone.
-        """
-        while True:
-            self.flush()
-            if self._frames:
-                await self._write_patiently()
-            else:
-                self._shrunk.unpark_all()
-                self._emptied()
-                await self._rest()
+        if not self._is_flushed_soon:
+            self._is_flushed_soon = True
+            self._shared.soon(self._flush_and_tell)
 
     async def wait_for_room(self) -> None:
         """Wait until the peer has taken enough for more to be added, or the box is closed."""
         while self.buffered > self.bytes_max and not self._is_closed:
-            await self._shrunk.park()
+            await self._park()
 
     async def wait_until_empty(self) -> None:
         """Wait until everything is handed to the system, or the box is closed."""
         while self.buffered and not self._is_closed:
-            await self._shrunk.park()
+            await self._park()
 
     def close(self) -> None:
         """The connection is over: whoever waits here need not."""
         self._is_closed = True
-        self._shrunk.unpark_all()
+        if self._writing is not None:
+            self._writing.cancel()
+        self._unpark()
 
-    async def _rest(self) -> None:
-        def disturb(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-            self._resting = None
-            return trio.lowlevel.Abort.SUCCEEDED
+    # -- inside ---------------------------------------------------------------------------------
 
-        self._resting = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(disturb)
+    def _flush_and_tell(self) -> None:
+        self._is_flushed_soon = False
+        self.flush()
+        if not self._frames and self._writing is None:
+            self._unpark()
+            self._emptied()
 
-    async def _write_patiently(self) -> None:
-        """Write in pieces, each under its own deadline, so that a slow peer is told from one that takes nothing."""
-        data = b"".join(self._frames)
-        self._frames.clear()
-        self._is_writing = True  # what is posted meanwhile comes after
-        for start in range(0, len(data), WRITE_BYTES):
-            self.stuck_due = trio.current_time() + self._shared.limits.stuck_s
-            self._shared.alarm.by(self.stuck_due)
-            piece = data[start : start + WRITE_BYTES]
-            await self._pipe.send_all(piece)
-            self.buffered -= len(piece)
-            self._stats.bytes_sent += len(piece)
+    async def _write_rest(self, scope: trio.CancelScope) -> None:
+        """Write all there is, in pieces, each under its own deadline: a slow peer is not one that takes nothing."""
+        with scope:
+            try:
+                while self._frames:
+                    data = b"".join(self._frames)
+                    self._frames.clear()
+                    for start in range(0, len(data), WRITE_BYTES):
+                        await self._write_piece(data[start : start + WRITE_BYTES])
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self._broken()
+                return
+            self.stuck_due = math.inf
+            self._writing = None
+            self._emptied()
+
+    async def _write_piece(self, piece: bytes) -> None:
+        self.stuck_due = trio.current_time() + self._shared.limits.stuck_s
+        self._shared.alarm.by(self.stuck_due)
+        await self._pipe.send_all(piece)
+        self.buffered -= len(piece)
+        self._stats.bytes_sent += len(piece)
+        self._unpark()
+
+    async def _park(self) -> None:
+        if self._shrunk is None:
+            self._shrunk = trio.lowlevel.ParkingLot()
+        await self._shrunk.park()
+
+    def _unpark(self) -> None:
+        if self._shrunk is not None:
             self._shrunk.unpark_all()
-        self.stuck_due = math.inf
-        self._is_writing = False

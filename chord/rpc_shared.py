@@ -1,12 +1,17 @@
-"""What all connections of one `Rpc` share: the handler, the limits, the counters, and one alarm for every deadline."""
+"""What all connections of one `Rpc` share: the handler, the limits, the counters, and two tasks.
+
+One task wakes for every deadline (`Alarm`), one writes what is to leave soon. Connections have only their reader: an
+idle task costs kilobytes, and a node has many connections.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import trio
 
+from chord.alarm import Alarm
 from chord.calls import Caller, Handler, Stats
 from chord.config import Limits
 from chord.errors import NotReady
@@ -14,31 +19,8 @@ from chord.events import Observer
 from chord.ids import Point
 from chord.messages import Reply, Request
 
-
-class Alarm:
-    """One sleeping task for many deadlines: it wakes at the earliest, and whoever set them sees what is overdue.
-
-    Attributes:
-        at: when it wakes.
-    """
-
-    def __init__(self) -> None:
-        self.at = math.inf
-        self._nap = trio.CancelScope()
-
-    def by(self, when: float) -> None:
-        """Wake at this time at the latest."""
-        if when < self.at:
-            self.at = self._nap.deadline = when
-
-    async def run(self, sweep: Callable[[float], float]) -> None:
-        """Call `sweep(now)` whenever something is due; it returns when to look again."""
-        while True:
-            with trio.CancelScope(deadline=self.at) as self._nap:
-                await trio.sleep_forever()
-            self.at = math.inf
-            due = sweep(trio.current_time())
-            self.at = min(self.at, due)  # sweeping may have set it
+if TYPE_CHECKING:
+    from chord.rpc_link import Link
 
 
 class Shared:
@@ -46,6 +28,8 @@ class Shared:
 
     Attributes:
         calls_in_work, bytes_in_work: requests whose handler is waiting for something, and their size.
+        running: the connections that finished their handshake; a dict, because its order is always the same.
+        start_task: runs an async function in a task that ends with the `Rpc`.
         settled: whoever waits for calls and buffers to come to rest is parked here.
     """
 
@@ -57,8 +41,37 @@ class Shared:
         self.stats = Stats()
         self.calls_in_work = 0
         self.bytes_in_work = 0
+        self.running: dict[Link, None] = {}
+        self.start_task: Callable[..., None] = _no_tasks
         self.settled = trio.lowlevel.ParkingLot()
+        self._soon: list[Callable[[], None]] = []
+        self._resting: trio.lowlevel.Task | None = None
+
+    def soon(self, do: Callable[[], None]) -> None:
+        """Let something be done in the next pass of the scheduler."""
+        self._soon.append(do)
+        if self._resting is not None:
+            trio.lowlevel.reschedule(self._resting)
+            self._resting = None
+
+    async def run(self) -> None:
+        """Do what is to be done soon, until cancelled: one task for all connections."""
+        while True:
+            todo, self._soon = self._soon, []
+            for do in todo:
+                do()
+            if not self._soon:
+                self._resting = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._disturb)
+
+    def _disturb(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+        self._resting = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
 
 def _nobody_home(vnode: Point | None, request: Request, caller: Caller) -> Reply:
     raise NotReady("nobody answers calls here")
+
+
+def _no_tasks(task: Callable[..., Awaitable[object]], *args: object, name: str | None = None) -> None:
+    raise RuntimeError("the calls layer is not running")

@@ -17,7 +17,7 @@ from typing import Literal
 import trio
 
 from chord import events
-from chord.errors import SILENCE, Busy, ChordError, UnknownVnode
+from chord.errors import SILENCE, Busy, ChordError, NotReady, UnknownVnode
 from chord.events import Event
 from chord.ids import between
 from chord.lookup import Lookups
@@ -95,11 +95,11 @@ class Stabilizer:
     async def stabilize(self) -> None:
         """One round: refresh the list from the head, adopt a closer successor, notify.
 
-        STAB_SUCC, STAB_PRED and NOTIFY of Zave 2017.
+        STAB_SUCC, STAB_PRED and NOTIFY of Zave 2017. A head is asked even if it counts as dead: it may be back, and
+        then the list depends on it.
 
         Concurrency: checkpoints; cancellation between steps leaves a consistent state, as each step is one transition.
         """
-        self._retire_left()
         while True:
             head = self._ring.successor
             try:
@@ -141,11 +141,6 @@ class Stabilizer:
             await self._peers.call(head, Notify(self._vnode.me), Done)
         except ChordError as error:
             self._host.tell([events.StepFailed(self._vnode.id, "notify", error.word)])
-
-    def _retire_left(self) -> None:
-        """Drop heads already known to be dead or gone without asking them again."""
-        while self._ring.is_member and not self._ring.is_alone and self._peers.is_dead(self._ring.successor):
-            self._forget_head(self._ring.successor)
 
     def _forget_head(self, head: Contact) -> None:
         has_left = self._peers.suspicion.state(head.address) == "left"
@@ -213,7 +208,8 @@ class Stabilizer:
 
         - It stands where my arc begins: all is well.
         - It stands inside my arc and answers for its own: shrink.
-        - It stands before my arc, names me as its head, and the vnode between is dead: take over.
+        - It stands before my arc, names me as its head, and the vnode between is dead: take over. Not while it owns
+          nothing itself: then it is leaving, and what lies before it is no longer bounded by it.
         """
         ring, arc = self._ring, self._vnode.ownership
         predecessor = ring.predecessor
@@ -241,7 +237,7 @@ class Stabilizer:
         elif between(arc.start, predecessor.id, self._vnode.id):
             if reply.owned_from is not None:
                 await self._shrink(predecessor)
-        elif reply.successors and reply.successors[0].id == self._vnode.id:
+        elif reply.successors and reply.successors[0].id == self._vnode.id and reply.owned_from is not None:
             await self._take_over(predecessor)
 
     async def _shrink(self, predecessor: Contact) -> None:
@@ -319,6 +315,10 @@ class Stabilizer:
                 except Busy:
                     await trio.sleep(self._host.rng.uniform(0, 4 * self._peers.srtt(contact)))
                     continue
+                except NotReady as error:
+                    if self._peers.has_lost_its_place(contact):
+                        raise PeerGone from error
+                    return None
                 except ChordError:
                     return None
                 if ring.observed == seen:

@@ -10,7 +10,7 @@ import errno
 import ipaddress
 import os
 import socket
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, cast
 
 import trio
 
@@ -132,44 +132,71 @@ def remote_host(stream: Stream) -> str | None:
     return None if ipaddress.ip_address(host.partition("%")[0]).is_loopback else host
 
 
-class Pipe:
-    """A stream, with shortcuts past Trio where it is TCP: between two nodes that take turns they halve the delay.
+# -- shortcuts --------------------------------------------------------------------------------
 
-    Not to be used after the stream is closed: its descriptor may belong to another one then.
+
+class Pipe(Protocol):
+    """What a connection wants of a stream: `receive_some` and `send_all` as in Trio, and a write that never waits."""
+
+    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
+        """Receive like `Stream.receive_some`."""
+
+    def send_nowait(self, data: bytes) -> int:
+        """Hand over bytes without waiting, and return how many were taken: none where that cannot be done.
+
+        A broken connection takes nothing either; the next `send_all` says why.
+        """
+
+    async def send_all(self, data: bytes) -> None:
+        """Send like `Stream.send_all`."""
+
+
+def pipe_of(stream: Stream) -> Pipe:
+    """Return the shortest way into a stream. Not to be used after the stream is closed."""
+    if isinstance(stream, trio.SocketStream):
+        return TcpPipe(stream)
+    return cast(Pipe, stream) if hasattr(stream, "send_nowait") else PlainPipe(stream)
+
+
+class TcpPipe:
+    """Past Trio to the socket: between two nodes that take turns that halves the delay.
+
+    Once the stream is closed, its descriptor may belong to another one.
     """
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._fd = stream.socket.fileno() if isinstance(stream, trio.SocketStream) else -1
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._fd = stream.socket.fileno()
+        self.send_all = stream.send_all
 
-    async def receive_some(self, bytes_max: int) -> bytes | bytearray:
-        """Receive like `Stream.receive_some`: wait, then read. (Trio tries first and then waits, here in vain.)"""
-        if self._fd < 0:
-            return await self._stream.receive_some(bytes_max)
+    async def receive_some(self, max_bytes: int) -> bytes:
+        """Wait, then read. (Trio tries first and then waits, here in vain.)"""
         while True:
             await trio.lowlevel.wait_readable(self._fd)
             try:
-                return os.read(self._fd, bytes_max)
+                return os.read(self._fd, max_bytes)
             except BlockingIOError:
                 continue
             except OSError as error:
                 raise trio.BrokenResourceError(str(error)) from error
 
     def send_nowait(self, data: bytes) -> int:
-        """Hand bytes to the system without waiting, and return how many it took: none where that cannot be done.
-
-        A broken connection takes nothing either; the next `send_all` says why.
-        """
-        if self._fd < 0:
-            return 0
+        """Hand bytes to the system as far as it takes them."""
         try:
             return os.write(self._fd, data)
         except OSError:
             return 0
 
-    async def send_all(self, data: bytes) -> None:
-        """Send like `Stream.send_all`."""
-        await self._stream.send_all(data)
+
+class PlainPipe:
+    """A stream without shortcuts."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.receive_some = stream.receive_some
+        self.send_all = stream.send_all
+
+    def send_nowait(self, data: bytes) -> int:
+        """Take nothing."""
+        return 0
 
 
 def _host_port(name: tuple[object, ...]) -> str:

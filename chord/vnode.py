@@ -95,10 +95,11 @@ class Vnode:
             if contact.id not in tried and not self.host.peers.is_dead(contact)
         ]
         is_near_enough = request.route == "fast" and not request.successor_only
+        last_max = max(CANDIDATES_MAX, ring.r)  # nobody else could be asked for more of them
         before = self.id
         for index, entry in enumerate(entries if is_near_enough else entries[:1]):
             if key in Arc(before, entry.contact.id):
-                return NextHops(True, tuple(entries[index : index + CANDIDATES_MAX]), self.spacing)
+                return NextHops(True, tuple(entries[index : index + last_max]), self.spacing)
             before = entry.contact.id
         if request.successor_only:
             return NextHops(False, tuple(entries[:CANDIDATES_MAX]), self.spacing)

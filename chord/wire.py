@@ -276,6 +276,12 @@ class Codec:
         return self.finish(content, type_)
 
 
+@cache
+def codec_for(circle: Circle) -> Codec:
+    """Return the codec of a circle. Everybody in the process shares it, and what it has learnt of the messages."""
+    return Codec(circle)
+
+
 def _error_reply(error: ChordError | ErrorReply) -> ErrorReply:
     if isinstance(error, ErrorReply):
         return error

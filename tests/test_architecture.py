@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[1]
 
 ROWS: dict[int, str] = {
     0: "errors ids events messages config data",
-    1: "finger ring ownership suspicion cbor wire greeting invariants values data.versions",
-    2: "transport calls identity data.storage",
+    1: "finger ring ownership suspicion cbor wire greeting invariants values data.versions history",
+    2: "alarm transport calls identity data.storage",
     3: "rpc rpc_answers rpc_handshake rpc_link rpc_outbox rpc_shared periodic peers links",
     4: "host vnode lookup stabilize self_lookup membership data.records data.transfer data.misplaced",
     5: "dispatch describe interface node operations client blocking testing",
@@ -44,7 +44,11 @@ SEAMS: dict[str, set[str]] = {
 }
 EFFECTS = {"time", "random", "socket", "secrets", "threading"}
 
-CATCH_ALL = {"chord.rpc_answers": "the request dispatcher", "chord.cli": "the CLI's main"}
+CATCH_ALL = {
+    "chord.rpc_answers": "the request dispatcher",
+    "chord.cli": "the CLI's main",
+    "chord.sim.life": "whatever ends a simulated life is a result",
+}
 
 LINES_MAX = 500
 LONGER_FILES = {"chord.messages": 600}  # the one table of all messages

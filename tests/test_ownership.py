@@ -6,7 +6,7 @@ import pytest
 
 from chord.ids import Arc, Point
 from chord.messages import Contact
-from chord.ownership import Ownership, Taken, marks_within
+from chord.ownership import Ownership, Remembered, Taken, marks_within
 
 
 def at(point: int) -> Contact:
@@ -19,7 +19,7 @@ def arc(start: int, end: int) -> Arc:
 
 def owner(me: int, start: int) -> Ownership:
     own = Ownership(at(me))
-    own.resume(Point(start), at(start))
+    own.resume(Point(start), (at(start),))
     return own
 
 
@@ -165,7 +165,32 @@ def test_each_of_several_dead_is_marked_for_its_own_part() -> None:
 
 def test_marks_survive_a_restart_where_they_still_lie_in_the_arc() -> None:
     own = Ownership(at(100))
-    own.resume(Point(50), at(50), 4, [Taken(arc(50, 70), at(70), 0.0), Taken(arc(20, 40), at(40), 0.0)])
+    own.last = Remembered(taken=(Taken(arc(50, 70), at(70), 0.0), Taken(arc(20, 40), at(40), 0.0)))
+    own.resume(Point(50), (at(50),), 4)
     assert own.epoch == 5
     assert own.verdict(60).taken is not None
     assert len(own.taken) == 1
+
+
+def test_a_mark_cut_to_the_own_arc_survives_too() -> None:
+    """It then ends at the own id, like the mark of what died with oneself, which does not."""
+    own = Ownership(at(100))
+    own.last = Remembered(taken=(Taken(arc(50, 100), at(120), 0.0), Taken(arc(60, 100), at(100), 0.0)))
+    own.resume(Point(50), (at(50),))
+    assert [mark.dead for mark in own.taken] == [at(120)]
+
+
+def test_marks_of_before_a_restart_come_back_with_the_arc() -> None:
+    """Who took the arc over marked it as mine, and did not know that a part of it had been another's."""
+    own = Ownership(at(100))
+    own.last = Remembered(taken=(Taken(arc(50, 70), at(70), 0.0),))
+    own.receive(arc(50, 100), 3, at(50), [Taken(arc(50, 100), at(100), 1.0)])
+    assert [mark.dead for mark in own.taken] == [at(70)]
+    assert own.last.taken == ()
+
+
+def test_of_what_was_marked_as_mine_only_what_i_owned_is_back() -> None:
+    own = Ownership(at(100))
+    own.last = Remembered(Point(60), at(60), ())
+    own.receive(arc(30, 100), 3, at(30), [Taken(arc(30, 100), at(100), 1.0)])
+    assert [(mark.arc, mark.dead) for mark in own.taken] == [(arc(30, 60), at(60))]

@@ -6,21 +6,25 @@ acknowledgement, …) are in `test_protocol` and `test_moving_keys`.
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 
+import msgspec
 import pytest
 import trio
-from swarm import original
-from swarm.original import HISTORIES, Entry
-from swarm.watch import Watch
+from models import original
+from models.original import HISTORIES, Entry
 from worlds import get, in_order, only, owner, patiently, put, virtual
 
 from chord import events, invariants, testing
+from chord.config import PRESETS, NodeConfig
+from chord.data.storage import MemoryStorage
 from chord.errors import DuplicateId, OwnerDown
 from chord.events import Event
 from chord.ids import Arc, Circle, Point, between
-from chord.messages import FindNext, NextHops
+from chord.messages import Contact, FindNext, NextHops
 from chord.node import Node
+from chord.sim.watch import Watch
 from chord.testing.rings import MemoryRing
 
 # -- Zave 2012: seven properties were claimed as invariants, and none of them is one --------------------
@@ -143,6 +147,7 @@ async def test_a_newcomer_known_to_the_dead_alone_is_not_skipped() -> None:
             await ring.start(id=40_000, join=[by_id(ring, C)])
             await joined.wait()
             assert only(by_id(ring, A)).ring.successors[1].id == C, "A does not know of D yet"
+            watch.somebody_died()
             await ring.kill(by_id(ring, B))
             for _ in range(40):
                 assert await patiently(lambda: get(by_id(ring, A), key)) == (b"1",)
@@ -333,3 +338,115 @@ def test_neighbours_restarted_together_do_not_wait_for_each_other(n: int) -> Non
             assert len(ring) == n
 
     testing.run(main, seed=n)
+
+
+@virtual
+async def test_a_head_that_counts_as_dead_is_asked_before_it_is_dropped() -> None:
+    """It was dead and is back, or silent for a moment: whoever comes first behind a dead head keeps its place."""
+    forgotten: list[int] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, events.HeadForgotten) and event.vnode == A:
+            forgotten.append(event.old.id)
+
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], successors=2, seed=12, observe=on_event) as ring:
+        first, second = by_id(ring, A), by_id(ring, C)
+        await ring.kill(by_id(ring, B))
+        while not forgotten:
+            for _ in range(PRESETS["local"].dead_misses):
+                first.host.peers.suspicion.missed(second.address, trio.current_time(), False, "no answer")
+            await trio.sleep(0.01)
+        assert only(first).ring.successors[0].id == C
+        await ring.converged()
+    assert forgotten == [B]
+
+
+@virtual
+async def test_a_leaver_leaves_its_list_to_whoever_listed_nobody_else() -> None:
+    """With r = 2 a list is down to one entry when its head has died; if that one leaves, its list is what is left."""
+    lonely: list[float] = []
+
+    def on_event(event: Event) -> None:
+        if trio.current_time() > began and only(first).ring.is_alone:
+            lonely.append(trio.current_time())
+        if isinstance(event, events.ArcLost) and event.vnode == B:
+            only(first).ring.successors = (only(leaver).me,)  # it has just dropped a dead one before
+
+    began = math.inf
+    timing = msgspec.structs.replace(PRESETS["local"], stabilize_s=5.0)  # no round of its own will save it
+    async with testing.ring(
+        4, bits=16, ids=[A, B, C, D], successors=2, timing=timing, seed=13, observe=on_event
+    ) as ring:
+        first, leaver = by_id(ring, A), by_id(ring, B)
+        began = trio.current_time()
+        await leaver.leave()
+        assert [c.id for c in only(first).ring.successors][:1] == [C]
+        await ring.converged()
+    assert lonely == []
+
+
+def test_an_empty_store_is_a_store() -> None:
+    """It has a length, none, and so it is false; a node that took it for missing would forget everything at its end."""
+    empty = MemoryStorage(Circle(160), bytes(8))
+    assert not empty
+    assert Node(NodeConfig(), storage=empty).host.storage is empty
+
+
+@virtual
+async def test_what_a_dead_neighbour_had_is_missing_to_one_that_was_down_with_it() -> None:
+    """C is back before anybody noticed, and B before it is dead: C owns what it owned, and takes over the rest."""
+    gained: list[tuple[str, Arc]] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, events.ArcGained) and event.vnode == C:
+            gained.append((event.how, event.arc))
+
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=14, observe=on_event) as ring:
+        (key,) = keys_between(ring, A, B, 1)
+        await put(ring[0], key, b"1")
+        dead, down = by_id(ring, B), by_id(ring, C)
+        gained.clear()
+        await ring.kill(down)
+        await ring.kill(dead)
+        back = await ring.start(join=(), name=down.name)
+        with trio.fail_after(20):
+            await back.ready()
+        await ring.converged()
+        assert gained == [("resumed", Arc(Point(B), Point(C))), ("taken_over", Arc(Point(A), Point(B)))]
+        with pytest.raises(OwnerDown) as caught:
+            await get(ring[0], key)
+        assert caught.value.peer == Contact(Point(B), dead.address)
+
+
+@virtual
+async def test_a_joiner_that_nobody_knows_gives_up_what_the_next_has_taken_over() -> None:
+    """The giver dies right after the Switch, the joiner was silent, and the next owns it all and has written there."""
+    happened: list[str] = []
+    frozen: list[Node] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, (events.ArcGained, events.ArcLost)) and event.vnode == 40_000:
+            happened.append(event.how)
+            if not frozen:
+                frozen.append(by_id(ring, 40_000))
+                ring.network.freeze(frozen[0].name)
+
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=15, observe=on_event) as ring:
+        (key,) = keys_between(ring, B, 40_000, 1)
+        joiner = await ring.start(id=40_000, join=[by_id(ring, A)])
+        with trio.fail_after(5):
+            while not frozen:
+                await trio.sleep(0.001)
+        await ring.kill(by_id(ring, C))
+        taker = by_id(ring, D)
+        with trio.fail_after(20):
+            while only(taker).ownership.start != B:
+                await trio.sleep(0.1)
+        await put(taker, key, b"written meanwhile")
+        ring.network.unfreeze(joiner.name)
+        while joiner.state != "ready":
+            assert await patiently(lambda: get(by_id(ring, A), key)) == (b"written meanwhile",)
+            await trio.sleep(0.005)
+        await ring.converged()
+        assert happened == ["received", "renounced", "received"]
+        assert await get(joiner, key) == (b"written meanwhile",)

@@ -412,7 +412,7 @@ async def test_a_peer_that_does_not_read_is_refused_then_cut_and_costs_bounded_m
         for i in range(40):
             await raw.send(ask("big 10000", i + 1))
         await trio.sleep(1)
-        (link,) = node.rpc._running
+        (link,) = node.rpc._shared.running
         assert 65_536 < link._outbox.buffered < 120_000
         await trio.sleep(10)
         assert trio.current_time() - start > 10
@@ -463,7 +463,7 @@ async def test_answers_that_had_to_wait_wait_for_room_and_none_is_lost() -> None
             nursery.start_soon(outcome, a.get(b, "x", 60), outcomes)
         while len(outcomes) < 60:
             await trio.sleep(0.01)
-            buffered += [link._outbox.buffered for link in b.rpc._running]
+            buffered += [link._outbox.buffered for link in b.rpc._shared.running]
     assert [len(value) for value in outcomes] == [15_000] * 60
     assert max(buffered) < 70_000
 

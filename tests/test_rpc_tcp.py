@@ -150,7 +150,7 @@ async def test_a_flood_whose_answers_are_not_read_is_bounded_and_cut() -> None:
         high = 0
         with trio.fail_after(10):
             while not victim.seen(ConnectionClosed):
-                high = max(high, *(link._outbox.buffered for link in victim.rpc._running), 0)
+                high = max(high, *(link._outbox.buffered for link in victim.rpc._shared.running), 0)
                 await friend.ping(victim)
                 await trio.sleep(0.01)
         assert 1 << 20 < high < 8 << 20

@@ -16,7 +16,7 @@ from chord.ids import Circle
 SHAPE_OF_COMMAND = {
     "up": "up", "node": "node", "put": "put", "get": "get", "del": "put", "load": "load", "scan": "scan",
     "lookup": "lookup", "status": "status", "members": "members", "ring": "ring", "fingers": "fingers",
-    "check": "check", "leave": "leave", "kill": "kill", "version": "version",
+    "check": "check", "check-history": "check-history", "leave": "leave", "kill": "kill", "version": "version",
 }
 
 

@@ -11,7 +11,7 @@ import trio
 
 from chord.errors import ConfigError, PeerUnreachable
 from chord.testing import MemoryNetwork
-from chord.transport import Pipe, Stream, TcpListener, TcpTransport, remote_host
+from chord.transport import Stream, TcpListener, TcpTransport, pipe_of, remote_host
 
 TCP = TcpTransport()
 
@@ -129,7 +129,7 @@ async def memory_pair() -> tuple[Stream, Stream]:
 
 async def test_bytes_are_written_without_waiting_as_far_as_they_go() -> None:
     dialled, accepted = await pair()
-    sender, receiver = Pipe(dialled), Pipe(accepted)
+    sender, receiver = pipe_of(dialled), pipe_of(accepted)
     data, sent = bytes(1 << 16), 0
     while taken := sender.send_nowait(data):
         sent += taken
@@ -146,7 +146,7 @@ async def test_bytes_are_written_without_waiting_as_far_as_they_go() -> None:
 async def test_a_reset_breaks_reading_and_takes_no_bytes() -> None:
     dialled, accepted = await pair()
     dialled.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-    pipe = Pipe(accepted)
+    pipe = pipe_of(accepted)
     await dialled.aclose()  # with this option, closing resets
     with pytest.raises(trio.BrokenResourceError):
         await pipe.receive_some(10)
@@ -156,9 +156,26 @@ async def test_a_reset_breaks_reading_and_takes_no_bytes() -> None:
     await accepted.aclose()
 
 
-async def test_other_streams_take_the_long_way(autojump_clock: Any) -> None:
+async def test_streams_in_memory_take_what_the_window_holds(autojump_clock: Any) -> None:
     dialled, accepted = await memory_pair()
-    sender, receiver = Pipe(dialled), Pipe(accepted)
+    sender, receiver = pipe_of(dialled), pipe_of(accepted)
+    assert sender.send_nowait(bytes(100_000)) == 1 << 16
+    assert sender.send_nowait(b"more") == 0
+    await trio.sleep(1)
+    assert len(await receiver.receive_some(100)) == 100
+    assert sender.send_nowait(bytes(1000)) == 100
+    await accepted.aclose()
+    await trio.sleep(1)
+    assert sender.send_nowait(b"x") == 0
+    with pytest.raises(trio.BrokenResourceError):
+        await sender.send_all(b"x")
+    await dialled.aclose()
+    assert sender.send_nowait(b"x") == 0
+
+
+async def test_other_streams_take_the_long_way(autojump_clock: Any) -> None:
+    dialled, accepted = (trio.StapledStream(stream, stream) for stream in await memory_pair())
+    sender, receiver = pipe_of(dialled), pipe_of(accepted)
     assert sender.send_nowait(b"x") == 0
     await sender.send_all(b"hello")
     assert await receiver.receive_some(100) == b"hello"

@@ -31,6 +31,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ring": ("ring", "Show the circle: every vnode, its neighbours, its arc."),
     "fingers": ("ring", "Show a node's finger table."),
     "check": ("check", "Check the ring's invariants; exit 8 when broken."),
+    "sim": ("sim", "Simulate rings on virtual time, with faults, and check them."),
+    "check-history": ("history", "Check a recorded history; exit 8 where no store could have told it."),
     "leave": ("control", "Make a node hand over its keys and leave."),
     "kill": ("control", "Kill a local node's process, to see the ring heal."),
     "version": ("control", "Print the version."),
@@ -51,7 +53,7 @@ class _Lazy(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"chord.cli.{COMMANDS[cmd_name][0]}")
-        command = getattr(module, f"{cmd_name}_command")
+        command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
         return command
 

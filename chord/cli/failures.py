@@ -16,6 +16,7 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.PeerLost, UNREACHABLE, _START),
     (errors.OwnerDown, QUORUM, "Bring that node back, or write the key again once the ring has given it up"),
     (errors.QuorumFailed, QUORUM, _LATER),
+    (errors.WritesRefused, QUORUM, "Free or replace the disk of the node that owns the key, then start it again"),
     (errors.VersionConflict, CONFLICT, "Read the key, then put with the context of that answer: --context"),
     (errors.DeadlineExceeded, TIMEOUT, "Give it longer: --timeout S. " + _LATER),
     (errors.InvalidRequest, USAGE, "See: chord --help"),

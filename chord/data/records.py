@@ -23,7 +23,7 @@ class Records:
     """The records of one vnode's arc, in its node's storage.
 
     Attributes:
-        on_write: called with every key that changed, so that a running transfer sends it again.
+        on_write: called with every key that changes, just before it does, so that a running transfer sends it again.
     """
 
     def __init__(self, vnode: Vnode) -> None:
@@ -72,10 +72,12 @@ class Records:
             actor = self._actor(request.key)
             new = versions.put(old, request.key, context, actor, version)
             self._check_record(new)
+            self.on_write(point, request.key)  # before the wait: a transfer may end meanwhile, and must have taken it
             await self._host.storage.commit(Batch(puts=(new,), minted={request.key: actor}))
-            self.on_write(point, request.key)
             self._host.counters["puts"] += 1
             old = new
+        else:
+            await self._host.storage.commit(Batch())  # the first attempt may be visible and not durable yet
         return Written(versions.encode_context(versions.context_of(old)), self._vnode.me)
 
     def scan(self, request: Scan) -> ScanPage:
@@ -113,10 +115,9 @@ class Records:
             new = record if old is None else versions.sync(old, record)
             if new != old:
                 changed.append(new)
-        if changed:
-            await self._host.storage.commit(Batch(puts=changed))
-            for record in changed:
-                self.on_write(self._host.circle.hash(record.key), record.key)
+        for record in changed:
+            self.on_write(self._host.circle.hash(record.key), record.key)
+        await self._host.storage.commit(Batch(puts=changed))  # what was here before may not be durable yet either
         return len(changed)
 
     # -- inside ---------------------------------------------------------------------------------

@@ -54,10 +54,21 @@ class Storage(Protocol):
         """Return the number of records in an arc."""
 
     async def commit(self, batch: Batch) -> None:
-        """Make all changes of the batch, durably, or none of them."""
+        """Make all changes of the batch, or none of them: visible before it first waits, durable when it returns.
+
+        An empty batch waits until everything visible is durable.
+
+        Raises:
+            WritesRefused: definite; nothing was changed.
+            RemoteFailure: indefinite; it is not known whether the changes are durable.
+        """
 
     def next_key_epoch(self) -> int:
-        """Return a number this store has never returned before (see `data/versions.py`, actors)."""
+        """Return a number this store has never returned before (see `data/versions.py`, actors).
+
+        Raises:
+            WritesRefused: definite.
+        """
 
     def __len__(self) -> int: ...
 
@@ -126,6 +137,10 @@ class MemoryStorage:
 
     async def commit(self, batch: Batch) -> None:
         """Apply the batch. Does not checkpoint."""
+        self.apply(batch)
+
+    def apply(self, batch: Batch) -> None:
+        """Make all changes of the batch."""
         for record in batch.puts:
             self._put(record)
         self._minted.update(batch.minted)

@@ -245,7 +245,12 @@ class Mover:
             raise TransferFailed(f"{outbound.to.address} does not take the records") from error
 
     async def _switch(self, outbound: Outbound, giving: Giving) -> None:
-        """Repeat the Switch until the receiver acknowledges or is dead: it is idempotent by session and epoch."""
+        """Repeat the Switch until the receiver acknowledges or is dead: it is idempotent by session and epoch.
+
+        First it is written down that the arc may be another's: a giver that is restarted must not own it again as if
+        nothing had been.
+        """
+        await self._host.save()
         now = trio.current_time()
         taken = tuple(
             TakenArc(m.arc.start, m.arc.end, m.dead, int(1000 * (now - m.since)))
@@ -282,7 +287,11 @@ class Mover:
                     break
             if not keys:
                 break
-            await self._host.storage.commit(Batch(removals=keys))
+            try:
+                await self._host.storage.commit(Batch(removals=keys))
+            except ChordError:  # the disk takes nothing: they are misplaced now, and go once it does again
+                self._host.counters["drops_refused"] += 1
+                break
             dropped += len(keys)
             await trio.lowlevel.checkpoint()
         self._host.counters["keys_dropped"] += dropped
@@ -352,7 +361,6 @@ class Mover:
         inbound = self._session(request.session)
         now = trio.current_time()
         marks = [Taken(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in request.taken]
-        marks = [m for m in marks if m.dead.address != self._host.address]  # it was me, and I am back
         arc = Arc(request.arc_start, request.arc_end)
         happened = self._own.receive(arc, request.epoch, request.boundary, marks)
         if not happened:

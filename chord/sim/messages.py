@@ -7,21 +7,27 @@ messages are shared, not copied. What is lost stays lost: a call finds out by it
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import outcome
 import trio
 
 from chord.calls import Caller, Handler, Stats
-from chord.errors import ChordError, DeadlineExceeded, PeerLost, PeerUnreachable
+from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable, retold
 from chord.messages import Contact, Reply, Request
 from chord.testing.faults import FaultyNetwork, Seams
 from chord.testing.network import LAN_DELAY, Delay
 from chord.testing.runner import VirtualClock
+
+T = TypeVar("T")
+
+Weigh: TypeAlias = Callable[[Request | outcome.Outcome[Reply]], int]
+"""Returns the bytes that a request, or what comes of it, would have had as a frame."""
 
 
 class MessageNetwork(FaultyNetwork):
@@ -32,6 +38,8 @@ class MessageNetwork(FaultyNetwork):
         delay: draws each message's delay, one way.
         quantum_s: arrivals happen at multiples of this, so that ties occur.
         loss: share of messages that are lost.
+        is_traced: keep a digest of all messages.
+        weigh: of every message sent, for the hosts' `stats.bytes_sent`; None: nobody asks for bytes.
 
     Attributes:
         deliveries: messages that arrived.
@@ -39,15 +47,24 @@ class MessageNetwork(FaultyNetwork):
     """
 
     def __init__(
-        self, seed: int | str = 0, *, delay: Delay = LAN_DELAY, quantum_s: float = 0.0001, loss: float = 0.0
+        self,
+        seed: int | str = 0,
+        *,
+        delay: Delay = LAN_DELAY,
+        quantum_s: float = 0.0001,
+        loss: float = 0.0,
+        is_traced: bool = False,
+        weigh: Weigh | None = None,
     ) -> None:
         self.rng = random.Random(f"messages/{seed}")
         super().__init__()
         self.loss = loss
         self.deliveries = 0
+        self.weigh = weigh
         self._delay = delay
         self._quantum_s = quantum_s
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._trace = hashlib.blake2b(digest_size=16) if is_traced else None
+        self._heap: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self._sequence = 0
         self._hosts: dict[str, MessageCalls] = {}
         self._is_attached = False
@@ -69,6 +86,15 @@ class MessageNetwork(FaultyNetwork):
         if calls is not None:
             calls.die(is_silent=is_silent)
 
+    def set_delay(self, delay: Delay) -> None:
+        """Draw the delays of messages from now on differently."""
+        self._delay = delay
+
+    def digest(self) -> str:
+        """Return a digest of every message so far: when it was due, from whom, to whom. Needs `is_traced`."""
+        assert self._trace is not None, "MessageNetwork(is_traced=True)"
+        return self._trace.hexdigest()
+
     # -- for MessageCalls -----------------------------------------------------------------------
 
     def enter(self, host: str, calls: MessageCalls) -> None:
@@ -79,16 +105,18 @@ class MessageNetwork(FaultyNetwork):
         """Return who answers at a host, or None."""
         return self._hosts.get(host)
 
-    def send(self, source: str, target: str, arrive: Callable[[], None]) -> None:
-        """Let something happen at the target after a drawn delay, unless it is lost on the way."""
+    def send(self, source: str, target: str, arrive: Callable[[T], None], what: T) -> None:
+        """Let something arrive at the target after a drawn delay, unless it is lost on the way."""
         due = trio.current_time() + self._delay(self.rng, source, target)
         if self.loss and self.rng.random() < self.loss:
             return
         if self.passage(source, target) == "stalled":
             return
-        self.at(math.ceil(due / self._quantum_s) * self._quantum_s, arrive)
+        if self._trace is not None:
+            self._trace.update(f"{due:.9f} {source} {target}\n".encode())
+        self.at(math.ceil(due / self._quantum_s) * self._quantum_s, arrive, what)
 
-    def at(self, due: float, happen: Callable[[], None]) -> None:
+    def at(self, due: float, happen: Callable[[T], None], what: T) -> None:
         """Let something happen at a time."""
         if not self._is_attached:
             clock = trio.lowlevel.current_clock()
@@ -96,7 +124,7 @@ class MessageNetwork(FaultyNetwork):
             clock.attach(self)
             self._is_attached = True
         self._sequence += 1
-        heappush(self._heap, (due, self._sequence, happen))
+        heappush(self._heap, (due, self._sequence, happen, what))
 
     def next_due(self) -> float:
         """When the next thing happens; infinity for never."""
@@ -106,36 +134,54 @@ class MessageNetwork(FaultyNetwork):
         """Let happen what is due."""
         heap = self._heap
         while heap and heap[0][0] <= now:
-            self.deliveries += 1
-            heappop(heap)[2]()
+            _, _, happen, what = heappop(heap)
+            happen(what)
 
 
 class _Ticket:
-    """A call under way: the task that waits for it, until it is told the outcome once."""
+    """A call under way: what is asked of whom, and the task that waits for it, until it is told the outcome once."""
 
-    __slots__ = ("target", "task")
+    __slots__ = ("address", "budget", "caller", "request", "result", "task", "to")
 
-    def __init__(self, task: trio.lowlevel.Task, target: str) -> None:
-        self.task: trio.lowlevel.Task | None = task
-        self.target = target
+    def __init__(self, caller: MessageCalls, to: Contact | str, address: str, request: Request, budget: float) -> None:
+        self.caller = caller
+        self.to = to
+        self.address = address
+        self.request = request
+        self.budget = budget
+        self.result: outcome.Outcome[Reply] | None = None  # on its way back
+        self.task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
 
     def settle(self, result: outcome.Outcome[Reply]) -> None:
         task, self.task = self.task, None
         if task is not None:
             trio.lowlevel.reschedule(task, result)
 
+    def fail(self, error: ChordError) -> None:
+        self.settle(outcome.Error(error))
+
+    def abandon(self, _: object) -> trio.lowlevel.Abort:
+        self.task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
 
 class MessageCalls:
-    """One host's calls. Satisfies `chord.calls.CallsService`."""
+    """One host's calls. Satisfies `chord.calls.CallsService`.
+
+    Attributes:
+        host: its name.
+        as_caller: how it presents itself to those it calls.
+        stats: totals since the start.
+    """
 
     def __init__(self, network: MessageNetwork, host: str) -> None:
         self._network = network
-        self._host = host
+        self.host = host
         self._handler: Handler | None = None
         self._nursery: trio.Nursery | None = None
         self._waiting: dict[_Ticket, None] = {}
         self._working = 0
-        self._address = ""
+        self.as_caller = Caller("")
         self._idle = trio.lowlevel.ParkingLot()
         self.stats = Stats()
 
@@ -145,11 +191,11 @@ class MessageCalls:
 
     async def run(self, listen: str | None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Answer calls until cancelled."""
-        self._address = listen or ""
+        self.as_caller = Caller(listen or "")
         async with trio.open_nursery() as self._nursery:
             if listen is not None:
-                self._network.enter(self._host, self)
-            task_status.started(self._address)
+                self._network.enter(self.host, self)
+            task_status.started(self.as_caller.address)
             try:
                 await trio.sleep_forever()
             finally:
@@ -157,8 +203,8 @@ class MessageCalls:
 
     def _nursery_closed(self) -> None:
         self._nursery = None
-        if self._network.at_host(self._host) is self:
-            self._network.crash(self._host)
+        if self._network.at_host(self.host) is self:
+            self._network.crash(self.host)
 
     def stop_accepting(self) -> None:
         """Nothing to close: a host answers until it ends."""
@@ -174,7 +220,7 @@ class MessageCalls:
         self._nursery = None
         for ticket in list(self._waiting):
             if not is_silent:
-                ticket.settle(outcome.Error(PeerLost(f"{ticket.target}: the connection broke")))
+                ticket.fail(PeerLost(f"{ticket.address}: the connection broke"))
         self._waiting.clear()
 
     # -- calling --------------------------------------------------------------------------------
@@ -182,71 +228,96 @@ class MessageCalls:
     async def call(self, to: Contact | str, request: Request, *, deadline: float) -> Reply:
         """Send a request and return its reply; see `Calls.call`."""
         address = to if isinstance(to, str) else to.address
-        target = address.partition(":")[0]
+        target = host_of(address)
         network = self._network
         self.stats.calls_sent += 1
-        if network.passage(self._host, target) == "cut":
+        if network.passage(self.host, target) == "cut":
             await trio.lowlevel.checkpoint()
             raise PeerUnreachable(f"{address}: no route")
-        ticket = _Ticket(trio.lowlevel.current_task(), address)
-        budget = min(deadline, trio.current_effective_deadline())
-        network.send(self._host, target, lambda: self._arrive(ticket, to, request, target, budget))
+        if deadline <= trio.current_time():
+            await trio.lowlevel.checkpoint()
+            raise DeadlineExceeded("the deadline had passed before the call")
+        budget = deadline
+        if request.patient or deadline == math.inf:
+            budget = min(deadline, trio.current_effective_deadline())
+        ticket = _Ticket(self, to, address, request, budget)
+        network.send(self.host, target, self._arrive, ticket)
+        if network.weigh is not None:
+            self.stats.bytes_sent += network.weigh(request)
         if deadline < math.inf:
-            network.at(deadline, lambda: ticket.settle(outcome.Error(DeadlineExceeded(f"{address}: no answer"))))
-
-        def abort(_: object) -> trio.lowlevel.Abort:
-            ticket.task = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        reply: Reply = await trio.lowlevel.wait_task_rescheduled(abort)
+            network.at(deadline, self._expire, ticket)
+        reply: Reply = await trio.lowlevel.wait_task_rescheduled(ticket.abandon)
         return reply
 
-    def _arrive(self, ticket: _Ticket, to: Contact | str, request: Request, target: str, budget: float) -> None:
-        peer = self._network.at_host(target)
-        if peer is None or peer._handler is None or peer._nursery is None:
-            if target not in self._network.faults.down:
-                refused = PeerUnreachable(f"{ticket.target}: connection refused")
-                self._network.send(target, self._host, lambda: ticket.settle(outcome.Error(refused)))
-            return
-        peer.answer(self, ticket, to, request, budget)
+    def _expire(self, ticket: _Ticket) -> None:
+        if ticket.task is not None:
+            ticket.fail(DeadlineExceeded(f"{ticket.address}: no answer"))
+
+    def _arrive(self, ticket: _Ticket) -> None:
+        network, target = self._network, host_of(ticket.address)
+        network.deliveries += 1
+        peer = network.at_host(target)
+        if peer is not None and peer.is_answering:
+            peer.answer(ticket)
+        elif target not in network.faults.down:
+            ticket.result = outcome.Error(PeerUnreachable(f"{ticket.address}: connection refused"))
+            network.send(target, self.host, self._hear, ticket)
+
+    def _hear(self, ticket: _Ticket) -> None:
+        self._network.deliveries += 1
+        assert ticket.result is not None
+        ticket.settle(ticket.result)
 
     # -- answering ------------------------------------------------------------------------------
 
-    def answer(self, caller: MessageCalls, ticket: _Ticket, to: Contact | str, request: Request, budget: float) -> None:
+    @property
+    def is_answering(self) -> bool:
+        """Whether the host is up and knows what to say."""
+        return self._handler is not None and self._nursery is not None
+
+    def answer(self, ticket: _Ticket) -> None:
         """Answer one call: at once, or by a task of this host."""
         assert self._handler is not None
         assert self._nursery is not None
         self.stats.calls_received += 1
+        to = ticket.to
         try:
-            answer = self._handler(None if isinstance(to, str) else to.id, request, Caller(caller._address))
+            answer = self._handler(None if isinstance(to, str) else to.id, ticket.request, ticket.caller.as_caller)
         except ChordError as error:
-            self._reply(caller, ticket, outcome.Error(error))
+            self._reply(ticket, outcome.Error(retold(error)))
             return
         if isinstance(answer, Reply):
-            self._reply(caller, ticket, outcome.Value(answer))
+            self._reply(ticket, outcome.Value(answer))
         else:
             self._working += 1
             self._waiting[ticket] = None
-            self._nursery.start_soon(self._work, caller, ticket, answer, budget)
+            self._nursery.start_soon(self._work, ticket, answer, name="answer")
 
-    async def _work(
-        self, caller: MessageCalls, ticket: _Ticket, answer: Coroutine[Any, Any, Reply], budget: float
-    ) -> None:
+    async def _work(self, ticket: _Ticket, answer: Coroutine[Any, Any, Reply]) -> None:
         result: outcome.Outcome[Reply] = outcome.Error(DeadlineExceeded("the caller's time is up"))
         try:
-            with trio.CancelScope(deadline=budget):
+            with trio.CancelScope(deadline=ticket.budget):
                 try:
                     result = outcome.Value(await answer)
                 except ChordError as error:
-                    result = outcome.Error(error)
+                    result = outcome.Error(retold(error))
         finally:
             self._working -= 1
             if not self._working:
                 self._idle.unpark_all()
             if self._waiting.pop(ticket, ticket) is None:
-                self._reply(caller, ticket, result)
+                self._reply(ticket, result)
 
-    def _reply(self, caller: MessageCalls, ticket: _Ticket, result: outcome.Outcome[Reply]) -> None:
-        self._network.send(self._host, caller._host, lambda: ticket.settle(result))
+    def _reply(self, ticket: _Ticket, result: outcome.Outcome[Reply]) -> None:
+        if isinstance(result, outcome.Value) and not isinstance(result.value, ticket.request.reply):
+            result = outcome.Error(MalformedMessage(f"{ticket.address}: {type(result.value).__name__} is no answer"))
+        ticket.result = result
+        caller = ticket.caller
+        self._network.send(self.host, caller.host, caller._hear, ticket)
+        if self._network.weigh is not None:
+            self.stats.bytes_sent += self._network.weigh(result)
 
 
+def host_of(address: str) -> str:
+    """Return the host of HOST:PORT."""
+    return address.partition(":")[0]

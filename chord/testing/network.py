@@ -12,7 +12,6 @@ import errno
 import hashlib
 import math
 import random
-from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TypeAlias
@@ -131,6 +130,10 @@ class MemoryNetwork(FaultyNetwork):
             for end in connection.ends:
                 if end.host == host:
                     end.die(is_silent=is_silent)
+
+    def set_delay(self, delay: Delay) -> None:
+        """Draw the delays of what is sent from now on differently. What was sent before still arrives before it."""
+        self._delay = delay
 
     # -- counting -------------------------------------------------------------------------------
 
@@ -279,7 +282,7 @@ class MemoryNetwork(FaultyNetwork):
                     connection.reset()
                 elif passage == "open" and pipe.flying and pipe.flying[0][0] <= trio.current_time():
                     due = self._due(pipe.source, pipe.target)  # it was held up; sent again now
-                    pipe.flying = deque((max(at, due), item) for at, item in pipe.flying)
+                    pipe.flying = [(max(at, due), item) for at, item in pipe.flying]
                     pipe.last_due = max(pipe.last_due, due)
                     for at, _ in pipe.flying:
                         self._schedule(at, pipe)
@@ -343,7 +346,7 @@ class MemoryListener:
         self._network = network
         self.host = host
         self.port = port
-        self._backlog: deque[MemoryStream] = deque()
+        self._backlog: list[MemoryStream] = []
         self._lot = trio.lowlevel.ParkingLot()
         self._is_closed = False
 
@@ -371,7 +374,7 @@ class MemoryListener:
         await trio.lowlevel.checkpoint()
         while not self._is_closed:
             if self._backlog:
-                return self._backlog.popleft()
+                return self._backlog.pop(0)
             await self._lot.park()
             await trio.lowlevel.checkpoint()  # cancelled and closed at once, as by a crash: the cancellation counts
         raise trio.ClosedResourceError("this listener is closed")
@@ -380,7 +383,7 @@ class MemoryListener:
         """Stop accepting; what was dialled and not accepted is reset."""
         self._is_closed = True
         while self._backlog:
-            self._backlog.popleft().connection.reset()
+            self._backlog.pop(0).connection.reset()
         self._lot.unpark_all()
 
     async def aclose(self) -> None:

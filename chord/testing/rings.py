@@ -65,6 +65,7 @@ class MemoryRing:
         self._scopes: dict[str, trio.CancelScope] = {}
         self._identities: dict[str, MemoryIdentity] = {}
         self._started = 0
+        self._ended: Counter[str] = Counter()
         self.network = network
         self.nodes: list[Node] = []
         self.counts: Counter[str] = Counter()
@@ -96,18 +97,30 @@ class MemoryRing:
         config = msgspec.structs.replace(
             self._template, listen=address, name=host, join=tuple(node.address for node in join), **changes
         )
-        node = Node(
-            config,
-            **self.network.seams(host),
-            identity=self._identities.setdefault(host, MemoryIdentity()),
-            wall_now_ms=lambda: int(1000 * trio.current_time()),
-            rng=rng,
-            observe=self._on_event,
-        )
+        node = self.make_node(host, config, rng)
         self._scopes[host] = trio.CancelScope()
         self.nodes.append(node)
         await self._nursery.start(self._live, node, host)
         return node
+
+    def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
+        """Build a node on a host. What a node is built with, others may build it with differently."""
+        return Node(
+            config,
+            **self.network.seams(host),
+            identity=self.identity(host),
+            wall_now_ms=lambda: int(1000 * trio.current_time()),
+            rng=rng,
+            observe=self.on_event,
+        )
+
+    def identity(self, host: str) -> MemoryIdentity:
+        """Return what a host remembers of its node from one life to the next."""
+        return self._identities.setdefault(host, MemoryIdentity())
+
+    def forget_identity(self, host: str) -> None:
+        """Let the next node of a host be a new one."""
+        self._identities.pop(host, None)
 
     async def _live(self, node: Node, host: str, task_status: trio.TaskStatus[str]) -> None:
         try:
@@ -116,6 +129,7 @@ class MemoryRing:
         except (OtherRing, DuplicateId):
             pass  # refused by the ring: `node.ready()` raises it to whoever waits
         finally:
+            self._ended.update(node.host.counters)
             if node in self.nodes:
                 self.nodes.remove(node)
 
@@ -144,6 +158,10 @@ class MemoryRing:
         all_of_them = [v for node in self.nodes for v in node.host.vnodes.values()]
         found = {v.id: v for v in all_of_them if v.ring.is_member and v.state != "left"}
         return dict(sorted(found.items()))
+
+    def totals(self) -> Counter[str]:
+        """Return the named totals of all nodes together, of those that have ended too."""
+        return sum((node.host.counters for node in self.nodes), start=self._ended.copy())
 
     def snapshot(self) -> dict[int, Member]:
         """Return the pointers of all members, as the invariants want them."""
@@ -188,7 +206,8 @@ class MemoryRing:
                 raise NotConverged(f"not Ideal after {within_s} s. {states}\n{lines}")
             await trio.sleep(self._template.timing.stabilize_s / 5)
 
-    def _on_event(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
+        """Count an event and pass it on. A handler's bug ends the run."""
         self.steps += 1
         self.counts[type(event).__name__] += 1
         self._observe(event)

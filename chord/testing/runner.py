@@ -21,6 +21,9 @@ Ts = TypeVarTuple("Ts")
 
 _A_LONG_TIME_S = 1e9
 
+GARBAGE_OBJECTS = 50_000
+"""So many new objects make the collector look for rubbish. Thousands of nodes are millions of objects that stay."""
+
 
 class Stuck(Exception):
     """Every task waits, and there is no timer, no delivery, nothing that could ever wake one of them."""
@@ -61,21 +64,30 @@ class VirtualClock(trio.abc.Clock):
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Jump to the next event, if that is what everybody waits for. Returns the real time to sleep: none."""
-        if scheduler.GLOBAL_RUN_CONTEXT.runner.waiting_for_idle:
+        runner = scheduler.GLOBAL_RUN_CONTEXT.runner
+        if runner.waiting_for_idle:
             return _A_LONG_TIME_S  # somebody is in wait_all_tasks_blocked, and all are: that comes before time
-        due = min((source.next_due() for source in self._sources), default=math.inf)
-        target = min(due, deadline)
-        if target == math.inf:
-            if self.when_stuck is None:
-                return _A_LONG_TIME_S
-            when_stuck, self.when_stuck = self.when_stuck, None
-            when_stuck()
-            return 0.0
-        self._now = max(self._now, target)
-        if due <= deadline:
+        while not runner.runq:  # many a delivery wakes nobody, and needs no pass of the scheduler
+            due = math.inf
+            for source in self._sources:
+                due = min(due, source.next_due())
+            target = min(due, deadline)
+            if target == math.inf:
+                return self._stuck()
+            self._now = max(self._now, target)
+            if due > deadline:
+                break
             for source in self._sources:
                 if source.next_due() <= self._now:
                     source.advance(self._now)
+            deadline = runner.deadlines.next_deadline()
+        return 0.0
+
+    def _stuck(self) -> float:
+        if self.when_stuck is None:
+            return _A_LONG_TIME_S
+        when_stuck, self.when_stuck = self.when_stuck, None
+        when_stuck()
         return 0.0
 
 
@@ -115,8 +127,10 @@ def _deterministic(seed: int | str) -> Iterator[None]:
     before = scheduler._ALLOW_DETERMINISTIC_SCHEDULING
     dice = scheduler._r.getstate()
     is_freezing = gc.get_freeze_count() == 0
+    thresholds = gc.get_threshold()
     if is_freezing:
         gc.freeze()  # what exists already need not be looked at again and again: twice the speed
+    gc.set_threshold(GARBAGE_OBJECTS, *thresholds[1:])
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     scheduler._r.seed(f"chord/{seed}")
     try:
@@ -124,5 +138,6 @@ def _deterministic(seed: int | str) -> Iterator[None]:
     finally:
         scheduler._ALLOW_DETERMINISTIC_SCHEDULING = before  # type: ignore[misc]
         scheduler._r.setstate(dice)
+        gc.set_threshold(*thresholds)
         if is_freezing:
             gc.unfreeze()

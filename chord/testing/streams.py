@@ -6,7 +6,6 @@ arrive; a pipe decides what that means.
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -61,8 +60,8 @@ class Pipe:
         self.source = source
         self.target = target
         self._window = window
-        self.flying: deque[tuple[float, bytes | Signal]] = deque()
-        self._arrived: deque[bytes] = deque()
+        self.flying: list[tuple[float, bytes | Signal]] = []  # lists: an empty deque takes ten times the memory
+        self._arrived: list[bytes] = []
         self.unread = 0
         self.last_due = 0.0
         self.is_finished = False  # EOF was sent
@@ -93,7 +92,7 @@ class Pipe:
         """Take in what is due."""
         flying = self.flying
         while flying and flying[0][0] <= now:
-            _, item = flying.popleft()
+            _, item = flying.pop(0)
             self._network.on_arrived(self, item, now)
             if isinstance(item, bytes):
                 self._arrived.append(item)
@@ -111,11 +110,11 @@ class Pipe:
     def take(self, max_bytes: int) -> bytes:
         """Return up to so many bytes that arrived; make room for the writer."""
         arrived = self._arrived
-        data = arrived.popleft()
+        data = arrived.pop(0)
         while arrived and len(data) + len(arrived[0]) <= max_bytes:
-            data += arrived.popleft()
+            data += arrived.pop(0)
         if len(data) > max_bytes:
-            arrived.appendleft(data[max_bytes:])
+            arrived.insert(0, data[max_bytes:])
             data = data[:max_bytes]
         self.unread -= len(data)
         self.wake_writer()
@@ -134,25 +133,21 @@ class Pipe:
         self.wake_reader()
         self.wake_writer()
 
-    async def wait_to_read(self) -> None:
-        """Wait until something changes for the reader."""
-        self.reader = trio.lowlevel.current_task()
-
-        def abort(_: object) -> trio.lowlevel.Abort:
-            self.reader = None  # at once: a reset before the cancelled task runs must not wake it a second time
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
-
     async def wait_to_write(self) -> None:
         """Wait until something changes for the writer."""
         self.writer = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._forget_writer)
 
-        def abort(_: object) -> trio.lowlevel.Abort:
-            self.writer = None  # at once: a reset before the cancelled task runs must not wake it a second time
-            return trio.lowlevel.Abort.SUCCEEDED
+    # Forgotten at once: a reset before the cancelled task runs must not wake it a second time.
 
-        await trio.lowlevel.wait_task_rescheduled(abort)
+    def forget_reader(self, _: object) -> trio.lowlevel.Abort:
+        """The task that waited to read is cancelled."""
+        self.reader = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _forget_writer(self, _: object) -> trio.lowlevel.Abort:
+        self.writer = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
     def wake_reader(self) -> None:
         """Let a waiting reader look again."""
@@ -218,6 +213,18 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         finally:
             self._is_sending = False
 
+    def send_nowait(self, data: bytes) -> int:
+        """Send as much as there is room for, without waiting, and return how much that was; nothing where it cannot be.
+
+        What is wrong, the next `send_all` says.
+        """
+        if self._is_sending or not self._is_writable():
+            return 0
+        sent = min(len(data), self._out.room)
+        if sent > 0:
+            self._out.send(data[:sent])
+        return max(sent, 0)
+
     async def wait_send_all_might_not_block(self) -> None:
         """Wait until there is room in the window."""
         self._begin_sending()
@@ -259,7 +266,8 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             if self._is_readable():
                 await trio.lowlevel.checkpoint()
             while not self._is_readable():
-                await incoming.wait_to_read()
+                incoming.reader = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(incoming.forget_reader)
             if self._is_closed:
                 raise trio.ClosedResourceError("this end is closed")
             if incoming.is_broken or self._is_dead:
@@ -305,10 +313,14 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             raise trio.BusyResourceError("another task is sending already")
         self._is_sending = True
 
+    def _is_writable(self) -> bool:
+        out = self._out
+        return not (self._is_closed or out.is_finished or out.is_broken or out.is_deaf or self._is_dead)
+
     def _require_writable(self) -> None:
         if self._is_closed or self._out.is_finished:
             raise trio.ClosedResourceError("this end is closed")
-        if self._out.is_broken or self._out.is_deaf or self._is_dead:
+        if not self._is_writable():
             raise trio.BrokenResourceError("the connection was reset")
 
 

@@ -1,10 +1,10 @@
-"""`python -m tests.swarm [SEED | FIRST-LAST …]`: the swarm, by hand."""
+"""`python -m tests.mutants [--json] [WORD …]`: the planted bugs, by hand."""
 
 from __future__ import annotations
 
 import sys
 
-from .many import main
+from .run import main
 
 if __name__ == "__main__":  # the processes of the pool import this file too
     sys.exit(main(sys.argv[1:]))

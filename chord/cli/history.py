@@ -1,0 +1,146 @@
+"""check-history: could one store have told its clients all that?"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import IO, get_args
+
+import click
+import msgspec
+
+from chord.cli.failures import CHECK_FAILED, OK, TIMEOUT, USAGE
+from chord.cli.output import Column, Failure, Out
+from chord.cli.shapes import Json
+from chord.history.check import Model, Report, check
+from chord.history.format import LINE_BYTES_MAX, BadHistory, Operation, encode, read, shown
+from chord.history.register import Finding, Step
+from chord.history.search import STEPS_MAX
+
+VIOLATIONS_SHOWN_MAX = 20
+VERDICTS = ("ok", "violation", "partial", "undecided")
+EXIT_CODES = {"ok": OK, "violation": CHECK_FAILED, "undecided": TIMEOUT}
+
+
+@click.command("check-history")
+@click.argument("file")
+@click.option("--model", type=click.Choice(get_args(Model)), default="linearizable", show_default=True,
+              help="What to hold it against.")
+@click.option("--max-steps", "steps_max", type=click.IntRange(min=1), default=STEPS_MAX, show_default=True, metavar="N",
+              help="How many states the search may look at for each key.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check_history_command(file: str, model: Model, steps_max: int, as_json: bool) -> int:
+    """Check a recorded history: JSON lines from FILE (- is stdin), one for each operation.
+
+    linearizable: each key is a register, and every operation happened at one moment between its call and its answer.
+    Two checkers look at each key: the happens-before graph and a search. This store promises less.
+
+    acknowledged: what it does promise. Nothing is read that was not written, and what was acknowledged is not denied.
+
+    Exit code 8 and the operations where it does not hold, 5 where the search gave up. docs/reference/history-format.md
+    has the format.
+    """
+    out = Out(as_json)
+    with out.progress(f"read {file}") as show:
+        operations = _read(file, show)
+    with out.progress("check", len(operations)) as show:
+        report = check(operations, model, steps_max, show)
+    if as_json:
+        out.json(report_json(report))
+    else:
+        _print(out, report)
+    return EXIT_CODES[report.verdict]
+
+
+def report_json(report: Report) -> Json:
+    """Return a report as JSON; operations are as in the file, with their lines."""
+    return {
+        "model": report.model,
+        "operations": report.operations,
+        "keys": report.keys,
+        "verdict": report.verdict,
+        "checkers": [
+            {"checker": checker, **{verdict: counts[verdict] for verdict in VERDICTS}}
+            for checker, counts in _counts(report).items()
+        ],
+        "violations": [
+            {"checker": f.checker, "key": f.key, "text": f.text, "operations": [_step_json(s) for s in f.steps]}
+            for f in report.findings
+        ],
+        "undecided": report.undecided,
+    }
+
+
+def _read(file: str, show: Callable[[int], None]) -> list[Operation]:
+    name = "stdin" if file == "-" else file
+    operations: list[Operation] = []
+    try:
+        with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as lines:
+            for operation in read(_lines(lines)):
+                operations.append(operation)
+                show(len(operations))
+    except OSError as error:
+        why = str(error.strerror).lower()
+        raise Failure(f"cannot read {name} ({why})", "Name a file that can be read", USAGE, "file") from None
+    except BadHistory as error:
+        hint = "A line is one operation: see docs/reference/history-format.md"
+        raise Failure(f"{name}, line {error.line}: {error.why}", hint, USAGE, "bad_line") from None
+    if not operations:
+        raise Failure(f"there is no operation in {name}", "Nothing would be checked", USAGE, "empty")
+    return operations
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield lines; one that is too long is cut there, and refused by who reads it."""
+    while line := file.readline(LINE_BYTES_MAX + 2):
+        yield line.removesuffix(b"\n")
+
+
+def _counts(report: Report) -> dict[str, Counter[str]]:
+    """Return for each checker how many keys got which verdict."""
+    counts: dict[str, Counter[str]] = {}
+    for result in report.results:
+        counts.setdefault(result.checker, Counter())[result.verdict] += 1
+    return counts
+
+
+def _print(out: Out, report: Report) -> None:
+    columns = [Column("checker"), Column("keys", "right"), Column("operations", "right")]
+    columns += [Column(verdict, "right") for verdict in VERDICTS]
+    sizes = [str(report.keys), str(report.operations)]
+    out.table(columns, [[checker, *sizes, *(str(n[v]) for v in VERDICTS)] for checker, n in _counts(report).items()])
+    findings = report.findings
+    for finding in findings[:VIOLATIONS_SHOWN_MAX]:
+        _print_finding(out, finding)
+    for key in report.undecided:
+        out.line(f"undecided  key {shown(key)}: the search gave up; give it more --max-steps")
+    if report.verdict == "ok":
+        out.line(f"OK  {report.model}, each key on its own")
+    out.flush()
+    if len(findings) > VIOLATIONS_SHOWN_MAX:
+        out.note(f"and {len(findings) - VIOLATIONS_SHOWN_MAX} more violations; --json lists them all")
+    if findings and report.model == "linearizable":
+        out.note("An eventually consistent store may do this. What it does promise: --model acknowledged")
+
+
+def _print_finding(out: Out, finding: Finding) -> None:
+    out.line(f"violation  {finding.checker}  key {shown(finding.key)}: {finding.text}")
+    rows = [
+        (f"line {o.line}", f"client {o.client}", str(o), f"[{_seconds(o.start_s)}, {_seconds(o.end_s)}]", why)
+        for o, why in finding.steps
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)]
+        out.line(f"  {'  '.join(cells)}".rstrip())
+
+
+def _seconds(moment_s: float | None) -> str:
+    return "…" if moment_s is None else f"{moment_s:.9f}".rstrip("0").rstrip(".")
+
+
+def _step_json(step: Step) -> Json:
+    fields: Json = msgspec.json.decode(encode(step.operation))
+    return {"line": step.operation.line, **fields, "why": step.why}

@@ -1,0 +1,149 @@
+"""Machines on virtual time: a network, and per machine a disk and a wall clock, with real nodes on them.
+
+A machine is a host of the network by name. Its disk outlives its node, as far as it was synced; its
+wall clock may be wrong. `MemoryRing` starts nodes, kills them and waits for them; a cluster adds what
+a machine has and a process has not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from chord.config import PRESETS, NodeConfig, RingConstants, Timing
+from chord.errors import unwrapped
+from chord.events import Observer, ignore
+from chord.identity import FILE_NAME, Kept, decode_kept
+from chord.ids import Point, vnode_id
+from chord.messages import Contact
+from chord.node import Node
+from chord.sim.disk import Disk, SyncDelay
+from chord.sim.durable import DiskIdentity, DiskStorage
+from chord.sim.placing import PlacedNode, Placement
+from chord.testing.faults import FaultyNetwork
+from chord.testing.network import MemoryNetwork
+from chord.testing.rings import PORT, MemoryRing
+
+EPOCH_S = 1_800_000_000
+"""What wall clocks show when a simulation begins, in Unix time."""
+
+
+class Cluster(MemoryRing):
+    """Nodes on machines. Made by `cluster`.
+
+    Attributes:
+        disks: of every machine that ever was, by host.
+    """
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        network: FaultyNetwork,
+        seed: int | str,
+        template: NodeConfig,
+        observe: Observer,
+        sync_delay: SyncDelay | None,
+    ) -> None:
+        super().__init__(nursery, network, seed, template, observe)
+        self._sync_delay = sync_delay
+        self._skew_s: dict[str, float] = {}
+        self._placement: Placement | None = None
+        self.disks: dict[str, Disk] = {}
+
+    async def place(self, n: int, *, ids: Sequence[int] | None = None) -> list[Node]:
+        """Start n nodes, each already in its place in an Ideal ring (see `placing`); they are all there is.
+
+        Args:
+            ids: their points; default: the hashes of their addresses, as always.
+        """
+        assert not self.nodes, "a ring is placed before anybody joins"
+        circle = self._template.ring.circle
+        addresses = [f"n{index}:{PORT}" for index in range(n)]
+        points = [vnode_id(circle, a, 0) for a in addresses] if ids is None else [Point(point) for point in ids]
+        contacts = [Contact(point, address) for point, address in zip(points, addresses, strict=True)]
+        ring_id = random.Random(f"{self._seed}/ring").randbytes(16)
+        self._placement = Placement(contacts, self._template.ring, ring_id)
+        for index in range(n):
+            await self.start(join=(), id=None if ids is None else ids[index])
+        for node in self.nodes:
+            await node.ready()
+        self._placement = None
+        return list(self.nodes)
+
+    def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
+        """Build a node on a machine: on its disk, where it has one, and by its clock."""
+        world: dict[str, Any] = {**self.network.seams(host), "identity": self.identity(host)}
+        if self._sync_delay is not None:
+            disk = self.disk(host)
+            world["storage"] = DiskStorage(config.ring.circle, disk, rng)
+            world["identity"] = DiskIdentity(disk)
+        world["wall_now_ms"] = lambda: int(1000 * (EPOCH_S + trio.current_time() + self._skew_s.get(host, 0.0)))
+        if self._placement is None:
+            return Node(config, **world, rng=rng, observe=self.on_event)
+        return PlacedNode(config, **world, rng=rng, observe=self.on_event, placement=self._placement)
+
+    async def kill(self, node: Node, *, is_silent: bool = False) -> None:
+        """End a node as kill -9 does, or a power failure (`is_silent`): then what was not durable may be gone."""
+        host = node.config.name or ""
+        if host in self.disks:
+            (self.disks[host].crash if is_silent else self.disks[host].kill)()
+        await super().kill(node, is_silent=is_silent)
+
+    # -- machines -------------------------------------------------------------------------------
+
+    def disk(self, host: str) -> Disk:
+        """Return a machine's disk."""
+        assert self._sync_delay is not None, "these machines have no disks"
+        if host not in self.disks:
+            self.disks[host] = Disk(random.Random(f"{self._seed}/disk/{host}"), sync_delay=self._sync_delay)
+        return self.disks[host]
+
+    def kept(self, host: str) -> Kept | None:
+        """Return what the node of a machine has kept of itself so far, as it will find it when it starts again."""
+        if host not in self.disks:
+            return self.identity(host).load()
+        try:
+            return decode_kept(self.disks[host].mount().read(FILE_NAME), FILE_NAME)
+        except FileNotFoundError:
+            return None
+
+    def wipe(self, host: str) -> None:
+        """Give a machine whose node is dead an empty disk, and nothing to remember."""
+        self.disks.pop(host, None)
+        self.forget_identity(host)
+
+    def skew(self, host: str, seconds: float) -> None:
+        """Set a machine's wall clock ahead of the true time, or (negative) behind it."""
+        self._skew_s[host] = seconds
+
+
+@asynccontextmanager
+async def cluster(
+    *,
+    seed: int | str = 0,
+    ring: RingConstants | None = None,
+    timing: Timing = PRESETS["local"],
+    network: FaultyNetwork | None = None,
+    observe: Observer = ignore,
+    sync_delay: SyncDelay | None = None,
+) -> AsyncIterator[Cluster]:
+    """Have machines without nodes for the length of the block; then whatever runs on them is gone at once.
+
+    Args:
+        seed: draws everything.
+        ring: the constants; default: 160 bits, 8 successors.
+        network: frames over streams (`MemoryNetwork`, the default) or whole messages (`MessageNetwork`).
+        observe: called with every event of every node.
+        sync_delay: of the machines' disks; None: nodes keep everything in memory, and restart empty.
+
+    Concurrency: checkpoints. Run it under `chord.testing.run`.
+    """
+    template = NodeConfig(ring=ring or RingConstants(), timing=timing, preset="local")
+    with unwrapped():
+        async with trio.open_nursery() as nursery:
+            yield Cluster(nursery, network or MemoryNetwork(seed), seed, template, observe, sync_delay)
+            nursery.cancel_scope.cancel()

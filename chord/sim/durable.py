@@ -1,0 +1,337 @@
+"""What a node keeps on a simulated disk: its records, and who it is.
+
+`DiskStorage` keeps its records in memory and every change in a log. An entry is a length, a checksum and one batch,
+so that a batch is there as a whole or not at all; what follows the first entry that is not whole was never
+acknowledged, because a sync covers all that was written before it. When the log has outgrown the records, they are
+written anew beside it, synced, and take its name. The same happens at every opening: after it nothing that can be
+read is in doubt, even if the process before died of a failed sync and the system still showed its writes.
+
+A change is visible at once and durable later. So others may have seen it, and a crash may take it back. Two things
+follow for dots, which must never be minted twice (see `data/versions.py`): the number of the opening, durable before
+anything is minted, is the upper half of every key epoch; and `minted` is forgotten with the process, for the last
+dot it minted of a key may be one that only others remember.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+
+import msgspec
+import trio
+
+from chord.data.storage import Batch, MemoryStorage
+from chord.errors import ConfigError, RemoteFailure, WritesRefused
+from chord.identity import FILE_NAME, Kept, decode_kept, encode_kept
+from chord.ids import Arc, Circle
+from chord.messages import Record
+from chord.sim.disk import Disk, Mount
+
+LOG_NAME = "records.log"
+BESIDE_NAME = "records.new"
+LOG_VERSION = 1
+COMPACT_FROM_BYTES = 1 << 16
+EPOCH_BITS = 32
+"""Key epochs of one opening; the bits above them count the openings."""
+
+_LENGTH_BYTES = 4
+_CHECKSUM_BYTES = 16
+_HEAD_BYTES = _LENGTH_BYTES + _CHECKSUM_BYTES
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True):
+    """The first entry of a log. `opening` counts from 1; so many of the next entries are the records at that time."""
+
+    version: int
+    bits: int
+    incarnation: bytes
+    opening: int
+    records: int
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """The changes of one batch."""
+
+    puts: tuple[Record, ...]
+    removals: tuple[bytes, ...] = ()
+
+
+def checksum(data: bytes) -> bytes:
+    """Return what an entry is checked by."""
+    return blake2b(data, digest_size=_CHECKSUM_BYTES).digest()
+
+
+def pack(item: Header | Entry) -> bytes:
+    """Return an entry of the log."""
+    body = msgspec.msgpack.encode(item)
+    length = len(body).to_bytes(_LENGTH_BYTES, "big")
+    return length + checksum(length + body) + body
+
+
+def unpack(log: bytes) -> tuple[list[bytes], int]:
+    """Return the bodies of a log's whole entries, up to the first that is not whole, and where that begins."""
+    bodies: list[bytes] = []
+    start = 0
+    while len(log) - start >= _HEAD_BYTES:
+        length = log[start : start + _LENGTH_BYTES]
+        body_start = start + _HEAD_BYTES
+        end = body_start + int.from_bytes(length, "big")
+        body = log[body_start:end]
+        if end > len(log) or checksum(length + body) != log[start + _LENGTH_BYTES : body_start]:
+            break
+        bodies.append(body)
+        start = end
+    return bodies, start
+
+
+class DiskStorage:
+    """Records on a disk. Satisfies `chord.data.storage.Storage`.
+
+    Opening it takes no virtual time: a process does that before it answers anybody. Where there is no room for it,
+    the store can be read, and every commit tries again.
+
+    Args:
+        circle: of the ring; a log of another circle is refused.
+        disk: what is on it from before is kept.
+        rng: draws the incarnation of an empty store.
+
+    Attributes:
+        cut_bytes: of the log, behind the last whole entry, that were dropped at the opening.
+        compactions: how often the log was written anew since.
+
+    Raises:
+        ConfigError: there is a log, and it is damaged where no crash can have torn it, or belongs to another ring.
+    """
+
+    def __init__(self, circle: Circle, disk: Disk, rng: random.Random) -> None:
+        self._circle = circle
+        self._files: Mount = disk.mount()
+        self.cut_bytes = 0
+        self.compactions = 0
+        self._failure: OSError | None = None  # of a sync
+        self._is_name_durable = False
+        self._compact_from_bytes = COMPACT_FROM_BYTES
+        self._written = 1  # batches, of which the first is all that was on the disk
+        self._durable = 0  # of these
+        self._syncing = trio.Lock()
+        self._index, self._opening = self._load(rng)
+        with suppress(OSError):
+            self._open_log()
+
+    # -- reading --------------------------------------------------------------------------------
+
+    @property
+    def incarnation(self) -> bytes:
+        """Eight random bytes, made with the empty store."""
+        return self._index.incarnation
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of all stored values."""
+        return self._index.value_bytes
+
+    def get(self, key: bytes) -> Record | None:
+        """Return the record stored under a key, or None; it may not be durable yet."""
+        return self._index.get(key)
+
+    def minted(self, key: bytes) -> bytes | None:
+        """Return the actor under which this process minted a dot of a key it has held ever since, or None."""
+        return self._index.minted(key)
+
+    def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
+        """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
+        return self._index.scan(arc, after=after)
+
+    def count(self, arc: Arc) -> int:
+        """Return the number of records in an arc."""
+        return self._index.count(arc)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def next_key_epoch(self) -> int:
+        """Return a number this store has never returned before, in this process or one before it.
+
+        Raises:
+            WritesRefused: definite; the opening is not durable, and may have no number of its own.
+        """
+        self._require_open()
+        return self._opening << EPOCH_BITS | self._index.next_key_epoch()
+
+    # -- writing --------------------------------------------------------------------------------
+
+    async def commit(self, batch: Batch) -> None:
+        """Make all changes of the batch: visible before this first waits, durable when it returns.
+
+        Commits that wait at the same time share one sync. An empty batch waits for what is visible to be durable.
+
+        Raises:
+            WritesRefused: definite; the disk is full or has failed, and nothing was changed.
+            RemoteFailure: indefinite; the sync failed. The changes stay visible, and may be gone after a crash.
+
+        Concurrency: checkpoints unless there is nothing to wait for; cancelled, the changes may or may not last.
+        """
+        if batch.puts or batch.removals:
+            self._write(batch)
+        await self._make_durable(self._written)
+
+    def _write(self, batch: Batch) -> None:
+        self._require_open()
+        if self._failure is not None:
+            raise WritesRefused(f"no writes are taken since a sync failed: {self._failure.strerror}")
+        with _refusing():
+            self._files.append(LOG_NAME, pack(Entry(batch.puts, batch.removals)))
+        self._index.apply(batch)
+        self._written += 1
+
+    def _require_open(self) -> None:
+        if not self._durable:
+            with _refusing():
+                self._open_log()
+
+    async def _make_durable(self, upto: int) -> None:
+        """Wait until so many batches are durable; one of those who wait syncs for all."""
+        while self._durable < upto:
+            async with self._syncing:
+                if self._failure is not None:
+                    raise RemoteFailure(f"not known to be durable: {self._failure.strerror}")
+                if self._durable < upto:
+                    await self._sync()
+
+    async def _sync(self) -> None:
+        written = self._written
+        try:
+            if not self._durable:
+                self._open_log()
+            if self._files.size(LOG_NAME) >= self._compact_from_bytes:
+                await self._compact()
+            await self._files.sync(LOG_NAME)
+            if not self._is_name_durable:
+                await self._files.sync_directory()
+                self._is_name_durable = True
+        except OSError as error:
+            if self._durable:  # an opening writes everything anew; but what was synced in vain stays in doubt
+                self._failure = error
+            raise RemoteFailure(f"not known to be durable: {error.strerror}") from error
+        self._durable = written
+
+    # -- the log --------------------------------------------------------------------------------
+
+    def _load(self, rng: random.Random) -> tuple[MemoryStorage, int]:
+        """Return what the log says, and the number of this opening."""
+        try:
+            log = self._files.read(LOG_NAME)
+        except FileNotFoundError:
+            return MemoryStorage(self._circle, rng.randbytes(8)), 1
+        bodies, end = unpack(log)
+        header = msgspec.msgpack.decode(bodies[0], type=Header) if bodies else None
+        if header is not None and header.version != LOG_VERSION:
+            raise ConfigError(f"{LOG_NAME} has format {header.version}, this version reads {LOG_VERSION}")
+        if header is None or len(bodies) <= header.records:  # both were durable before the log had its name
+            raise ConfigError(f"{LOG_NAME} is damaged; move it away to start with an empty store")
+        if header.bits != self._circle.bits:
+            raise ConfigError(f"{LOG_NAME} belongs to a ring of {header.bits} bits, not {self._circle.bits}")
+        index = MemoryStorage(self._circle, header.incarnation)
+        for body in bodies[1:]:
+            entry = msgspec.msgpack.decode(body, type=Entry)
+            index.apply(Batch(entry.puts, entry.removals))
+        self.cut_bytes = len(log) - end
+        return index, header.opening + 1
+
+    def _open_log(self) -> None:
+        """Begin this opening: write everything anew and make it durable.
+
+        Raises:
+            OSError: it is not; nothing was changed that matters.
+        """
+        self._write_beside()
+        self._files.sync_now(BESIDE_NAME)
+        self._files.rename(BESIDE_NAME, LOG_NAME)
+        self._files.sync_directory_now()
+        self._is_name_durable = True
+        self._durable = self._written
+
+    async def _compact(self) -> None:
+        """Put a log of the present records in place of the log, where there is room for both."""
+        position = self._files.size(LOG_NAME)
+        try:
+            self._write_beside()
+            await self._files.sync(BESIDE_NAME)  # before it takes the name: half a log must never have it
+            self._files.append(BESIDE_NAME, self._files.read(LOG_NAME)[position:])  # what was committed meanwhile
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            self._compact_from_bytes = 2 * position
+            with suppress(FileNotFoundError):
+                self._files.remove(BESIDE_NAME)
+        else:
+            self._files.rename(BESIDE_NAME, LOG_NAME)
+            self._is_name_durable = False
+            self.compactions += 1
+
+    def _write_beside(self) -> None:
+        start = self._circle.point(0)
+        header = Header(LOG_VERSION, self._circle.bits, self.incarnation, self._opening, len(self._index))
+        log = pack(header) + b"".join(pack(Entry((record,))) for record in self._index.scan(Arc(start, start)))
+        self._files.write(BESIDE_NAME, log)
+        self._compact_from_bytes = max(COMPACT_FROM_BYTES, 2 * len(log))
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise WritesRefused(f"no writes are taken: {error.strerror}") from error
+
+
+class DiskIdentity:
+    """A node's identity on a disk, which one node at a time may use. Satisfies `chord.identity.IdentityStore`.
+
+    Raises:
+        ConfigError: another node is running on that disk.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._files: Mount = disk.mount()
+        self._last: bytes | None = None
+        self._saving = trio.Lock()
+        if not self._files.lock(FILE_NAME):
+            raise ConfigError("another node is running on that disk")
+
+    def load(self) -> Kept | None:
+        """Return what was kept, None at the first start.
+
+        Raises:
+            ConfigError: the file is there and cannot be read.
+        """
+        try:
+            return decode_kept(self._files.read(FILE_NAME), FILE_NAME)
+        except FileNotFoundError:
+            return None
+
+    async def save(self, kept: Kept) -> None:
+        """Write the file anew where it differs: beside, sync, rename, sync of the directory.
+
+        Raises:
+            OSError: it could not be written, or not made durable; the next time it is written whatever it is.
+
+        Concurrency: checkpoints; cancelled, either the old or the new file is there.
+        """
+        content, beside = encode_kept(kept), f"{FILE_NAME}.new"
+        async with self._saving:  # one file beside, one writer
+            if content == self._last:
+                return
+            self._last = None
+            self._files.write(beside, content)
+            await self._files.sync(beside)
+            self._files.rename(beside, FILE_NAME)
+            await self._files.sync_directory()
+            self._last = content
+
+    def close(self) -> None:
+        """Let another node use the disk."""
+        self._files.unlock()

@@ -1,0 +1,256 @@
+"""One seed's life: a ring is founded, lives through what its plan has drawn, and must be whole in the end.
+
+Two phases. *Safety*: faults at will, checked after every step. *Liveness*: faults stop, everybody
+who is down stays down, and within a bound the ring must be Ideal, every record with its owner, every
+acknowledged write readable. What a seed does is a function of the seed alone.
+
+Source of the phases: TigerBeetle's simulator; of the swarm and of failing on any ERROR event: FoundationDB's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import msgspec
+import trio
+
+from chord import testing
+from chord.config import RingConstants
+from chord.events import Event, Observer, ignore
+from chord.history.recorder import Recorder
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.ledger import Ledger
+from chord.sim.messages import MessageNetwork
+from chord.sim.nemesis import Nemesis
+from chord.sim.plan import Plan
+from chord.sim.watch import Violated, Watch
+from chord.testing.network import MemoryNetwork, uniform
+from chord.testing.rings import NotConverged
+
+HEALED_WITHIN_S = 60.0
+READY_WITHIN_S = 60.0
+HOME_WITHIN_S = 10.0
+COUNTERS = ("keys_sent", "keys_received", "keys_dropped", "keys_brought_home", "abandon_unheard", "goodbyes_unheard")
+
+Kind: TypeAlias = Literal["crash", "liveness", "correctness"]
+
+
+class Failure(Exception):
+    """A life that went wrong.
+
+    Attributes:
+        kind: crash (a bug raised), liveness (the ring did not become whole in time), correctness (a check failed).
+    """
+
+    def __init__(self, kind: Kind, text: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind: Kind = kind
+        self.text = text
+
+
+class Report(msgspec.Struct):
+    """What a life did.
+
+    Attributes:
+        steps: protocol steps.
+        checks: how often all invariants were checked.
+        membership: joins, leaves, crashes and restarts.
+        counts: how often each transition, abort, take-over, action and client operation was taken.
+        keys, lost: acknowledged keys that are there in the end, and that died with the only node that had them.
+        settled_s: virtual seconds from the last event until the ring was Ideal.
+        healed_rounds: the most stabilize periods it took to heal after an episode.
+        virtual_s: how long the ring lived.
+        digest: of every event and delivery: equal for equal seeds.
+    """
+
+    seed: int
+    steps: int = 0
+    checks: int = 0
+    membership: int = 0
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    keys: int = 0
+    lost: int = 0
+    settled_s: float = 0.0
+    healed_rounds: float = 0.0
+    virtual_s: float = 0.0
+    deliveries: int = 0
+    digest: str = ""
+
+
+class Life:
+    """One seed's run.
+
+    Args:
+        on_event: told every event, with the cluster; for logs.
+        write_history: told each line of the clients' history (see `chord.history`).
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        on_event: Callable[[Cluster, Event], None] | None = None,
+        write_history: Callable[[bytes], object] | None = None,
+    ) -> None:
+        self._plan = plan
+        self._on_event = on_event
+        self._write_history = write_history
+        self._digest = hashlib.blake2b(digest_size=16)
+        kind = MessageNetwork if plan.fidelity == "messages" else MemoryNetwork
+        self._network = kind(plan.seed, delay=plan.delay, quantum_s=plan.quantum_s, is_traced=True)
+        self.report = Report(plan.seed)
+        self._watch = Watch(
+            f"seed {plan.seed}", plan.successors, mourning_s=plan.mourning_s, is_atomic=plan.is_atomic
+        )
+
+    def run(self) -> Report:
+        """Run it on virtual time.
+
+        Raises:
+            Failure: it went wrong; the kind says how.
+        """
+        try:
+            testing.run(self._main, seed=self._plan.seed)
+            self._watch.raise_if_broken()
+        except Violated as violated:
+            raise Failure("correctness", str(violated)) from None
+        except (NotConverged, trio.TooSlowError, testing.Stuck) as error:
+            self._raise_if_broken()
+            raise Failure("liveness", f"seed {self._plan.seed}: {error or 'it took too long'}") from None
+        except Exception as error:
+            self._raise_if_broken()
+            raise Failure("crash", f"seed {self._plan.seed}: {type(error).__name__}: {error}") from error
+        return self.report
+
+    def _raise_if_broken(self) -> None:
+        if self._watch.broken is not None:
+            raise Failure("correctness", str(self._watch.broken)) from None
+
+    # -- the run --------------------------------------------------------------------------------
+
+    async def _main(self) -> None:
+        plan, watch, report = self._plan, self._watch, self.report
+        async with cluster(
+            seed=plan.seed,
+            ring=RingConstants(successors=plan.successors),
+            timing=plan.timing,
+            network=self._network,
+            observe=watch,
+            sync_delay=_sync_delay if "disk" in plan.faults else None,
+        ) as ring:
+            self._cluster = ring
+            recorder = Recorder(trio.current_time, self._write_history) if self._write_history else None
+            self._ledger = Ledger(ring, random.Random(f"ledger/{plan.seed}"), watch.complain, recorder)
+            with watch.over(ring), trio.fail_after(plan.virtual_s_max), trio.CancelScope() as scope:
+                watch.on_broken = scope.cancel
+                watch.on_event = self._observer(ignore)
+                await self._found()
+                await self._be_safe()
+                report.settled_s = await self._be_live()
+                report.lost, report.keys = self._ledger.lost, self._ledger.keys
+            if recorder is not None:
+                recorder.finish()
+            self._sum_up()
+
+    async def _found(self) -> None:
+        """One node founds the ring, and all others join at once, while the checks are on already."""
+        founder = await self._cluster.start(join=())
+        await founder.ready()
+        for _ in range(self._plan.nodes - 1):
+            await self._cluster.start(join=[founder])
+
+    async def _be_safe(self) -> None:
+        """Until enough has happened: faults, and clients that are told the truth."""
+        plan, watch = self._plan, self._watch
+        async with trio.open_nursery() as nursery:
+            nemesis = Nemesis(plan, self._cluster, self._ledger, watch, nursery, self._heal)
+            watch.on_event = self._observer(nemesis.on_event)
+            clients: trio.CancelScope = await nursery.start(self._ledger.clients, plan.clients, plan.client_pause_s)
+            await trio.sleep(random.Random(f"start/{plan.seed}").uniform(0, 2))
+            while not self._is_enough(nemesis):
+                await nemesis.do_something()
+            self.report.membership = nemesis.membership
+            nemesis.stop()
+            await nemesis.calm()
+            clients.cancel()
+
+    def _is_enough(self, nemesis: Nemesis) -> bool:
+        plan = self._plan
+        if plan.until_s is not None:
+            return trio.current_time() >= plan.until_s
+        return nemesis.membership >= plan.membership and self._watch.steps >= plan.steps
+
+    def _observer(self, act: Observer) -> Observer:
+        def observe(event: Event) -> None:
+            self._digest.update(f"{trio.current_time():.9f} {event!r}\n".encode())
+            act(event)
+            if self._on_event is not None:
+                self._on_event(self._cluster, event)
+
+        return observe
+
+    async def _heal(self) -> None:
+        """After an episode: wait until the ring is Ideal and every record is with its owner.
+
+        Not before the last call that was lost in the episode has timed out: it may still make a node look dead.
+        """
+        began = trio.current_time()
+        await trio.sleep(self._plan.timing.timeout_cap_s)
+        await self._whole()
+        rounds = (trio.current_time() - began) / self._plan.timing.stabilize_s
+        self.report.healed_rounds = max(self.report.healed_rounds, rounds)
+
+    async def _be_live(self) -> float:
+        """Faults stop; the ring must become whole, from when all have come and gone who do only for the better."""
+        self._network.heal()
+        self._network.set_delay(uniform(*self._plan.delay_s))
+        began = trio.current_time()
+        with trio.move_on_after(READY_WITHIN_S):
+            while any(node.state != "ready" for node in self._cluster.nodes):
+                await trio.sleep(0.05)
+        self._watch.calm_down()
+        took = await self._whole(since=began)
+        await self._ledger.settle()
+        self._watch.check_state()
+        return took
+
+    async def _whole(self, since: float | None = None) -> float:
+        """Wait until the ring is Ideal and no record is left in the wrong place; how long it took, in seconds.
+
+        Raises:
+            NotConverged: it took too long.
+        """
+        began = trio.current_time() if since is None else since
+        await self._cluster.converged(within_s=HEALED_WITHIN_S)
+        took = trio.current_time() - began
+        with trio.move_on_after(HOME_WITHIN_S):
+            while self._misplaced():
+                await trio.sleep(0.1)
+        left_over = self._misplaced()
+        if left_over:
+            raise NotConverged(f"records of others stay on {', '.join(left_over)}")
+        return took
+
+    def _misplaced(self) -> list[str]:
+        return [node.name for node in self._cluster.nodes if node.misplaced.count()]
+
+    def _sum_up(self) -> None:
+        report, watch = self.report, self._watch
+        report.steps, report.checks = watch.steps, watch.checks
+        report.counts = watch.counts
+        report.counts.update({f"client {word}": count for word, count in self._ledger.counts.items()})
+        totals = self._cluster.totals()
+        report.counts.update({name: totals[name] for name in COUNTERS})
+        report.virtual_s = trio.current_time()
+        report.deliveries = self._network.deliveries
+        self._digest.update(self._network.digest().encode())
+        report.digest = self._digest.hexdigest()
+
+
+def _sync_delay(rng: random.Random) -> float:
+    """A disk that takes 1 to 5 ms, and one time in fifty ten times as long."""
+    return rng.uniform(0.001, 0.005) * (10 if rng.random() < 0.02 else 1)

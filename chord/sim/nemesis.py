@@ -1,0 +1,395 @@
+"""What happens to a ring: joins, leaves, and the faults its plan has drawn.
+
+Deaths stay within the failure assumption of the proof: no member loses its last live successor
+entry, and enough principals remain. To the proof a leave is a failure. A joiner is not a member
+yet: it may die or stall at any moment, and that is where hand-overs of arcs break off.
+
+What is beyond the assumption comes as an *episode*: a partition, a long stop, a blackout. It begins,
+others come and go meanwhile, it ends, and then nothing happens until the ring has healed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import trio
+
+from chord import events, invariants
+from chord.events import Event
+from chord.ids import Point
+from chord.messages import Contact
+from chord.node import Node
+from chord.sim.cluster import Cluster
+from chord.sim.ledger import Ledger
+from chord.sim.plan import Plan
+from chord.sim.watch import Watch
+
+STALL_MAX_S = 0.08  # less than any timeout: no answer is missed, but much comes late and out of order
+SKEW_MAX_S = 3600.0
+EPISODE_S = (0.3, 6.0)
+VERDICT_S = 5.0
+SILENCE_S = 0.5
+"""A node that is back for so long is not taken for its dead former self, which refuses connections, or is silent."""
+WIPED = 0.2
+"""So many of the restarts find an empty disk."""
+
+Plot: TypeAlias = Callable[[Contact, Contact], Awaitable[None]]
+"""What to do to a transfer that has just started, given the giver and the receiver."""
+
+Action: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class Nemesis:
+    """Lets things happen to one cluster, drawn from its dice.
+
+    Args:
+        healed: waits until the ring is Ideal again after an episode.
+
+    Attributes:
+        membership: joins, leaves, crashes and restarts so far.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        ledger: Ledger,
+        watch: Watch,
+        nursery: trio.Nursery,
+        healed: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._ledger = ledger
+        self._watch = watch
+        self._nursery = nursery
+        self._healed = healed
+        self._rng = random.Random(f"nemesis/{plan.seed}")
+        self._plots: list[Plot] = []
+        self._is_episode = False
+        self._is_alarmed = False  # somebody took a living node for dead
+        self._born_s: dict[str, float] = {}
+        self._returning: dict[str, tuple[str, ...]] = {}  # who is down and comes back, and whom it will ask
+        self.membership = 0
+        drawn = set(plan.faults)
+        self._mild = self._of(drawn, [(6, "", self._join), (6, "", self._leave), (2, "adjacent", self._join_adjacent)])
+        self._rough = self._of(
+            drawn,
+            [
+                (4, "crash", self._crash),
+                (2, "silent", self._crash_silently),
+                (1, "row", self._crash_row),
+                (3, "restart", self._restart),
+                (4, "meddle", self._meddle),
+                (2, "hiccup", self._hiccup),
+            ],
+        )
+        self._episodes = self._of(
+            drawn,
+            [
+                (2, "partition", self._partition),
+                (1, "freeze", self._freeze),
+                (1, "oneway", self._one_way),
+                (1, "blackout", self._blackout),
+            ],
+        )
+
+    @staticmethod
+    def _of(drawn: set[str], actions: list[tuple[int, str, Action]]) -> list[tuple[Action, int]]:
+        return [(action, weight) for weight, fault, action in actions if not fault or fault in drawn]
+
+    # -- for the life ---------------------------------------------------------------------------
+
+    async def do_something(self) -> None:
+        """Let one thing happen; an episode lasts until the ring has healed."""
+        await trio.sleep(self._rng.uniform(0, 2 * self._plan.pause_s))
+        await self.calm()
+        if self._episodes and self._rng.random() < 0.06:
+            await self._one_of(self._episodes)
+        else:
+            await self._one_of(self._mild + self._rough)
+
+    def on_event(self, event: Event) -> None:
+        """Carry out what is planned for the next transfer; a leave in vain is a death."""
+        if isinstance(event, events.PeerChanged) and event.state == "dead":
+            self._check_verdict(event)
+        if isinstance(event, events.NodeStateChanged) and event.state == "stopped":
+            for node in self._cluster.nodes:
+                if node.address == event.address:
+                    self._ledger.bury(node)
+                    self._watch.somebody_died()
+                    self._count("leave in vain", 0)
+        if isinstance(event, events.TransferStarted) and self._plots:
+            giver = self._cluster.vnodes().get(event.vnode)
+            if giver is not None:
+                self._nursery.start_soon(self._plots.pop(), giver.me, event.to)
+
+    def stop(self) -> None:
+        """Forget what is planned."""
+        self._plots.clear()
+
+    async def calm(self) -> None:
+        """If somebody took a living node for dead, wait until the ring has healed."""
+        if self._is_alarmed:
+            await self._heal()
+
+    def _check_verdict(self, verdict: events.PeerChanged) -> None:
+        """Messages that are late or lost can make a node look dead: then the failure assumption does not hold."""
+        for node in self._cluster.nodes:
+            age_s = trio.current_time() - self._born_s.get(verdict.address, 0.0)
+            is_old = age_s > (SILENCE_S if "no answer" in verdict.reason else VERDICT_S)
+            if node.address == verdict.address and is_old and not node.host.is_leaving and not self._is_episode:
+                self._count("false alarm", 0)
+                self._is_alarmed = self._ledger.is_lenient = True
+                self._watch.go_outside()
+
+    async def _one_of(self, actions: list[tuple[Action, int]]) -> None:
+        (action,) = self._rng.choices([a for a, _ in actions], [weight for _, weight in actions])
+        await action()
+
+    def _count(self, what: str, membership: int = 1) -> None:
+        self._watch.counts[f"action {what}"] += 1
+        self.membership += membership
+
+    # -- coming and going -----------------------------------------------------------------------
+
+    async def _start(self, **changes: object) -> Node:
+        node = await self._cluster.start(**changes)  # type: ignore[arg-type]
+        self._born_s[node.address] = trio.current_time()
+        if "skew" in self._plan.faults:
+            self._cluster.skew(node.config.name or "", self._rng.uniform(-SKEW_MAX_S, SKEW_MAX_S))
+        return node
+
+    async def _join(self) -> None:
+        if len(self._cluster) < self._plan.nodes_max:
+            await self._start()
+            self._count("join")
+
+    async def _join_adjacent(self) -> None:
+        """Two joiners in one arc, next to each other."""
+        if len(self._cluster) >= self._plan.nodes_max - 1:
+            return
+        points = list(self._cluster.vnodes())
+        at = self._rng.randrange(len(points))
+        gap = (points[at] - points[at - 1]) % (1 << 160)
+        first = points[at - 1] + 1 + self._rng.randrange(max(1, gap - 3))
+        for number in range(2):
+            await self._start(id=Point((first + number) % (1 << 160)))
+            self._count("join adjacent")
+
+    async def _leave(self) -> None:
+        for node in self._neighbours(self._rng.choice([1, 1, 2])):
+            if self._may_go(node):
+                node.begin_leave()
+                self._count("leave")
+
+    async def _crash(self) -> None:
+        for node in self._neighbours(1):
+            if self._may_go(node):
+                await self._kill(node)
+                self._count("crash")
+
+    async def _crash_silently(self) -> None:
+        for node in self._neighbours(1):
+            if self._may_go(node):
+                await self._kill(node, is_silent=True)
+                self._count("crash silently")
+
+    async def _crash_row(self) -> None:
+        """r - 1 members in a row at one moment."""
+        for node in self._neighbours(self._plan.successors - 1):
+            if self._may_go(node):
+                await self._kill(node)
+                self._count("crash in a row")
+
+    async def _restart(self) -> None:
+        """Down for a moment: sometimes nobody notices, sometimes all do."""
+        for node in self._neighbours(1):
+            if self._may_go(node):
+                await self._kill(node)
+                host = node.config.name or ""
+                kept = self._cluster.kept(host)
+                self._returning[host] = () if kept is None else kept.known
+                self._nursery.start_soon(self._come_back, node, self._rng.choice([0.0, 0.1, 0.5, 2.0]))
+
+    async def _come_back(self, node: Node, after_s: float) -> None:
+        """Start a node that was killed again: on its disk, without its records, or as a new node."""
+        host = node.config.name or ""
+        is_wiped = self._rng.random() < WIPED
+        await trio.sleep(after_s)
+        while is_wiped and not any(other.state == "ready" for other in self._cluster.nodes):
+            await trio.sleep(0.1)  # it knows nobody any more: without a member to join by it would be a ring of its own
+        if is_wiped:
+            del self._returning[host]
+            self._cluster.wipe(host)
+            self._count("restart wiped", 2)
+            self._ledger.revive()
+            await self._start(name=host, id=self._a_point())
+            return
+        self._count("restart", 2)
+        self._watch.excused.update(node.host.vnodes)
+        back = await self._start(join=(), name=host)
+        self._ledger.bring_back(back)
+        self._ledger.revive()
+
+    def _a_point(self) -> Point:
+        return Point(self._rng.getrandbits(160))
+
+    async def _kill(self, node: Node, *, is_silent: bool = False) -> None:
+        self._ledger.bury(node)
+        self._watch.somebody_died()
+        await self._cluster.kill(node, is_silent=is_silent)
+        self._watch.check()
+
+    # -- stalls ---------------------------------------------------------------------------------
+
+    async def _hiccup(self) -> None:
+        """Nothing passes a host, or one way between two, for less than any timeout; then all of it at once."""
+        one, other = (node.name for node in self._rng.sample(self._cluster.nodes, 2))
+        self._count("hiccup", 0)
+        self._nursery.start_soon(self._stall, one, other if self._rng.random() < 0.5 else None)
+
+    async def _stall(self, one: str, other: str | None) -> None:
+        network = self._cluster.network
+        pause = self._rng.uniform(0, STALL_MAX_S)
+        if other is None:
+            network.freeze(one)
+            await trio.sleep(pause)
+            network.unfreeze(one)
+        else:
+            network.block(one, other)
+            await trio.sleep(pause)
+            network.unblock(one, other)
+
+    # -- meddling with transfers ----------------------------------------------------------------
+
+    async def _meddle(self) -> None:
+        """Start a join or a leave, and let one side of the next transfer die or stall."""
+        if len(self._cluster) >= self._plan.nodes_max or len(self._plots) > 1:
+            return
+        self._plots.append(self._rng.choice([self._kill_receiver, self._kill_giver, self._stall_receiver]))
+        await (self._join() if self._rng.random() < 0.7 else self._leave())
+
+    async def _kill_receiver(self, giver: Contact, receiver: Contact) -> None:
+        await self._kill_at(receiver, "kill receiver")
+
+    async def _kill_giver(self, giver: Contact, receiver: Contact) -> None:
+        await self._kill_at(giver, "kill giver")
+
+    async def _kill_at(self, contact: Contact, what: str) -> None:
+        await trio.sleep(self._rng.uniform(0, 12 * self._plan.delay_s[0]))
+        for node in self._cluster.nodes:
+            if node.address == contact.address and self._may_go(node):
+                await self._kill(node)
+                self._count(what)
+                return
+
+    async def _stall_receiver(self, giver: Contact, receiver: Contact) -> None:
+        """A joiner that is no member yet falls silent, long enough to be given up or not; its giver may die."""
+        await trio.sleep(self._rng.uniform(0, 12 * self._plan.delay_s[0]))
+        for node in self._cluster.nodes:
+            if node.address == receiver.address and not any(v.ring.is_member for v in node.host.vnodes.values()):
+                self._count("stall receiver", 0)
+                self._watch.somebody_died()
+                self._cluster.network.freeze(node.name)
+                if self._rng.random() < 0.5:
+                    await self._kill_giver(giver, receiver)
+                await trio.sleep(self._rng.uniform(0.2, 4))
+                self._cluster.network.unfreeze(node.name)
+                self._watch.somebody_died()
+                return
+
+    # -- episodes: beyond the failure assumption --------------------------------------------------
+
+    async def _episode(self, what: str, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        """Let something begin, others come and go meanwhile, and end; then wait until the ring has healed."""
+        self._count(what, 0)
+        self._is_episode = self._ledger.is_lenient = True
+        self._watch.go_outside()
+        begin()
+        until = trio.current_time() + self._rng.uniform(*EPISODE_S)
+        while trio.current_time() < until:
+            await trio.sleep(self._rng.uniform(0, 1))
+            if self._rng.random() < 0.3:
+                await self._one_of(self._mild)
+        end()
+        await self._heal()
+
+    async def _heal(self) -> None:
+        await self._healed()
+        self._watch.come_back()
+        self._ledger.revive()
+        self._is_episode = self._is_alarmed = self._ledger.is_lenient = False
+
+    async def _partition(self) -> None:
+        """Two parts, drawn or along the circle, that cannot reach each other; streams break or hang."""
+        names = [node.name for node in self._in_order()]
+        if self._rng.random() < 0.5:
+            self._rng.shuffle(names)
+        part = names[: self._rng.randint(1, len(names) - 1)]
+        is_cut = self._rng.random() < 0.5
+        network = self._cluster.network
+        await self._episode("partition", lambda: network.partition(part, is_cut=is_cut), network.heal)
+
+    async def _freeze(self) -> None:
+        name, network = self._rng.choice(self._cluster.nodes).name, self._cluster.network
+        await self._episode("freeze", lambda: network.freeze(name), lambda: network.unfreeze(name))
+
+    async def _one_way(self) -> None:
+        one, other = (node.name for node in self._rng.sample(self._cluster.nodes, 2))
+        network = self._cluster.network
+        await self._episode("one way", lambda: network.block(one, other), lambda: network.unblock(one, other))
+
+    async def _blackout(self) -> None:
+        """Every node is killed at one moment; the members that were not leaving are started again within a second."""
+        self._count("blackout", 0)
+        self._is_episode = self._ledger.is_lenient = True
+        self._watch.go_outside()
+        nodes = [node for node in self._in_order() if node.state == "ready"]
+        others = [node for node in self._cluster.nodes if node not in nodes]
+        for node in (*others, *nodes):
+            await self._kill(node)
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                nursery.start_soon(self._back_from_blackout, node, self._rng.uniform(0, 1))
+        await self._heal()
+
+    async def _back_from_blackout(self, node: Node, after_s: float) -> None:
+        await trio.sleep(after_s)
+        back = await self._start(join=(), name=node.config.name)
+        self._ledger.bring_back(back)
+        self._ledger.revive()
+
+    # -- the failure assumption -------------------------------------------------------------------
+
+    def _in_order(self) -> list[Node]:
+        return sorted(self._cluster.nodes, key=lambda node: next(iter(node.host.vnodes)))
+
+    def _neighbours(self, count: int) -> list[Node]:
+        """Return so many members in a row, drawn; none when that would leave too few."""
+        ready = [node for node in self._in_order() if node.state == "ready"]
+        if len(ready) - count < self._plan.nodes_min:
+            return []
+        at = self._rng.randrange(len(ready))
+        return [ready[(at + i) % len(ready)] for i in range(count)]
+
+    def _may_go(self, node: Node) -> bool:
+        """The failure assumption: every list keeps a live entry, and more than r + 1 principals remain.
+
+        Those that are leaving count as gone already: to the proof a leave is a failure. And who is joining, or coming
+        back, keeps one of the members it knows: nobody can join by the dead.
+        """
+        cluster = self._cluster
+        going = {node.address, *(n.address for n in cluster.nodes if n.host.is_leaving)}
+        rest = {p: m for p, m in cluster.snapshot().items() if m.address not in going}
+        has_best = all(invariants.best(rest, point) is not None for point in rest)
+        living = {n.address for n in cluster.nodes if n.state == "ready"} - going
+        for back in [n.name for n in cluster.nodes if n.state == "ready"]:
+            self._returning.pop(back, None)
+        knows = [n.config.join for n in cluster.nodes if n.state == "joining" and n.address != node.address]
+        knows += [known for host, known in self._returning.items() if host != node.name]
+        if any(not living.intersection(known) for known in knows):
+            return False
+        return has_best and len(invariants.principals(rest)) > self._plan.successors + 1

@@ -1,0 +1,79 @@
+"""An Ideal ring in a moment: every node is put in its place instead of joining its way there.
+
+Ten thousand joins, one after another through the same few owners, would cost more than what is to
+be observed afterwards. A placed node is the ordinary node in everything but its first step: where
+others ask to be let in, it takes the pointers, the fingers and the arc that it would have in the
+end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Any
+
+from chord.config import NodeConfig, RingConstants
+from chord.dispatch import Parts
+from chord.identity import Kept
+from chord.messages import Contact
+from chord.node import Node
+from chord.ring import ENTRIES_PER_SUCCESSOR_MAX
+from chord.vnode import Vnode
+
+SETTLED_ROUNDS_PER_SUCCESSOR = 3  # as `invariants.sufficient_principals` counts a member in
+
+
+class Placement:
+    """The Ideal ring of a set of vnodes: who stands where, and what each of them knows.
+
+    Args:
+        contacts: all vnodes of the ring, in any order.
+        ring_id: sixteen bytes, for nodes that never learnt it by joining.
+    """
+
+    def __init__(self, contacts: Iterable[Contact], constants: RingConstants, ring_id: bytes) -> None:
+        self.ring_id = ring_id
+        self._constants = constants
+        self._contacts = sorted(contacts, key=lambda contact: contact.id)
+        self._ids = [contact.id for contact in self._contacts]
+
+    def successor(self, point: int) -> Contact:
+        """Return the first vnode at or after a point."""
+        return self._contacts[bisect_left(self._ids, point) % len(self._ids)]
+
+    def settle(self, vnode: Vnode) -> None:
+        """Give a vnode that has not joined its predecessor, successor list, fingers and arc."""
+        at = bisect_left(self._ids, vnode.id)
+        predecessor = self._contacts[at - 1]
+        vnode.host.tell(vnode.ring.resume(predecessor, self._following(at)))
+        vnode.host.tell(vnode.ownership.resume(predecessor.id, (predecessor,)))
+        self._fill_fingers(vnode)
+        vnode.rounds = SETTLED_ROUNDS_PER_SUCCESSOR * (self._constants.successors + 1)
+        vnode.state = "member"
+
+    def _following(self, at: int) -> list[Contact]:
+        """Return the vnodes behind a position, as many as any list may hold."""
+        most = min(len(self._contacts) - 1, ENTRIES_PER_SUCCESSOR_MAX * self._constants.successors)
+        return [self._contacts[(at + 1 + step) % len(self._contacts)] for step in range(most)]
+
+    def _fill_fingers(self, vnode: Vnode) -> None:
+        fingers, circle = vnode.fingers, vnode.host.circle
+        index = 0
+        while index < circle.bits:
+            contact = self.successor(fingers.start(index))
+            changed = fingers.adopt(index, contact)
+            if changed is None:  # nobody stands between this start and the vnode itself
+                return
+            index = changed[1] + 1
+
+
+class PlacedNode(Node):
+    """A node that is put in its place instead of joining."""
+
+    def __init__(self, config: NodeConfig, *, placement: Placement, **world: Any) -> None:
+        super().__init__(config, **world)
+        self._placement = placement
+
+    async def _enter(self, parts: Parts, kept: Kept | None, index: int) -> None:
+        self._greeter.ring_id = self._placement.ring_id
+        self._placement.settle(parts.vnode)

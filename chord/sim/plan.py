@@ -1,0 +1,167 @@
+"""What a seed draws: how many nodes, which network, which faults, what clients do. All of it before anything runs.
+
+Everything is drawn every time and in the same order, and wishes are put in its place afterwards, so
+that a wish changes what it names and nothing else. Each fault is on with probability one half:
+schedules in which everything goes wrong at once are rarely those that find a bug.
+
+Source of the swarm: Groce et al. 2012 (ISSTA), *Swarm testing*.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from chord.config import PRESETS, Timing
+from chord.errors import ConfigError
+from chord.testing.network import Delay, lossy, uniform
+
+Fidelity: TypeAlias = Literal["messages", "frames"]
+
+FAULTS: dict[str, str] = {
+    "adjacent": "two join next to each other at the same time",
+    "crash": "kill -9: the peers' connections break",
+    "silent": "a machine vanishes: nobody hears anything",
+    "row": "r - 1 neighbours crash at one moment",
+    "restart": "a node is killed and started again, sometimes on an empty disk",
+    "meddle": "either side of a hand-over dies or stalls in the middle of it",
+    "hiccup": "nothing passes for less than any timeout, then all of it at once",
+    "freeze": "a node is stopped for longer than any timeout, and goes on",
+    "oneway": "one host cannot reach another for a while; the other way works",
+    "partition": "the network falls into two parts, both go on, and it heals",
+    "blackout": "every node is killed at once and started again",
+    "loss": "messages are lost and sent again: they come late",
+    "jitter": "one message takes up to fifteen times as long as another",
+    "disk": "machines have disks, with what was written and what is durable kept apart",
+    "skew": "wall clocks are wrong by up to an hour",
+}
+"""Every fault that can be on, and what it means."""
+
+LARGE = 1 / 64
+"""So many of the rings are large: they take ten times as long as small ones."""
+
+DEATHS = ("crash", "silent", "row", "restart", "meddle", "freeze", "oneway", "partition", "blackout")
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What one seed does.
+
+    Attributes:
+        seed: of everything.
+        nodes, nodes_max: at the start, and at most.
+        successors: r.
+        fidelity: whole messages, or frames over streams with the codec and flow control.
+        faults: names out of `FAULTS`.
+        delay_s: the least and the most a message takes.
+        quantum_s: messages arrive at multiples of this, so that ties occur.
+        pause_s: mean time between two events.
+        clients, client_pause_s: how many write and read, and how long each waits on average.
+        membership, steps: the safety phase ends after so many comings and goings and so many protocol steps…
+        until_s: …or after so many virtual seconds, where this is given.
+    """
+
+    seed: int
+    nodes: int
+    nodes_max: int
+    successors: int
+    fidelity: Fidelity
+    faults: tuple[str, ...]
+    delay_s: tuple[float, float]
+    quantum_s: float
+    pause_s: float
+    clients: int
+    client_pause_s: float
+    membership: int = 30
+    steps: int = 2000
+    until_s: float | None = None
+
+    @property
+    def timing(self) -> Timing:
+        """Preset local, with silent peers asked again soon: virtual minutes cost real seconds."""
+        return msgspec.structs.replace(PRESETS["local"], reprobe_first_s=2.0, reprobe_max_s=16.0)
+
+    @property
+    def delay(self) -> Delay:
+        """How long messages take."""
+        drawn = uniform(*self.delay_s)
+        return lossy(drawn, 0.02) if "loss" in self.faults else drawn
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether no answer takes twice as long as another (see `stabilize`, abort-if-observed)."""
+        return "loss" not in self.faults and self.delay_s[1] <= 2 * self.delay_s[0]
+
+    @property
+    def is_deadly(self) -> bool:
+        """Whether anybody dies, or seems to."""
+        return any(fault in self.faults for fault in DEATHS)
+
+    @property
+    def mourning_s(self) -> float:
+        """How long after a death an arc may have two owners: two rounds, and the time until a death is noticed."""
+        timing = self.timing
+        return 2 * 1.5 * timing.stabilize_s + timing.dead_misses * timing.timeout_stranger_s + timing.timeout_cap_s
+
+    @property
+    def virtual_s_max(self) -> float:
+        """The longest a life may take, in virtual seconds: ten minutes, and as many times longer as more is to happen."""
+        return (self.until_s or 0.0) + 600.0 * max(1.0, self.membership / 30, self.steps / 2000)
+
+    @property
+    def nodes_min(self) -> int:
+        """Fewer may never remain: the failure assumption needs more than r + 1 principals."""
+        return max(self.successors + 3, self.nodes // 2)
+
+
+def draw(
+    seed: int,
+    *,
+    nodes: int | None = None,
+    successors: int | None = None,
+    fidelity: Fidelity | None = None,
+    faults: tuple[str, ...] | None = None,
+    membership: int = 30,
+    steps: int = 2000,
+    until_s: float | None = None,
+) -> Plan:
+    """Return the plan of a seed, with wishes in the place of what was drawn.
+
+    Raises:
+        ConfigError: a fault that there is not, or fewer nodes than a ring of that r needs.
+    """
+    rng = random.Random(f"plan/{seed}")
+    is_large = rng.random() < LARGE
+    drawn_successors = rng.randint(2, 4)
+    drawn_nodes = rng.randint(20, 36) if is_large else drawn_successors + rng.randint(4, 8)
+    drawn_faults = tuple(fault for fault in FAULTS if rng.random() < 0.5)
+    drawn_fidelity: Fidelity = "frames" if rng.random() < 1 / 16 else "messages"
+    least_s = rng.choice([0.0005, 0.002, 0.01])
+    pause_s = rng.choice([0.05, 0.1, 0.2])
+    clients, client_pause_s = rng.randint(1, 4), rng.choice([0.05, 0.15, 0.5])
+    quantum_s = rng.choice([0.0001, 0.001])
+    faults = drawn_faults if faults is None else faults
+    unknown = [fault for fault in faults if fault not in FAULTS]
+    if unknown:
+        raise ConfigError(f"there is no fault {unknown[0]!r}; there are {', '.join(FAULTS)}")
+    successors = successors or drawn_successors
+    nodes = nodes or max(drawn_nodes, successors + 4)
+    if nodes < successors + 3:
+        raise ConfigError(f"{nodes} nodes are too few for lists of {successors}: at least {successors + 3}")
+    return Plan(
+        seed=seed,
+        nodes=nodes,
+        nodes_max=nodes + max(4, nodes // 4),
+        successors=successors,
+        fidelity=fidelity or drawn_fidelity,
+        faults=faults,
+        delay_s=(least_s, least_s * (15 if "jitter" in faults and least_s < 0.005 else 2)),
+        quantum_s=quantum_s,
+        pause_s=pause_s,
+        clients=clients,
+        client_pause_s=client_pause_s,
+        membership=membership,
+        steps=steps,
+        until_s=until_s,
+    )

@@ -1,0 +1,45 @@
+"""Processes to compute in, one for each core. They end with whoever waits for them, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context, parent_process
+
+
+@contextmanager
+def processes(workers: int | None = None) -> Iterator[Executor]:
+    """Have processes for the length of the block. If it is left early, what they are at is dropped and they end at once.
+
+    Args:
+        workers: so many; default: one for each core.
+    """
+    others = active_children()
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_serve)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in active_children():
+            if child not in others:
+                child.terminate()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _serve() -> None:
+    """Leave Ctrl-C, which reaches all processes at a terminal, to the parent; and do not outlive it if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

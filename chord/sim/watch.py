@@ -1,0 +1,268 @@
+"""The observer of a simulation: counts what happens, and checks the ring after every change of a pointer.
+
+Beyond the invariants of `chord.invariants` three statements about steps are checked. The set of
+principals shrinks only by a failure, and then only by the one that failed: no step of the protocol
+makes anybody forget a member. No point has two owners, unless somebody died a moment ago. And once
+nobody comes or goes, the rank error never grows.
+
+What the proof does not cover is not held against the ring: while a partition or a stop longer than
+any timeout lasts, and until the ring has healed (`outside`), lists must still be in order, but there
+may well be two rings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+from chord import events, invariants
+from chord.events import Event
+from chord.ids import Arc, Point
+from chord.invariants import Member, Snapshot
+from chord.testing.rings import MemoryRing
+
+# No steps of the protocol: consequences, and the weather.
+QUIET = (
+    events.FingerChanged,
+    events.PeerChanged,
+    events.NodeStateChanged,
+    events.ConnectionOpened,
+    events.ConnectionClosed,
+    events.TransferStarted,
+    events.RecordsReceived,
+    events.RecordsDropped,
+)
+# Steps that change no pointer; whatever held before holds after them.
+POINTLESS = (
+    events.StepDone,
+    events.StepAborted,
+    events.StepFailed,
+    events.SplitFound,
+    events.ArcGained,
+    events.ArcLost,
+    events.TransferEnded,
+)
+DETAILS = ("how", "outcome", "step", "reason", "session")
+RECENT = 12
+QUOTED_S = 0.25
+"""No answer is under way for longer, in a network without loss and jitter, hiccups included."""
+EVERY_STEP_MAX = 64
+"""Up to so many nodes every change is checked; above, one in as many as there are nodes beyond."""
+
+
+class Violated(AssertionError):
+    """Something that must never be was; the message says what, when and after what."""
+
+
+def name_of(event: Event) -> str:
+    """Return an event's type with the detail that tells its kinds apart: "ArcGained taken_over"."""
+    name = type(event).__name__
+    if isinstance(event, events.PeerChanged):
+        return f"{name} {event.state}"
+    if isinstance(event, events.ConnectionClosed | events.ConnectionRefused):
+        return name  # their reasons are sentences
+    for detail in DETAILS:
+        if detail in event.__struct_fields__:
+            return f"{name} {getattr(event, detail)}"
+    return name
+
+
+class Watch:
+    """Observes every node of one ring.
+
+    Args:
+        label: what the complaints begin with.
+        successors: r of the ring.
+        mourning_s: after a death an arc may have two owners for so long.
+        is_atomic: no answer takes twice as long as another, so that abort-if-observed is exact (see `stabilize`).
+
+    Attributes:
+        counts: how often each kind of event happened.
+        steps: how many of them were steps of the protocol.
+        checks: how often all invariants were checked.
+        broken: the first thing that went wrong.
+        excused: ids that were down for a moment: that the others notice it late is no fault of a step.
+        on_event: called with every event, after the checks.
+        on_broken: called when the first thing goes wrong.
+    """
+
+    def __init__(
+        self, label: str, successors: int, *, mourning_s: float = math.inf, is_atomic: bool = True
+    ) -> None:
+        self.label = label
+        self._r = successors
+        self._mourning_s = mourning_s
+        self._is_atomic = is_atomic
+        self.counts: Counter[str] = Counter()
+        self.steps = 0
+        self.checks = 0
+        self.broken: Violated | None = None
+        self.excused: set[int] = set()
+        self.on_event: Callable[[Event], None] = lambda event: None
+        self.on_broken: Callable[[], None] = lambda: None
+        self._ring: MemoryRing | None = None
+        self._recent: deque[tuple[float, Event]] = deque(maxlen=RECENT)
+        self._principals: set[int] = set()
+        self._gone: dict[int, tuple[Member, float]] = {}
+        self._last: Snapshot = {}
+        self._rank_error: int | None = None
+        self._is_outside = False
+        self._last_death_s = -math.inf
+        self._skipped = 0
+
+    # -- observing ------------------------------------------------------------------------------
+
+    @contextmanager
+    def over(self, ring: MemoryRing) -> Iterator[None]:
+        """Check a ring for the length of the block."""
+        self._ring = ring
+        try:
+            yield
+        finally:
+            self._ring = None
+
+    def __call__(self, event: Event) -> None:
+        """Observe."""
+        self.counts[name_of(event)] += 1
+        if self._ring is None:
+            return
+        if not isinstance(event, QUIET):
+            self.steps += 1
+            self._recent.append((trio.current_time(), event))
+            if isinstance(event, events.ArcGained | events.ArcLost):
+                self._check_owners()
+            if not isinstance(event, POINTLESS):
+                self.check()
+        elif isinstance(event, events.NodeStateChanged):
+            self.check()
+        self.on_event(event)
+
+    # -- what the world tells -------------------------------------------------------------------
+
+    def somebody_died(self) -> None:
+        """A node crashed, or fell silent for so long that it counts as dead."""
+        self._last_death_s = trio.current_time()
+
+    def go_outside(self) -> None:
+        """What happens from now on, the proof does not cover: a partition, a long stop."""
+        self._is_outside = True
+
+    def come_back(self) -> None:
+        """The ring has healed: everything holds again, measured from here."""
+        self._is_outside = False
+        self.somebody_died()
+        self.start_over()
+
+    def calm_down(self) -> None:
+        """From now on nobody comes or goes and the dead are forgotten: the rank error may only shrink."""
+        assert self._ring is not None
+        self._rank_error = invariants.rank_error(self._ring.snapshot())
+
+    def start_over(self) -> None:
+        """Pointers were set by hand, or the ring has healed: what holds from now on is measured from here."""
+        assert self._ring is not None
+        self._last, self._gone = self._ring.snapshot(), {}
+        self._principals = invariants.principals(self._last)
+
+    def complain(self, text: str) -> None:
+        """Record what went wrong; only the first counts."""
+        if self.broken is None:
+            recent = "\n".join(f"  {at:10.4f}  {event}" for at, event in self._recent)
+            self.broken = Violated(f"{self.label} at {trio.current_time():.4f} s: {text}\nafter\n{recent}")
+            self.on_broken()
+
+    def raise_if_broken(self) -> None:
+        """Raise the first thing that went wrong, if anything did."""
+        if self.broken is not None:
+            raise self.broken
+
+    # -- checks ---------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Check the ring as it is now, or leave it out where the ring is too large to check it every time."""
+        ring = self._ring
+        if ring is None or self.broken is not None or self._is_left_out(len(ring)):
+            return
+        snapshot = ring.snapshot()
+        if snapshot == self._last:
+            return
+        gone = {point: (self._last[point], trio.current_time()) for point in self._last if point not in snapshot}
+        self._gone.update(gone)
+        self._last = snapshot
+        self.checks += 1
+        if self._is_outside:
+            wrong = invariants.no_duplicates(snapshot) + invariants.ordered_successor_list(snapshot)
+        else:
+            wrong = invariants.violations(snapshot, self._r)
+        if wrong:
+            leaving = self._leaving()  # what they lack themselves harms nobody: others no longer rely on them
+            wrong = [v for v in wrong if not v.nodes or not leaving.issuperset(v.nodes)]
+        if wrong:
+            self.complain("; ".join(f"{v.invariant}: {v.text}" for v in wrong[:4]))
+        if not self._is_outside:
+            self._check_principals(snapshot)
+        if self._rank_error is not None:
+            error = invariants.rank_error(snapshot)
+            if error > self._rank_error:
+                self.complain(f"Progress: the rank error grew from {self._rank_error} to {error} in a calm ring")
+            self._rank_error = error
+
+    def check_state(self) -> None:
+        """Check what every part of every node says of itself: bounds, lists, tables."""
+        assert self._ring is not None
+        for node in self._ring.nodes:
+            limits = node.config.limits
+            wrong = node.host.peers.suspicion.check()
+            wrong += [line for v in node.host.vnodes.values() for line in v.ring.check()]
+            remembered = len(tuple(node.host.peers.passive.contacts()))
+            if remembered > limits.passive_max:
+                wrong.append(f"{remembered} silent contacts are remembered, at most {limits.passive_max} may be")
+            for line in wrong:
+                self.complain(f"Bounds: {node.name}: {line}")
+
+    def _is_left_out(self, members: int) -> bool:
+        self._skipped += 1
+        if members > EVERY_STEP_MAX and self._skipped < members - EVERY_STEP_MAX:
+            return True
+        self._skipped = 0
+        return False
+
+    def _check_principals(self, snapshot: Snapshot) -> None:
+        now = invariants.principals({**self._still_quoted(), **snapshot})
+        may_go = self.excused | self._leaving()
+        lost = [p for p in self._principals - now if p in snapshot and p not in may_go]
+        if lost and self._is_atomic:
+            names = ", ".join(snapshot[p].address for p in sorted(lost))
+            self.complain(f"PrincipalsPersist: {names} is alive and somebody's list skips it now")
+        self._principals = now
+
+    def _leaving(self) -> set[int]:
+        assert self._ring is not None
+        return {point for node in self._ring.nodes if node.host.is_leaving for point in node.host.vnodes}
+
+    def _still_quoted(self) -> Snapshot:
+        """Return those who died a moment ago: what they last said may only be arriving now."""
+        since = trio.current_time() - QUOTED_S
+        self._gone = {point: gone for point, gone in self._gone.items() if gone[1] >= since}
+        return {point: member for point, (member, _) in self._gone.items()}
+
+    def _check_owners(self) -> None:
+        """Nobody shares a point, not even for a moment, unless somebody died: then two may until they have met."""
+        if self._is_outside or trio.current_time() - self._last_death_s < self._mourning_s:
+            return
+        assert self._ring is not None
+        owned: dict[Point, list[Arc]] = {}
+        for node in self._ring.nodes:  # who is only joining may own already
+            for vnode in node.host.vnodes.values():
+                arc, giving = vnode.ownership.arc, vnode.ownership.giving
+                if arc is not None and giving is not None:
+                    arc = None if giving.arc.end == arc.end else Arc(giving.arc.end, arc.end)
+                owned[vnode.id] = [] if arc is None else [arc]
+        circle = self._ring[0].host.circle
+        twice = [v for v in invariants.ownership(owned, circle) if v.nodes]
+        if twice:
+            self.complain(f"OwnedOnce: {twice[0].text}")

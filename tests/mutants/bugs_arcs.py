@@ -1,0 +1,187 @@
+"""Mistakes about who answers for what, and about what is missing."""
+
+from __future__ import annotations
+
+from chord.data.misplaced import Misplaced
+from chord.data.transfer import Mover
+from chord.membership import Membership
+from chord.node import Node
+from chord.ownership import Ownership
+from chord.stabilize import Stabilizer
+from chord.vnode import Vnode
+
+from . import scenes_arcs as scenes
+from .mutant import Edit, Mutant
+
+MUTANTS = (
+    Mutant(
+        "ownership follows the pointer",
+        "an arc is its owner's before the records are (as in the papers)",
+        (
+            Edit(
+                Vnode.require_owner,
+                "verdict = self.ownership.verdict(key)\n",
+                "p = self.ring.predecessor\n"
+                "    is_mine = p is not None and key in Arc(p.id, self.id)\n"
+                '    verdict = Verdict("owned" if is_mine else "foreign")\n',
+            ),
+        ),
+        scenes.mourning,
+        4,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "ownership before the switch",
+        "a joiner answers for an arc that is still another's",
+        (
+            Edit(
+                Membership.join,
+                "await self._receive_arc(around.successor)",
+                "p = around.predecessor\n"
+                "                self._host.tell(self._vnode.ownership.resume(p.id, (p,)))\n"
+                "                await self._receive_arc(around.successor)",
+            ),
+        ),
+        scenes.busy,
+        2,
+        ("OwnedOnce",),
+    ),
+    Mutant(
+        "served while switching",
+        "what is written before the acknowledgement is gone",
+        (Edit(Ownership.verdict, 'Verdict("giving", self.giving.to)', 'Verdict("owned")'),),
+        scenes.busy,
+        4,
+        ("ledger: denied", "ledger: misread"),
+    ),
+    Mutant(
+        "deltas not sent",
+        "what is written during a transfer stays behind",
+        (Edit(Mover._note_write, "outbound is not None and", "False and"),),
+        scenes.busy,
+        4,
+        ("ledger: denied", "ledger: misread"),
+    ),
+    Mutant(
+        "switch not idempotent",
+        "a lost acknowledgement makes a second owner",
+        (Edit(Mover.on_switch, "if request.session in self._switched:", "if False:"),),
+        scenes.lost_acknowledgement,
+        2,
+        ("OwnedOnce",),
+    ),
+    Mutant(
+        "dropped before the acknowledgement",
+        "the joiner dies, and the giver has forgotten everything",
+        (
+            Edit(
+                Mover._switch,
+                "    now = trio.current_time()\n",
+                "    await self._drop(giving.arc, outbound.to)\n    now = trio.current_time()\n",
+            ),
+        ),
+        scenes.joiner_dies,
+        12,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "leaver forgets before the confirmation",
+        "an arc that the heir never took is nobody's",
+        (
+            Edit(
+                Mover._complete,
+                "        await self._switch(outbound, giving)\n        is_acknowledged = True\n",
+                "        is_acknowledged = True\n        await self._switch(outbound, giving)\n",
+            ),
+        ),
+        scenes.heir_dies,
+        12,
+        ("ledger: lost", "ledger: denied"),
+    ),
+    Mutant(
+        "no reclaim",
+        "an arc that a dead joiner or heir never took is nobody's",
+        (Edit(Ownership.reclaim, "    self.epoch = giving.epoch + 1\n", "    self._let_go(giving)\n"),),
+        scenes.heir_dies,
+        12,
+        ("ledger: lost", "ledger: denied", "liveness"),
+    ),
+    Mutant(
+        "lease never runs out",
+        "a joiner waits for a dead giver for ever",
+        (Edit(Mover.inbound, "> self._host.timing.lease_s", "> 1e9"),),
+        scenes.giver_dies,
+        4,
+        ("liveness",),
+    ),
+    Mutant(
+        "dead owner denied",
+        "what died with its owner is denied by who takes over",
+        (Edit(Ownership.take_over, "if contact.id in gap:", "if False:"),),
+        scenes.mourning,
+        4,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "take-over unasked",
+        "a living newcomer's arc is taken",
+        (Edit(Stabilizer._take_over, "if boundary is not None and", "if False and"),),
+        scenes.comings_and_goings,
+        2,
+        ("OwnedOnce",),
+    ),
+    Mutant(
+        "farewell of who could not hand over",
+        "what a leaver took with it is denied",
+        (Edit(Node._part, "and self._has_handed_over", ""),),
+        scenes.no_time_to_leave,
+        2,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "mark lost in a join",
+        "what died with its owner is denied by who joins there",
+        (Edit(Mover._switch, "for m in marks_within(self._own.taken, giving.arc)", "for m in ()"),),
+        scenes.mourning,
+        4,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "old copy kept after a late Switch",
+        "a joiner denies what was written after the giver took its arc back",
+        (Edit(Membership._is_taken_back, "return True", "return False"),),
+        scenes.late_switch,
+        8,
+        ("ledger: denied", "ledger: misread"),
+    ),
+    Mutant(
+        "old copy kept after a take-over",
+        "a joiner whose giver died denies what was written to the next",
+        (Edit(Membership._take_pointers, "await self._renounce_if_taken_back(around.successor)", "pass"),),
+        scenes.giver_dies_after_the_switch,
+        8,
+        ("ledger: denied", "ledger: misread"),
+    ),
+    Mutant(
+        "an arc grows under a transfer",
+        "the joiner gets a part of which no record was sent",
+        (Edit(Mover._give, "if self._own.start != arc.start or", "arc = Arc(self._own.start, arc.end)\n        if"),),
+        scenes.arc_grows,
+        2,
+        ("ledger: lost", "ledger: denied"),
+    ),
+    Mutant(
+        "misplaced records dropped unacknowledged",
+        "what two halves wrote is gone when they meet",
+        (
+            Edit(
+                Misplaced.bring_home,
+                "for r, ok in zip(batch, reply.stored, strict=True) if ok and",
+                "for r in page if",
+            ),
+        ),
+        scenes.halves_meet,
+        2,
+        ("ledger: denied", "ledger: lost"),
+    ),
+)

@@ -1,0 +1,150 @@
+"""Mistakes with pointers, the way a hurried reader of the papers might make them."""
+
+from __future__ import annotations
+
+from chord.dispatch import Dispatcher
+from chord.peers import Peers
+from chord.ring import RingState
+from chord.self_lookup import SelfLookup
+from chord.stabilize import Stabilizer
+
+from . import scenes_pointers as scenes
+from .mutant import Edit, Mutant
+
+# The list's own assertion would see it first; here the checks from outside must.
+UNASSERTED = Edit(RingState._check, "assert not wrong", "assert True")
+
+MUTANTS = (
+    Mutant(
+        "join takes one pointer",
+        "a newcomer depends on one node (SIGCOMM 2001)",
+        (Edit(RingState.join, "tuple(its_successors)", "tuple(its_successors)[:1]"),),
+        scenes.one_failure,
+        2,
+        ("OneLiveSuccessor",),
+    ),
+    Mutant(
+        "list padded with a repeat",
+        "a list looks as if it could survive what it cannot",
+        (
+            UNASSERTED,
+            Edit(RingState._copied, "return tuple(kept)", "return (*kept, *kept[-1:] * (self.r - len(kept)))"),
+        ),
+        scenes.few,
+        2,
+        ("NoDuplicates",),
+    ),
+    Mutant(
+        "list wraps",
+        "a list goes on past its owner",
+        (UNASSERTED, Edit(RingState._copied, "if distance <= last:", "if False:")),
+        scenes.few,
+        2,
+        ("NoDuplicates", "OrderedSuccessorList"),
+    ),
+    Mutant(
+        "join does not look again",
+        "a newcomer takes a place that is no longer free",
+        (Edit(RingState.join, "or not between(predecessor.id, self.me.id, theirs[0].id)", ""),),
+        scenes.hurry,
+        4,
+        ("SufficientPrincipals", "PrincipalsPersist", "OneLiveSuccessor"),
+    ),
+    Mutant(
+        "stale answers adopted",
+        "a step undoes another that overtook it (no abort-if-observed)",
+        (
+            Edit(Stabilizer._ask_pointers, "if ring.observed == seen:", "if True:"),
+            Edit(Stabilizer.rectify, "if ring.observed == seen:", "if True:"),
+        ),
+        scenes.hurry,
+        24,
+        ("PrincipalsPersist", "SufficientPrincipals"),
+        is_slow=True,
+    ),
+    Mutant(
+        "answer of a former head adopted",
+        "what was learnt since is forgotten",
+        (Edit(RingState.adopt_list, "or self.successors[0].id != head.id", ""),),
+        scenes.hurry,
+        4,
+        ("PrincipalsPersist", "SufficientPrincipals", "OneLiveSuccessor"),
+    ),
+    Mutant(
+        "who has left still answers",
+        "pointers that nobody maintains are adopted",
+        (Edit(Dispatcher.handle, 'if parts.vnode.state == "left" and', 'if False and'),),
+        scenes.unheard_goodbye,
+        2,
+        ("OneLiveSuccessor",),
+    ),
+    Mutant(
+        "successor adopted unasked",
+        "the new head stands before the old list (SIGCOMM 2001)",
+        (
+            Edit(
+                Stabilizer.consider_successor,
+                'await self._ask_pointers(contact, "adopt")',
+                "self._host.tell(self._ring.adopt_successor(contact, self._ring.successors))",
+            ),
+        ),
+        scenes.hurry,
+        24,
+        ("PrincipalsPersist", "SufficientPrincipals", "OneLiveSuccessor"),
+    ),
+    Mutant(
+        "dead head dropped unasked",
+        "who is back is forgotten by its predecessor",
+        (
+            Edit(
+                Stabilizer.stabilize,
+                'reply = await self._ask_pointers(head, "stabilize")',
+                'if self._peers.is_dead(head): raise PeerGone\n            '
+                'reply = await self._ask_pointers(head, "stabilize")',
+            ),
+        ),
+        scenes.hearsay,
+        8,
+        ("PrincipalsPersist",),
+    ),
+    Mutant(
+        "predecessor replaced without a ping",
+        "a nearer one is given up for whoever notifies",
+        (Edit(Stabilizer.rectify, "gone = await self._peers.is_gone(old)", "gone = True"),),
+        scenes.late,
+        8,
+        ("Progress",),
+    ),
+    Mutant(
+        "old verdict believed",
+        "who is back is replaced and loses its arc, unasked",
+        (Edit(Peers.is_gone, "while True:", "if self.is_dead(contact): return True\n    while True:"),),
+        scenes.late_and_wrong,
+        2,
+        ("Progress", "OwnedOnce"),
+    ),
+    Mutant(
+        "leaver keeps its list to itself",
+        "whoever listed nobody else is alone",
+        (Edit(Dispatcher._inherit, "if parting.vnode.address == request.address:", "if False:"),),
+        scenes.last_entry_leaves,
+        16,
+        ("SufficientPrincipals", "AtMostOneRing"),
+    ),
+    Mutant(
+        "no self-lookup",
+        "two rings stay two (stabilization as published)",
+        (Edit(SelfLookup.look_for_others, "contact = self.pick(joins)", "contact = None"),),
+        scenes.split,
+        2,
+        ("liveness",),
+    ),
+    Mutant(
+        "the silent are forgotten",
+        "nobody of the other half is ever asked again",
+        (Edit(Stabilizer.remember_silent, "if contact.address != self._host.address:", "if False:"),),
+        scenes.split,
+        2,
+        ("liveness",),
+    ),
+)

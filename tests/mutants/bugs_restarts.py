@@ -1,0 +1,143 @@
+"""Mistakes about what is durable, and about what a node that was down may believe."""
+
+from __future__ import annotations
+
+from chord.data.records import Records
+from chord.data.storage import MemoryStorage
+from chord.data.transfer import Mover
+from chord.lookup import Lookups
+from chord.membership import Membership
+from chord.node import Node
+from chord.ownership import Ownership
+from chord.peers import Peers
+from chord.sim.durable import DiskStorage
+
+from . import scenes_restarts as scenes
+from .mutant import Edit, Mutant
+
+MUTANTS = (
+    Mutant(
+        "acknowledged before the fsync",
+        "a power failure takes back what a client was told is stored",
+        (
+            Edit(
+                Records.put,
+                "await self._host.storage.commit(Batch(puts=(new,), minted={request.key: actor}))",
+                "self._host.storage._write(Batch(puts=(new,), minted={request.key: actor}))",
+            ),
+        ),
+        scenes.power_fails,
+        2,
+        ("ledger: denied", "ledger: misread"),
+    ),
+    Mutant(
+        "written during a sync counts as synced",
+        "what was acknowledged is on no disk when the power fails",
+        (Edit(DiskStorage._sync, "self._durable = written", "self._durable = self._written"),),
+        scenes.power_fails,
+        2,
+        ("ledger: denied", "ledger: misread"),
+    ),
+    Mutant(
+        "ownership before the taker's fsync",
+        "the giver forgets what is on no disk yet",
+        (Edit(Records.merge, "await self._host.storage.commit(", "self._host.storage._write("),),
+        scenes.joiner_loses_power,
+        2,
+        ("ledger: lost", "ledger: denied"),
+    ),
+    Mutant(
+        "empty store taken for none",
+        "a node with a new disk keeps everything in memory",
+        (Edit(Node.__init__, "if storage is None:", "if not storage:"),),
+        scenes.power_fails,
+        2,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "timeout reported as failure",
+        "a client is told that nothing happened, and it did",
+        (
+            Edit(
+                Lookups._offer,
+                "path.timeouts += 1",
+                'from chord.errors import OwnerDown; raise OwnerDown("no answer") from error',
+            ),
+        ),
+        scenes.acknowledgements_are_lost,
+        12,
+        ("ledger: misread",),
+    ),
+    Mutant(
+        "an arc given away and back",
+        "a dot is minted twice, and one of two values is never seen again",
+        (Edit(MemoryStorage.apply, "self._minted.pop(key, None)", "pass"),),
+        scenes.given_away_and_back,
+        4,
+        ("ledger: misread",),
+    ),
+    Mutant(
+        "actor reused after a wipe",
+        "an empty disk mints the dots of the one before",
+        (Edit(DiskStorage._load, "rng.randbytes(8)", "bytes(8)"),),
+        scenes.given_away_and_wiped,
+        8,
+        ("ledger: misread",),
+    ),
+    Mutant(
+        "forgotten while it comes back",
+        "a giver goes on forgetting an arc that is handed back to it",
+        (Edit(Mover._drop, "while not self._host.is_receiving():", "while True:"),),
+        scenes.back_while_it_is_forgotten,
+        2,
+        ("ledger: denied", "ledger: lost"),
+    ),
+    Mutant(
+        "marks lost in a restart",
+        "who took over and restarted denies what died before",
+        (Edit(Ownership._recalled, "if t.arc.end in arc and", "if False and"),),
+        scenes.taker_restarts,
+        4,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "marks dropped by who is back",
+        "who is back denies what the one before it had",
+        (Edit(Ownership._without_mine, "elif old is not None and", "elif False and"),),
+        scenes.one_of_two_comes_back,
+        4,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "resumed with the arc of the dead",
+        "who is back denies what died with its neighbour",
+        (Edit(Membership._own_again, "if start is None or", "if True or"),),
+        scenes.predecessor_dies_meanwhile,
+        4,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "restarted neighbours wait for each other",
+        "two neighbours never come back",
+        (
+            Edit(
+                Membership._taker_of_my_arc,
+                "except (UnknownVnode, NotReady):\n                break",
+                "except (UnknownVnode, NotReady):\n                continue",
+            ),
+            Edit(Peers.has_lost_its_place, "now - since > RESUMES_MAX * self._timing.resume_s", "False"),
+        ),
+        scenes.neighbours_restart,
+        2,
+        ("liveness",),
+    ),
+    Mutant(
+        "who lost its place is waited for",
+        "each waits for the other, for ever",
+        (Edit(Peers.is_gone, 'if pong.is_owner or pong.state not in ("joining", "resuming"):', "if True:"),),
+        scenes.blackouts,
+        3,
+        ("liveness",),
+        is_slow=True,
+    ),
+)

@@ -1,0 +1,217 @@
+"""A small world: an Ideal ring of real nodes, the checks that watch it, clients that remember, and dice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import TypeVar
+
+import msgspec
+import trio
+
+from chord import invariants, testing
+from chord.config import PRESETS, RingConstants, Timing
+from chord.events import Event
+from chord.ids import Point
+from chord.node import Node
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.disk import SyncDelay
+from chord.sim.ledger import Ledger
+from chord.sim.life import Failure, Life
+from chord.sim.messages import MessageNetwork
+from chord.sim.plan import draw
+from chord.sim.watch import Watch
+from chord.testing.faults import FaultyNetwork
+from chord.vnode import Vnode
+
+E = TypeVar("E", bound=Event)
+
+VIRTUAL_S_MAX = 120.0
+CONVERGED_WITHIN_S = 20.0
+
+# A silent contact is asked for news soon.
+FORGIVING = msgspec.structs.replace(PRESETS["local"], reprobe_first_s=2.0)
+
+
+class World:
+    """What a scenario plays with.
+
+    Attributes:
+        ring: nodes that stand in an Ideal ring when the scenario begins.
+        ledger: what clients were told.
+        rng: the scenario's own dice.
+    """
+
+    def __init__(self, ring: Cluster, watch: Watch, seed: int) -> None:
+        self.ring = ring
+        self.watch = watch
+        self.rng = random.Random(f"scenario/{seed}")
+        self.ledger = Ledger(ring, self.rng, watch.complain)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The members in ring order."""
+        return sorted((n for n in self.ring.nodes if n.state == "ready"), key=lambda node: vnode_of(node).id)
+
+    def row(self, count: int) -> list[Node]:
+        """Return so many members that stand side by side, drawn."""
+        nodes = self.nodes
+        at = self.rng.randrange(len(nodes))
+        return [nodes[(at + step) % len(nodes)] for step in range(count)]
+
+    def at(self, address: str) -> Node:
+        """Return the living node at an address."""
+        return next(node for node in self.ring.nodes if node.address == address)
+
+    def node_of(self, vnode: Point) -> Node:
+        """Return the living node that holds a vnode."""
+        return next(node for node in self.ring.nodes if vnode in node.host.vnodes)
+
+    async def kill(self, node: Node, *, is_silent: bool = False, is_loss: bool = True) -> None:
+        """Let a node die.
+
+        Args:
+            is_loss: what it alone kept is lost; else it comes back, and everything must still be there.
+        """
+        if is_loss:
+            self.ledger.bury(node)
+        self.watch.somebody_died()
+        await self.ring.kill(node, is_silent=is_silent)
+        self.watch.check()
+
+    async def restart(self, node: Node) -> Node:
+        """Start a node that is dead again, with what its machine has kept."""
+        self.watch.excused.update(node.host.vnodes)
+        back = await self.ring.start(join=(), name=node.config.name)
+        self.ledger.bring_back(back)
+        return back
+
+    async def converged(self) -> None:
+        """Wait until the ring is Ideal."""
+        await self.ring.converged(CONVERGED_WITHIN_S)
+
+    async def at_home(self) -> None:
+        """Wait until no record lies with a node that does not answer for it."""
+        with trio.fail_after(CONVERGED_WITHIN_S):
+            while any(node.misplaced.count() for node in self.ring.nodes):
+                await trio.sleep(0.1)
+
+    async def settle(self) -> None:
+        """Wait until the ring is Ideal and read everything once more."""
+        await self.converged()
+        await self.ledger.settle()
+
+    async def happens(self, kind: type[E], where: Callable[[E], object] = lambda event: True) -> E:
+        """Wait for an event of a kind, and return it. One at a time."""
+        found: list[E] = []
+        happened = trio.Event()
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, kind) and where(event) and not found:
+                found.append(event)
+                happened.set()
+
+        before, self.watch.on_event = self.watch.on_event, on_event
+        await happened.wait()
+        self.watch.on_event = before
+        return found[0]
+
+
+Scene = Callable[[World], Awaitable[None]]
+
+
+def play(
+    seed: int,
+    scene: Scene,
+    *,
+    nodes: int,
+    successors: int = 4,
+    timing: Timing = PRESETS["local"],
+    network: FaultyNetwork | None = None,
+    sync_delay: SyncDelay | None = None,
+    is_watched: bool = True,
+) -> None:
+    """Run a scene on a ring that is Ideal, checked after every step (`is_watched`).
+
+    Until somebody dies nobody may share a point with another, not even for a moment; afterwards only in the end.
+
+    Args:
+        network: default: whole messages.
+        sync_delay: of the machines' disks; None: nodes keep everything in memory.
+
+    Raises:
+        Violated: the checks saw something.
+        NotConverged, TooSlowError: the ring did not become Ideal, or something never ended.
+    """
+    watch = Watch(f"seed {seed}", successors)
+
+    async def main() -> None:
+        async with cluster(
+            seed=seed,
+            ring=RingConstants(successors=successors),
+            timing=timing,
+            network=network or MessageNetwork(seed),
+            observe=watch,
+            sync_delay=sync_delay,
+        ) as ring:
+            await ring.place(nodes)
+            watching = watch.over(ring) if is_watched else nullcontext()
+            with watching, trio.fail_after(VIRTUAL_S_MAX), trio.CancelScope() as scope:
+                watch.on_broken = scope.cancel
+                await scene(World(ring, watch, seed))
+
+    try:
+        testing.run(main, seed=seed)
+    except Exception:
+        watch.raise_if_broken()
+        raise
+    watch.raise_if_broken()
+
+
+def live(seed: int, *faults: str, nodes: int = 8, successors: int = 2, membership: int = 20, steps: int = 500) -> None:
+    """Run one seed's life with these faults, whole messages, in a small ring (see `chord.sim.life`).
+
+    Raises:
+        Failure: it went wrong.
+    """
+    plan = draw(
+        seed,
+        nodes=nodes,
+        successors=successors,
+        fidelity="messages",
+        faults=faults,
+        membership=membership,
+        steps=steps,
+    )
+    Life(plan).run()
+
+
+def slow(seed: int) -> MessageNetwork:
+    """A network on which a hand-over of a few hundred records takes long enough to be disturbed."""
+    return MessageNetwork(seed, delay=testing.uniform(0.005, 0.009))
+
+
+def vnode_of(node: Node) -> Vnode:
+    """Return a node's only vnode."""
+    return next(iter(node.host.vnodes.values()))
+
+
+def may_go(ring: Cluster, node: Node, r: int) -> bool:
+    """The failure assumption of the proof, to which a leave is a failure; and joiners keep one of those they know."""
+    going = {node.address, *(n.address for n in ring.nodes if n.host.is_leaving)}
+    rest = {p: m for p, m in ring.snapshot().items() if m.address not in going}
+    return (
+        all(invariants.best(rest, p) is not None for p in rest)
+        and len(invariants.principals(rest)) > r + 1
+        and all(n.state == "ready" or going.isdisjoint(n.config.join) for n in ring.nodes)
+    )
+
+
+def right_before(node: Node) -> Point:
+    """Return the point before a node's own."""
+    circle = node.host.circle
+    return circle.point(vnode_of(node).id - 1)
+
+
+__all__ = ["FORGIVING", "Failure", "Scene", "World", "live", "may_go", "play", "right_before", "slow", "vnode_of"]

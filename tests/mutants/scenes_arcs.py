@@ -1,0 +1,229 @@
+"""Small worlds in which arcs change hands, and something goes wrong meanwhile. Each is a function of a seed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import msgspec
+import trio
+
+from chord import events
+from chord.config import PRESETS
+from chord.events import Event
+from chord.messages import Contact
+from chord.node import Node
+from chord.testing import MemoryNetwork
+
+from .play import FORGIVING, World, live, play, right_before, slow, vnode_of
+
+HASTY = msgspec.structs.replace(PRESETS["local"], leave_s=0.005)
+
+
+def busy(seed: int) -> None:
+    """Clients write and read without pause while two join and one leaves. Nobody dies: nothing may be lost."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(300)
+        async with trio.open_nursery() as nursery:
+            clients: trio.CancelScope = await nursery.start(world.ledger.clients, 12, 0.005)
+            for _ in range(2):
+                await (await world.ring.start()).ready()
+                await trio.sleep(0.2)
+            await world.rng.choice(world.nodes).leave()
+            await trio.sleep(0.2)
+            clients.cancel()
+        await world.settle()
+
+    play(seed, scene, nodes=3, network=slow(seed))
+
+
+def mourning(seed: int) -> None:
+    """A member dies with the only copy of its keys, then somebody joins in its place: nobody may deny them."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(60)
+        victim = world.rng.choice(world.nodes)
+        async with trio.open_nursery() as nursery:
+            clients: trio.CancelScope = await nursery.start(world.ledger.clients, 4, 0.05)
+            await world.kill(victim)
+            await world.converged()
+            await world.ring.start(id=right_before(victim))
+            await trio.sleep(0.5)
+            clients.cancel()
+        await world.settle()
+
+    play(seed, scene, nodes=6)
+
+
+def lost_acknowledgement(seed: int) -> None:
+    """The connection breaks right after the joiner has taken the arc: the giver asks again, and is told the same."""
+
+    async def scene(world: World) -> None:
+        ring, watch = world.ring, world.watch
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, events.ArcGained) and event.how == "received" and watch.counts["cut"] == 0:
+                watch.counts["cut"] += 1
+                for node in ring.nodes[:-1]:
+                    ring.network.cut(node.name, joiner.name)
+                ring.network.heal()
+
+        watch.on_event = on_event
+        joiner = await ring.start()
+        await joiner.ready()
+        assert watch.counts["cut"], "nothing was cut"
+        await world.converged()
+
+    play(seed, scene, nodes=3, network=MemoryNetwork(seed))
+
+
+def joiner_dies(seed: int) -> None:
+    """The joiner dies in the middle: the giver has everything the joiner had not yet taken over, and owns it again."""
+    play(seed, lambda world: _disturbed(world, "join", "receiver"), nodes=3, network=slow(seed))
+
+
+def giver_dies(seed: int) -> None:
+    """The giver dies in the middle: the joiner does not wait for it for ever."""
+    play(seed, lambda world: _disturbed(world, "join", "giver"), nodes=5, network=slow(seed))
+
+
+def heir_dies(seed: int) -> None:
+    """The one a leaver hands its keys to dies in the middle: the leaver stays until another has them."""
+    play(seed, lambda world: _disturbed(world, "leave", "receiver"), nodes=4, network=slow(seed))
+
+
+def comings_and_goings(seed: int) -> None:
+    """A life without deaths: joins, alone and side by side, and leaves."""
+    live(seed, "adjacent")
+
+
+def no_time_to_leave(seed: int) -> None:
+    """A leaver's time is up before it has handed everything over. To the others that is a crash."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(100)
+        leaver = world.rng.choice(world.nodes)
+        world.ledger.bury(leaver)
+        world.watch.somebody_died()
+        await leaver.leave()
+        await world.settle()
+
+    play(seed, scene, nodes=4, timing=HASTY, network=slow(seed))
+
+
+def late_switch(seed: int) -> None:
+    """The joiner is silent when the Switch comes; the giver gives it up, owns the arc again and goes on.
+
+    When the joiner hears of it at last, it holds an old copy.
+    """
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(100)
+        giver, receiver = await _transfer(world, "join")
+        source, target = world.at(giver.address), world.at(receiver.address)
+        while vnode_of(source).ownership.giving is None:
+            await trio.sleep(0.0001)
+        async with _stopped(world, target):
+            await world.happens(events.ArcGained, lambda event: event.how == "reclaimed")
+            await trio.sleep(0.5)
+
+    play(seed, scene, nodes=4, network=MemoryNetwork(seed))
+
+
+def giver_dies_after_the_switch(seed: int) -> None:
+    """The joiner has its arc and falls silent before anybody knows of it; the giver dies, and the next takes over."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(100)
+        await world.ring.start()
+        received = await world.happens(events.ArcGained, lambda event: event.how == "received")
+        joiner = world.node_of(received.vnode)
+        nodes = [node for node in world.nodes if node is not joiner]
+        giver = next((n for n in nodes if vnode_of(n).id > received.vnode), nodes[0])
+        async with _stopped(world, joiner):
+            await world.kill(giver)
+            await world.happens(events.ArcGained, lambda event: event.how == "taken_over")
+            await trio.sleep(0.5)
+
+    play(seed, scene, nodes=6, network=MemoryNetwork(seed))
+
+
+@asynccontextmanager
+async def _stopped(world: World, node: Node) -> AsyncIterator[None]:
+    """Stop a node for the length of the block; clients go on meanwhile, until it is back and the ring is Ideal."""
+    world.watch.somebody_died()
+    async with trio.open_nursery() as nursery:
+        clients: trio.CancelScope = await nursery.start(world.ledger.clients, 8, 0.02)
+        world.ring.network.freeze(node.name)
+        yield
+        world.ring.network.unfreeze(node.name)
+        await world.converged()
+        clients.cancel()
+    await world.ledger.settle()
+
+
+def arc_grows(seed: int) -> None:
+    """The giver takes over from its predecessor in the middle of a transfer, and clients write there."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(100)
+        giver, receiver = await _transfer(world, "join")
+        source, target = world.at(giver.address), world.at(receiver.address)
+        nodes = world.nodes
+        before = nodes[nodes.index(source) - 1]
+        async with trio.open_nursery() as nursery:
+            clients: trio.CancelScope = await nursery.start(world.ledger.clients, 12, 0.02)
+            world.ring.network.block(target.name, source.name)
+            await world.kill(before)
+            await world.happens(events.ArcGained, lambda event: event.how == "taken_over")
+            world.ring.network.unblock(target.name, source.name)
+            await world.converged()
+            clients.cancel()
+        await world.ledger.settle()
+
+    play(seed, scene, nodes=5, network=slow(seed))
+
+
+def halves_meet(seed: int) -> None:
+    """Two halves are written to, each a ring by itself, and become one: everything goes to its owner."""
+
+    async def scene(world: World) -> None:
+        ring = world.ring
+        ring.network.partition([node.name for node in ring.nodes[:3]], is_cut=True)
+        await trio.sleep(5)
+        await world.ledger.fill(120)
+        ring.network.heal()
+        await world.converged()
+        await world.at_home()
+        await world.ledger.settle()
+
+    play(seed, scene, nodes=6, timing=FORGIVING, is_watched=False)
+
+
+async def _disturbed(world: World, how: Literal["join", "leave"], who: Literal["giver", "receiver"]) -> None:
+    """Somebody joins or leaves, and the giver or the receiver dies at some moment of the hand-over."""
+    await world.ledger.fill(300)
+    giver, receiver = await _transfer(world, how)
+    rng = world.rng
+    if who == "giver":  # before it has sent the Switch
+        await trio.sleep(rng.uniform(0, 0.015))
+    elif rng.random() < 0.5:  # at any moment; else between the Switch and its acknowledgement
+        await trio.sleep(rng.uniform(0, 0.08))
+    else:
+        while vnode_of(world.at(giver.address)).ownership.giving is None:
+            await trio.sleep(0.001)
+        await trio.sleep(rng.uniform(0, 0.012))
+    await world.kill(world.at((receiver if who == "receiver" else giver).address))
+    await world.settle()
+
+
+async def _transfer(world: World, how: Literal["join", "leave"]) -> tuple[Contact, Contact]:
+    """Let somebody join or leave; return the giver and the receiver as soon as records begin to move."""
+    if how == "join":
+        await world.ring.start()
+    else:
+        world.rng.choice(world.nodes).begin_leave()
+    started = await world.happens(events.TransferStarted)
+    return world.ring.vnodes()[started.vnode].me, started.to

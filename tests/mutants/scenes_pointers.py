@@ -1,0 +1,189 @@
+"""Small worlds in which a mistake with a pointer shows soon. Each is a function of a seed.
+
+Without a bug all of them are silent on every seed the tests use: that is tested too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import trio
+
+from chord import events, testing
+from chord.config import PRESETS
+from chord.events import Event
+from chord.ids import Point
+from chord.node import Node
+from chord.sim.messages import MessageNetwork
+
+from .play import FORGIVING, World, may_go, play, vnode_of
+
+# Rounds follow each other as fast as messages do, and nobody is ever taken for dead.
+HECTIC = msgspec.structs.replace(
+    PRESETS["local"], stabilize_s=0.1, finger_s=1.0, timeout_floor_s=1.0, timeout_stranger_s=1.0
+)
+
+# Hardly anything happens unless somebody makes it happen.
+UNHURRIED = msgspec.structs.replace(PRESETS["local"], stabilize_s=2.0)
+
+
+def few(seed: int) -> None:
+    """A ring of fewer than r + 1: lists hold everybody once. One joins, one leaves."""
+
+    async def scene(world: World) -> None:
+        await (await world.ring.start()).ready()
+        await world.converged()
+        await world.rng.choice(world.nodes).leave()
+        await world.converged()
+
+    play(seed, scene, nodes=2 + seed % 3)
+
+
+def one_failure(seed: int) -> None:
+    """A newcomer's successor dies the moment it has joined: one failure in a ring that stands r - 1 at once."""
+
+    async def scene(world: World) -> None:
+        await world.ring.start()
+        joined = await world.happens(events.RingJoined)
+        await world.kill(world.at(joined.successor.address))
+        await world.converged()
+
+    play(seed, scene, nodes=8)
+
+
+def hurry(seed: int) -> None:
+    """Joins side by side and crashes, in rounds as short as a round trip: every step meets another.
+
+    No message takes twice as long as another, so that an answer is never older than a round trip: then
+    abort-if-observed makes every step atomic.
+    """
+
+    async def scene(world: World) -> None:
+        ring, rng = world.ring, world.rng
+        for _ in range(14):
+            await trio.sleep(rng.uniform(0, 0.3))
+            if rng.random() < 0.75:
+                points = list(ring.vnodes())
+                at = rng.randrange(len(points))
+                gap = (points[at] - points[at - 1]) % (1 << 160)
+                first = points[at - 1] + 1 + rng.randrange(max(1, gap - 9))
+                for number in range(rng.choice([1, 2, 3])):
+                    await ring.start(id=Point((first + number) % (1 << 160)))
+            else:
+                node = rng.choice(world.nodes)
+                if may_go(ring, node, 2):
+                    await world.kill(node)
+        await ring.converged()
+
+    play(seed, scene, nodes=6, successors=2, timing=HECTIC, network=hectic(seed))
+
+
+def unheard_goodbye(seed: int) -> None:
+    """One leaves, and the goodbye to its predecessor is lost; rounds later the next one dies: never two at once."""
+    network = MessageNetwork(seed)
+
+    async def scene(world: World) -> None:
+        _, leaver, behind = world.row(3)
+        leaver.begin_leave()
+        await world.happens(events.ArcLost)
+        network.loss = 1.0
+        await trio.sleep(0.002)
+        network.loss = 0.0
+        while vnode_of(leaver).state != "left":
+            await trio.sleep(0.01)
+        await trio.sleep(5 * HECTIC.stabilize_s)  # it still answers whoever looks for what it had
+        await world.kill(behind)
+        await world.converged()
+
+    play(seed, scene, nodes=6, successors=2, timing=HECTIC, network=network)
+
+
+def hectic(seed: int) -> MessageNetwork:
+    """A network on which a round trip takes as long as a round."""
+    return MessageNetwork(seed, delay=testing.uniform(0.04, 0.079))
+
+
+def split(seed: int) -> None:
+    """Two halves that took each other for dead, each an Ideal ring, meet again. Only a self-lookup sees it."""
+
+    async def scene(world: World) -> None:
+        ring = world.ring
+        ring.network.partition([node.name for node in ring.nodes[:3]], is_cut=True)
+        await trio.sleep(5)
+        assert any(v.invariant == "AtMostOneRing" for v in ring.violations())
+        ring.network.heal()
+        await world.converged()
+
+    play(seed, scene, nodes=6, timing=FORGIVING, is_watched=False)
+
+
+def late(seed: int) -> None:
+    """Members that missed everything for a while ask to be a predecessor again. They are not; progress only."""
+
+    async def scene(world: World) -> None:
+        *late, node = world.row(4)
+        for other in late:  # they still take the same old vnode for their successor
+            vnode_of(other).ring.successors = (vnode_of(node).me, *vnode_of(node).ring.successors)[:4]
+        world.watch.start_over()
+        world.watch.calm_down()
+        await world.converged()
+
+    play(seed, scene, nodes=8)
+
+
+def late_and_wrong(seed: int) -> None:
+    """One of them asks somebody who takes its own predecessor for dead, wrongly. It asks that one, and it lives."""
+
+    async def scene(world: World) -> None:
+        late, predecessor, node = world.row(3)
+        _take_for_dead(node, predecessor)
+        node.parts[vnode_of(node).id].stabilizer.notified(vnode_of(late).me)
+        world.watch.calm_down()
+        await trio.sleep(1)
+        await world.converged()
+
+    play(seed, scene, nodes=8)
+
+
+def _take_for_dead(who: Node, whom: Node) -> None:
+    suspicion = who.host.peers.suspicion
+    for _ in range(who.host.timing.dead_misses):
+        suspicion.missed(whom.address, trio.current_time(), False, "no answer")
+    assert suspicion.is_dead(whom.address)
+
+
+def hearsay(seed: int) -> None:
+    """A member takes the second of its list for dead, wrongly; then the first dies. It asks, and finds it alive."""
+
+    async def scene(world: World) -> None:
+        node, first, second = world.row(3)
+        _take_for_dead(node, second)
+        await world.kill(first)
+        await world.converged()
+
+    play(seed, scene, nodes=8)
+
+
+def last_entry_leaves(seed: int) -> None:
+    """The only entry of a member's list leaves: it has just dropped a dead head, and asked nobody yet.
+
+    What the leaver leaves behind is its own list; without it the member is a ring of its own.
+    """
+
+    async def scene(world: World) -> None:
+        node, leaver = world.row(2)
+        watch, here, gone = world.watch, vnode_of(node).ring, vnode_of(leaver).id
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, events.ArcLost) and event.vnode == gone:
+                watch.go_outside()  # to the proof a leaver is dead as soon as it no longer answers
+                here.successors = here.successors[:1]
+            elif isinstance(event, events.HeadForgotten) and event.vnode == here.me.id:
+                watch.come_back()
+                watch.check()
+
+        await trio.sleep(world.rng.uniform(1, 2))
+        watch.on_event = on_event
+        await leaver.leave()
+        await world.converged()
+
+    play(seed, scene, nodes=6, successors=2, timing=UNHURRIED)

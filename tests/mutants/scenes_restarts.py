@@ -1,0 +1,186 @@
+"""Small worlds of machines with disks: nodes die, come back, and what was durable must be there and told of truly.
+
+Each is a function of a seed.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from chord import events
+from chord.sim.disk import flash
+from chord.testing import MemoryNetwork
+
+from .play import World, live, play, right_before
+
+
+def taker_restarts(seed: int) -> None:
+    """A member dies with the only copy of its keys; who took its arc over restarts. It still knows what is missing."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(60)
+        victim, taker = world.row(2)
+        await world.kill(victim)
+        await world.converged()
+        await trio.sleep(1)  # it has written down by now what it has taken over
+        await world.kill(taker)
+        await world.restart(taker)
+        await world.settle()
+
+    play(seed, scene, nodes=6, sync_delay=flash)
+
+
+def predecessor_dies_meanwhile(seed: int) -> None:
+    """Two neighbours die; the second is back before anybody has noticed. What the first had is missing, not absent."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(60)
+        first, second = world.row(2)
+        await world.kill(second)
+        await world.kill(first)
+        await world.restart(second)
+        await world.settle()
+
+    play(seed, scene, nodes=6, sync_delay=flash)
+
+
+def one_of_two_comes_back(seed: int) -> None:
+    """Two neighbours die, and a newcomer that knows only the second takes both arcs over; the second returns."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(60)
+        first, second, third = world.row(3)
+        await world.ring.start(id=right_before(third))
+        await world.happens(events.RingJoined)
+        await world.kill(first)
+        await world.kill(second)
+        await world.happens(events.ArcGained, lambda event: event.how == "taken_over")
+        await world.restart(second)
+        await world.settle()
+
+    play(seed, scene, nodes=8, sync_delay=flash)
+
+
+def neighbours_restart(seed: int) -> None:
+    """Two neighbours restart in a ring that runs on: neither is a member that the other could ask."""
+
+    async def scene(world: World) -> None:
+        both = world.row(2)
+        for node in both:
+            await world.kill(node)
+        for node in both:
+            await world.restart(node)
+        await world.converged()
+
+    play(seed, scene, nodes=6, sync_delay=flash)
+
+
+def power_fails(seed: int) -> None:
+    """All machines lose power while clients write, and start again: what was acknowledged is there."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(30)
+        nodes = world.nodes
+        async with trio.open_nursery() as nursery:
+            await nursery.start(world.ledger.clients, 20, 0.002)
+            await trio.sleep(world.rng.uniform(0.1, 0.2))
+            nursery.cancel_scope.cancel()
+            for node in nodes:
+                world.ring.disk(node.name).crash()
+        for node in nodes:
+            await world.kill(node, is_loss=False)
+        for node in nodes:
+            await world.restart(node)
+        await world.settle()
+
+    play(seed, scene, nodes=4, sync_delay=lambda rng: rng.uniform(0.01, 0.03), is_watched=False)
+
+
+def blackouts(seed: int) -> None:
+    """A life in which now and then every machine loses power at one moment; some nodes had hardly joined."""
+    live(seed, "blackout", "disk")
+
+
+def joiner_loses_power(seed: int) -> None:
+    """The joiner's disk stands still while it receives its arc, then the power fails: the giver has everything yet."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(60)
+        joiner = await world.ring.start()
+        await world.happens(events.TransferStarted)
+        world.ring.disk(joiner.name).freeze()
+        await trio.sleep(world.rng.uniform(0.1, 1))
+        await world.kill(joiner, is_silent=True, is_loss=False)
+        await world.settle()
+
+    play(seed, scene, nodes=3, sync_delay=flash)
+
+
+def back_while_it_is_forgotten(seed: int) -> None:
+    """An arc is given away and handed back at once, while its giver waits for its disk to forget the records."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(60)
+        joiner = await world.ring.start()
+        given = await world.happens(events.ArcLost)
+        giver = world.ring.disk(world.node_of(given.vnode).name)
+        giver.freeze()
+        await joiner.ready()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(joiner.leave)
+            await trio.sleep(world.rng.uniform(0.05, 0.3))
+            giver.unfreeze()
+        await world.settle()
+
+    play(seed, scene, nodes=3, sync_delay=flash)
+
+
+def given_away_and_back(seed: int) -> None:
+    """A key moves to a joiner, which dies; it is written anew where it came from; then the joiner is back with the old.
+
+    The two values must not look like one.
+    """
+    play(seed, lambda world: _given_away_and_back(world, is_wiped=False), nodes=4, sync_delay=flash)
+
+
+def given_away_and_wiped(seed: int) -> None:
+    """The same, and where it came from the machine has an empty disk meanwhile."""
+    play(seed, lambda world: _given_away_and_back(world, is_wiped=True), nodes=4, sync_delay=flash)
+
+
+async def _given_away_and_back(world: World, *, is_wiped: bool) -> None:
+    await world.ledger.fill(12)
+    joiner = await world.ring.start()
+    await joiner.ready()
+    await world.converged()
+    nodes = world.nodes
+    giver = nodes[(nodes.index(joiner) + 1) % len(nodes)]
+    await world.kill(joiner)
+    await world.converged()
+    if is_wiped:
+        await world.kill(giver)
+        world.ring.wipe(giver.name)
+        world.ledger.revive()
+        await (await world.ring.start(name=giver.name)).ready()
+        await world.converged()
+    await world.ledger.fill(12)
+    await world.restart(joiner)
+    await world.settle()
+
+
+def acknowledgements_are_lost(seed: int) -> None:
+    """Every connection breaks while writes wait for their disks: they are done, and nobody hears of it."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(8)
+        network = world.ring.network
+        async with trio.open_nursery() as nursery:
+            clients: trio.CancelScope = await nursery.start(world.ledger.clients, 16, 0.05)
+            await trio.sleep(2)
+            network.partition(*[[node.name] for node in world.ring.nodes], is_cut=True)
+            network.heal()
+            await trio.sleep(0.01)
+            clients.cancel()
+        await world.settle()
+
+    play(seed, scene, nodes=3, sync_delay=lambda rng: 0.05, network=MemoryNetwork(seed))

@@ -1,0 +1,170 @@
+"""Every planted bug is caught, for the right reason and soon enough; and without a bug nobody complains."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chord.ring import RingState
+from chord.sim.watch import Violated
+
+from . import run
+from .mutant import Edit, Mutant, Stale, checker_of
+from .run import MUTANTS, Catch, hunt, hunt_by_name
+from .scenes_pointers import few
+
+CORRECTNESS = Path(__file__).parents[2] / "docs" / "explanation" / "correctness.md"
+
+SEEDS: dict[Callable[[int], None], int] = {}
+for _one in MUTANTS:
+    SEEDS[_one.scenario] = max(SEEDS.get(_one.scenario, 0), _one.seeds)
+
+HARMLESS = Mutant("nothing", "none", (Edit(RingState.check, "return wrong", "return wrong"),), few, 2, ("Progress",))
+
+
+def name(of: Mutant | Callable[[int], None]) -> str:
+    return of.name if isinstance(of, Mutant) else of.__name__
+
+
+@pytest.mark.parametrize(
+    "mutant", [pytest.param(m, marks=pytest.mark.slow) if m.is_slow else m for m in MUTANTS], ids=name
+)
+def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
+    assert hunt(mutant).problem == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SEEDS, ids=name)
+def test_without_a_bug_a_scenario_is_silent_on_every_seed(scenario: Callable[[int], None]) -> None:
+    for seed in range(SEEDS[scenario]):
+        scenario(seed)
+
+
+def test_names_are_told_apart() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+def test_the_documentation_lists_every_bug_and_who_catches_it() -> None:
+    """Regenerate the table with `make mutants` and put it there."""
+    section = CORRECTNESS.read_text(encoding="utf-8").partition("## Planted bugs")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    listed = {bug: (checker, int(seeds.partition(" of ")[2])) for bug, _, checker, seeds in rows[2:]}
+    assert listed.keys() == {mutant.name for mutant in MUTANTS}
+    for mutant in MUTANTS:
+        checker, seeds = listed[mutant.name]
+        assert checker in mutant.checkers, mutant.name
+        assert seeds == mutant.seeds, mutant.name
+
+
+# -- the hunt itself ------------------------------------------------------------------------------
+
+
+def test_a_bug_that_nobody_notices_is_a_problem() -> None:
+    catch = hunt(HARMLESS)
+    assert catch.checker is None
+    assert catch.needed == catch.allowed == 2
+    assert catch.problem == "nobody complained within 2 seeds"
+
+
+def test_a_bug_that_the_wrong_checker_notices_is_a_problem() -> None:
+    wraps = next(mutant for mutant in MUTANTS if mutant.name == "list wraps")
+    assert "Progress should have" in hunt(wraps._replace(checkers=("Progress",))).problem
+
+
+def test_a_scenario_that_complains_without_the_bug_is_a_problem() -> None:
+    def always(seed: int) -> None:
+        raise Violated(f"seed {seed} at 1.0 s: Progress: so it is")
+
+    assert "without the bug as well" in hunt(HARMLESS._replace(scenario=always)).problem
+
+
+def test_a_bug_that_stops_the_clock_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spin(seed: int) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(run, "MUTANTS", (HARMLESS._replace(scenario=spin),))
+    monkeypatch.setattr(run, "REAL_S_MAX", 1)
+    assert hunt_by_name("nothing").problem == "no end after 1 s"
+
+
+def test_a_complaint_says_what_when_and_after_what() -> None:
+    wraps = next(mutant for mutant in MUTANTS if mutant.name == "list wraps")
+    pattern = r"seed 0 at 0\.\d+ s: NoDuplicates: n\d:1 .* lists a vnode twice\nafter\n *0\."
+    with wraps.planted(), pytest.raises(Violated, match=pattern):
+        wraps.scenario(0)
+
+
+@pytest.mark.parametrize(
+    ("complaint", "checker"),
+    [
+        ("seed 3 at 0.0083 s: PrincipalsPersist: n1:1 is alive\nafter\n  0.1  X", "PrincipalsPersist"),
+        ("seed 3 at 0.0083 s: n3 denies b'old-16', which was acknowledged and lost", "ledger: denied"),
+        ("seed 3 at 0.0083 s: n3 reads (b'1',) under b'old-16', written was b'2'", "ledger: misread"),
+        ("seed 3 at 0.0083 s: n3 does not find b'old-16', of which somebody", "ledger: lost"),
+        ("not Ideal after 20.0 s. n3 is joining\n  ExactSuccessors: n1:1 has 3", "liveness"),
+        ("seed 3: not Ideal after 20.0 s. \n  OwnedOnce: nobody answers for 1 to 2", "liveness"),
+        ("TooSlowError: ", "liveness"),
+        ("TypeError: what is this", "none: TypeError: what is this"),
+    ],
+)
+def test_a_complaint_names_its_checker(complaint: str, checker: str) -> None:
+    assert checker_of(complaint) == checker
+
+
+# -- edits ----------------------------------------------------------------------------------------
+
+
+def test_an_edit_is_there_for_the_length_of_the_block() -> None:
+    before = RingState.join
+    one = next(mutant for mutant in MUTANTS if mutant.name == "join takes one pointer")
+    with one.planted():
+        assert RingState.join is not before
+    assert RingState.join is before
+
+
+def test_an_edit_of_a_property_is_a_property() -> None:
+    lease = next(mutant for mutant in MUTANTS if mutant.name == "lease never runs out")
+    with lease.planted():
+        assert isinstance(vars(lease.edits[0].owner)["inbound"], property)
+
+
+@pytest.mark.parametrize(("words", "times"), [("no such words", 0), ("wrong.append", 3)])
+def test_an_edit_whose_words_are_gone_says_so(words: str, times: int) -> None:
+    stale = HARMLESS._replace(edits=(Edit(RingState.check, words, ""),))
+    with pytest.raises(Stale, match=f"chord.ring.RingState.check holds {times} times, not once: '{words}'"):
+        stale.planted().__enter__()
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_prints_a_table_and_fails_where_one_got_away(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caught = Catch("a bug", "harm", "Progress", 2, 4, 0.51)
+    missed = Catch("another", "more harm", None, 4, 4, 1.0, "nobody complained within 4 seeds")
+    monkeypatch.setattr(run, "hunt_all", lambda mutants, say: [caught, missed])
+    assert run.main([]) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        "bug      what it breaks  caught by  seeds   s",
+        "-------  --------------  ---------  ------  ---",
+        "a bug    harm            Progress   2 of 4  0.5",
+        "another  more harm       nobody     4 of 4  1.0",
+    ]
+    assert "1 of 2 bugs were caught" in err
+    assert "another: nobody complained within 4 seeds" in err
+    monkeypatch.setattr(run, "hunt_all", lambda mutants, say: [caught])
+    assert run.main(["--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["checker"] == "Progress"
+
+
+def test_the_command_hunts_on_all_cores(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["list wraps", "join takes one pointer"]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split("  ")[0] for line in out.splitlines()[2:]] == ["join takes one pointer", "list wraps"]
+    assert "2 of 2 bugs were caught" in err

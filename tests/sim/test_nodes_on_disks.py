@@ -1,0 +1,174 @@
+"""Real nodes on simulated disks: what changes when a commit takes time, and can fail."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+import trio
+from worlds import get, only, owner, patiently, put, virtual
+
+from chord.data.records import Records
+from chord.data.storage import Batch
+from chord.errors import ChordError, WritesRefused
+from chord.messages import Put, Record
+from chord.node import Node
+from chord.sim.cluster import cluster
+from chord.sim.disk import flash
+from chord.testing import run
+
+
+def records(node: Node) -> Records:
+    return node.parts[only(node).id].records
+
+
+@virtual
+async def test_a_put_that_is_tried_again_is_not_acknowledged_before_the_first_try_is_durable() -> None:
+    async with cluster(sync_delay=lambda rng: 1.0) as machines:
+        node = await machines.start(join=())
+        await node.ready()
+        request = Put(b"k", b"v", bytes(16))
+        began = trio.current_time()
+        answered: list[float] = []
+
+        async def ask() -> None:
+            await records(node).put(request)
+            answered.append(trio.current_time() - began)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.sleep(0.2)
+            nursery.start_soon(ask)
+        assert min(answered) >= 1.0
+        record = node.host.storage.get(b"k")
+        assert record is not None
+        assert len(record.clock) == record.clock[0].count == 1
+
+
+@virtual
+async def test_a_page_that_is_sent_again_is_not_acknowledged_before_it_is_durable() -> None:
+    async with cluster(sync_delay=lambda rng: 1.0) as machines:
+        node = await machines.start(join=())
+        await node.ready()
+        await records(node).put(Put(b"k", b"v", bytes(16)))
+        record = node.host.storage.get(b"k")
+        assert record is not None
+        await node.host.storage.commit(Batch(removals=[b"k"]))
+        began = trio.current_time()
+        answered: list[float] = []
+
+        async def merge(record: Record = record) -> None:
+            await records(node).merge([record])
+            answered.append(trio.current_time() - began)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(merge)
+            await trio.sleep(0.2)
+            nursery.start_soon(merge)
+        assert min(answered) >= 1.0
+
+
+@virtual
+async def test_a_write_that_waits_for_the_disk_while_its_arc_moves_is_not_lost() -> None:
+    async with cluster(seed=3, sync_delay=lambda rng: 0.2) as machines:
+        nodes = [await machines.start(join=())]
+        await nodes[0].ready()
+        acknowledged: list[bytes] = []
+
+        async def write(number: int) -> None:
+            key = b"key-%d" % number
+            with suppress(ChordError), trio.move_on_after(5):
+                await put(nodes[0], key, b"v")
+                acknowledged.append(key)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(600):
+                nursery.start_soon(write, number)
+                await trio.sleep(0.01)
+                if number in (100, 300):
+                    nodes.append(await machines.start(join=nodes[:1]))
+        await machines.converged()
+        assert len(acknowledged) > 400
+        moved = [key for key in acknowledged if owner(machines, key) is not nodes[0]]
+        assert len(moved) > 50
+        lost = [key for key in acknowledged if owner(machines, key).host.storage.get(key) is None]
+        assert lost == []
+
+
+@virtual
+async def test_a_full_disk_refuses_puts_in_words_and_reads_go_on() -> None:
+    async with cluster(sync_delay=lambda rng: 0.001) as machines:
+        node = await machines.start(join=())
+        await node.ready()
+        await put(node, b"k", b"v")
+        disk = machines.disks["n0"]
+        disk.capacity_bytes = disk.used_bytes
+        with pytest.raises(WritesRefused, match="No space left"):
+            await put(node, b"k", b"w")
+        assert await get(node, b"k") == (b"v",)
+        disk.capacity_bytes = 1 << 20
+        await put(node, b"k", b"w")
+        assert await get(node, b"k") == (b"w",)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_giver_whose_disk_takes_nothing_more_gives_and_lives_on(is_full: bool) -> None:
+    async def main() -> None:
+        async with cluster(seed=1, sync_delay=lambda rng: 0.001) as machines:
+            first = await machines.start(join=())
+            await first.ready()
+            for number in range(50):
+                await put(first, b"key-%d" % number, b"v")
+            disk = machines.disks["n0"]
+            if is_full:
+                disk.capacity_bytes = disk.used_bytes
+            else:
+                disk.fail_next_sync()
+                with pytest.raises(ChordError):
+                    await put(first, b"k", b"v")
+            second = await machines.start(join=[first])
+            await second.ready()
+            await machines.converged()
+            assert len(second.host.storage) > 0
+            assert first.state == "ready"
+            for number in range(50):
+                found = await patiently(lambda n=number: get(first, b"key-%d" % n))  # type: ignore[misc]
+                assert found == (b"v",)
+
+    run(main)
+
+
+@virtual
+async def test_when_the_power_fails_everywhere_every_acknowledged_write_is_there_afterwards() -> None:
+    async with cluster(seed=2, sync_delay=flash) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        for _ in range(4):
+            await (await machines.start(join=[first])).ready()
+        await machines.converged()
+        acknowledged: dict[bytes, bytes] = {}
+
+        async def write(number: int) -> None:
+            key, value = b"key-%d" % (number % 50), b"value-%d" % number
+            with suppress(ChordError):
+                await put(machines[number % 5], key, value)
+                acknowledged[key] = value
+
+        async with trio.open_nursery() as nursery:
+            for number in range(300):
+                nursery.start_soon(write, number)
+                await trio.sleep(0.0005)
+            nodes = list(machines.nodes)
+            for node in nodes:
+                machines.disks[node.name].crash()
+            nursery.cancel_scope.cancel()
+        assert len(acknowledged) == 50
+        for node in nodes:
+            await machines.kill(node, is_silent=True)
+        for node in nodes:
+            await machines.start(join=(), name=node.name)
+        await machines.converged()
+        for key, value in acknowledged.items():
+            found = await patiently(lambda k=key: get(machines[0], k))  # type: ignore[misc]
+            assert int(found[0].split(b"-")[1]) >= int(value.split(b"-")[1]), "that one, or a later one"
+        assert all(disk.check() == [] for disk in machines.disks.values())

@@ -1,0 +1,345 @@
+"""What keeps a node's identity: one suite over each form of it, and what only the file and the disk can go through."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from worlds import virtual
+
+from chord.errors import ConfigError
+from chord.identity import FILE_NAME, FileIdentity, IdentityStore, Kept, KeptVnode, MemoryIdentity
+from chord.ids import Point
+from chord.messages import Contact
+from chord.sim.disk import Disk, Mount
+from chord.sim.durable import DiskIdentity
+from chord.testing import run
+
+VNODE = KeptVnode(
+    id=Point(7),
+    owned_from=Point(3),
+    epoch=12,
+    predecessor=Contact(Point(3), "a:1"),
+    successors=(Contact(Point(2**159), "b:1"), Contact(Point(11), "c:1")),
+    taken=((Point(1), Point(2), Point(2), "d:1"),),
+)
+KEPT = Kept(1, 160, "00" * 16, "n:1", (VNODE,), ("a:1", "b:1"))
+
+
+def changed(**fields: Any) -> Kept:
+    return msgspec.structs.replace(KEPT, **fields)
+
+
+class Place:
+    """Where an identity is kept; `open` is what a node does that starts there."""
+
+    def __init__(self, form: str, directory: Path) -> None:
+        self._directory = directory
+        self._disk = Disk(random.Random(1))
+        self._memory = MemoryIdentity()
+        self.open: Callable[[], IdentityStore] = {
+            "file": lambda: FileIdentity(str(directory / "data")),
+            "disk": lambda: DiskIdentity(self._disk),
+            "memory": lambda: self._memory,
+        }[form]
+        self.form = form
+
+    def run(self, fn: Callable[[], Any]) -> None:
+        """A file is written in a thread, which virtual time does not wait for."""
+        runner: Callable[..., Any] = trio.run if self.form == "file" else run
+        runner(fn)
+
+    def read(self) -> bytes:
+        """What is in the file."""
+        return (
+            self._mount().read(FILE_NAME)
+            if self.form == "disk"
+            else (self._directory / "data" / FILE_NAME).read_bytes()
+        )
+
+    def write(self, content: bytes) -> None:
+        """Put something else there."""
+        if self.form == "disk":
+            self._mount().write(FILE_NAME, content)
+        else:
+            (self._directory / "data" / FILE_NAME).write_bytes(content)
+
+    def _mount(self) -> Mount:
+        return self._disk.mount()
+
+
+@pytest.fixture(params=["file", "disk", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path)
+
+
+@pytest.fixture(params=["file", "disk"])
+def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path)
+
+
+def keep(place: Place, *kept: Kept) -> None:
+    store = place.open()
+
+    async def main() -> None:
+        for one in kept:
+            await store.save(one)
+
+    place.run(main)
+    store.close()
+
+
+# -- one suite for all -----------------------------------------------------------------------------------
+
+
+def test_at_the_first_start_there_is_nothing(place: Place) -> None:
+    store = place.open()
+    assert store.load() is None
+    store.close()
+
+
+def test_what_was_kept_is_there_after_a_restart(place: Place) -> None:
+    keep(place, KEPT)
+    store = place.open()
+    assert store.load() == KEPT
+    store.close()
+
+
+def test_the_last_one_counts_and_the_same_may_be_kept_again(place: Place) -> None:
+    keep(place, KEPT, changed(has_left=True), changed(has_left=True), changed(address="m:1"), KEPT)
+    store = place.open()
+    assert store.load() == KEPT
+    store.close()
+
+
+def test_saves_at_once_leave_one_of_them_whole(place: Place) -> None:
+    store = place.open()
+    ones = [changed(address=f"n{number}:1") for number in range(8)]
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for one in ones:
+                nursery.start_soon(store.save, one)
+
+    place.run(main)
+    assert store.load() in ones
+    store.close()
+
+
+def test_a_cancelled_save_leaves_the_old_or_the_new(place: Place) -> None:
+    keep(place, KEPT)
+    store = place.open()
+    new = changed(address="m:1")
+
+    async def main() -> None:
+        with trio.move_on_after(0.0001):
+            await store.save(new)
+        assert store.load() in (KEPT, new)
+        await store.save(new)
+        assert store.load() == new
+
+    place.run(main)
+    store.close()
+
+
+# -- what lasts ------------------------------------------------------------------------------------------
+
+
+def test_one_node_at_a_time(lasting: Place) -> None:
+    first = lasting.open()
+    with pytest.raises(ConfigError, match="another node is running"):
+        lasting.open()
+    first.close()
+    lasting.open().close()
+
+
+def test_what_is_damaged_is_refused_and_not_overwritten(lasting: Place) -> None:
+    keep(lasting, KEPT)
+    whole = lasting.read()
+    damaged = [
+        b"",
+        bytes(len(whole)),
+        whole[:-1],
+        whole[: len(whole) // 2],
+        whole[:9] + bytes(9) + whole[18:],
+        whole.replace(b'"id": "7"', b'"id": 7'),
+        whole.replace(b'"id": "7"', b'"id": "seven"'),
+        b"[]",
+        b"\xff",
+    ]
+    for content in damaged:
+        lasting.write(content)
+        store = lasting.open()
+        with pytest.raises(ConfigError, match="damaged"):
+            store.load()
+        store.close()
+        assert lasting.read() == content
+
+
+def test_another_format_is_refused(lasting: Place) -> None:
+    keep(lasting, changed(version=2))
+    store = lasting.open()
+    with pytest.raises(ConfigError, match="format 2, this version reads 1"):
+        store.load()
+    store.close()
+
+
+def test_the_file_is_for_people_too(lasting: Place) -> None:
+    keep(lasting, KEPT)
+    assert b'\n  "address": "n:1"' in lasting.read()
+
+
+# -- what only a simulated disk goes through -------------------------------------------------------------
+
+
+class ForgetsTheDirectory(Mount):
+    """Planted: a rename is taken for durable."""
+
+    async def sync_directory(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+class RenamesFirst(Mount):
+    """Planted: the file gets its name before its content is safe."""
+
+    async def sync(self, name: str) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def lost_in_crashes(kind: type[Mount] = Mount, seeds: int = 50) -> list[str]:
+    """Keep, cut the power at any time, look: what was acknowledged, or what was on its way, must be there whole."""
+    wrong = []
+    for seed in range(seeds):
+        rng = random.Random(seed)
+        disk = Disk(rng, sync_delay=lambda rng: 1.0)
+        acknowledged: Kept | None = None
+        for life in range(6):
+            store = DiskIdentity(disk)
+            store._files = kind(disk, disk._generation)
+            try:
+                found = store.load()
+            except ConfigError as error:
+                wrong.append(f"seed {seed}: {error}")
+                break
+            if found != acknowledged:
+                wrong.append(f"seed {seed}: {found} instead of {acknowledged}")
+                break
+            on_its_way = changed(address=f"n{seed}:{life}")
+            with trio.move_on_after(rng.choice((0.5, 1.5, 2.5))) as scope:
+                await store.save(on_its_way)
+            disk.crash()
+            assert disk.check() == []
+            if not scope.cancelled_caught or look(disk) == on_its_way:
+                acknowledged = on_its_way
+    return wrong
+
+
+def look(disk: Disk) -> Kept | None:
+    store = DiskIdentity(disk)
+    try:
+        return store.load()
+    except ConfigError:
+        return None
+    finally:
+        store.close()
+
+
+@virtual
+async def test_what_was_kept_survives_a_crash_at_any_time() -> None:
+    assert await lost_in_crashes() == []
+
+
+@virtual
+async def test_planted_a_rename_without_a_sync_of_the_directory_is_caught() -> None:
+    assert any("instead of" in line for line in await lost_in_crashes(ForgetsTheDirectory))
+
+
+@virtual
+async def test_planted_a_rename_before_the_sync_is_caught() -> None:
+    assert any("damaged" in line for line in await lost_in_crashes(RenamesFirst))
+
+
+@virtual
+async def test_a_save_that_failed_is_an_os_error_and_is_made_up_for_by_the_next() -> None:
+    for code, is_full in ((errno.EIO, False), (errno.ENOSPC, True)):
+        for seed in range(20):
+            disk = Disk(random.Random(seed))
+            store = DiskIdentity(disk)
+            await store.save(KEPT)
+            new = changed(address="m:1")
+            if is_full:
+                disk.capacity_bytes = disk.used_bytes
+            else:
+                disk.fail_next_sync(code)
+            with pytest.raises(OSError) as caught:
+                await store.save(new)
+            assert caught.value.errno == code
+            disk.capacity_bytes = 1 << 20
+            await store.save(new)
+            disk.crash()
+            assert DiskIdentity(disk).load() == new
+
+
+def test_going_back_to_the_old_after_a_failure_is_written_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a rename whose directory could not be synced the new one is there, and may not last."""
+    fsync = os.fsync
+    results = iter([None, None, None, OSError(errno.EIO, "no"), None, None])  # of each save: the file, the directory
+
+    def sometimes(descriptor: int) -> None:
+        if (error := next(results)) is not None:
+            raise error
+        fsync(descriptor)
+
+    async def main() -> None:
+        await store.save(KEPT)
+        with pytest.raises(OSError):
+            await store.save(changed(address="m:1"))
+        assert store.load() == changed(address="m:1")
+        await store.save(KEPT)
+        assert store.load() == KEPT
+
+    store = FileIdentity(str(tmp_path))
+    monkeypatch.setattr(os, "fsync", sometimes)
+    trio.run(main)
+    store.close()
+
+
+@virtual
+async def test_going_back_to_the_old_after_a_failure_is_written_to_the_disk_too() -> None:
+    disk = Disk(random.Random(1), sync_delay=lambda rng: 1.0)
+    store = DiskIdentity(disk)
+    await store.save(KEPT)
+
+    async def fail_the_directory() -> None:
+        await trio.sleep(1.5)
+        disk.fail_next_sync()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fail_the_directory)
+        with pytest.raises(OSError):
+            await store.save(changed(address="m:1"))
+    assert store.load() == changed(address="m:1"), "renamed, and not known to last"
+    await store.save(KEPT)
+    assert store.load() == KEPT
+
+
+@virtual
+async def test_a_dead_nodes_identity_writes_nothing_and_frees_nothing() -> None:
+    disk = Disk(random.Random(1))
+    old = DiskIdentity(disk)
+    await old.save(KEPT)
+    disk.crash()
+    new = DiskIdentity(disk)
+    with pytest.raises(OSError):
+        await old.save(changed(address="m:1"))
+    old.close()
+    with pytest.raises(ConfigError, match="another node is running"):
+        DiskIdentity(disk)
+    assert new.load() == KEPT
