@@ -5,7 +5,7 @@ RUN := .venv/bin
 PYTEST := $(RUN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types mutants bench sim clean
+.PHONY: help venv demo test check lint types mutants bench sim soak clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -39,6 +39,9 @@ bench: venv  ## RPC against the limit of the stack; speed and weight of simulate
 
 sim: venv  ## the published experiments with the real node, ten minutes; tables and plots in out/sim
 	@$(RUN)/chord sim paper --scale standard
+
+soak: venv  ## twenty thousand random lives of small rings with every fault, checked after every step; hours
+	@$(RUN)/chord sim run --seeds 0-19999
 
 clean:  ## forget what was built
 	rm -rf .venv out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -183,8 +183,8 @@ class Dispatcher:
         return Done()
 
     def _inherit(self, request: Departing) -> None:
-        """Take the lists of heads that go."""
-        for parting in request.partings:
+        """Take the lists of heads that go: again and again, for several of them may stand in a row."""
+        for parting in request.partings * len(request.partings):
             if parting.vnode.address == request.address:
                 for parts in self._parts.values():
                     self._host.tell(parts.vnode.ring.inherit(parting.vnode, parting.successors))

@@ -26,6 +26,7 @@ from chord.errors import (
     NotOwner,
     NotReady,
     OtherRing,
+    PeerUnreachable,
     UnknownVnode,
 )
 from chord.ids import Arc, Point, between
@@ -336,14 +337,17 @@ class Membership:
         async def ask(address: str, scope: trio.CancelScope) -> None:
             while True:
                 try:
-                    states[address] = (await self._peers.call(address, Ping(), Pong)).state
+                    with trio.fail_after(self._peers.suspicion.timeout(address)):  # what is lost is asked again
+                        states[address] = (await self._peers.call(address, Ping(), Pong)).state
                     if states[address] in ("member", "leaving"):
                         scope.cancel()
                 except FATAL as error:
                     refused.append(error)
                     return
-                except ChordError:
+                except PeerUnreachable:
                     states.pop(address, None)
+                except (ChordError, trio.TooSlowError):
+                    pass  # what it said before still counts
                 await trio.sleep(self._host.jitter(self._host.timing.resume_s / 8))
 
         with trio.move_on_after(self._host.timing.resume_s) as scope:

@@ -125,14 +125,14 @@ class Ownership:
         fits = arc.end == self.me.id if self.start is None else arc.end == self.start and self.me.id not in arc
         if not fits or self.giving is not None:
             return []
-        marks = (*self._without_mine(taken), *self._recalled(arc), *self.taken)
+        marks = (*self._without_mine(taken, arc), *self._recalled(arc), *self.taken)
         gained = self._gain(arc.start, boundary, "received", max(self.epoch + 1, epoch), arc)
         self.taken = marks
         assert not self.check(), self.check()
         return gained
 
-    def _without_mine(self, taken: Iterable[Taken]) -> Iterator[Taken]:
-        """Yield marks as they are now that I am back: of what I owned nothing is missing any more.
+    def _without_mine(self, taken: Iterable[Taken], arc: Arc) -> Iterator[Taken]:
+        """Yield the marks of an arc as they are now that I am back: of what I owned nothing is missing any more.
 
         Who took over from me may have marked more as mine than I ever owned, because it did not know who died before.
         """
@@ -140,14 +140,14 @@ class Ownership:
         for mark in taken:
             if mark.dead.id != self.me.id:
                 yield mark
-            elif old is not None and old in mark.arc and old != self.me.id:
+            elif old is not None and old in mark.arc and old in arc and old != self.me.id:
                 yield mark._replace(arc=Arc(mark.arc.start, old), dead=self.last.boundary or mark.dead)
 
     def _recalled(self, arc: Arc) -> tuple[Taken, ...]:
         """Return the remembered marks that lie in an arc, once: whoever took it over meanwhile knew only of me."""
         found = tuple(t for t in self.last.taken if t.arc.end in arc and t.dead.id != self.me.id)
         self.last = self.last._replace(taken=tuple(t for t in self.last.taken if t not in found))
-        return found
+        return tuple(t._replace(arc=Arc(arc.start, t.arc.end)) if arc.start in t.arc else t for t in found)
 
     def begin_switch(self, end: Point, to: Contact) -> Giving:
         """From now on answer *retry* for (start, end]: it is about to be `to`'s."""
@@ -280,7 +280,7 @@ class Ownership:
             self.start, self.boundary, self.before, self.taken = None, None, (), ()
         else:
             self.start, self.boundary = end, lost.to
-            self.before = (lost.to, *self.before)
+            self.before = (lost.to, *self.before)[:MOVED_MAX]
             kept = []
             for mark in self.taken:
                 if mark.arc.end not in lost.arc:  # wholly above, or cut: keep the part above the new start

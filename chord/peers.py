@@ -124,8 +124,8 @@ class Peers:
     async def is_gone(self, contact: Contact) -> bool:
         """Find out whether a member is dead: ask, once at least for it may be back, until its node counts as dead.
 
-        One that answers but is only joining, with nothing yet to answer for, has lost its place: gone as well. So has one
-        that has been resuming for too long.
+        One that answers but is only joining, with nothing yet to answer for, has lost its place: gone as well. So has
+        one that has been resuming for too long.
 
         Raises:
             ChordError: neither is certain, because the node is paused.
@@ -147,6 +147,10 @@ class Peers:
                 return False
             return pong.state == "joining" or self.has_lost_its_place(contact)
 
+    def took_its_place(self, contact: Contact) -> None:
+        """A member answers as one."""
+        self._not_ready.pop(contact.address, None)
+
     def has_lost_its_place(self, contact: Contact) -> bool:
         """A member of old says that it is none yet: whether it has said so for too long to go on waiting for it.
 
@@ -157,6 +161,7 @@ class Peers:
         since, last = self._not_ready.get(contact.address, (now, now))
         if now - last > 2 * self._timing.stabilize_s:  # that was another time
             since = now
+        self._not_ready.pop(contact.address, None)
         self._not_ready[contact.address] = (since, now)
         while len(self._not_ready) > NOT_READY_MAX:
             del self._not_ready[next(iter(self._not_ready))]

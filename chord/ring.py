@@ -150,9 +150,12 @@ class RingState:
 
         That is STAB_SUCC a last time and then the drop of the head, with the one entry that did not fit before.
         """
-        if not self.is_member or self.is_alone or self.successors[0].id != leaver.id:
+        if not self.is_member or self.is_alone or self.successors[0] != leaver:
             return []
-        self.successors = self._copied(tuple(its_successors))
+        inherited = self._copied(tuple(c for c in its_successors if c.id != leaver.id))
+        if inherited == (self.me,):  # it knew of nobody: what we know of others still counts
+            inherited = self.successors[1:] or inherited
+        self.successors = inherited
         self._check()
         return [events.HeadForgotten(self.me.id, leaver)]
 

@@ -321,6 +321,7 @@ class Stabilizer:
                     return None
                 except ChordError:
                     return None
+                self._peers.took_its_place(contact)
                 if ring.observed == seen:
                     self._host.tell(transition(contact, reply.successors))
                     return reply

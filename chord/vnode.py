@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from chord.errors import Busy, NotOwner, NotReady, OwnerDown
+from chord.errors import Busy, Leaving, NotOwner, NotReady, OwnerDown
 from chord.finger import FingerTable
 from chord.host import Host
 from chord.ids import Arc, Point, between
@@ -68,12 +68,15 @@ class Vnode:
 
         Raises:
             Busy: a step was disturbed too often and must finish first.
+            Leaving: everything is handed over; only the goodbye is left.
             NotReady: not a member yet.
         """
         ring = self.ring
         if not ring.is_member:
             raise NotReady(f"vnode {self.host.circle.hex(self.id)} has not joined yet", after_ms=RETRY_MS)
         if request.adopt:
+            if self.state == "leaving" and self.ownership.start is None:
+                raise Leaving("this vnode is leaving and is nobody's new successor", after_ms=RETRY_MS)
             if ring.busy_steps:
                 raise Busy("a protocol step is being completed", after_ms=RETRY_MS)
             ring.observed += 1

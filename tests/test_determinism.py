@@ -1,21 +1,30 @@
 """Same seed, same history: bit for bit, run after run, process after process.
 
-`python tests/test_determinism.py SCENARIO SEED` prints a scenario's digest, for the other process.
+`python tests/test_determinism.py SCENARIO SEED [BUG]` prints a scenario's digest, for the other process.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import random
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
+import msgspec
 import pytest
 import trio
 from trio._core import _run as scheduler
 
 from chord.events import Event
+from chord.node import Node
+from chord.sim.life import Life
+from chord.sim.nemesis import Nemesis
+from chord.sim.plan import FAULTS, Fidelity, Plan, draw
 from chord.testing import MemoryNetwork, ring, run, uniform
 
 QUANTUM_S = 0.005  # coarse against the delays, so that many deliveries are due at the same moment
@@ -51,7 +60,7 @@ async def chatter(seed: int) -> str:
     return hashlib.blake2b(repr((network.digest(), network.deliveries, order)).encode(), digest_size=16).hexdigest()
 
 
-async def life(seed: int) -> str:
+async def small_ring(seed: int) -> str:
     """A ring that is born, loses one node, sees another leave, and gains two."""
     network = traced(seed)
     history = hashlib.blake2b(digest_size=16)
@@ -71,11 +80,60 @@ async def life(seed: int) -> str:
     return history.hexdigest()
 
 
-SCENARIOS = {"chatter": chatter, "life": life}
+def everything(fidelity: Fidelity) -> Callable[[int], Plan]:
+    """The plan of a short life with all faults, in which everything arrives at a few moments."""
+
+    def plan(seed: int) -> Plan:
+        drawn = draw(seed, nodes=7, successors=2, fidelity=fidelity, faults=tuple(FAULTS), membership=16, steps=600)
+        return msgspec.structs.replace(drawn, quantum_s=QUANTUM_S)
+
+    return plan
+
+
+LIVES = {"life over messages": everything("messages"), "life over frames": everything("frames")}
+
+SCENARIOS: dict[str, Callable[[int], str]] = {
+    "chatter": lambda seed: run(chatter, seed, seed=seed),
+    "small ring": lambda seed: run(small_ring, seed, seed=seed),
+    **{name: lambda seed, plan=plan: Life(plan(seed)).run().digest for name, plan in LIVES.items()},
+}
 
 
 def digest_of(scenario: str, seed: int) -> str:
-    return run(SCENARIOS[scenario], seed, seed=seed)
+    return SCENARIOS[scenario](seed)
+
+
+def digest_elsewhere(scenario: str, seed: int, hash_seed: str, *bug: str) -> str:
+    """What another process finds, in which strings have other hashes and objects other addresses."""
+    command = [sys.executable, __file__, scenario, str(seed), *bug]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip(), done.stderr
+    return done.stdout.strip()
+
+
+def by_hash(nemesis: Nemesis) -> list[Node]:
+    """A planted bug: in the order of a set of strings."""
+    found = {node.name: node for node in nemesis._cluster.nodes}
+    return [found[name] for name in set(found)]
+
+
+def by_address(nemesis: Nemesis) -> list[Node]:
+    """A planted bug: in the order of addresses in memory, as in a set of objects."""
+    return sorted(nemesis._cluster.nodes, key=id)
+
+
+BUGS = {"by hash": by_hash, "by address": by_address}
+
+
+def scatter() -> object:
+    """Let new objects come to lie anywhere: what is free of each size has holes, in no order."""
+    dice = random.SystemRandom()
+    kept = [bytearray(size) for size in range(8, 500, 8) for _ in range(500)]
+    kept += [{} for _ in range(20_000)]
+    dice.shuffle(kept)
+    del kept[len(kept) // 2 :]
+    return kept
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -92,10 +150,22 @@ def test_another_seed_gives_another_history(scenario: str) -> None:
 def test_other_processes_with_other_hashes_give_the_same_history(scenario: str) -> None:
     here = digest_of(scenario, 7)
     for hash_seed in ("1", "4242"):
-        command = [sys.executable, __file__, scenario, "7"]
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parents[1])}
-        there = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        assert there.stdout.strip() == here, f"PYTHONHASHSEED={hash_seed}\n{there.stderr}"
+        assert digest_elsewhere(scenario, 7, hash_seed) == here, f"PYTHONHASHSEED={hash_seed}"
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_an_order_that_is_not_the_seeds_would_be_seen(bug: str) -> None:
+    found = {digest_elsewhere("life over messages", 7, hash_seed, bug) for hash_seed in ("1", "4242")}
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_many_things_happen_at_one_moment(name: str) -> None:
+    """Else the order among them would not be tested."""
+    at: Counter[float] = Counter()
+    Life(LIVES[name](7), on_event=lambda cluster, event: at.update([trio.current_time()])).run()
+    together = sum(count for count in at.values() if count > 1)
+    assert together > at.total() / 4, f"{together} of {at.total()} events"
 
 
 def test_the_schedule_repeats_itself_only_under_the_switches() -> None:
@@ -138,4 +208,7 @@ def test_virtual_time_costs_nothing_and_is_exact() -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(digest_of(sys.argv[1], int(sys.argv[2])) + "\n")
+    _scattered = scatter()
+    _wrong = BUGS[sys.argv[3]] if len(sys.argv) > 3 else Nemesis._in_order
+    with mock.patch.object(Nemesis, "_in_order", _wrong):
+        sys.stdout.write(digest_of(sys.argv[1], int(sys.argv[2])) + "\n")

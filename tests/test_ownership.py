@@ -194,3 +194,10 @@ def test_of_what_was_marked_as_mine_only_what_i_owned_is_back() -> None:
     own.last = Remembered(Point(60), at(60), ())
     own.receive(arc(30, 100), 3, at(30), [Taken(arc(30, 100), at(100), 1.0)])
     assert [(mark.arc, mark.dead) for mark in own.taken] == [(arc(30, 60), at(60))]
+
+
+def test_a_mark_that_begins_before_the_arc_says_nothing_of_what_i_owned() -> None:
+    own = Ownership(at(100))
+    own.last = Remembered(Point(40), at(40), ())
+    own.receive(arc(50, 100), 3, at(50), [Taken(arc(30, 100), at(100), 1.0)])
+    assert own.taken == ()

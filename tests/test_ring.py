@@ -178,3 +178,30 @@ def test_check_sees_what_it_is_there_for() -> None:
     ):
         ring.successors = planted
         assert name in ring.check()
+
+
+def test_a_leaver_hands_its_list_down() -> None:
+    ring = member(10, 20, 30)
+    ring.inherit(at(20), [at(30), at(40)])
+    assert ids(ring) == [30, 40]
+
+
+def test_a_leaver_that_knows_nobody_costs_no_more_than_itself() -> None:
+    for its_list in ([at(20)], [at(10)], []):
+        ring = member(10, 20, 30)
+        ring.inherit(at(20), its_list)
+        assert ids(ring) == [30]
+
+
+def test_only_the_head_itself_hands_its_list_down() -> None:
+    ring = member(10, 20, 30)
+    assert ring.inherit(at(20, "elsewhere"), [at(40)]) == []
+    assert ring.inherit(at(30), [at(40)]) == []
+    assert ids(ring) == [20, 30]
+
+
+def test_the_last_neighbour_leaves_and_one_is_alone() -> None:
+    ring = member(10, 20)
+    ring.inherit(at(20), [at(10)])
+    assert ring.is_alone
+    assert not ring.is_isolated

@@ -11,19 +11,23 @@ from jsonschema import Draft202012Validator, ValidationError
 from schemas import all_schemas, validator
 
 from chord.cli.shapes import lookup_json, names_of
+from chord.events import Event
 from chord.ids import Circle
 
 SHAPE_OF_COMMAND = {
     "up": "up", "node": "node", "put": "put", "get": "get", "del": "put", "load": "load", "scan": "scan",
     "lookup": "lookup", "status": "status", "members": "members", "ring": "ring", "fingers": "fingers",
     "check": "check", "check-history": "check-history", "leave": "leave", "kill": "kill", "version": "version",
+    "sim run": "sim-run", "sim replay": "sim-event", "sim paper": "sim-paper",
 }
 
 
 def test_every_command_has_a_shape() -> None:
     from chord.cli import COMMANDS
+    from chord.cli.sim import sim_command
 
-    assert set(SHAPE_OF_COMMAND) == set(COMMANDS)
+    in_group = {f"sim {name}" for name in sim_command.commands}
+    assert set(SHAPE_OF_COMMAND) == set(COMMANDS) - {"sim"} | in_group
     assert set(SHAPE_OF_COMMAND.values()) | {"vnode", "error", "lookups"} == set(all_schemas())
 
 
@@ -55,6 +59,21 @@ def test_a_schema_can_fail() -> None:
         spoil(bad)
         with pytest.raises(ValidationError):
             check.validate(bad)
+
+
+def test_the_event_log_has_a_shape_for_every_event() -> None:
+    kinds = {kind.__name__: kind for kind in subclasses(Event) if not kind.__subclasses__()}
+    shapes = {shape["properties"]["event"]["const"]: shape for shape in all_schemas()["sim-event"]["oneOf"]}
+    assert shapes.keys() == {*kinds, "Died"}
+    for name, kind in kinds.items():
+        assert set(shapes[name]["properties"]) == {"t", "node", "event", *kind.__struct_fields__}, name
+        assert set(shapes[name]["required"]) == set(shapes[name]["properties"])
+
+
+def subclasses(kind: type[Event]) -> list[type[Event]]:
+    """All kinds of an event that the package defines."""
+    direct = [one for one in kind.__subclasses__() if one.__module__ == "chord.events"]
+    return [*direct, *(inner for one in direct for inner in subclasses(one))]
 
 
 def _objects(schema: Any) -> list[dict[str, Any]]:

@@ -43,9 +43,18 @@ def reference() -> str:
         context = click.Context(cli, info_name="chord")
         command = cli.get_command(context, name)
         assert command is not None
-        inner = click.Context(command, info_name=name, parent=context, terminal_width=100, max_content_width=100)
-        parts.append(f"## chord {name}\n\n```text\n{command.get_help(inner)}\n```\n")
+        parts += _described(command, name, context, "##")
     return "\n".join(parts)
+
+
+def _described(command: click.Command, name: str, parent: click.Context, level: str) -> list[str]:
+    """Return what a command says of itself, and then what its subcommands say, if it has any."""
+    inner = click.Context(command, info_name=name, parent=parent, terminal_width=100, max_content_width=100)
+    parts = [f"{level} {inner.command_path}\n\n```text\n{command.get_help(inner)}\n```\n"]
+    if isinstance(command, click.Group):
+        for subcommand, found in command.commands.items():
+            parts += _described(found, subcommand, inner, level + "#")
+    return parts
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ DEFAULT_NODE = "127.0.0.1:9000"
 PROGRESS_EVERY_S = 0.1
 BAR_WIDTH = 20
 TABLE_COLUMNS = 400
+CLEAR = "\r\x1b[K"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -51,6 +52,7 @@ class Out:
         wish = os.environ.get("CHORD_OUTPUT", "")
         self.as_table = not as_json and (wish == "table" or (wish != "tsv" and sys.stdout.isatty()))
         self.is_live = sys.stderr.isatty()  # whether progress may be drawn
+        self._clear = ""  # what takes the progress off the screen
 
     def line(self, text: str = "") -> None:
         """Print a line of data."""
@@ -72,7 +74,7 @@ class Out:
 
     def note(self, text: str) -> None:
         """Tell the user something that is not data."""
-        print(text, file=sys.stderr, flush=True)
+        print(self._clear + text, file=sys.stderr, flush=True)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]], *, plain: Sequence[str] = ()) -> None:
         """Print rows under headings: aligned on a terminal, else with tabs.
@@ -106,15 +108,16 @@ class Out:
                 return
             last[0] = time.monotonic()
             of = f"/{total}  {bar(done / total):<{BAR_WIDTH}}" if total else ""
-            sys.stderr.write(f"\r\x1b[K{what}  {done}{of}")
+            self._clear = CLEAR
+            sys.stderr.write(f"{CLEAR}{what}  {done}{of}")
             sys.stderr.flush()
 
         try:
             yield show
         finally:
-            if self.is_live and last[0]:
-                sys.stderr.write("\r\x1b[K")
-                sys.stderr.flush()
+            sys.stderr.write(self._clear)
+            sys.stderr.flush()
+            self._clear = ""
 
     def failure(self, failure: Failure) -> None:
         """Print an error: what, why, and what to do."""
@@ -123,7 +126,7 @@ class Out:
             print(json.dumps({"error": error}, ensure_ascii=False), file=sys.stderr)
             return
         text = failure.message.rstrip(".")
-        self.note(f"error: {text}. {failure.hint}".rstrip())
+        self.note(f"error: {text}{'' if text.endswith('?') else '.'} {failure.hint}".rstrip())
 
 
 def bar(share: float, width: int = BAR_WIDTH) -> str:

@@ -86,11 +86,15 @@ class Cluster(MemoryRing):
             return Node(config, **world, rng=rng, observe=self.on_event)
         return PlacedNode(config, **world, rng=rng, observe=self.on_event, placement=self._placement)
 
-    async def kill(self, node: Node, *, is_silent: bool = False) -> None:
-        """End a node as kill -9 does, or a power failure (`is_silent`): then what was not durable may be gone."""
+    async def kill(self, node: Node, *, is_silent: bool = False, is_power_lost: bool = False) -> None:
+        """End a node as kill -9 does.
+
+        Args:
+            is_power_lost: as a power failure does: of what was not durable on its disk any part may be gone.
+        """
         host = node.config.name or ""
         if host in self.disks:
-            (self.disks[host].crash if is_silent else self.disks[host].kill)()
+            (self.disks[host].crash if is_power_lost or is_silent else self.disks[host].kill)()
         await super().kill(node, is_silent=is_silent)
 
     # -- machines -------------------------------------------------------------------------------

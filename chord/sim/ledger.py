@@ -3,8 +3,9 @@
 There is one replica for now, so a key whose only holder dies is out of reach, and the ledger writes
 that down at the moment of the death: lost for good where the holder kept it in memory, away until
 the holder is back where it has a disk. Everything else must be read back as it was written, whatever
-moves meanwhile; and no key that was ever acknowledged may be denied ("not found"), lost or not,
-unless the node that lost it is back and says so.
+moves meanwhile; and no key that was ever acknowledged may be denied ("not found"), lost or not.
+Once a node has been restarted, what was lost until then may be denied: it may have lost it itself, or
+have been the one that knew whose death tore the gap.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Ledger:
         self._written: dict[bytes, set[bytes]] = {}  # all that was not certainly refused
         self._lost: set[bytes] = set()  # the only copy died with its node
         self._deniable: set[bytes] = set()  # and that node is back, with an empty memory
+        self._left_behind: dict[str, dict[bytes, bytes]] = {}  # what a dead node had, by its host
+        self._deaths = 0
         self._number = 0
         self._old: list[bytes] = []
 
@@ -108,6 +111,7 @@ class Ledger:
         possible = self._possible.setdefault(key, set())
         possible.add(value)
         self._written.setdefault(key, set()).add(value)
+        deaths = self._deaths
         call = self._recorder.put(client, key.decode(), value.decode()) if self._recorder else None
         outcome, failed = "unknown", False
         try:
@@ -133,6 +137,8 @@ class Ledger:
             self._deniable.discard(key)
         else:
             self._lost.add(key)  # its owner died before the answer was back
+            if deaths == self._deaths and not self.is_lenient:
+                self.complain(f"{node.name} was told that {key!r} is stored, and nobody has it")
 
     async def read(self, node: Node, key: bytes, client: str = "reader", *, is_final: bool = False) -> None:
         """Read a key that was acknowledged, and compare. In the end (`is_final`) what was not lost must be there."""
@@ -186,9 +192,13 @@ class Ledger:
 
     def _has(self, node: Node, key: bytes) -> bool:
         """Whether a node has what was acknowledged, or a later write that nobody heard of again and replaced it."""
-        record = node.host.storage.get(key)
         expected = {self._acknowledged.get(key), *self._possible[key]}
-        return record is not None and not expected.isdisjoint(versions.values(record))
+        return not expected.isdisjoint(self._values(node, key))
+
+    @staticmethod
+    def _values(node: Node, key: bytes) -> tuple[bytes, ...]:
+        record = node.host.storage.get(key)
+        return () if record is None else tuple(versions.values(record))
 
     def bury(self, node: Node) -> None:
         """A node is about to die: what it alone keeps is lost.
@@ -197,15 +207,25 @@ class Ledger:
         acknowledgement may be on the way, and the giver forgets on it even if the receiver is dead by then. While the
         ring heals, records are on their way to their owners, and any copy may have been the last.
         """
-        for key in self._acknowledged:
+        self._deaths += 1
+        left = self._left_behind[node.name] = {}
+        for key, value in self._acknowledged.items():
             if not self._has(node, key):
                 continue
+            if value in self._values(node, key):
+                left[key] = value
             keepers = self._keepers(key, "owned") or self._keepers(key, "giving")
             if self.is_lenient or self._holders(key) == [node] or keepers == [node]:
                 self._lost.add(key)
 
-    def bring_back(self, node: Node) -> None:
-        """A node that died is back with what its disk had: what it alone kept is not lost after all."""
+    def bring_back(self, node: Node, *, has_disk: bool) -> None:
+        """A node that died is back with what its disk had: what it alone kept is not lost after all.
+
+        And what it had acknowledged is there, whatever happened to the rest.
+        """
+        for key, value in self._left_behind.pop(node.name, {}).items() if has_disk else ():
+            if value not in self._values(node, key):
+                self.complain(f"{node.name} is back; its disk has lost {value!r} of {key!r}, which was acknowledged")
         self._lost = {key for key in self._lost if not self._has(node, key)}
 
     def revive(self) -> None:

@@ -120,7 +120,7 @@ class Life:
             raise Failure("correctness", str(violated)) from None
         except (NotConverged, trio.TooSlowError, testing.Stuck) as error:
             self._raise_if_broken()
-            raise Failure("liveness", f"seed {self._plan.seed}: {error or 'it took too long'}") from None
+            raise Failure("liveness", f"seed {self._plan.seed}: {str(error) or 'it took too long'}") from None
         except Exception as error:
             self._raise_if_broken()
             raise Failure("crash", f"seed {self._plan.seed}: {type(error).__name__}: {error}") from error
@@ -209,6 +209,7 @@ class Life:
         self._network.heal()
         self._network.set_delay(uniform(*self._plan.delay_s))
         began = trio.current_time()
+        await trio.sleep(self._plan.timing.timeout_cap_s)  # the last call that was lost may still make a node look dead
         with trio.move_on_after(READY_WITHIN_S):
             while any(node.state != "ready" for node in self._cluster.nodes):
                 await trio.sleep(0.05)

@@ -69,10 +69,11 @@ class Nemesis:
         self._rng = random.Random(f"nemesis/{plan.seed}")
         self._plots: list[Plot] = []
         self._is_episode = False
-        self._is_alarmed = False  # somebody took a living node for dead
+        self._is_alarmed = False  # somebody took a living node for dead, or a dead one for living
         self._born_s: dict[str, float] = {}
         self._returning: dict[str, tuple[str, ...]] = {}  # who is down and comes back, and whom it will ask
         self.membership = 0
+        watch.on_late = lambda: self._alarm("late answer")
         drawn = set(plan.faults)
         self._mild = self._of(drawn, [(6, "", self._join), (6, "", self._leave), (2, "adjacent", self._join_adjacent)])
         self._rough = self._of(
@@ -131,7 +132,7 @@ class Nemesis:
         self._plots.clear()
 
     async def calm(self) -> None:
-        """If somebody took a living node for dead, wait until the ring has healed."""
+        """If something happened beyond the failure assumption, wait until the ring has healed."""
         if self._is_alarmed:
             await self._heal()
 
@@ -140,10 +141,17 @@ class Nemesis:
         for node in self._cluster.nodes:
             age_s = trio.current_time() - self._born_s.get(verdict.address, 0.0)
             is_old = age_s > (SILENCE_S if "no answer" in verdict.reason else VERDICT_S)
-            if node.address == verdict.address and is_old and not node.host.is_leaving and not self._is_episode:
-                self._count("false alarm", 0)
-                self._is_alarmed = self._ledger.is_lenient = True
-                self._watch.go_outside()
+            if node.address == verdict.address and is_old and not node.host.is_leaving:
+                self._alarm("false alarm")
+                if self._plan.is_clear:
+                    self._watch.complain(f"{verdict.address} is alive and was taken for dead: {verdict.reason}")
+
+    def _alarm(self, what: str) -> None:
+        """Something happened that the failure assumption excludes: from now until the ring has healed."""
+        if not self._is_episode:
+            self._count(what, 0)
+            self._is_alarmed = self._ledger.is_lenient = True
+            self._watch.go_outside()
 
     async def _one_of(self, actions: list[tuple[Action, int]]) -> None:
         (action,) = self._rng.choices([a for a, _ in actions], [weight for _, weight in actions])
@@ -231,16 +239,17 @@ class Nemesis:
         self._count("restart", 2)
         self._watch.excused.update(node.host.vnodes)
         back = await self._start(join=(), name=host)
-        self._ledger.bring_back(back)
+        self._ledger.bring_back(back, has_disk=back.name in self._cluster.disks)
         self._ledger.revive()
 
     def _a_point(self) -> Point:
         return Point(self._rng.getrandbits(160))
 
     async def _kill(self, node: Node, *, is_silent: bool = False) -> None:
+        """Kill a node, every other time by pulling the plug."""
         self._ledger.bury(node)
         self._watch.somebody_died()
-        await self._cluster.kill(node, is_silent=is_silent)
+        await self._cluster.kill(node, is_silent=is_silent, is_power_lost=self._rng.random() < 0.5)
         self._watch.check()
 
     # -- stalls ---------------------------------------------------------------------------------
@@ -359,7 +368,7 @@ class Nemesis:
     async def _back_from_blackout(self, node: Node, after_s: float) -> None:
         await trio.sleep(after_s)
         back = await self._start(join=(), name=node.config.name)
-        self._ledger.bring_back(back)
+        self._ledger.bring_back(back, has_disk=back.name in self._cluster.disks)
         self._ledger.revive()
 
     # -- the failure assumption -------------------------------------------------------------------
@@ -385,6 +394,8 @@ class Nemesis:
         going = {node.address, *(n.address for n in cluster.nodes if n.host.is_leaving)}
         rest = {p: m for p, m in cluster.snapshot().items() if m.address not in going}
         has_best = all(invariants.best(rest, point) is not None for point in rest)
+        if self._run_of_going(going) >= self._plan.successors:
+            return False  # no list has such a gap yet, but each of them copies the next
         living = {n.address for n in cluster.nodes if n.state == "ready"} - going
         for back in [n.name for n in cluster.nodes if n.state == "ready"]:
             self._returning.pop(back, None)
@@ -393,3 +404,12 @@ class Nemesis:
         if any(not living.intersection(known) for known in knows):
             return False
         return has_best and len(invariants.principals(rest)) > self._plan.successors + 1
+
+    def _run_of_going(self, going: set[str]) -> int:
+        """Return how many members in a row go, at most: so many entries of an exact list are lost at once."""
+        is_going = [member.address in going for member in self._cluster.snapshot().values()]
+        longest = run = 0
+        for one in is_going * 2:
+            run = run + 1 if one else 0
+            longest = max(longest, run)
+        return longest

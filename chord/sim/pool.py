@@ -13,7 +13,7 @@ from multiprocessing import active_children, get_context, parent_process
 
 @contextmanager
 def processes(workers: int | None = None) -> Iterator[Executor]:
-    """Have processes for the length of the block. If it is left early, what they are at is dropped and they end at once.
+    """Have processes for the length of the block. If it is left early, they drop what they are at and end at once.
 
     Args:
         workers: so many; default: one for each core.

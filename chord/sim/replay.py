@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import trio
 
 from chord import events
 from chord.events import Event
+from chord.ids import Arc, Point
 from chord.messages import Contact
 from chord.node import Node
 from chord.sim.cluster import Cluster
@@ -16,72 +17,96 @@ from chord.sim.watch import POINTLESS, QUIET, name_of
 from chord.vnode import Vnode
 
 ARCS = (events.ArcGained, events.ArcLost)
-LIST_WIDTH = 27
-
-HEADING = f"{'time':>9}  {'node':<6} {'event':<24} {'predecessor':<11} {'list':<{LIST_WIDTH}} {'share':>7} {'keys':>5}"
 
 
-def line(cluster: Cluster, event: Event) -> str | None:
-    """Return the line of an event that changed a node's state, None for any other.
+class Replay:
+    """Tells a life as it happens. Give it to `Life` as `on_event`.
 
-    It shows the node as it is after the event: its predecessor, its list, its share of the circle, its records.
+    Args:
+        log: told every event as plain values for JSON: when, at which node (None: the event does not say), what, and
+            its fields. Points are decimal strings, as they are larger than other readers' numbers.
+        show: told a line for each event that changed a node's state: the node as it is after it, its predecessor, its
+            list, its share of the circle and its records, in the columns of `HEADING`.
     """
-    if isinstance(event, events.NodeStateChanged):
-        return _line(event.address.partition(":")[0], f"is {event.state}", None)
-    is_change = not isinstance(event, (*QUIET, *POINTLESS)) or isinstance(event, ARCS)
-    if not is_change or not isinstance(event, events.VnodeEvent):
-        return None
-    node, vnode = _find(cluster, event)
-    return _line("?" if node is None else node.name, name_of(event), vnode)
+
+    def __init__(self, log: Callable[[dict[str, Any]], object], show: Callable[[str], object]) -> None:
+        self._log = log
+        self._show = show
+        self._living: list[Node] = []
+
+    def __call__(self, cluster: Cluster, event: Event) -> None:
+        """Tell an event, and before it who died since the last one: the dead emit nothing themselves."""
+        if cluster.nodes != self._living:
+            for dead in self._living:
+                if dead not in cluster.nodes and dead.state not in ("left", "stopped"):
+                    self._log({**_when(dead), "event": "Died", "address": dead.address})
+                    self._show(_line(dead, "is dead", None))
+            self._living = list(cluster.nodes)
+        node, vnode = _whose(cluster, event)
+        fields = {name: _plain(getattr(event, name)) for name in event.__struct_fields__}
+        self._log({**_when(node), "event": type(event).__name__, **fields})
+        if isinstance(event, events.NodeStateChanged):
+            self._show(_line(node, f"is {event.state}", vnode))
+        elif isinstance(event, ARCS) or not isinstance(event, (*QUIET, *POINTLESS)):
+            self._show(_line(node, name_of(event), vnode))
 
 
-def entry(cluster: Cluster, event: Event) -> dict[str, Any]:
-    """Return any event as plain values for JSON: when, which node, what, and its fields. Ids are decimal strings."""
-    node = _find(cluster, event)[0] if isinstance(event, events.VnodeEvent) else None
-    fields = msgspec.to_builtins(event, enc_hook=str, builtin_types=())
-    return {
-        "t": round(trio.current_time(), 9),
-        "node": node.name if node is not None else None,
-        "event": type(event).__name__,
-        **_decimal(fields),
-    }
+def _when(node: Node | None) -> dict[str, Any]:
+    return {"t": round(trio.current_time(), 9), "node": None if node is None else node.name}
 
 
-def _line(name: str, what: str, vnode: Vnode | None) -> str:
-    predecessor, names, share, keys = "", "", "", ""
-    if vnode is not None:
-        ring, arc = vnode.ring, vnode.ownership.arc
-        predecessor = "-" if ring.predecessor is None else _host(ring.predecessor)
-        names = " ".join(_host(contact) for contact in ring.successors)
-        if arc is not None:
-            circle = vnode.host.circle
-            share = f"{100 * circle.fraction(circle.distance(arc.start, arc.end) or circle.size):.2f} %"
-            keys = str(vnode.host.storage.count(arc))
-    if len(names) > LIST_WIDTH:
-        names = names[: LIST_WIDTH - 1] + "…"
+def _line(node: Node | None, what: str, vnode: Vnode | None) -> str:
+    shown = ("-",) * 4 if vnode is None else _pointers(vnode)
+    return _row(f"{trio.current_time():.4f}", "-" if node is None else node.name, what, *shown)
+
+
+def _row(time: str, node: str, what: str, predecessor: str, successors: str, share: str, keys: str) -> str:
     return (
-        f"{trio.current_time():9.4f}  {name:<6} {what:<24} {predecessor:<11} {names:<{LIST_WIDTH}} {share:>7} {keys:>5}"
-    ).rstrip()
+        f"{time:>9}  {_cut(node, 6)} {_cut(what, 24)} {_cut(predecessor, 11)} {_cut(successors, 27)}"
+        f" {share:>8} {keys:>5}"
+    )
 
 
-def _find(cluster: Cluster, event: events.VnodeEvent) -> tuple[Node | None, Vnode | None]:
+def _cut(text: str, width: int) -> str:
+    return f"{text:<{width}}" if len(text) <= width else f"{text[: width - 1]}…"
+
+
+HEADING = _row("time", "node", "event", "predecessor", "list", "share", "keys")
+"""What stands in the columns of a line."""
+
+
+def _pointers(vnode: Vnode) -> tuple[str, str, str, str]:
+    """Return a vnode's predecessor, list, share of the circle and number of records."""
+    ring, arc, circle = vnode.ring, vnode.ownership.arc, vnode.host.circle
+    predecessor = "-" if ring.predecessor is None else _host(ring.predecessor.address)
+    successors = " ".join(_host(contact.address) for contact in ring.successors) or "-"
+    if arc is None:
+        return predecessor, successors, "-", "-"
+    share = circle.fraction(circle.distance(arc.start, arc.end) or circle.size)
+    return predecessor, successors, f"{100 * share:.2f} %", str(vnode.host.storage.count(arc))
+
+
+def _whose(cluster: Cluster, event: Event) -> tuple[Node | None, Vnode | None]:
+    """Return the node and the vnode an event is about, as far as it says and they are alive."""
     for node in cluster.nodes:
-        vnode = node.host.vnodes.get(event.vnode)
-        if vnode is not None:
-            return node, vnode
+        if isinstance(event, events.VnodeEvent):
+            vnode = node.host.vnodes.get(event.vnode)
+            if vnode is not None:
+                return node, vnode
+        elif isinstance(event, events.NodeStateChanged) and node.address == event.address:
+            return node, next(iter(node.host.vnodes.values()), None)
     return None, None
 
 
-def _host(contact: Contact) -> str:
-    return contact.address.partition(":")[0]
+def _host(address: str) -> str:
+    return address.partition(":")[0]
 
 
-def _decimal(value: Any) -> Any:
-    """Return plain values with every number too large for other JSON readers as a decimal string."""
-    if isinstance(value, dict):
-        return {key: _decimal(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_decimal(inner) for inner in value]
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 53:
+def _plain(value: object) -> object:
+    if isinstance(value, Point):
         return str(value)
+    if isinstance(value, Contact):
+        return {"id": str(value.id), "address": value.address}
+    if isinstance(value, Arc):
+        return {"start": str(value.start), "end": str(value.end)}
     return value

@@ -71,6 +71,13 @@ def name_of(event: Event) -> str:
     return name
 
 
+def _adopted(event: Event) -> int | None:
+    """Return the vnode that an event makes somebody's new head."""
+    if isinstance(event, events.SuccessorAdopted):
+        return event.new.id
+    return event.successor.id if isinstance(event, events.RingJoined) else None
+
+
 class Watch:
     """Observes every node of one ring.
 
@@ -88,6 +95,7 @@ class Watch:
         excused: ids that were down for a moment: that the others notice it late is no fault of a step.
         on_event: called with every event, after the checks.
         on_broken: called when the first thing goes wrong.
+        on_late: called when a vnode adopts another that died after it answered: to the proof an answer takes no time.
     """
 
     def __init__(
@@ -104,6 +112,7 @@ class Watch:
         self.excused: set[int] = set()
         self.on_event: Callable[[Event], None] = lambda event: None
         self.on_broken: Callable[[], None] = lambda: None
+        self.on_late: Callable[[], None] = lambda: None
         self._ring: MemoryRing | None = None
         self._recent: deque[tuple[float, Event]] = deque(maxlen=RECENT)
         self._principals: set[int] = set()
@@ -133,8 +142,12 @@ class Watch:
         if not isinstance(event, QUIET):
             self.steps += 1
             self._recent.append((trio.current_time(), event))
+            if isinstance(event, events.ArcGained) and event.how == "resumed":
+                self.somebody_died()  # only now it is known to be over
             if isinstance(event, events.ArcGained | events.ArcLost):
                 self._check_owners()
+            if _adopted(event) in self._gone:
+                self.on_late()
             if not isinstance(event, POINTLESS):
                 self.check()
         elif isinstance(event, events.NodeStateChanged):
@@ -154,6 +167,7 @@ class Watch:
     def come_back(self) -> None:
         """The ring has healed: everything holds again, measured from here."""
         self._is_outside = False
+        self.excused.clear()
         self.somebody_died()
         self.start_over()
 
@@ -194,6 +208,7 @@ class Watch:
         self._gone.update(gone)
         self._last = snapshot
         self.checks += 1
+        self.counts["checked lists only" if self._is_outside else "checked invariants"] += 1
         if self._is_outside:
             wrong = invariants.no_duplicates(snapshot) + invariants.ordered_successor_list(snapshot)
         else:
@@ -232,6 +247,7 @@ class Watch:
         return False
 
     def _check_principals(self, snapshot: Snapshot) -> None:
+        self.counts["checked principals"] += self._is_atomic
         now = invariants.principals({**self._still_quoted(), **snapshot})
         may_go = self.excused | self._leaving()
         lost = [p for p in self._principals - now if p in snapshot and p not in may_go]
@@ -255,6 +271,7 @@ class Watch:
         if self._is_outside or trio.current_time() - self._last_death_s < self._mourning_s:
             return
         assert self._ring is not None
+        self.counts["checked owners"] += 1
         owned: dict[Point, list[Arc]] = {}
         for node in self._ring.nodes:  # who is only joining may own already
             for vnode in node.host.vnodes.values():

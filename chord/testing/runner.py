@@ -36,7 +36,7 @@ class TimedSource(Protocol):
         """When the next thing happens, in seconds; infinity for never."""
 
     def advance(self, now: float) -> None:
-        """It is `now`: do what is due. Must not fail, and may reschedule tasks."""
+        """It is `now`: do what is due. May reschedule tasks."""
 
 
 class VirtualClock(trio.abc.Clock):
@@ -44,12 +44,16 @@ class VirtualClock(trio.abc.Clock):
 
     Trio asks the clock how long to sleep exactly when no task is ready. That is the moment to jump: no detour
     through an idle system call as in `trio.testing.MockClock`, and network deliveries need no task.
+
+    Attributes:
+        when_failed: told what went wrong while no task ran: a delivery failed, or nothing can happen any more. Raised
+            there, it would bring Trio itself down and leave every task where it stands.
     """
 
     def __init__(self) -> None:
         self._now = 0.0
         self._sources: list[TimedSource] = []
-        self.when_stuck: Callable[[], None] | None = None
+        self.when_failed: Callable[[Exception], None] | None = None
 
     def attach(self, source: TimedSource) -> None:
         """Let a source of events take part."""
@@ -79,15 +83,20 @@ class VirtualClock(trio.abc.Clock):
                 break
             for source in self._sources:
                 if source.next_due() <= self._now:
-                    source.advance(self._now)
+                    try:
+                        source.advance(self._now)
+                    except Exception as error:
+                        if self.when_failed is None:
+                            raise
+                        self.when_failed(error)
             deadline = runner.deadlines.next_deadline()
         return 0.0
 
     def _stuck(self) -> float:
-        if self.when_stuck is None:
+        if self.when_failed is None:
             return _A_LONG_TIME_S
-        when_stuck, self.when_stuck = self.when_stuck, None
-        when_stuck()
+        when_failed, self.when_failed = self.when_failed, None
+        when_failed(Stuck(f"after {self._now:.3f} virtual seconds every task waits for another"))
         return 0.0
 
 
@@ -104,18 +113,17 @@ def run(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int | str = 0) -> T
     clock = VirtualClock()
 
     async def main() -> T:
-        is_stuck = False
+        failed: list[Exception] = []
 
-        def when_stuck() -> None:
-            nonlocal is_stuck
-            is_stuck = True
+        def end(error: Exception) -> None:
+            failed.append(error)
             scope.cancel()
 
         with trio.CancelScope() as scope:
-            clock.when_stuck = when_stuck
+            clock.when_failed = end
             result = await fn(*args)
-        if is_stuck:
-            raise Stuck(f"after {clock.current_time():.3f} virtual seconds every task waits for another")
+        if failed:
+            raise failed[0]
         return result
 
     with _deterministic(seed):

@@ -38,7 +38,7 @@ MUTANTS = (
                 Membership.join,
                 "await self._receive_arc(around.successor)",
                 "p = around.predecessor\n"
-                "                self._host.tell(self._vnode.ownership.resume(p.id, (p,)))\n"
+                "                self._host.tell(self._vnode.ownership._gain(p.id, p, 'received', 1))\n"
                 "                await self._receive_arc(around.successor)",
             ),
         ),

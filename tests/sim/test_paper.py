@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -11,8 +13,9 @@ import trio
 
 from chord import testing
 from chord.config import PRESETS, RingConstants
-from chord.ids import Circle, vnode_id
-from chord.messages import Confirm, Confirmed, FindNext, NextHops, Ping, Pong
+from chord.ids import Circle, Point, vnode_id
+from chord.messages import Confirm, Confirmed, Contact, FindNext, NextHops, Ping, Pong
+from chord.peers import PassiveList
 from chord.sim.messages import MessageNetwork
 from chord.sim.paper import churn, failures, healing, load_balance, path_length, sessions
 from chord.sim.paper.experiment import Result, summarize
@@ -197,6 +200,17 @@ def test_two_rings_become_one_and_keep_what_both_wrote(monkeypatch: pytest.Monke
     parted = healing.measure(healing.Setting("split", 6, NO_SELF_LOOKUP, "none", seed=1))
     assert parted.rounds is None
     assert parted.lost > 0, "on two rings some of it is out of reach: the check can tell"
+
+
+def test_those_that_fell_silent_together_are_not_asked_in_step() -> None:
+    """An hour after fifty fell silent at once, somebody of them is asked about every half a minute."""
+    silent, rng = PassiveList(LAN, 128), random.Random(1)
+    for number in range(50):
+        silent.add(Contact(Point(number), f"n{number}:1"), 0.0)
+    asked = [now for now in range(0, 7200) if silent.due(float(now), rng) is not None and now > 3600]
+    gaps = [later - earlier for earlier, later in pairwise([3600, *asked, 7200])]
+    assert 100 < len(asked) < 250
+    assert max(gaps) < 180
 
 
 # -- the truth that answers are compared with ---------------------------------------------------------

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LISTS = (1, 8, 20)
 COLOURS = {1: BLUE, 8: GREEN, 20: PURPLE}
-NODES_PER_ENTRY_MIN = 16  # the formula supposes that the list is a small part of the ring
+NODES_PER_ENTRY_MIN = 50  # the formula supposes that the list is a small part of the ring
 WITHIN = 0.05
 
 PUBLISHED_MODE, PUBLISHED_SHARE = 6, 0.24  # of the distribution at 2^12 nodes, fingers only

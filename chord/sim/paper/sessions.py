@@ -111,7 +111,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
     """Return the medians under the presets; `wan`, whose rounds are 15 times as long, for longer."""
     if scale == "quick":
         return [Setting("lan", median, 64, 60.0, 600, seed) for median in (60.0, 10.0, 1.4)]
-    nodes, seconds, lookups = (250, 120.0, 3_000) if scale == "standard" else (1000, 600.0, 20_000)
+    nodes, seconds, lookups = (250, 120.0, 3_000) if scale == "standard" else (1000, 300.0, 10_000)
     wan = [Setting("wan", median, nodes, 3 * seconds, lookups, seed) for median in MEDIANS_MIN]
     return wan + [Setting("lan", median, nodes, seconds, lookups, seed) for median in MEDIANS_MIN]
 

@@ -1,0 +1,215 @@
+"""What the sim commands print: a swarm's tables, measured beside published, and files that are written meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from chord.cli.failures import USAGE
+from chord.cli.output import Column, Failure, Out
+from chord.cli.shapes import Json
+
+if TYPE_CHECKING:
+    from chord.sim import paper
+    from chord.sim.life import Report
+    from chord.sim.plan import Plan
+    from chord.sim.swarm import Outcome
+
+T = TypeVar("T")
+
+SHOWN_MAX = 5
+VERDICTS = {True: "yes", False: "NO", None: "-"}
+
+Replay = Callable[[int], str]
+"""Returns the command that runs a seed again."""
+
+
+# -- while a simulation runs ----------------------------------------------------------------------
+
+
+class Late(Generic[T]):
+    """Writes, and keeps what goes wrong until it is asked for: a simulation would take it for a bug of its own."""
+
+    def __init__(self, write: Callable[[T], object]) -> None:
+        self._write = write
+        self._error: OSError | None = None
+
+    def __call__(self, what: T) -> None:
+        """Write, unless that has failed before."""
+        if self._error is None:
+            try:
+                self._write(what)
+            except OSError as error:
+                self._error = error
+
+    def fail(self) -> None:
+        """Raise what went wrong, if anything did."""
+        if self._error is not None:
+            raise self._error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Late[bytes]]:
+    """Have a file to write to, and its folder. Where it cannot be written, that is said at the begin or in the end."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            late: Late[bytes] = Late(file.write)
+            yield late
+            late.fail()
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def require_folder(path: Path) -> None:
+    """See that there is a folder, made if need be, and that files can be written to it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def _cannot_write(path: Path, error: OSError) -> Failure:
+    why = str(error.strerror).lower()
+    return Failure(f"cannot write {path} ({why})", "Name another place, one that can be written", USAGE, "file")
+
+
+# -- sim run and sim replay -----------------------------------------------------------------------
+
+
+def drawn(plan: Plan) -> str:
+    """Return what a seed has drawn, in words."""
+    faults = ", ".join(plan.faults) or "no faults"
+    least, most = plan.delay_s
+    return (
+        f"{plan.nodes} nodes, r = {plan.successors}, {plan.fidelity}, {1000 * least:g} to {1000 * most:g} ms, "
+        f"{plan.clients} clients; {faults}"
+    )
+
+
+def print_outcome(out: Out, outcome: Outcome, never_taken: list[str], replay: Replay) -> None:
+    """Print what was drawn, what was taken, what failed, and last how to see it again."""
+    from chord.sim.plan import FAULTS
+
+    faults = [[fault, str(outcome.drawn[fault]), FAULTS[fault]] for fault in FAULTS]
+    out.table([Column("fault"), Column("seeds", "right"), Column("meaning")], faults)
+    out.line()
+    taken = [[name, f"{count:,}"] for name, count in sorted(outcome.counts.items())]
+    out.table([Column("taken"), Column("times", "right")], taken)
+    out.line()
+    for text in _summary(outcome):
+        out.line(text)
+    if never_taken:
+        out.line(f"never taken: {', '.join(never_taken)}")
+    for broken in outcome.broken[:SHOWN_MAX]:
+        out.line()
+        out.line(f"seed {broken.plan.seed}: {drawn(broken.plan)}")
+        out.line(f"{broken.kind}: {broken.text}")
+    if len(outcome.broken) > SHOWN_MAX:
+        seeds = ", ".join(str(broken.plan.seed) for broken in outcome.broken[SHOWN_MAX:])
+        out.line(f"and {len(outcome.broken) - SHOWN_MAX} more: {seeds}")
+    if outcome.broken:
+        out.line()
+        out.line(replay(outcome.broken[0].plan.seed))
+
+
+def _summary(outcome: Outcome) -> list[str]:
+    reports = outcome.reports
+    totals = _totals(outcome)
+    lines = [
+        f"{outcome.seeds:,} seed{'s' * (outcome.seeds != 1)}, {outcome.drawn['over frames']:,} of them over frames: "
+        + (f"{len(outcome.broken)} FAILED" if outcome.broken else "all held"),
+        f"{totals['steps']:,} protocol steps, {totals['membership']:,} times a node came or went, "
+        f"{totals['checks']:,} times all invariants checked, {totals['deliveries']:,} deliveries",
+    ]
+    if reports:
+        lines += [
+            f"Ideal at most {max(r.settled_s for r in reports):.1f} s after the last event; "
+            f"healed at most {max(r.healed_rounds for r in reports):.0f} rounds after an episode",
+            f"{totals['keys']:,} acknowledged keys were read back in the end; "
+            f"{totals['lost']:,} had died with the only node that had them",
+        ]
+    return lines
+
+
+def _totals(outcome: Outcome) -> dict[str, int]:
+    names = ("steps", "membership", "checks", "deliveries", "keys", "lost")
+    return {name: sum(getattr(report, name) for report in outcome.reports) for name in names}
+
+
+def outcome_json(outcome: Outcome, never_taken: list[str], replay: Replay) -> Json:
+    """Return what a swarm did as JSON."""
+    return {
+        "seeds": outcome.seeds,
+        "drawn": dict(sorted(outcome.drawn.items())),
+        "taken": dict(sorted(outcome.counts.items())),
+        "never_taken": never_taken,
+        **_totals(outcome),
+        "digests": {str(report.seed): report.digest for report in outcome.reports},
+        "failures": [
+            {"seed": b.plan.seed, "kind": b.kind, "text": b.text, "replay": replay(b.plan.seed)} for b in outcome.broken
+        ],
+    }
+
+
+def summary_of_one(report: Report) -> str:
+    """Return what one seed did, in words."""
+    return (
+        f"{report.steps:,} protocol steps, {report.membership:,} times a node came or went, "
+        f"{report.checks:,} times all invariants checked, {report.virtual_s:.1f} virtual seconds\n"
+        f"digest {report.digest}"
+    )
+
+
+# -- sim paper ------------------------------------------------------------------------------------
+
+
+def print_report(out: Out, report: paper.Report) -> None:
+    """Print an experiment's tables, measured beside published."""
+    for table in report.tables:
+        has_bar = table.passed is not None
+        columns = [Column(c.heading, "left" if i == 0 else "right") for i, c in enumerate(table.columns)]
+        columns += [Column("within the bar")] * has_bar
+        out.line(table.title)
+        out.table(columns, [[*table.texts(row), *[VERDICTS[row.passed]] * has_bar] for row in table.rows])
+        for note in (*([f"bar: {table.bar}"] if table.bar else []), *table.notes):
+            out.line(note)
+        out.line()
+    out.flush()
+    for note in report.notes:
+        out.note(note)
+    out.note(f"{report.name}: {', '.join(str(path) for path in report.files)}")
+
+
+def report_json(report: paper.Report) -> Json:
+    """Return an experiment's outcome as JSON."""
+    return {
+        "name": report.name,
+        "title": report.title,
+        "passed": report.passed,
+        "files": [str(path) for path in report.files],
+        "tables": [
+            {
+                "name": table.name,
+                "title": table.title,
+                "columns": [column.heading for column in table.columns],
+                "rows": [{"values": [_finite(v) for v in row.values], "passed": row.passed} for row in table.rows],
+                "bar": table.bar,
+                "notes": list(table.notes),
+            }
+            for table in report.tables
+        ],
+        "notes": list(report.notes),
+    }
+
+
+def _finite(value: str | float | None) -> str | float | None:
+    """Return a value, None where it is a number that JSON does not have."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,261 @@
+"""A few short lives with everything on, and the two who watch them: each seen complaining of a planted fault."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, cast
+
+import pytest
+from worlds import only, virtual
+
+from chord import testing
+from chord.data.storage import Batch
+from chord.events import Event, NodeStateChanged, PeerChanged, RingCreated, StepDone, TransferEnded
+from chord.history.format import read
+from chord.ids import Arc, Point
+from chord.invariants import Member, Snapshot, exact_successors
+from chord.messages import Contact
+from chord.node import Node
+from chord.sim.ledger import Ledger
+from chord.sim.life import Failure, Life
+from chord.sim.messages import MessageNetwork
+from chord.sim.plan import FAULTS, Fidelity, Plan, draw
+from chord.sim.watch import EVERY_STEP_MAX, Violated, Watch, name_of
+from chord.testing.rings import MemoryRing
+
+# -- lives ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seed", "fidelity"), [(1, "messages"), (2, "messages"), (3, "frames")])
+def test_a_short_life_with_everything_on(seed: int, fidelity: Fidelity) -> None:
+    plan = draw(seed, nodes=8, successors=2, fidelity=fidelity, faults=tuple(FAULTS), membership=20, steps=900)
+    report = Life(plan).run()
+    assert report.seed == seed
+    assert report.steps >= 900
+    assert report.membership >= 20
+    assert report.checks > 50
+    assert report.counts["client put ok"] > 10
+    assert report.keys > 0
+    assert 0 < report.settled_s < 60
+    assert len(report.digest) == 32
+
+
+def test_who_listens_hears_everything_from_the_first_moment_and_changes_nothing() -> None:
+    plan = draw(5, nodes=6, successors=2, faults=("crash",), fidelity="messages", until_s=3.0)
+    told: list[Event] = []
+    history: list[bytes] = []
+    report = Life(plan, on_event=lambda cluster, event: told.append(event), write_history=history.append).run()
+    assert isinstance(told[0], RingCreated)
+    assert report == Life(plan).run()
+    operations = list(read(history))
+    assert len(operations) == sum(count for name, count in report.counts.items() if name.startswith("client "))
+    assert report.virtual_s > 3.0
+
+
+def test_a_life_that_does_not_come_to_its_end_is_a_failure_of_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plan, "virtual_s_max", 3.0)
+    plan = draw(5, nodes=6, successors=2, faults=(), fidelity="messages", membership=10**6)
+    with pytest.raises(Failure, match="seed 5: it took too long") as caught:
+        Life(plan).run()
+    assert caught.value.kind == "liveness"
+
+
+# -- the ledger -----------------------------------------------------------------------------------
+
+KEYS = 12
+
+
+class Told:
+    """A ring of four, a ledger that has written a few keys to it, and what the ledger complains of."""
+
+    def __init__(self, ring: MemoryRing, ledger: Ledger, complaints: list[str]) -> None:
+        self.ring, self.ledger, self.complaints = ring, ledger, complaints
+
+    def owner(self, key: bytes) -> Node:
+        """Who answers for a key."""
+        point = self.ring[0].host.circle.hash(key)
+        return next(node for node in self.ring.nodes if only(node).ownership.is_owner(point))
+
+
+def ledger_test(test: Callable[[Told], Awaitable[None]]) -> Callable[[], None]:
+    async def wrapper() -> None:
+        async with testing.ring(4, seed=3, successors=2, network=MessageNetwork(3)) as ring:
+            complaints: list[str] = []
+            ledger = Ledger(ring, random.Random(3), complaints.append)
+            await ledger.fill(KEYS)
+            assert (ledger.keys, ledger.lost, ledger.counts["put ok"]) == (KEYS, 0, KEYS)
+            await test(Told(ring, ledger, complaints))
+
+    wrapper.__name__ = test.__name__
+    return virtual(wrapper)
+
+
+@ledger_test
+async def test_what_was_written_is_read(told: Told) -> None:
+    await told.ledger.settle()
+    assert told.ledger.counts["get ok"] == KEYS
+    assert told.complaints == []
+
+
+@ledger_test
+async def test_a_record_that_is_gone_is_a_denial(told: Told) -> None:
+    await told.owner(b"old-5").host.storage.commit(Batch([], removals=[b"old-5"]))
+    await told.ledger.settle()
+    assert any("denies b'old-5', which was acknowledged" in line for line in told.complaints)
+    assert all("old-5" in line for line in told.complaints)
+
+
+@ledger_test
+async def test_a_value_that_nobody_wrote_is_a_misreading_whatever_has_happened(told: Told) -> None:
+    await told.ring[0].put(b"old-5", b"somebody else's")
+    told.ledger.is_lenient = True
+    await told.ledger.settle()
+    (complaint,) = told.complaints
+    assert "reads (b\"somebody else's\",) under b'old-5', and not all of it was ever written" in complaint
+
+
+@ledger_test
+async def test_an_old_value_is_a_misreading_unless_two_rings_have_just_met(told: Told) -> None:
+    old = told.owner(b"old-5").host.storage.get(b"old-5")
+    assert old is not None
+    await told.ledger._write(told.ring[0], b"old-5", "client")
+    await told.owner(b"old-5").host.storage.commit(Batch([old]))
+    told.ledger.is_lenient = True
+    await told.ledger.settle()
+    assert told.complaints == []
+    told.ledger.is_lenient = False
+    await told.ledger.settle()
+    (complaint,) = told.complaints
+    assert "under b'old-5', written was b'13'" in complaint
+
+
+@ledger_test
+async def test_what_dies_with_its_only_holder_is_lost_and_nobody_may_deny_it(told: Told) -> None:
+    owner = told.owner(b"old-5")
+    told.ledger.bury(owner)
+    assert told.ledger.lost > 0
+    assert told.ledger.keys + told.ledger.lost == KEYS
+    await told.ring.kill(owner)
+    await told.ring.converged()
+    await told.ledger.settle()
+    assert told.ledger.counts["get owner_down"] == told.ledger.lost
+    assert told.complaints == []
+
+
+@ledger_test
+async def test_a_death_that_nobody_told_the_ledger_of_is_a_loss(told: Told) -> None:
+    await told.ring.kill(told.owner(b"old-5"))
+    await told.ring.converged()
+    await told.ledger.settle()
+    assert any("does not find b'old-5', of which somebody living has a copy" in line for line in told.complaints)
+
+
+# -- the watch ------------------------------------------------------------------------------------
+
+
+def ideal(ids: Iterable[int], r: int = 2) -> dict[int, Member]:
+    order = sorted(ids)
+    bare = {point: Member(f"n{point}:1", order[at - 1], (), rounds=100) for at, point in enumerate(order)}
+    return {
+        point: bare[point]._replace(successors=exact_successors(bare, order, at, r)) for at, point in enumerate(order)
+    }
+
+
+class Shown:
+    """A ring as a watch sees it: pointers set by hand."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.members = dict(snapshot)
+        self.nodes: list[Node] = []
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def snapshot(self) -> Snapshot:
+        return dict(self.members)
+
+    def set(self, point: int, **changes: Any) -> None:
+        self.members[point] = self.members[point]._replace(**changes)
+
+
+def watching(test: Callable[[Watch, Shown], None]) -> Callable[[], None]:
+    async def wrapper() -> None:
+        shown, watch = Shown(ideal(range(10, 90, 10))), Watch("here", 2)
+        with watch.over(cast(MemoryRing, shown)):
+            watch.check()
+            assert (watch.checks, watch.broken) == (1, None)
+            test(watch, shown)
+
+    wrapper.__name__ = test.__name__
+    return virtual(wrapper)
+
+
+@watching
+def test_a_list_that_is_wrong_is_complained_of_with_what_happened_before(watch: Watch, shown: Shown) -> None:
+    stopped: list[bool] = []
+    watch.on_broken = lambda: stopped.append(True)
+    watch(StepDone(Point(10), "stabilize"))
+    shown.set(10, successors=(30, 20))
+    watch.check()
+    assert stopped == [True]
+    text = str(watch.broken)
+    assert text.startswith("here at 0.0000 s: OrderedSuccessorList: n10:1 ")
+    assert "\nafter\n" in text
+    assert "StepDone(vnode=10, step='stabilize')" in text
+    with pytest.raises(Violated, match="OrderedSuccessorList"):
+        watch.raise_if_broken()
+
+
+@watching
+def test_only_what_changed_is_checked_again(watch: Watch, shown: Shown) -> None:
+    for _ in range(5):
+        watch.check()
+    assert watch.checks == 1
+    shown.set(10, rounds=101)
+    watch.check()
+    assert watch.checks == 2
+
+
+@watching
+def test_nobody_is_forgotten_by_a_step(watch: Watch, shown: Shown) -> None:
+    shown.set(10, successors=(30, 40))
+    watch.check()
+    assert "PrincipalsPersist: n20:1 is alive and somebody's list skips it now" in str(watch.broken)
+
+
+@watching
+def test_beyond_the_failure_assumption_lists_are_in_order_all_the_same(watch: Watch, shown: Shown) -> None:
+    watch.go_outside()
+    shown.set(10, successors=(30, 40), predecessor=None)
+    watch.check()
+    assert watch.broken is None
+    shown.set(10, successors=(30, 30))
+    watch.check()
+    assert "NoDuplicates" in str(watch.broken)
+
+
+@watching
+def test_in_a_calm_ring_the_rank_error_never_grows(watch: Watch, shown: Shown) -> None:
+    watch.calm_down()
+    shown.set(10, predecessor=70)
+    watch.check()
+    assert "Progress: the rank error grew from 0 to " in str(watch.broken)
+
+
+@virtual
+async def test_a_large_ring_is_checked_now_and_then() -> None:
+    shown, watch = Shown(ideal(range(EVERY_STEP_MAX + 10))), Watch("here", 2)
+    with watch.over(cast(MemoryRing, shown)):
+        for rounds in range(100):
+            shown.set(0, rounds=rounds)
+            watch.check()
+    assert watch.checks == 10
+
+
+def test_events_are_told_apart_by_what_matters() -> None:
+    here = Contact(Point(1), "n1:1")
+    assert name_of(PeerChanged("n1:1", "dead", "no answer")) == "PeerChanged dead"
+    assert name_of(TransferEnded(Point(1), Arc(Point(1), Point(2)), here, 3, "moved")) == "TransferEnded moved"
+    assert name_of(NodeStateChanged("ready", "n1:1")) == "NodeStateChanged"
+    assert name_of(RingCreated(Point(1))) == "RingCreated"

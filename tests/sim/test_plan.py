@@ -1,0 +1,95 @@
+"""What a seed draws, and what a wish changes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from chord.errors import ConfigError
+from chord.sim.plan import FAULTS, Plan, draw
+
+SEEDS = range(400)
+
+
+def test_a_seed_means_the_same_for_ever() -> None:
+    """Seeds are written down, in regressions and in reports."""
+    assert draw(3) == Plan(
+        seed=3,
+        nodes=9,
+        nodes_max=13,
+        successors=3,
+        fidelity="messages",
+        faults=("row", "restart", "freeze", "oneway", "skew"),
+        delay_s=(0.01, 0.02),
+        quantum_s=0.0001,
+        pause_s=0.1,
+        clients=4,
+        client_pause_s=0.15,
+    )
+
+
+def test_everything_is_drawn_some_time_and_nothing_always() -> None:
+    plans = [draw(seed) for seed in SEEDS]
+    for fault in FAULTS:
+        share = sum(fault in plan.faults for plan in plans) / len(plans)
+        assert 0.4 < share < 0.6, fault
+    for field in ("successors", "fidelity", "delay_s", "quantum_s", "pause_s", "clients", "client_pause_s"):
+        assert len({getattr(plan, field) for plan in plans}) > 1, field
+    assert {plan.successors for plan in plans} == {2, 3, 4}
+    assert any(plan.nodes >= 20 for plan in plans)
+    assert all(plan.nodes >= plan.successors + 4 and plan.nodes_max > plan.nodes for plan in plans)
+
+
+WISHES: list[tuple[dict[str, Any], set[str]]] = [
+    ({"nodes": 12}, {"nodes", "nodes_max"}),
+    ({"successors": 2}, {"successors"}),
+    ({"successors": 6}, {"successors", "nodes", "nodes_max"}),
+    ({"fidelity": "frames"}, {"fidelity"}),
+    ({"faults": ()}, {"faults", "delay_s"}),
+    ({"faults": ("jitter",)}, {"faults", "delay_s"}),
+    ({"faults": ("crash", "loss")}, {"faults", "delay_s"}),
+    ({"membership": 5}, {"membership"}),
+    ({"steps": 7}, {"steps"}),
+    ({"until_s": 1.5}, {"until_s"}),
+]
+
+
+@pytest.mark.parametrize(("wish", "may_change"), WISHES, ids=lambda one: str(one) if isinstance(one, dict) else "")
+def test_a_wish_changes_what_it_names_and_nothing_else(wish: dict[str, Any], may_change: set[str]) -> None:
+    for seed in SEEDS[:100]:
+        bare, plan = draw(seed), draw(seed, **wish)
+        assert {name: getattr(plan, name) for name in wish} == wish
+        changed = {name for name in Plan.__struct_fields__ if getattr(plan, name) != getattr(bare, name)}
+        assert changed <= may_change, seed
+
+
+@pytest.mark.parametrize(
+    ("wish", "complaint"),
+    [
+        ({"faults": ("crash", "gremlins")}, "there is no fault 'gremlins'; there are adjacent, crash, "),
+        ({"nodes": 6, "successors": 4}, "6 nodes are too few for lists of 4: at least 7"),
+    ],
+)
+def test_wishes_that_cannot_be(wish: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        draw(0, **wish)
+
+
+def test_what_follows_from_a_plan() -> None:
+    calm = draw(1, faults=(), nodes=10, successors=3)
+    assert calm.is_atomic
+    assert not draw(1, faults=("loss",)).is_atomic
+    jumpy = next(plan for seed in SEEDS if (plan := draw(seed, faults=("jitter",))).delay_s[0] < 0.005)
+    assert jumpy.delay_s[1] == 15 * jumpy.delay_s[0]
+    assert not jumpy.is_atomic
+    assert calm.nodes_min == 6
+    assert msgspec.structs.replace(calm, nodes=30).nodes_min == 15
+
+
+def test_a_life_may_take_longer_where_more_is_to_happen() -> None:
+    assert draw(1).virtual_s_max == 600.0
+    assert draw(1, membership=60).virtual_s_max == 1200.0
+    assert draw(1, steps=20_000).virtual_s_max == 6000.0
+    assert draw(1, until_s=1000.0).virtual_s_max == 1600.0
