@@ -26,7 +26,7 @@ def test_a_seed_means_the_same_for_ever() -> None:
         quantum_s=0.0001,
         pause_s=0.1,
         clients=4,
-        client_pause_s=0.15,
+        client_pause_s=0.05,
     )
 
 

@@ -1,0 +1,88 @@
+"""Many seeds, each a life of a ring with what it has drawn: nothing breaks, and no path was left untaken."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from chord.cli.output import Out
+from chord.cli.sim_output import print_outcome
+from chord.sim.life import Report
+from chord.sim.plan import FAULTS, Plan, draw
+from chord.sim.swarm import NEVER_ZERO, Broken, Outcome, run_many, run_one
+
+SEEDS = range(240)  # as many as CI has time for; `make soak` runs twenty thousand
+TOLD_EVERY = 50
+STEPS_MIN = 2000
+MEMBERSHIP_MIN = 30
+
+
+def swarm(seeds: Sequence[int], say: Callable[[str], None]) -> Outcome:
+    """Run seeds on all cores, and say how far it is."""
+    done = 0
+
+    def on_result(plan: Plan, result: Report | Broken) -> None:
+        nonlocal done
+        done += 1
+        if isinstance(result, Broken):
+            say(f"{result.kind}: {result.text}")
+        if done % TOLD_EVERY == 0:
+            say(f"{done} of {len(seeds)} seeds")
+
+    return run_many([draw(seed) for seed in seeds], on_result)
+
+
+@pytest.mark.slow
+def test_the_swarm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least 2,000 protocol steps and 30 comings and goings each; the table says what they took."""
+    monkeypatch.setenv("CHORD_OUTPUT", "table")
+    with capsys.disabled():
+        outcome = swarm(SEEDS, lambda line: print(line, flush=True))
+        print_outcome(Out(), outcome, outcome.zeros(), lambda seed: f"chord sim replay {seed}")
+    assert outcome.broken == []
+    assert [report.seed for report in outcome.reports] == list(SEEDS)
+    assert all(report.steps >= STEPS_MIN and report.membership >= MEMBERSHIP_MIN for report in outcome.reports)
+    assert outcome.zeros() == []
+
+
+# -- the swarm itself -----------------------------------------------------------------------------
+
+
+def short(seed: int) -> Plan:
+    return draw(seed, nodes=6, successors=2, faults=("crash",), fidelity="messages", until_s=1.0)
+
+
+def test_processes_find_what_one_finds() -> None:
+    plans = [short(seed) for seed in range(4)]
+    told: list[int] = []
+    apart = run_many(plans, lambda plan, result: told.append(plan.seed), jobs=2)
+    assert apart == run_many(plans, jobs=1)
+    assert sorted(told) == [0, 1, 2, 3]
+    assert apart.counts["RingCreated"] == apart.seeds == 4
+
+
+def test_an_outcome_sums_up() -> None:
+    outcome = Outcome()
+    first, second = draw(0, faults=("crash", "loss"), fidelity="frames"), draw(1, faults=("loss",), fidelity="messages")
+    outcome.add(first, Report(0, steps=10, counts=Counter({"RingJoined": 2})))
+    outcome.add(second, Report(1, steps=20, counts=Counter({"RingJoined": 3, "ListCopied": 1})))
+    outcome.add(second, Broken(second, "crash", "planted"))
+    assert outcome.seeds == 3
+    assert (outcome.drawn["loss"], outcome.drawn["crash"], outcome.drawn["disk"]) == (3, 1, 0)
+    assert (outcome.drawn["over frames"], outcome.drawn["over messages"]) == (1, 2)
+    assert set(FAULTS) <= set(outcome.drawn), "those that nobody drew as well"
+    assert outcome.counts == {"RingJoined": 5, "ListCopied": 1}
+    assert outcome.zeros(("ListCopied", "RingResumed")) == ["RingResumed"]
+    assert set(outcome.zeros()) == set(NEVER_ZERO) - {"RingJoined", "ListCopied"}
+
+
+def test_a_life_leaves_no_rubbish() -> None:
+    """Twenty thousand lives in one process must not fill its memory: what one leaves, the next would keep."""
+    run_one(short(0))
+    before = len(gc.get_objects())
+    for seed in range(3):
+        run_one(short(seed))
+    assert len(gc.get_objects()) < before + 1000
