@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,8 @@ def test_command_blocks(block: str, tmp_path: Path) -> None:
         try:
             assert shell.wait(90) == 0, (tmp_path / "output").read_text()
         finally:
-            os.killpg(shell.pid, signal.SIGKILL)  # the rings it started go with it
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)  # the rings it started go with it
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,7 @@ class Ledger:
         self._written: dict[bytes, set[bytes]] = {}  # all that was not certainly refused
         self._lost: set[bytes] = set()  # the only copy died with its node
         self._deniable: set[bytes] = set()  # and that node is back, with an empty memory
+        self._returning: set[bytes] = set()  # back on their node, and perhaps not yet where they belong
         self._left_behind: dict[str, dict[bytes, bytes]] = {}  # what a dead node had, by its host
         self._deaths = 0
         self._number = 0
@@ -131,6 +132,7 @@ class Ledger:
         if outcome != "ok":
             return
         self._acknowledged[key] = value
+        self._returning.discard(key)
         possible.discard(value)  # but an unknown write of before may still arrive, and then it replaces this one
         if self._keepers(key, "owned", "giving"):
             self._lost.discard(key)
@@ -142,7 +144,7 @@ class Ledger:
 
     async def read(self, node: Node, key: bytes, client: str = "reader", *, is_final: bool = False) -> None:
         """Read a key that was acknowledged, and compare. In the end (`is_final`) what was not lost must be there."""
-        was_lost = key in self._lost
+        was_lost = key in self._lost or key in self._returning
         call = self._recorder.get(client, key.decode()) if self._recorder else None
         outcome = "unknown"
         values: tuple[bytes, ...] = ()
@@ -226,7 +228,9 @@ class Ledger:
         for key, value in self._left_behind.pop(node.name, {}).items() if has_disk else ():
             if value not in self._values(node, key):
                 self.complain(f"{node.name} is back; its disk has lost {value!r} of {key!r}, which was acknowledged")
-        self._lost = {key for key in self._lost if not self._has(node, key)}
+        back = {key for key in self._lost if self._has(node, key)}
+        self._lost -= back
+        self._returning |= back
 
     def revive(self) -> None:
         """A node that died is back: what is still lost may be denied.
@@ -239,5 +243,6 @@ class Ledger:
 
     async def settle(self) -> None:
         """Read everything once more from everywhere: nobody moves, so every read has a definite outcome."""
+        self._returning.clear()
         for key in list(self._acknowledged):
             await self.read(self._rng.choice(self._ring.nodes), key, is_final=True)
