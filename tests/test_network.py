@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, check_half_closeable_stream
 
 from chord.errors import PeerUnreachable
-from chord.testing import MemoryNetwork, MemoryTransport, Stuck, exponential, lossy, run, uniform
+from chord.testing import MemoryNetwork, MemoryTransport, Stuck, VirtualClock, exponential, lossy, run, uniform
 from chord.testing.network import BACKLOG_MAX
 from chord.transport import TcpTransport, Transport
 
@@ -472,3 +472,33 @@ def test_a_run_that_can_never_go_on_says_so() -> None:
 
     with pytest.raises(Stuck):
         run(wait_for_each_other)
+
+
+def test_what_fails_while_no_task_runs_ends_the_run_and_all_tasks() -> None:
+    """Raised in Trio's scheduler, it would leave every task where it stands, to complain when it is thrown away."""
+    ended: list[str] = []
+
+    class Failing:
+        def next_due(self) -> float:
+            return 1.0
+
+        def advance(self, now: float) -> None:
+            raise ZeroDivisionError("planted")
+
+    async def wait(name: str) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append(name)
+
+    async def main() -> None:
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, VirtualClock)
+        clock.attach(Failing())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, "a")
+            nursery.start_soon(wait, "b")
+
+    with pytest.raises(ZeroDivisionError, match="planted"):
+        run(main)
+    assert sorted(ended) == ["a", "b"]

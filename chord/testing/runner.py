@@ -86,9 +86,12 @@ class VirtualClock(trio.abc.Clock):
                     try:
                         source.advance(self._now)
                     except Exception as error:
-                        if self.when_failed is None:
+                        when_failed, self.when_failed = self.when_failed, None
+                        if when_failed is None:
                             raise
-                        self.when_failed(error)
+                        self._sources.clear()  # nothing more will happen: all tasks are to end
+                        when_failed(error)
+                        break
             deadline = runner.deadlines.next_deadline()
         return 0.0
 

@@ -28,7 +28,7 @@ MUTANTS = (
         ),
         scenes.mourning,
         4,
-        ("ledger: denied",),
+        ("ledger: denied", "ledger: lost"),
     ),
     Mutant(
         "ownership before the switch",

@@ -100,6 +100,8 @@ LEDGER = (
     (r" denies b'", "ledger: denied"),
     (r" reads \(.*\) under ", "ledger: misread"),
     (r" does not find b'", "ledger: lost"),
+    (r" is stored, and nobody has it", "ledger: lost"),
+    (r"; its disk has lost ", "ledger: lost"),
 )
 LIVENESS = (r"not Ideal after", r"records of others stay on", r"^TooSlowError", r"it took too long")
 

@@ -84,7 +84,7 @@ class World:
         """Start a node that is dead again, with what its machine has kept."""
         self.watch.excused.update(node.host.vnodes)
         back = await self.ring.start(join=(), name=node.config.name)
-        self.ledger.bring_back(back, has_disk=back.name in self.cluster.disks)
+        self.ledger.bring_back(back, has_disk=back.name in self.ring.disks)
         return back
 
     async def converged(self) -> None:
