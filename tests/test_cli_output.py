@@ -15,7 +15,7 @@ from schemas import check_shape
 
 from chord.cli.failures import explain
 from chord.cli.lookup import is_worth_counting
-from chord.cli.output import Column, Failure, Out, bar, percent
+from chord.cli.output import CLEAR, Column, Failure, Out, bar, percent
 from chord.cli.shapes import fingers_json, get_json, key_json, lookup_json, names_of, pair_json, ring_json, vnode_json
 from chord.cli.svg import draw_ring
 from chord.cli.target import choose, natural, to_number
@@ -26,6 +26,7 @@ from chord.messages import HopTrace, Via
 
 CIRCLE = Circle(8)
 NAMES = names_of(described())
+LEADING_ZEROS = re.compile("(?<![0-9])0+(?=[0-9])")
 
 
 @pytest.fixture
@@ -131,12 +132,29 @@ def test_tables_do_not_interpret_what_they_print(
     assert capsys.readouterr().out == "a\ntab and line\n", "a cell is a cell"
 
 
+def test_progress_is_for_terminals_and_makes_way_for_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    for is_live in (False, True):
+        out = Out()
+        out.is_live = is_live
+        with out.progress("seeds", 10) as show:
+            out.note("before")
+            show(5)
+            out.note("hello")
+        out.note("after")
+        found = capsys.readouterr()
+        assert found.out == ""
+        if is_live:
+            assert found.err == f"before\n{CLEAR}seeds  5/10  {'█' * 10:<20}{CLEAR}hello\n{CLEAR}after\n"
+        else:
+            assert found.err == "before\nhello\nafter\n"
+
+
 @given(st.lists(st.from_regex(r"[a-z]{0,2}[0-9]{0,3}", fullmatch=True), max_size=8))
 def test_natural_order_is_an_order(words: list[str]) -> None:
     ordered = sorted(words, key=natural)
     for a, b in pairwise(ordered):
         assert natural(a) <= natural(b)
-        assert (natural(a) == natural(b)) == (re.sub("0+(?=[0-9])", "", a) == re.sub("0+(?=[0-9])", "", b))
+        assert (natural(a) == natural(b)) == (LEADING_ZEROS.sub("", a) == LEADING_ZEROS.sub("", b))
 
 
 def test_natural_order_counts() -> None:
