@@ -279,6 +279,7 @@ def test_the_history_of_a_ring_without_faults_is_acceptable(sim: Sim, capsys: py
     assert cli.run(["check-history", "spoiled", "--model", "acknowledged"]) == 8
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
 @pytest.mark.parametrize(
     ("option", "path", "why"),
     [
@@ -310,6 +311,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     assert ends["t"] > 5, "the log is complete"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_an_interrupted_run_leaves_nobody_behind(tmp_path: Path, number: int, code: int) -> None:
     """And it shows how far it is, as its errors go to a terminal."""
