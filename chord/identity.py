@@ -20,6 +20,7 @@ from chord.messages import Address, Contact, Identity
 
 FILE_NAME = "node.json"
 IDENTITY_VERSION = 1
+ALIVE_STAMP_MS = 60_000
 
 
 class KeptVnode(msgspec.Struct, frozen=True):
@@ -32,10 +33,19 @@ class KeptVnode(msgspec.Struct, frozen=True):
     successors: tuple[Contact, ...]
     taken: tuple[tuple[Point, Point, Point, Address], ...] = ()  # start, end, id and address of the dead owner
     before: tuple[Contact, ...] = ()  # who stood at `owned_from` and before it, nearest first
+    downs: tuple[Contact, ...] = ()  # silent vnodes behind it that are waited for
+    settled: tuple[tuple[Point, Point, Point], ...] = ()  # owner, start, end of the arcs it was brought level in
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """Everything kept. `has_left` means the node handed its arcs over: it starts empty next time."""
+    """Everything kept.
+
+    Attributes:
+        has_left: the node handed its arcs over: it starts empty next time.
+        incarnation: of the records that belong to this, in hexadecimal.
+        silent: contacts once known that neither answer nor have left.
+        alive_ms: the node was alive then; wall clock, whole minutes, so that the file changes once in one.
+    """
 
     version: int
     bits: int
@@ -44,6 +54,9 @@ class Kept(msgspec.Struct, frozen=True):
     vnodes: tuple[KeptVnode, ...]
     known: tuple[Address, ...]
     has_left: bool = False
+    incarnation: str | None = None
+    alive_ms: int = 0
+    silent: tuple[Contact, ...] = ()
 
     @property
     def ring_id(self) -> Identity | None:

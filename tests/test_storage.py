@@ -1,16 +1,22 @@
-"""What every storage promises, as one suite over each form of it: in memory, and on a simulated disk."""
+"""What every storage promises, as one suite over each form of it: in memory, on a simulated disk, in a database."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chord.data import storage as module
+from chord.data.digest import digest_of
+from chord.data.sqlite import SqliteStorage
 from chord.data.storage import Batch, MemoryStorage, Storage
 from chord.ids import Arc, Circle, Point
 from chord.messages import ActorClock, Record, Version
@@ -21,6 +27,7 @@ from chord.testing import run
 TOY = Circle(3)  # eight points, so that several keys share one
 WIDE = Circle(160)
 KEYS = [b"key-%d" % number for number in range(40)]
+WHOLE = Arc(Point(0), Point(0))
 
 Make = Callable[[Circle], Storage]
 
@@ -33,7 +40,35 @@ def on_disk(circle: Circle) -> Storage:
     return DiskStorage(circle, Disk(random.Random(1)), random.Random(1))
 
 
-every_form = pytest.mark.parametrize("make", [in_memory, on_disk], ids=["memory", "disk"])
+def in_database(circle: Circle) -> Storage:
+    """It lies in memory: nothing here cuts the power."""
+    directory = tempfile.TemporaryDirectory(prefix="chord", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
+    store = SqliteStorage(circle, directory.name, b"12345678")
+    OPEN.append((store, directory))
+    trio.run(store.open)
+    return store
+
+
+SHARED_MEMORY = Path("/dev/shm")
+OPEN: list[tuple[SqliteStorage, tempfile.TemporaryDirectory[str]]] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    while OPEN:
+        store, directory = OPEN.pop()
+        trio.run(store.close)
+        directory.cleanup()
+
+
+def wait_for(store: Storage, fn: Callable[..., Awaitable[Any]], *args: object) -> None:
+    """A database is written in a thread, which virtual time does not wait for."""
+    runner: Callable[..., Any] = trio.run if isinstance(store, SqliteStorage) else run
+    runner(fn, *args)
+
+
+every_form = pytest.mark.parametrize("make", [in_memory, on_disk, in_database], ids=["memory", "disk", "database"])
 
 
 def record(key: bytes, *values: bytes | None) -> Record:
@@ -42,7 +77,7 @@ def record(key: bytes, *values: bytes | None) -> Record:
 
 
 def commit(store: Storage, *puts: Record, removals: tuple[bytes, ...] = ()) -> None:
-    run(store.commit, Batch(puts, removals))
+    wait_for(store, store.commit, Batch(puts, removals))
 
 
 def filled(make: Make, circle: Circle, keys: list[bytes] = KEYS) -> Storage:
@@ -130,7 +165,7 @@ def test_a_store_is_named_by_its_incarnation_and_never_repeats_a_key_epoch(make:
 def test_who_minted_is_known_as_long_as_the_record_was_held(make: Make) -> None:
     store = make(WIDE)
     assert store.minted(b"a") is None
-    run(store.commit, Batch([record(b"a")], minted={b"a": b"actor"}))
+    wait_for(store, store.commit, Batch([record(b"a")], minted={b"a": b"actor"}))
     commit(store, record(b"a", b"merged"), record(b"b"))
     assert (store.minted(b"a"), store.minted(b"b")) == (b"actor", None)
     commit(store, removals=(b"a",))
@@ -154,8 +189,9 @@ def test_a_change_is_visible_before_its_commit_first_waits(make: Make) -> None:
             for _ in range(50):
                 nursery.start_soon(add_one)
         await store.commit(Batch())  # changes nothing, and waits until all the others last
+        assert store.is_durable(b"a")
 
-    run(main)
+    wait_for(store, main)
     found = store.get(b"a")
     assert found is not None
     assert found.clock[0].count == 50
@@ -239,3 +275,127 @@ def test_any_history_of_commits_agrees_with_a_dictionary(make: Make, steps: list
         assert store.get(key) == (record(key, model[key]) if key in model else None)
     whole = Arc(Point(0), Point(0))
     assert scanned(store, whole) == clockwise(TOY, list(model), whole)
+
+
+# -- what is added up ------------------------------------------------------------------------------------
+
+
+def summed(store: Storage, arc: Arc = WHOLE) -> bytes:
+    return store.digests.sum(arc, 0, 0, store.heads)
+
+
+@every_form
+def test_heads_are_the_keys_and_digests_of_the_records_in_their_order(make: Make) -> None:
+    store = filled(make, TOY)
+    for start in range(TOY.size):
+        for end in range(TOY.size):
+            arc = Arc(Point(start), Point(end))
+            assert list(store.heads(arc)) == [(found.key, digest_of(found)) for found in store.scan(arc)]
+    rest = clockwise(TOY, KEYS, WHOLE)[7:]
+    assert [key for key, _ in store.heads(WHOLE, after=clockwise(TOY, KEYS, WHOLE)[6])] == rest
+
+
+@every_form
+@pytest.mark.parametrize("circle", [TOY, WIDE], ids=["toy", "wide"])
+def test_sums_are_those_of_the_records_whatever_was_before(make: Make, circle: Circle) -> None:
+    store, other = make(circle), make(circle)
+    empty = summed(store)
+    commit(store, *(record(key, b"old") for key in KEYS))
+    commit(store, *(record(key, b"a", b"b") for key in KEYS[:30]), removals=tuple(KEYS[30:]))
+    commit(other, *(record(key, b"a", b"b") for key in KEYS[:30]))
+    assert summed(store) == summed(other) != empty
+    for key in KEYS[:5]:
+        arc = Arc(circle.hash(key), circle.hash(KEYS[7]))
+        assert summed(store, arc) == summed(other, arc)
+    commit(other, record(KEYS[3], b"a"))
+    assert summed(store) != summed(other)
+    commit(store, removals=tuple(KEYS))
+    assert summed(store) == empty
+
+
+@every_form
+def test_keys_with_siblings_are_counted(make: Make) -> None:
+    store = make(WIDE)
+    commit(store, record(b"a", b"1", b"2"), record(b"b", b"1"), record(b"c", None, b"1"))
+    assert store.sibling_keys == 2
+    commit(store, record(b"a", b"1"), record(b"b", b"1", b"2", b"3"))
+    assert store.sibling_keys == 2
+    commit(store, removals=(b"b", b"c"))
+    assert store.sibling_keys == 0
+
+
+@every_form
+def test_what_was_committed_is_durable_and_so_is_what_is_not_there(make: Make) -> None:
+    store = make(WIDE)
+    assert store.is_durable(b"a")
+    commit(store, record(b"a"))
+    assert store.is_durable(b"a")
+    assert store.is_durable(b"b")
+    commit(store, removals=(b"a",))
+    assert store.is_durable(b"a")
+    assert not store.failed.is_set()
+    assert store.bad_records == 0
+
+
+@every_form
+def test_a_store_that_was_set_aside_begins_anew(make: Make) -> None:
+    store = filled(make, WIDE)
+    wait_for(store, store.set_aside, b"87654321")
+    assert (store.incarnation, len(store), store.value_bytes, scanned(store, WHOLE)) == (b"87654321", 0, 0, [])
+    assert summed(store) == summed(make(WIDE))
+    commit(store, record(b"a"))
+    assert (store.get(b"a"), store.minted(b"a"), len(store)) == (record(b"a"), None, 1)
+
+
+Steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.sampled_from(KEYS[:6]), st.integers(1, 3), st.booleans()),
+        st.tuples(st.just("remove"), st.sampled_from(KEYS[:6]), st.just(0), st.just(False)),
+        st.tuples(st.just("wait"), st.just(b""), st.integers(0, 3), st.just(False)),
+    ),
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("make", [on_disk, in_database], ids=["disk", "database"])
+@given(Steps)
+def test_whatever_is_under_way_it_looks_like_a_store_in_memory(
+    make: Make, steps: list[tuple[str, bytes, int, bool]]
+) -> None:
+    """Commits are begun and not waited for, so that changes of one key are in the file, on their way, and next."""
+    store, model = make(TOY), MemoryStorage(TOY, b"12345678")
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for number, (action, key, count, is_minted) in enumerate(steps):
+                if action == "wait":
+                    for _ in range(count):
+                        await trio.lowlevel.checkpoint()
+                    continue
+                put = record(key, *(b"%d" % (number + n) for n in range(count)))
+                minted = {key: b"actor %d" % number} if is_minted else {}
+                batch = Batch([put], minted=minted) if action == "put" else Batch(removals=[key])
+                nursery.start_soon(store.commit, batch)
+                await trio.testing.wait_all_tasks_blocked()
+                model.apply(batch)
+                assert_alike(store, model)
+        assert_alike(store, model)
+        assert all(store.is_durable(key) for key in KEYS)
+
+    wait_for(store, main)
+    assert_alike(store, model)
+
+
+def assert_alike(store: Storage, model: MemoryStorage) -> None:
+    assert (len(store), store.value_bytes, store.sibling_keys) == (len(model), model.value_bytes, model.sibling_keys)
+    arcs = [WHOLE, Arc(Point(3), Point(3)), Arc(Point(6), Point(2)), Arc(Point(1), Point(4))]
+    for arc in arcs:
+        assert list(store.scan(arc)) == list(model.scan(arc))
+        assert list(store.heads(arc)) == list(model.heads(arc))
+        assert store.count(arc) == model.count(arc)
+        assert summed(store, arc) == summed(model, arc)
+    for key in KEYS[:6]:
+        assert store.get(key) == model.get(key)
+        assert store.minted(key) == model.minted(key) or isinstance(store, DiskStorage)
+        rest = Arc(Point(5), Point(5))
+        assert list(store.scan(rest, after=key)) == list(model.scan(rest, after=key))

@@ -1,6 +1,6 @@
 """The seam to durability: records ordered by (ring id, key).
 
-`MemoryStorage` is the form for nodes without a data directory and for simulations.
+`MemoryStorage` is the form for nodes without a data directory and for simulations; `data/sqlite.py` has the other.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
+import trio
 from sortedcontainers import SortedDict
 
+from chord.data.digest import Digests, digest_of
 from chord.ids import Arc, Circle, Point
 from chord.messages import Record
 
@@ -29,7 +31,58 @@ class Batch:
 
 
 class Storage(Protocol):
-    """Records of one node, ordered by ring id, then key."""
+    """Records of one node, ordered by ring id, then key.
+
+    What is visible here may not be durable yet: nobody else is to see it before it is (`is_durable`, and a commit of
+    nothing, which waits). Otherwise a crash could take back a dot that others remember, and it would be minted twice.
+
+    Attributes:
+        failed: set when the disk failed: nothing can be promised any more, and the node has to stop.
+    """
+
+    failed: trio.Event
+
+    async def open(self) -> None:
+        """Make ready for use; nothing else may be asked before.
+
+        Raises:
+            ConfigError: what is there cannot be used, and why.
+        """
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of everything; nothing may be asked afterwards.
+
+        Concurrency: checkpoints; not to be cancelled.
+        """
+
+    async def set_aside(self, incarnation: bytes) -> None:
+        """Begin anew: empty, and with this incarnation. Of what was there before, at most one store is kept aside.
+
+        Raises:
+            ConfigError: it could not be done.
+        """
+
+    @property
+    def bad_records(self) -> int:
+        """How many records were found damaged; they count as missing."""
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Named totals since the opening, for those who watch the node."""
+
+    @property
+    def digests(self) -> Digests:
+        """The tree of sums over all visible records, for anti-entropy."""
+
+    @property
+    def sibling_keys(self) -> int:
+        """How many records hold more than one version."""
+
+    def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield key and digest (`digest_of`) of each record, as `scan` would yield the records."""
+
+    def is_durable(self, key: bytes) -> bool:
+        """Whether what `get` returns for a key is durable."""
 
     @property
     def incarnation(self) -> bytes:
@@ -82,21 +135,52 @@ def record_bytes(record: Record) -> int:
     return sum(len(v.value) for a in record.clock for v in a.versions if v.value is not None)
 
 
+def has_siblings(record: Record) -> bool:
+    """Return whether a record holds more than one version."""
+    return sum(len(entry.versions) for entry in record.clock) > 1
+
+
 class MemoryStorage:
     """Records in memory; they are gone when the process is. Durable means applied."""
 
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         self._circle = circle
+        self.failed = trio.Event()
+        self.bad_records = 0
+        self._clear(incarnation)
+
+    def _clear(self, incarnation: bytes) -> None:
         self._incarnation = incarnation
         self._records: SortedDict[tuple[Point, bytes], Record] = SortedDict()
         self._value_bytes = 0
         self._key_epoch = 0
         self._minted: dict[bytes, bytes] = {}
+        self.digests = Digests(self._circle)
+        self.sibling_keys = 0
+
+    async def open(self) -> None:
+        """Nothing to make ready. Does not checkpoint."""
+
+    async def close(self) -> None:
+        """Nothing to let go of. Does not checkpoint."""
+
+    async def set_aside(self, incarnation: bytes) -> None:
+        """Forget everything. Does not checkpoint."""
+        self._clear(incarnation)
 
     @property
     def incarnation(self) -> bytes:
         """Eight random bytes that name this store."""
         return self._incarnation
+
+    def is_durable(self, key: bytes) -> bool:
+        """Whether what `get` returns for a key is durable: it always is."""
+        return True
+
+    def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield key and digest of each record in an arc, as `scan` would yield the records."""
+        for record in self.scan(arc, after=after):
+            yield record.key, digest_of(record)
 
     @property
     def value_bytes(self) -> int:
@@ -135,6 +219,11 @@ class MemoryStorage:
             total += self._records.bisect_left(stop) - self._records.bisect_left((low, b""))
         return total
 
+    @property
+    def counters(self) -> dict[str, int]:
+        """Nothing that happens in memory is worth counting."""
+        return {}
+
     async def commit(self, batch: Batch) -> None:
         """Apply the batch. Does not checkpoint."""
         self.apply(batch)
@@ -157,11 +246,21 @@ class MemoryStorage:
         return len(self._records)
 
     def _put(self, record: Record) -> None:
-        self._remove(record.key)
-        self._records[self._circle.hash(record.key), record.key] = record
-        self._value_bytes += record_bytes(record)
+        point = self._circle.hash(record.key)
+        old = self._records.get((point, record.key))
+        self._records[point, record.key] = record
+        self._account(point, old, record)
 
     def _remove(self, key: bytes) -> None:
-        old = self._records.pop((self._circle.hash(key), key), None)
-        if old is not None:
-            self._value_bytes -= record_bytes(old)
+        point = self._circle.hash(key)
+        self._account(point, self._records.pop((point, key), None), None)
+
+    def _account(self, point: Point, old: Record | None, new: Record | None) -> None:
+        """Keep the totals: of bytes, of keys with siblings, of digests."""
+        for record, sign in ((old, -1), (new, 1)):
+            if record is not None:
+                self._value_bytes += sign * record_bytes(record)
+                self.sibling_keys += sign * has_siblings(record)
+        if old is not None or new is not None:
+            digests = [None if record is None else digest_of(record) for record in (old, new)]
+            self.digests.change(point, *digests)

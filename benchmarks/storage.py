@@ -1,0 +1,180 @@
+"""The database of a node with a data directory: durable writes alone and together, reads, and opening a large one.
+
+    python benchmarks/storage.py [--keys 1000000] [--seconds 3] [--directory DIR] [--json]
+
+The directory must lie on a real disk: where a sync costs nothing, there is nothing to share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from chord.data.sqlite import SqliteStorage
+from chord.data.sqlite_file import FILE_NAME, StoreFile, row_of
+from chord.data.storage import Batch
+from chord.ids import Arc, Circle
+from chord.messages import ActorClock, Record, Version
+
+CIRCLE = Circle(160)
+VALUE_BYTES = 100
+CALLERS = 32
+SCANNED = 100_000
+CHUNK = 50_000
+RECORDS_PER_SYNC_MIN = 20.0
+OPEN_S_MAX = 10.0
+BYTES_PER_KEY_MAX = 200.0
+
+
+def record(number: int) -> Record:
+    """Return the record of a number; its value looks like noise."""
+    key = b"key-%d" % number
+    noise = hashlib.shake_128(key).digest(16 + VALUE_BYTES)
+    return Record(key, (ActorClock(noise[:16], 1, (Version(noise[16:], noise[:16], 1),)),))
+
+
+def fill(directory: str, keys: int) -> None:
+    """Make a store of so many keys, in the order of the circle: as fast as it goes."""
+    file = StoreFile(CIRCLE, directory, lambda: None)
+    file.open(bytes(8))
+    places = sorted((CIRCLE.hash(b"key-%d" % number), number) for number in range(keys))
+    for start in range(0, keys, CHUNK):
+        made = (row_of(point.to_bytes(20, "big"), record(number), None) for point, number in places[start:][:CHUNK])
+        file.write({(row.point, row.key): row for row in made}, 0)
+    file.close()
+
+
+def resident_bytes() -> int:
+    """Return the bytes of memory this process uses."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def commit_all_the_time(store: SqliteStorage, callers: int, seconds: float) -> dict[str, Any]:
+    """Commit single records from so many tasks, each waiting for its own; return the rates."""
+    end, latencies, transactions = time.perf_counter() + seconds, [], store.transactions
+
+    async def caller(name: int) -> None:
+        number = 0
+        while (before := time.perf_counter()) < end:
+            number += 1
+            await store.commit(Batch([record(callers << 56 | name << 48 | number)]))
+            latencies.append(time.perf_counter() - before)
+
+    began = time.perf_counter()
+    async with trio.open_nursery() as nursery:
+        for name in range(callers):
+            nursery.start_soon(caller, name)
+    took, latencies = time.perf_counter() - began, sorted(latencies)
+    return {
+        "op": "put",
+        "concurrency": callers,
+        "ops_per_s": round(len(latencies) / took),
+        "p50_ms": round(1e3 * latencies[len(latencies) // 2], 3),
+        "p99_ms": round(1e3 * latencies[int(0.99 * len(latencies))], 3),
+        "records_per_sync": round(len(latencies) / (store.transactions - transactions), 1),
+    }
+
+
+def timed(op: str, fn: Any) -> dict[str, Any]:
+    """Return how many things per second a function does, which returns how many it did."""
+    began = time.perf_counter()
+    count = fn()
+    took = time.perf_counter() - began
+    return {"op": op, "concurrency": 1, "ops_per_s": round(count / took), "us_per_op": round(1e6 * took / count, 2)}
+
+
+async def measure(directory: str, seconds: float) -> list[dict[str, Any]]:
+    """Open a large store, read from it, write to it."""
+    before = resident_bytes()
+    store = SqliteStorage(CIRCLE, directory, bytes(8))
+    began = time.perf_counter()
+    await store.open()
+    opening = time.perf_counter() - began
+    keys = len(store)
+    rows = [{"op": "open", "keys": keys, "seconds": round(opening, 2)}]
+    rng = random.Random(1)
+    wanted = [b"key-%d" % rng.randrange(keys) for _ in range(20_000)]
+    part = Arc(CIRCLE.point(0), CIRCLE.point(CIRCLE.size * min(SCANNED, keys - 1) // keys))
+    rows.append(timed("get", lambda: sum(store.get(key) is not None for key in wanted)))
+    rows.append(timed("scan", lambda: sum(1 for _ in store.scan(part))))
+    rows.append(timed("heads", lambda: sum(1 for _ in store.heads(part))))
+    rows[0]["bytes_per_key"] = round((resident_bytes() - before) / keys, 1)
+    for callers in (1, CALLERS):
+        rows.append(await commit_all_the_time(store, callers, seconds))
+    rows[-1]["times_one"] = round(rows[-1]["ops_per_s"] / rows[-2]["ops_per_s"], 1)  # the slower the disk, the more
+    await store.close()
+    return rows
+
+
+def bars(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is asked of the store, and whether it is so."""
+    opened, many = rows[0], rows[-1]
+    checked = [
+        (f"records per sync, {CALLERS} callers", many["records_per_sync"], RECORDS_PER_SYNC_MIN, True),
+        (f"seconds to open {opened['keys']:,} keys", opened["seconds"], OPEN_S_MAX, False),
+        ("bytes of memory per key", opened["bytes_per_key"], BYTES_PER_KEY_MAX, False),
+    ]
+    return [
+        {
+            "bar": text,
+            "value": round(value, 2),
+            "at_least" if is_least else "at_most": bound,
+            "verdict": "PASS" if (value >= bound if is_least else value <= bound) else "FAIL",
+        }
+        for text, value, bound, is_least in checked
+    ]
+
+
+def report(rows: list[dict[str, Any]], verdicts: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Print what was measured and whether the bars are met."""
+    if as_json:
+        for line in (*rows, *verdicts):
+            print(json.dumps(line))
+        return
+    for row in rows:
+        print(f"{row['op']:8}" + "   ".join(f"{name} {value:,}" for name, value in row.items() if name != "op"))
+    print()
+    for one in verdicts:
+        bound = f"at least {one['at_least']:g}" if "at_least" in one else f"at most {one['at_most']:g}"
+        print(f"{one['verdict']}  {one['value']:8.2f} ({bound})  {one['bar']}")
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--keys", type=int, default=1_000_000, help="in the store (default 1,000,000)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of writing, alone and together (default 3)")
+    parser.add_argument("--directory", help="on the disk to measure (default: a temporary one here)")
+    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
+    parser.add_argument("--filled", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.filled:
+        print(json.dumps(trio.run(measure, args.filled, args.seconds)))
+        return 0
+
+    with tempfile.TemporaryDirectory(prefix="chord-storage-", dir=args.directory or ".") as directory:
+        fill(directory, args.keys)
+        size = (Path(directory) / FILE_NAME).stat().st_size
+        # In a process of its own, for its memory.
+        command = [sys.executable, __file__, "--filled", directory, "--seconds", str(args.seconds)]
+        rows = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+    rows[0]["file_bytes_per_key"] = round(size / args.keys)
+    verdicts = bars(rows)
+    report(rows, verdicts, as_json=args.json)
+    return 0 if all(verdict["verdict"] == "PASS" for verdict in verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""What a node finds of its life before: who it was, and its records. Do they belong together, and do they still count?
+
+Identity and records are two files, and people move and lose files. Records without an identity are refused, for nobody
+can say whose they are. An identity without its records is kept: it is a node that lost its disk, and its replicas
+bring the records back.
+
+A node that was away for longer than the grace period may hold records whose deletion everybody else has forgotten by
+now. So if it finds its ring running, it sets its store aside and begins anew, under its old ids. If all were away,
+nobody has forgotten anything, and the records count.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from chord.config import NodeConfig
+from chord.data.sqlite import SqliteStorage
+from chord.data.storage import MemoryStorage, Storage
+from chord.errors import ConfigError
+from chord.events import StoreBegun
+from chord.host import Host
+from chord.identity import FILE_NAME, IdentityStore, Kept
+
+
+def storage(config: NodeConfig, incarnation: bytes) -> Storage:
+    """Return where a node keeps its records: in its data directory, if it has one."""
+    if config.data_dir is None:
+        return MemoryStorage(config.ring.circle, incarnation)
+    return SqliteStorage(config.ring.circle, config.data_dir, incarnation)
+
+
+async def find(identity: IdentityStore, host: Host) -> Kept | None:
+    """Open the store and return what was kept of the identity; None: the node is new.
+
+    Raises:
+        ConfigError: what is there cannot be read, does not belong together, or belongs to another configuration.
+    """
+    kept, config = identity.load(), host.config
+    if kept is not None and not kept.has_left:
+        if kept.bits != config.ring.bits:
+            raise ConfigError(f"the data directory belongs to a ring of {kept.bits} bits, not {config.ring.bits}")
+        if config.id is not None and [v.id for v in kept.vnodes] != [config.id]:
+            raise ConfigError(f"the data directory belongs to vnode {kept.vnodes[0].id}, not {config.id}")
+    await host.storage.open()
+    if kept is None:
+        if config.data_dir is not None and len(host.storage):
+            raise ConfigError(
+                f"{config.data_dir} has records but no {FILE_NAME} that says whose they are; "
+                "put it back, or move the records away to start as a new node"
+            )
+        return None
+    if kept.has_left:
+        await _begin_anew(host, "left")
+        return None
+    if kept.incarnation not in (None, host.storage.incarnation.hex()):
+        host.tell([StoreBegun("lost")])
+    host.greeter.ring_id = kept.ring_id
+    return kept
+
+
+async def give_up_if_outdated(kept: Kept, host: Host, *, is_first: bool) -> bool:
+    """Set the store aside, where the node was away for too long. To be called once its ring is found running.
+
+    Args:
+        is_first: of the node's vnodes: what the next ones find in the store is of this life.
+    Returns:
+        Whether it was.
+
+    Raises:
+        ConfigError: it could not be done.
+    """
+    away_ms = host.wall_now_ms() - kept.alive_ms
+    if not is_first or not kept.alive_ms or away_ms <= 1000 * host.timing.grace_s:
+        return False
+    await _begin_anew(host, "away")
+    return True
+
+
+async def _begin_anew(host: Host, why: Literal["left", "away"]) -> None:
+    await host.storage.set_aside(host.rng.randbytes(8))
+    host.greeter.introduce(host.address, host.storage.incarnation, host.vnodes)
+    host.tell([StoreBegun(why)])

@@ -1,0 +1,156 @@
+"""What a node makes of what it finds of its life before: records and identity that belong together, or not."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from worlds import get, only, patiently, put, virtual
+
+from chord import earlier
+from chord.events import Event, Observer, StoreBegun
+from chord.node import Node
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.disk import flash
+from chord.sim.durable import LOG_NAME
+
+DAY_S = 86_400.0
+KEYS = [b"key-%d" % number for number in range(40)]
+
+
+class World:
+    """Three nodes on disks, with records; and why any of them began with an empty store."""
+
+    def __init__(self, machines: Cluster, begun: list[str]) -> None:
+        self.machines = machines
+        self.begun = begun
+
+    async def found(self) -> list[Node]:
+        """Start them."""
+        first = await self.machines.start(join=())
+        await first.ready()
+        for _ in range(2):
+            await (await self.machines.start(join=[first])).ready()
+        await self.machines.converged()
+        for key in KEYS:
+            await put(first, key, key)
+        return list(self.machines.nodes)
+
+    async def again(self, *nodes: Node, after_s: float = 0.0) -> list[Node]:
+        """Kill nodes, let so much time pass on their clocks, and start them."""
+        for node in nodes:
+            await self.machines.kill(node, is_power_lost=True)
+        for node in nodes:
+            self.machines.skew(node.config.name or "", after_s)
+        started = [await self.machines.start(join=(), name=node.config.name) for node in nodes]
+        for node in started:
+            await node.ready()
+        await self.machines.converged()
+        return started
+
+
+def told(begun: list[str]) -> Observer:
+    def observe(event: Event) -> None:
+        if isinstance(event, StoreBegun):
+            begun.append(event.why)
+
+    return observe
+
+
+async def away(after_s: float, *, all_of_them: bool) -> tuple[list[str], bool, bool]:
+    """Restart nodes after a time; return why stores were begun anew, whether the name is the old one, and the id."""
+    begun: list[str] = []
+    async with cluster(seed=3, sync_delay=flash, observe=told(begun)) as machines:
+        world = World(machines, begun)
+        nodes = await world.found()
+        chosen = nodes if all_of_them else nodes[-1:]
+        before = [(node.host.storage.incarnation, only(node).id) for node in chosen]
+        started = await world.again(*chosen, after_s=after_s)
+        after = [(node.host.storage.incarnation, only(node).id) for node in started]
+        names = [a[0] == b[0] for a, b in zip(before, after, strict=True)]
+        ids = [a[1] == b[1] for a, b in zip(before, after, strict=True)]
+        assert len(set(names)) == 1
+        return begun, names[0], all(ids)
+
+
+@virtual
+async def test_a_node_that_was_away_for_too_long_begins_anew_under_its_id_where_the_ring_has_gone_on() -> None:
+    assert await away(2 * DAY_S, all_of_them=False) == (["away"], False, True)
+
+
+@virtual
+async def test_a_short_absence_is_none() -> None:
+    assert await away(0.9 * DAY_S, all_of_them=False) == ([], True, True)
+
+
+@virtual
+async def test_where_all_were_away_all_records_count() -> None:
+    assert await away(2 * DAY_S, all_of_them=True) == ([], True, True)
+
+
+async def not_given_up(*_: object, **__: object) -> bool:
+    return False
+
+
+def test_planted_a_node_that_never_gives_up_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(earlier, "give_up_if_outdated", not_given_up)
+
+    @virtual
+    async def main() -> None:
+        assert (await away(2 * DAY_S, all_of_them=False))[:2] == ([], True)
+
+    main()
+
+
+@virtual
+async def test_what_a_node_says_of_a_time_before_it_was_kept_is_nothing() -> None:
+    """The stamp is there from the first minute on, and goes on."""
+    async with cluster(seed=4, sync_delay=flash) as machines:
+        node = await machines.start(join=())
+        await node.ready()
+        first = machines.kept("n0")
+        await trio.sleep(200)
+        later = machines.kept("n0")
+        assert first is not None
+        assert later is not None
+        assert first.incarnation == later.incarnation == node.host.storage.incarnation.hex()
+        assert 0 < first.alive_ms < later.alive_ms
+        assert node.host.wall_now_ms() - later.alive_ms < 62_000
+
+
+@virtual
+async def test_a_node_whose_records_are_gone_keeps_its_id_and_says_so() -> None:
+    begun: list[str] = []
+    async with cluster(seed=5, sync_delay=flash, observe=told(begun)) as machines:
+        world = World(machines, begun)
+        node = (await world.found())[-1]
+        name, point = node.host.storage.incarnation, only(node).id
+        await machines.kill(node)
+        files = machines.disk("n2").mount()
+        files.remove(LOG_NAME)
+        started = await machines.start(join=(), name="n2")
+        await started.ready()
+        assert begun == ["lost"]
+        assert only(started).id == point
+        assert started.host.storage.incarnation != name
+        await trio.sleep(5)
+        kept = machines.kept("n2")
+        assert kept is not None
+        assert kept.incarnation == started.host.storage.incarnation.hex()
+
+
+@virtual
+async def test_a_node_that_left_begins_anew() -> None:
+    begun: list[str] = []
+    async with cluster(seed=6, sync_delay=flash, observe=told(begun)) as machines:
+        world = World(machines, begun)
+        nodes = await world.found()
+        name = nodes[-1].host.storage.incarnation
+        await nodes[-1].leave()
+        started = await machines.start(join=[nodes[0]], name="n2")
+        await started.ready()
+        assert begun == ["left"]
+        assert started.host.storage.incarnation != name
+        await machines.converged()
+        for key in KEYS:
+            found = await patiently(lambda k=key: get(started, k))  # type: ignore[misc]
+            assert found == (key,)

@@ -1,0 +1,769 @@
+"""Records in a database: what was acknowledged lasts, and what the disk does wrong is noticed. Each check is shown to
+fail on the bug it is there for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from chord.data import sqlite_file
+from chord.data.sqlite import Group, SqliteStorage
+from chord.data.sqlite_file import ASIDE, FILE_NAME
+from chord.data.storage import Batch, MemoryStorage
+from chord.errors import ChordError, ConfigError, RemoteFailure, WritesRefused
+from chord.ids import Arc, Circle, Point
+from chord.messages import ActorClock, Record, Version
+
+ROOT = Path(__file__).parents[1]
+CIRCLE = Circle(160)
+WHOLE = Arc(Point(0), Point(0))
+LARGE = bytes(5000)  # its clock is checked when it is read, not at the opening
+
+
+def record(key: bytes, value: bytes = b"value") -> Record:
+    return Record(key, (ActorClock(bytes(16), 1, (Version(value, bytes(16), 1),)),))
+
+
+class Gate:
+    """Stands before each transaction's commit: may hold it up, or let it fail."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException] = []
+        self._open = threading.Event()
+        self._open.set()
+
+    def __call__(self) -> None:
+        assert self._open.wait(20)
+        if self.errors:
+            raise self.errors.pop(0)
+
+    def close(self) -> None:
+        self._open.clear()
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, gate: Callable[[], None] = lambda: None, kind: type[SqliteStorage] = SqliteStorage
+) -> AsyncIterator[SqliteStorage]:
+    store = kind(CIRCLE, str(path), os.urandom(8), gate)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def keys(store: SqliteStorage) -> list[bytes]:
+    return sorted(found.key for found in store.scan(WHOLE))
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def summed(store: SqliteStorage | MemoryStorage) -> bytes:
+    return store.digests.sum(WHOLE, 0, 0, store.heads)
+
+
+def assert_holds(store: SqliteStorage, *records: Record) -> None:
+    """It holds these and nothing else, whichever way one looks."""
+    model = MemoryStorage(CIRCLE, bytes(8))
+    model.apply(Batch(records))
+    assert list(store.scan(WHOLE)) == list(model.scan(WHOLE))
+    assert list(store.heads(WHOLE)) == list(model.heads(WHOLE))
+    assert (len(store), store.count(WHOLE), summed(store)) == (len(model), len(model), summed(model))
+    assert (store.value_bytes, store.sibling_keys) == (model.value_bytes, model.sibling_keys)
+    assert all(store.get(one.key) == one for one in records)
+
+
+# -- what lasts ------------------------------------------------------------------------------------------
+
+
+async def test_a_store_is_found_again_as_it_was(tmp_path: Path) -> None:
+    actor = b"sixteen byte act"
+    two = Record(b"two", (ActorClock(bytes(16), 2, (Version(b"1", bytes(16), 1), Version(None, bytes(16), 2))),))
+    async with opened(tmp_path) as store:
+        name = store.incarnation
+        await store.commit(Batch([record(b"a"), record(b"gone"), two, record(b"large", LARGE)], minted={b"a": actor}))
+        await store.commit(Batch(removals=[b"gone"]))
+    async with opened(tmp_path) as store:
+        assert store.incarnation == name
+        assert_holds(store, record(b"a"), two, record(b"large", LARGE))
+        assert (store.minted(b"a"), store.minted(b"two")) == (actor, None)
+        assert files(tmp_path) == [FILE_NAME, f"{FILE_NAME}-shm", f"{FILE_NAME}-wal"]
+    assert files(tmp_path) == [FILE_NAME], "the log is in the file after a good end"
+
+
+async def test_key_epochs_go_on_where_they_were(tmp_path: Path) -> None:
+    seen: list[int] = []
+    for _ in range(3):
+        async with opened(tmp_path) as store:
+            for number in range(3):
+                seen.append(store.next_key_epoch())
+                await store.commit(Batch([record(b"%d" % number)]))
+    assert seen == sorted(set(seen))
+
+
+async def test_a_new_directory_is_made_and_a_new_store_has_a_new_name(tmp_path: Path) -> None:
+    names = set()
+    for part in ("a", "b"):
+        async with opened(tmp_path / part / "deep") as store:
+            names.add(store.incarnation)
+    assert len(names) == 2
+
+
+CHILD = """
+import os, sys, time, trio
+sys.path[:0] = [{root!r}, {tests!r}]
+from test_sqlite import *
+
+async def main():
+    kind = {{"SqliteStorage": SqliteStorage, "AcksAtOnce": AcksAtOnce, "CountsEpochsInMemory": CountsEpochsInMemory}}
+    pause_s = float(sys.argv[3])
+    store = kind[sys.argv[2]](CIRCLE, sys.argv[1], os.urandom(8), lambda: time.sleep(pause_s))
+    await store.open()
+    number = 0
+
+    async def writer(name):
+        nonlocal number
+        while True:
+            number += 1
+            key, epoch = b"%d-%d-%d" % (os.getpid(), name, number), store.next_key_epoch()
+            await store.commit(Batch([record(key, b"v" + key)]))
+            os.write(1, b"%s %d\\n" % (key, epoch))
+
+    async with trio.open_nursery() as nursery:
+        for name in range(8):
+            nursery.start_soon(writer, name)
+
+trio.run(main)
+"""
+
+
+class AcksAtOnce(SqliteStorage):
+    """Planted: a change is acknowledged when it is visible."""
+
+    async def commit(self, batch: Batch) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(super().commit, batch)
+            await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+
+
+class CountsEpochsInMemory(SqliteStorage):
+    """Planted: a key epoch is not durable with the batch that used it."""
+
+    async def open(self) -> None:
+        await super().open()
+        self._key_epoch = 0
+
+
+def lives_and_deaths(
+    directory: Path, kind: str, lives: int = 3, pause_s: float = 0.002
+) -> tuple[set[bytes], list[int], list[bytes]]:
+    """Write in a child that is killed on the way, several times; return keys and epochs acknowledged, and what is
+    there.
+
+    Args:
+        pause_s: before each transaction is committed, so that the kill comes in the middle of one.
+    """
+    acknowledged: set[bytes] = set()
+    epochs: list[int] = []
+    program = CHILD.format(root=str(ROOT), tests=str(ROOT / "tests"))
+    for _ in range(lives):
+        command = [sys.executable, "-c", program, str(directory), kind, str(pause_s)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            lines = [child.stdout.readline() for _ in range(60)]
+            child.send_signal(signal.SIGKILL)
+            lines += child.stdout.read().splitlines(keepends=True)
+        for line in lines:
+            if line.endswith(b"\n"):
+                key, epoch = line.split()
+                acknowledged.add(key)
+                epochs.append(int(epoch))
+
+    async def look() -> list[bytes]:
+        async with opened(directory) as store:
+            return keys(store)
+
+    return acknowledged, epochs, trio.run(look)
+
+
+def test_whatever_was_acknowledged_before_a_kill_is_there_and_no_epoch_is_used_twice(tmp_path: Path) -> None:
+    acknowledged, epochs, found = lives_and_deaths(tmp_path, "SqliteStorage")
+    assert len(acknowledged) >= 180
+    assert acknowledged <= set(found)
+    assert len(set(epochs)) == len(epochs)
+
+
+def test_planted_an_acknowledgement_before_the_commit_is_caught(tmp_path: Path) -> None:
+    acknowledged, _, found = lives_and_deaths(tmp_path, "AcksAtOnce", pause_s=0.2)
+    assert not acknowledged <= set(found)
+
+
+def test_planted_epochs_that_are_only_counted_in_memory_are_caught(tmp_path: Path) -> None:
+    _, epochs, _ = lives_and_deaths(tmp_path, "CountsEpochsInMemory")
+    assert len(set(epochs)) < len(epochs)
+
+
+# -- one transaction for many ----------------------------------------------------------------------------
+
+
+async def test_all_that_is_committed_while_one_is_under_way_shares_the_next(tmp_path: Path) -> None:
+    gate = Gate()
+    async with opened(tmp_path, gate) as store:
+        gate.close()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.commit, Batch([record(b"first")]))
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            for number in range(100):
+                nursery.start_soon(store.commit, Batch([record(b"%d" % number)]))
+            nursery.start_soon(store.commit, Batch())
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert store.transactions == 0
+            assert store.get(b"7") == record(b"7"), "visible before it is durable"
+            assert not store.is_durable(b"7")
+            assert not store.is_durable(b"first")
+            assert store.is_durable(b"never there")
+            gate.open()
+        assert (store.transactions, store.rows_written) == (2, 101)
+        await store.commit(Batch())
+        assert store.transactions == 2, "nothing is left to wait for"
+
+
+async def test_callers_that_take_turns_share_transactions(tmp_path: Path) -> None:
+    async def caller(name: int) -> None:
+        for number in range(20):
+            await store.commit(Batch([record(b"%d-%d" % (name, number))]))
+
+    async with opened(tmp_path) as store, trio.open_nursery() as nursery:
+        for name in range(32):
+            nursery.start_soon(caller, name)
+    assert store.rows_written == 640
+    assert store.transactions <= 32, "20, and what the beginning and the end need"
+
+
+async def test_cancelled_commits_are_made_nevertheless(tmp_path: Path) -> None:
+    gate = Gate()
+    async with opened(tmp_path, gate) as store:
+        gate.close()
+        for key in (b"a", b"b"):
+            with trio.move_on_after(0.01):
+                await store.commit(Batch([record(key)]))
+        gate.open()
+        await store.commit(Batch())
+        assert store.is_durable(b"b")
+    async with opened(tmp_path) as store:
+        assert keys(store) == [b"a", b"b"]
+
+
+async def test_closing_waits_for_what_was_begun(tmp_path: Path) -> None:
+    gate = Gate()
+    async with trio.open_nursery() as nursery:
+        async with opened(tmp_path, gate) as store:
+            gate.close()
+            for key in (b"a", b"b"):
+                nursery.start_soon(store.commit, Batch([record(key)]))
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            gate.open()
+            with trio.CancelScope() as scope:
+                scope.cancel()  # a node that is cancelled closes its store too
+                await store.close()
+        await store.close()
+    async with opened(tmp_path) as store:
+        assert keys(store) == [b"a", b"b"]
+
+
+def test_a_store_that_is_never_closed_does_not_keep_the_program_alive(tmp_path: Path) -> None:
+    program = """
+import os, sys, time, trio
+sys.path[:0] = [{root!r}, {tests!r}]
+from test_sqlite import *
+async def main():
+    store = SqliteStorage(CIRCLE, sys.argv[1], bytes(8), lambda: time.sleep(0.5))
+    await store.open()
+    await store.commit(Batch([record(b"a")]))
+    with trio.move_on_after(0.1):
+        await store.commit(Batch([record(b"b")]))
+trio.run(main)
+time.sleep(1)
+""".format(root=str(ROOT), tests=str(ROOT / "tests"))
+    command = [sys.executable, "-W", "error", "-c", program, str(tmp_path)]
+    ended = subprocess.run(command, timeout=9, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+# -- a full disk -----------------------------------------------------------------------------------------
+
+
+def full() -> OSError:
+    return OSError(errno.ENOSPC, "No space left on device")
+
+
+async def fill_up_and_look(store: SqliteStorage, gate: Gate) -> list[str]:
+    """Refuse a transaction with others behind it, which build on it; return what is wrong afterwards."""
+    before = record(b"a", b"durable")
+    await store.commit(Batch([before, record(b"c")]))
+    sums = summed(store)
+    refused = 0
+
+    async def commit(batch: Batch) -> None:
+        nonlocal refused
+        with pytest.raises(WritesRefused, match="no writes are taken: No space left"):
+            await store.commit(batch)
+        refused += 1
+
+    gate.close()
+    gate.errors.append(full())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit, Batch([record(b"a", b"refused"), record(b"b")], removals=[b"c"]))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        nursery.start_soon(commit, Batch([record(b"a", b"refused, and merged with more")]))
+        nursery.start_soon(commit, Batch())
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert store.get(b"a") == record(b"a", b"refused, and merged with more")
+        gate.open()
+    assert refused == 3
+    wrong = []
+    if (store.get(b"a"), store.get(b"b"), store.get(b"c")) != (before, None, record(b"c")):
+        wrong.append("something of it is still visible")
+    if (summed(store), len(store), store.value_bytes) != (sums, 2, 12):
+        wrong.append("something of it is still added up")
+    if not all(map(store.is_durable, (b"a", b"b", b"c"))):
+        wrong.append("something is still on its way")
+    assert not store.failed.is_set()
+    await store.commit(Batch([record(b"d")]))
+    if [store.get(key) for key in (b"a", b"b", b"c", b"d")] != [before, None, record(b"c"), record(b"d")]:
+        wrong.append("it does not go on as it was")
+    return wrong
+
+
+async def test_a_refused_transaction_has_never_happened_and_nothing_that_built_on_it(tmp_path: Path) -> None:
+    gate = Gate()
+    async with opened(tmp_path, gate) as store:
+        assert await fill_up_and_look(store, gate) == []
+    async with opened(tmp_path) as store:
+        assert_holds(store, record(b"a", b"durable"), record(b"c"), record(b"d"))
+
+
+class ForgetsTheTotals(SqliteStorage):
+    """Planted: what was added up stays."""
+
+    def _take_back(self) -> None:
+        self._changes.clear()
+
+
+class KeepsTheQueue(SqliteStorage):
+    """Planted: only the transaction that was refused is forgotten, and what was queued behind it is written."""
+
+    def _end(self, group: Group, error: ChordError) -> None:
+        following = self._next.rows
+        super()._end(group, error)
+        self._recent.clear()
+        self._next.rows = following
+        self._write_next()
+
+    def _settle(self, group: Group) -> None:
+        self._changes.clear()
+        self._recent.clear()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sign"),
+    [(ForgetsTheTotals, "something of it is still added up"), (KeepsTheQueue, "it does not go on as it was")],
+)
+async def test_planted_ways_to_take_back_half_of_it_are_caught(
+    tmp_path: Path, kind: type[SqliteStorage], sign: str
+) -> None:
+    gate = Gate()
+    async with opened(tmp_path, gate, kind) as store:
+        assert sign in await fill_up_and_look(store, gate)
+
+
+async def test_a_quota_of_the_database_refuses_reads_go_on_and_room_is_used(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"a")]))
+        writer = store._file._writer
+        pages = writer.execute("PRAGMA page_count").fetchone()[0]
+        writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+        for _ in range(2):
+            with pytest.raises(WritesRefused, match="full"):
+                await store.commit(Batch([record(b"b", bytes(100_000))]))
+        assert_holds(store, record(b"a"))
+        await store.commit(Batch([record(b"small")]))
+        writer.execute("PRAGMA max_page_count = 10000")
+        await store.commit(Batch([record(b"b", bytes(100_000))]))
+        assert_holds(store, record(b"a"), record(b"small"), record(b"b", bytes(100_000)))
+
+
+ON_A_SMALL_FILE_SYSTEM = """
+import sys, trio
+sys.path[:0] = [{root!r}, {tests!r}]
+from test_sqlite import *
+
+async def main():
+    async with opened(Path(sys.argv[1])) as store:
+        acknowledged, refused = [], 0
+        for number in range(100):
+            one = record(b"%d" % number, os.urandom(60_000))
+            try:
+                await store.commit(Batch([one]))
+                acknowledged.append(one)
+            except WritesRefused:
+                refused += 1
+        assert refused > 10 and len(acknowledged) > 10, (refused, len(acknowledged))
+        assert_holds(store, *acknowledged)
+        os.unlink(sys.argv[1] + "/ballast")
+        await store.commit(Batch([record(b"again", os.urandom(60_000))]))
+        acknowledged.append(store.get(b"again"))
+    async with opened(Path(sys.argv[1])) as store:
+        assert_holds(store, *acknowledged)
+    print("all is well")
+
+trio.run(main)
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+def test_a_real_disk_that_is_full_log_and_all(tmp_path: Path) -> None:
+    script = 'mount -t tmpfs -o size=4m chord "$1" && head -c 1000000 /dev/zero >"$1/ballast" && exec "$2" -c "$3" "$1"'
+    program = ON_A_SMALL_FILE_SYSTEM.format(root=str(ROOT), tests=str(ROOT / "tests"))
+    shell = ["sh", "-c", script, "sh", str(tmp_path), sys.executable, program]
+    ended = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", *shell], capture_output=True, text=True, check=False
+    )
+    if "mount" in ended.stderr or "unshare" in ended.stderr:
+        pytest.skip("this machine lets nobody mount")
+    assert ended.stdout == "all is well\n", ended.stderr
+
+
+# -- a disk that fails -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["fsync", "write", "sqlite"])
+async def test_after_a_failed_sync_all_is_in_doubt_and_the_store_says_so(tmp_path: Path, kind: str) -> None:
+    gate = Gate()
+    errors: dict[str, BaseException] = {
+        "fsync": OSError(errno.EIO, "Input/output error"),
+        "write": OSError(errno.EFBIG, "File too large"),
+        "sqlite": sqlite3.OperationalError("disk I/O error"),
+    }
+    async with opened(tmp_path, gate) as store:
+        await store.commit(Batch([record(b"safe")]))
+        gate.close()
+        gate.errors.append(errors[kind])
+        in_doubt = 0
+
+        async def commit(*records: Record) -> None:
+            nonlocal in_doubt
+            with pytest.raises(RemoteFailure, match="not known to be durable"):
+                await store.commit(Batch(records))
+            in_doubt += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commit, record(b"a"))
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            nursery.start_soon(commit, record(b"b"))
+            nursery.start_soon(commit)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert not store.failed.is_set()
+            gate.open()
+        assert in_doubt == 3
+        assert store.failed.is_set()
+        with pytest.raises(WritesRefused, match="since the disk failed"):
+            await store.commit(Batch([record(b"c")]))
+        with pytest.raises(WritesRefused, match="since the disk failed"):
+            store.next_key_epoch()
+        assert store.get(b"safe") == record(b"safe"), "what is durable can be read"
+        assert not store.is_durable(b"a")
+        with pytest.raises(RemoteFailure):
+            await store.commit(Batch())  # whoever has read it must not pass it on
+    async with opened(tmp_path) as store:
+        assert b"safe" in keys(store)
+
+
+WITH_A_LIMIT = """
+import resource, signal, sys, trio
+sys.path[:0] = [{root!r}, {tests!r}]
+from test_sqlite import *
+
+async def main():
+    async with opened(Path(sys.argv[1])) as store:
+        await store.commit(Batch([record(b"a")]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        try:
+            await store.commit(Batch([record(b"b", bytes(200_000))]))
+        except RemoteFailure as error:
+            print(store.failed.is_set(), error.message)
+
+trio.run(main)
+"""
+
+
+def test_a_write_that_the_system_fails(tmp_path: Path) -> None:
+    program = WITH_A_LIMIT.format(root=str(ROOT), tests=str(ROOT / "tests"))
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    ended = subprocess.run(command, timeout=60, capture_output=True, text=True, check=False)
+    assert ended.stdout == "True not known to be durable: disk I/O error\n", ended.stderr
+
+
+# -- damage ----------------------------------------------------------------------------------------------
+
+
+def damage(path: Path, old: bytes, new: bytes) -> None:
+    content = path.read_bytes()
+    assert content.count(old) == 1, content.count(old)
+    path.write_bytes(content.replace(old, new))
+
+
+@pytest.mark.parametrize("size", [20, 5000], ids=["small", "large"])
+async def test_a_damaged_record_is_missing_until_it_is_written_again(tmp_path: Path, size: int) -> None:
+    value = (b"precious" * size)[:size]
+    async with opened(tmp_path) as store:
+        batch = [record(b"a", value), record(b"b")]
+        await store.commit(Batch(batch, minted={b"a": b"sixteen byte act"}))
+    tail = value[-16:]
+    path = tmp_path / FILE_NAME
+    content = bytearray(path.read_bytes())
+    content[content.rindex(tail)] ^= 4
+    path.write_bytes(content)
+    async with opened(tmp_path) as store:
+        assert store.get(b"a") is None
+        assert store.bad_records == 1
+        assert store.minted(b"a") is None
+        assert_holds(store, record(b"b"))
+        await store.commit(Batch([record(b"a", b"from a replica")]))
+        assert_holds(store, record(b"a", b"from a replica"), record(b"b"))
+        assert store.minted(b"a") is None
+    async with opened(tmp_path) as store:
+        assert_holds(store, record(b"a", b"from a replica"), record(b"b"))
+        assert store.bad_records == 0
+
+
+async def test_damage_found_by_a_scan_by_a_put_and_by_a_removal(tmp_path: Path) -> None:
+    for look in ("scan", "put", "remove"):
+        path = tmp_path / look
+        async with opened(path) as store:
+            await store.commit(Batch([record(b"a", b"precious" + LARGE), record(b"b")], minted={b"a": b"actor"}))
+        damage(path / FILE_NAME, b"precious", b"Precious")
+        async with opened(path) as store:
+            if look == "scan":
+                assert keys(store) == [b"b"]
+            elif look == "put":
+                await store.commit(Batch([record(b"a", b"new")]))
+                assert store.minted(b"a") is None
+                assert store.get(b"a") == record(b"a", b"new")
+            else:
+                await store.commit(Batch(removals=[b"a"]))
+            assert store.bad_records == 1
+            await store.commit(Batch(removals=[b"a"]))
+            assert_holds(store, record(b"b"))
+        async with opened(path) as store:
+            assert_holds(store, record(b"b"))
+            assert store.bad_records == 0
+
+
+async def test_a_damaged_record_stays_missing_when_its_replacement_is_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"a", b"precious")]))
+    damage(tmp_path / FILE_NAME, b"precious", b"Precious")
+    gate = Gate()
+    async with opened(tmp_path, gate) as store:
+        gate.errors.append(full())
+        with pytest.raises(WritesRefused):
+            await store.commit(Batch([record(b"a")]))
+        assert store.get(b"a") is None
+        assert_holds(store)
+        assert store.bad_records == 1, "once"
+
+
+def test_every_single_bit_of_a_row_is_covered() -> None:
+    for minted in (None, b"sixteen byte act"):
+        row = sqlite_file.row_of(bytes(20), record(b"key"), minted)
+        assert row.is_whole
+        for name in row._fields:
+            value = getattr(row, name)
+            if isinstance(value, bytes):
+                for bit in range(8 * len(value)):
+                    flipped = (int.from_bytes(value, "big") ^ 1 << bit).to_bytes(len(value), "big")
+                    assert not row._replace(**{name: flipped}).is_whole
+                assert not row._replace(**{name: value[1:]}).is_whole
+            assert not row._replace(**{name: 77}).is_whole
+            assert not row._replace(**{name: b"another"}).is_whole
+    assert not row._replace(minted=None).is_whole
+
+
+async def test_planted_a_store_without_checksums_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_file, "_checksum", lambda *columns: bytes(8))
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"a", b"precious")]))
+    damage(tmp_path / FILE_NAME, b"precious", b"Precious")
+    async with opened(tmp_path) as store:
+        assert store.get(b"a") == record(b"a", b"Precious")
+
+
+async def test_any_flipped_bit_of_the_file_is_refused_or_loses_what_it_hit(tmp_path: Path) -> None:
+    """Never a wrong record, never an error nobody expects."""
+    records = {b"%d" % number: record(b"%d" % number, b"x" * 40 * number) for number in range(12)}
+    async with opened(tmp_path / "whole") as store:
+        await store.commit(Batch(records.values()))
+    whole = (tmp_path / "whole" / FILE_NAME).read_bytes()
+    outcomes = {"refused": 0, "missing": 0, "unreadable": 0, "unharmed": 0}
+    for number in range(150):
+        path = tmp_path / str(number)
+        path.mkdir()
+        content = bytearray(whole)
+        content[number * 7919 % len(whole)] ^= 1 << number % 8
+        (path / FILE_NAME).write_bytes(content)
+        try:
+            async with opened(path) as store:
+                found = {one.key: one for one in store.scan(WHOLE)}
+                assert all(records.get(key) == one for key, one in found.items())
+                assert all(store.get(key) in (None, one) for key, one in records.items())
+                outcomes["missing" if store.bad_records or len(found) < 12 else "unharmed"] += 1
+        except ConfigError:
+            outcomes["refused"] += 1
+        except RemoteFailure:
+            assert store.failed.is_set()
+            outcomes["unreadable"] += 1
+    assert outcomes["refused"]
+    assert outcomes["missing"]
+    assert outcomes["unharmed"], "there is unused space"
+
+
+# -- what is refused -------------------------------------------------------------------------------------
+
+
+async def assert_refused(path: Path, words: str, circle: Circle = CIRCLE) -> None:
+    content = (path / FILE_NAME).read_bytes()
+    store = SqliteStorage(circle, str(path), bytes(8))
+    with pytest.raises(ConfigError, match=words) as caught:
+        await store.open()
+    assert str(path / FILE_NAME) in caught.value.message
+    assert "move it away to start with an empty store" in caught.value.message
+    assert (path / FILE_NAME).read_bytes() == content, "and left as it was"
+
+
+def edit(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path / FILE_NAME)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+async def test_another_circle_another_format_another_program_and_no_database_at_all_are_refused(
+    tmp_path: Path,
+) -> None:
+    for name in ("circle", "format", "program", "header"):
+        async with opened(tmp_path / name) as store:
+            await store.commit(Batch([record(b"a")]))
+    edit(tmp_path / "format", "PRAGMA user_version = 2")
+    edit(tmp_path / "program", "PRAGMA application_id = 7")
+    edit(tmp_path / "header", "UPDATE store SET key_epoch = 7")
+    await assert_refused(tmp_path / "circle", "a ring of 160 bits, not 8", Circle(8))
+    await assert_refused(tmp_path / "format", "format 2, this version reads 1")
+    await assert_refused(tmp_path / "program", "is not a store of records")
+    await assert_refused(tmp_path / "header", "is damaged")
+    for name, content in (("text", b"not a database " * 100), ("short", b"text")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / FILE_NAME).write_bytes(content)
+        await assert_refused(tmp_path / name, "damaged, or no store")
+
+
+async def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigError, match="Not a directory"):
+        await SqliteStorage(CIRCLE, str(tmp_path / "file" / "d"), bytes(8)).open()
+    (tmp_path / "d" / FILE_NAME).mkdir(parents=True)
+    with pytest.raises(ConfigError, match="cannot open"):
+        await SqliteStorage(CIRCLE, str(tmp_path / "d"), bytes(8)).open()
+
+
+async def test_a_creation_that_was_interrupted_is_begun_again(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"")
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"a")]))
+    again = tmp_path / "again"
+    again.mkdir()
+    connection = sqlite3.connect(again / FILE_NAME)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    async with opened(again) as store:
+        assert len(store) == 0
+
+
+async def test_one_store_at_most_is_kept_aside(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        for number in range(3):
+            await store.commit(Batch([record(b"%d" % number)]))
+            await store.set_aside(b"%08d" % number)
+            assert_holds(store)
+            assert store.incarnation == b"%08d" % number
+        await store.commit(Batch([record(b"new")]))
+    assert files(tmp_path) == [FILE_NAME, FILE_NAME + ASIDE]
+    (tmp_path / FILE_NAME).unlink()
+    (tmp_path / (FILE_NAME + ASIDE)).rename(tmp_path / FILE_NAME)
+    async with opened(tmp_path) as store:
+        assert_holds(store, record(b"2"))
+
+
+async def test_another_program_that_holds_the_file_is_a_refusal_and_not_a_failure(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"a")]))
+        store._file._writer.execute("PRAGMA busy_timeout = 1")
+        other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(WritesRefused, match="locked"):
+            await store.commit(Batch([record(b"b")]))
+        other.execute("ROLLBACK")
+        other.close()
+        await store.commit(Batch([record(b"b")]))
+        assert_holds(store, record(b"a"), record(b"b"))
+
+
+# -- what it is made of ----------------------------------------------------------------------------------
+
+
+async def test_every_transaction_is_synced(tmp_path: Path) -> None:
+    """What the file is told to do, by the file."""
+    async with opened(tmp_path) as store:
+        for connection in (store._file._writer, store._file._reader):
+            asked: dict[str, Any] = {}
+            for pragma in ("journal_mode", "synchronous"):
+                asked[pragma] = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+            assert asked == {"journal_mode": b"wal", "synchronous": 2}
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            store._file._reader.execute("DELETE FROM records")
+
+
+async def test_a_key_written_twice_in_one_group_is_one_row(tmp_path: Path) -> None:
+    gate = Gate()
+    async with opened(tmp_path, gate) as store:
+        gate.close()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.commit, Batch([record(b"first")]))
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            for number in range(5):
+                nursery.start_soon(store.commit, Batch([record(b"a", b"%d" % number)]))
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            gate.open()
+        assert (store.transactions, store.rows_written) == (2, 2)
+        assert store.get(b"a") == record(b"a", b"4")
