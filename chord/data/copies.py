@@ -1,0 +1,146 @@
+"""The copies a node holds, as its partners ask about them: sums, lists, records; and taking theirs.
+
+Whatever is said of a record to others is said when it is durable: the partner may drop its own copy because of it.
+`data/exchange.py` is the side that asks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
+
+import trio
+
+from chord.data import versions
+from chord.data.digest import digest_of
+from chord.data.storage import Batch, record_bytes
+from chord.host import Host
+from chord.ids import Arc
+from chord.messages import (
+    DIGEST_BYTES,
+    HEADS_MAX,
+    PAGE_RECORDS_MAX,
+    Copies,
+    Done,
+    GetCopies,
+    GetHeads,
+    GetSums,
+    Head,
+    Heads,
+    Record,
+    StoreCopies,
+    Sums,
+)
+
+REAPED_S: Final = 600.0
+REAPED_MAX: Final = 1 << 16
+
+_ENTRY_BYTES: Final = 48  # of an actor, or of a version, around what it carries
+
+Merge: TypeAlias = Callable[[Sequence[Record]], Awaitable[int]]
+"""Merges records by version, durably, and returns how many were new or changed (`Records.merge`)."""
+
+
+class Reaped:
+    """Tombstones dropped here a short while ago. That another has not dropped its copy yet is no difference.
+
+    Too many, and the oldest are forgotten: then they may come back, and are reaped again.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[bytes, bytes], float] = {}
+
+    def add(self, key: bytes, digest: bytes, now: float) -> None:
+        """Remember a tombstone and the digest of its clock."""
+        self._until.pop((key, digest), None)
+        self._until[key, digest] = now + REAPED_S
+        while len(self._until) > REAPED_MAX or next(iter(self._until.values())) <= now:
+            del self._until[next(iter(self._until))]
+
+    def covers(self, key: bytes, digest: bytes, now: float) -> bool:
+        """Whether that very tombstone was dropped here."""
+        return now < self._until.get((key, digest), -math.inf)
+
+
+async def read_copies(host: Host, keys: Sequence[bytes], *, must_fit: bool = False) -> Copies:
+    """Return the first of these records, durable: as many as make a page, and one at least.
+
+    Args:
+        must_fit: of a record that no frame holds return a part, another one each time.
+
+    Concurrency: checkpoints where something is not durable yet.
+    """
+    records: list[Record] = []
+    size = asked = 0
+    for key in keys[:PAGE_RECORDS_MAX]:
+        record = host.storage.get(key)
+        if record is not None:
+            size += bytes_of(record)
+            if records and size > host.limits.page_bytes:
+                break
+            is_part = must_fit and size > host.limits.record_bytes_max
+            records.append(host.rng.choice(parts_of(host, record)) if is_part else record)
+        asked += 1
+    if not all(host.storage.is_durable(record.key) for record in records):
+        await host.storage.commit(Batch())
+    return Copies(tuple(records), asked)
+
+
+def parts_of(host: Host, record: Record) -> list[Record]:
+    """Return a record in parts that fit a frame each: nearly always one."""
+    return versions.split(record, host.limits.record_bytes_max)
+
+
+def in_frames(host: Host, page: tuple[Record, ...]) -> list[tuple[Record, ...]]:
+    """Return a page as it is; one large record, which is a page alone, in parts that fit a frame each."""
+    return [page] if len(page) != 1 else [(part,) for part in parts_of(host, page[0])]
+
+
+def bytes_of(record: Record) -> int:
+    """Return about how many bytes a record takes on the wire: a page of tombstones is all clock."""
+    entries = len(record.clock) + sum(len(entry.versions) for entry in record.clock)
+    return len(record.key) + record_bytes(record) + _ENTRY_BYTES * entries
+
+
+class Replica:
+    """What a node answers when a partner compares an arc with it."""
+
+    def __init__(self, host: Host, merge: Merge, reaped: Reaped) -> None:
+        self._host = host
+        self._merge = merge
+        self.reaped = reaped
+
+    async def on_get_sums(self, request: GetSums) -> Sums:
+        """Return the sum of each asked part within the arc."""
+        storage, arc = self._host.storage, Arc(request.arc_start, request.arc_end)
+        sums = tuple(storage.digests.sum(arc, request.level, part, storage.heads) for part in request.parts)
+        await storage.commit(Batch())
+        return Sums(sums)
+
+    async def on_get_heads(self, request: GetHeads) -> Heads:
+        """Return a page of what is held in the arc."""
+        storage = self._host.storage
+        found: list[Head] = []
+        size, is_cut = 0, False
+        for key, digest in storage.heads(Arc(request.arc_start, request.arc_end), after=request.after_key):
+            size += len(key) + DIGEST_BYTES
+            is_cut = len(found) == HEADS_MAX or (bool(found) and size > self._host.limits.page_bytes)
+            if is_cut:
+                break
+            found.append(Head(key, digest))
+        await storage.commit(Batch())
+        return Heads(tuple(found), is_cut)
+
+    async def on_get_copies(self, request: GetCopies) -> Copies:
+        """Return the first of the asked records."""
+        return await read_copies(self._host, request.keys, must_fit=True)
+
+    async def on_store_copies(self, request: StoreCopies) -> Done:
+        """Merge records, and answer when they are durable. A tombstone dropped here a while ago stays dropped."""
+        now = trio.current_time()
+        await self._merge([record for record in request.records if not self._is_reaped(record, now)])
+        return Done()
+
+    def _is_reaped(self, record: Record, now: float) -> bool:
+        return self.reaped.covers(record.key, digest_of(record), now) and self._host.storage.get(record.key) is None

@@ -1,0 +1,202 @@
+"""Where do two replicas differ? A summed hash tree over the circle, in O(1) a write.
+
+The circle is cut in 64 groups of 64 slices, always at the same points: slice = floor(point * 4096 / 2^m). Each part
+keeps the number of its records and the sum, modulo 2^128, of the digests of their clocks, so that a write subtracts the
+old digest and adds the new one along one path, and a change of membership changes nothing but *which* parts two nodes
+compare. A slice that the boundary of an arc cuts is added up from its records, once, and remembered until it changes.
+
+Source: Merkle trees as in Dynamo (SOSP 2007, section 4.7); sums in place of hashes of hashes, after Bellare and
+Micciancio 1997 (AdHash).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
+
+from chord.ids import Arc, Circle
+from chord.messages import DIGEST_BYTES, Record
+
+FAN_OUT = 64
+LEVELS = 3  # of 1, 64 and 4096 parts
+SLICE_LEVEL = LEVELS - 1
+REMEMBERED_MAX = 256
+
+_MODULUS = 1 << 8 * DIGEST_BYTES
+
+Span: TypeAlias = tuple[int, int]
+"""The first and the last of a row of points that does not pass 0; empty where the last is the smaller."""
+
+Heads: TypeAlias = Callable[[Arc], Iterable[tuple[bytes, bytes]]]
+"""Gives the key and digest of each record in an arc (`Storage.heads`)."""
+
+
+class Total(NamedTuple):
+    """How many records, and the sum of their digests."""
+
+    records: int
+    sum: int
+
+    def plus(self, records: int, sum_: int) -> Total:
+        """Return the total with so many more records, and what their digests add to the sum."""
+        return Total(self.records + records, (self.sum + sum_) % _MODULUS)
+
+
+class Piece(NamedTuple):
+    """What an arc and a part of the circle have in common, and how many records lie in it."""
+
+    part: int
+    arc: Arc
+    records: int
+
+
+NOTHING = Total(0, 0)
+
+
+def digest_of(record: Record) -> bytes:
+    """Return what stands for a record's clock: equal where two replicas hold the same of a key."""
+    state = blake2b(digest_size=DIGEST_BYTES, key=b"chord clock")
+    state.update(len(record.key).to_bytes(2, "big") + record.key)
+    for entry in record.clock:
+        state.update(entry.actor + entry.count.to_bytes(8, "big") + len(entry.versions).to_bytes(2, "big"))
+    return state.digest()
+
+
+class Digests:
+    """The tree over one store. Synchronous; the store tells it of every change."""
+
+    __slots__ = ("_circle", "_parts", "_remembered")
+
+    def __init__(self, circle: Circle) -> None:
+        self._circle = circle
+        self._parts: tuple[dict[int, Total], ...] = tuple({} for _ in range(LEVELS))  # only parts with records
+        self._remembered: dict[Span, tuple[Total, Total]] = {}  # span cut off a slice: the slice's total then, its own
+
+    def change(self, point: int, old: bytes | None, new: bytes | None) -> None:
+        """A record at a point was stored (`old` None), replaced, or removed (`new` None)."""
+        records, sum_ = (new is not None) - (old is not None), _number(new) - _number(old)
+        self.add(self.part_of(point, SLICE_LEVEL), records, sum_)
+
+    def add(self, part: int, records: int, sum_: int) -> None:
+        """So many records more are in a slice, and so much more is the sum of their digests, as numbers."""
+        for totals in reversed(self._parts):
+            total = totals.get(part, NOTHING).plus(records, sum_)
+            if total.records:
+                totals[part] = total
+            else:
+                totals.pop(part, None)
+            part //= FAN_OUT
+
+    # -- questions ------------------------------------------------------------------------------
+
+    def sum(self, arc: Arc, level: int, part: int, heads: Heads) -> bytes:
+        """Return the sum over the records in arc ∩ part, as it travels.
+
+        Args:
+            level: 0, 1, 2: the circle is cut in 1, 64, 4096 parts.
+            heads: reads the records of a slice that the arc cuts.
+        """
+        return self._total(self._spans(arc), level, part, heads).sum.to_bytes(DIGEST_BYTES, "big")
+
+    def count(self, arc: Arc, heads: Heads) -> int:
+        """Return the number of records in an arc; only slices that it cuts are read, where they have changed."""
+        return self._total(self._spans(arc), 0, 0, heads).records
+
+    def part_of(self, point: int, level: int) -> int:
+        """Return the part in which a point lies."""
+        part: int = point * FAN_OUT**level >> self._circle.bits
+        return part
+
+    def pieces(self, arc: Arc, level: int, heads: Heads) -> Iterator[Piece]:
+        """Yield what an arc has in common with each part it touches, clockwise.
+
+        An arc that ends in the part it starts in, once round, touches that part twice.
+        """
+        start, left = arc.start, self._circle.distance(arc.start, arc.end) or self._circle.size
+        while left:
+            first = self._circle.point(start + 1)
+            part = self.part_of(first, level)
+            length = min(left, self._span(level, part)[1] - first + 1)
+            piece = Arc(start, self._circle.point(first + length - 1))
+            yield Piece(part, piece, self._total(self._spans(piece), level, part, heads).records)
+            start, left = piece.end, left - length
+
+    def stretches(self, arc: Arc, records_max: int, heads: Heads, level: int = 1) -> Iterator[Arc]:
+        """Yield arcs to work through one by one: clockwise, and together all that is not empty of this one.
+
+        Each holds at most so many records, or is (a piece of) one slice. The store must not change meanwhile.
+        """
+        for piece, records in joined(self.pieces(arc, level, heads), records_max):
+            if records > records_max and level < SLICE_LEVEL:
+                yield from self.stretches(piece, records_max, heads, level + 1)
+            elif records:
+                yield piece
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _spans(self, arc: Arc) -> list[Span]:
+        top = self._circle.size - 1
+        return [(low, top if high is None else high) for low, high in arc.spans()]
+
+    def _span(self, level: int, part: int) -> Span:
+        cuts = FAN_OUT**level
+        return -(-(part << self._circle.bits) // cuts), -(-((part + 1) << self._circle.bits) // cuts) - 1
+
+    def _total(self, spans: list[Span], level: int, part: int, heads: Heads) -> Total:
+        """Return the total of a part's records that lie in the spans."""
+        whole = self._parts[level].get(part, NOTHING)
+        if not whole.records:
+            return NOTHING
+        first, last = self._span(level, part)
+        inside = [(max(low, first), min(high, last)) for low, high in spans if low <= last and high >= first]
+        if inside == [(first, last)]:
+            return whole
+        total = NOTHING
+        if level == SLICE_LEVEL:
+            for span in inside:
+                total = total.plus(*self._cut(span, whole, heads))
+        elif inside:
+            for child in range(part * FAN_OUT, (part + 1) * FAN_OUT):
+                total = total.plus(*self._total(inside, level + 1, child, heads))
+        return total
+
+    def _cut(self, span: Span, whole: Total, heads: Heads) -> Total:
+        """Return the total of a span within a slice; what was remembered holds while the slice's total is the same."""
+        of_slice, total = self._remembered.pop(span, (None, NOTHING))
+        if of_slice != whole:
+            total = NOTHING
+            for _, digest in heads(Arc(self._circle.point(span[0] - 1), self._circle.point(span[1]))):
+                total = total.plus(1, _number(digest))
+        self._remembered[span] = whole, total  # now the latest in use
+        if len(self._remembered) > REMEMBERED_MAX:
+            del self._remembered[next(iter(self._remembered))]
+        return total
+
+
+def joined(
+    pieces: Iterable[Piece], records_max: int, is_wanted: Callable[[Piece], bool] = lambda piece: True
+) -> Iterator[tuple[Arc, int]]:
+    """Yield arcs that cover the wanted pieces of an arc, and how many records each holds.
+
+    Several pieces make one arc, together with what lies between them, while it holds at most so many records.
+    """
+    open_: Arc | None = None
+    total = between = 0
+    for piece in pieces:
+        if not is_wanted(piece):
+            between += piece.records
+            continue
+        if open_ is not None and total + between + piece.records <= records_max:
+            open_, total = Arc(open_.start, piece.arc.end), total + between + piece.records
+        else:
+            if open_ is not None:
+                yield open_, total
+            open_, total = piece.arc, piece.records
+        between = 0
+    if open_ is not None:
+        yield open_, total
+
+
+def _number(digest: bytes | None) -> int:
+    return 0 if digest is None else int.from_bytes(digest, "big")
