@@ -116,6 +116,7 @@ class Rpc:
             self._shared.start_task = nursery.start_soon
             nursery.start_soon(self._shared.run)
             nursery.start_soon(self._shared.alarm.run, self._sweep)
+            nursery.start_soon(self._shared.pulse.run)
             if listener is not None:
                 nursery.start_soon(self._accept, listener, nursery)
             task_status.started("" if listener is None else listener.address)

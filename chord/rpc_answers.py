@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from chord.calls import Caller
-from chord.errors import ChordError, DeadlineExceeded, Overloaded, RemoteFailure, retold
+from chord.errors import Busy, ChordError, DeadlineExceeded, Overloaded, RemoteFailure, retold
 from chord.events import HandlerFailed
 from chord.messages import Reply
 from chord.rpc_outbox import Outbox
@@ -60,11 +60,12 @@ class Answers:
             if isinstance(answer, Reply):
                 self._outbox.post(self._codec.encode_reply(call.call_id, answer))
                 return
-            self._admit(answer, len(body))
+            budget_s = call.budget_ms / 1000 - shared.pulse.late_s()
+            self._admit(answer, len(body), budget_s)
         except Exception as error:
             self._post_error(call, self._answer_to(call, error))
             return
-        scope = trio.CancelScope(relative_deadline=call.budget_ms / 1000)
+        scope = trio.CancelScope(relative_deadline=budget_s)
         self._works[scope] = None
         shared.calls_in_work += 1
         shared.bytes_in_work += len(body)
@@ -91,8 +92,10 @@ class Answers:
             self._outbox.flush_soon()
             shared.settled.unpark_all()
 
-    def _admit(self, answer: Coroutine[Any, Any, Reply], body_bytes: int) -> None:
-        """Refuse to begin with an answer beyond the limits. What needs no waiting is answered all the same."""
+    def _admit(self, answer: Coroutine[Any, Any, Reply], body_bytes: int, budget_s: float) -> None:
+        """Refuse to begin with an answer beyond the limits, or when its caller has given up. What needs no waiting is
+        answered all the same.
+        """
         shared, limits = self._shared, self._shared.limits
         if len(self._works) >= limits.calls_per_connection_max:
             excess = f"{len(self._works)} calls of this connection are in work"
@@ -100,6 +103,9 @@ class Answers:
             excess = f"{shared.calls_in_work} calls are in work"
         elif shared.bytes_in_work + body_bytes > limits.inflight_bytes_max:
             excess = f"{shared.bytes_in_work} bytes of calls are in work"
+        elif budget_s <= 0:
+            answer.close()
+            raise Busy("this process was stopped for longer than the call's budget")
         else:
             return
         answer.close()

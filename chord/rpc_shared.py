@@ -18,6 +18,7 @@ from chord.errors import NotReady
 from chord.events import Observer
 from chord.ids import Point
 from chord.messages import Reply, Request
+from chord.pulse import Pulse
 
 if TYPE_CHECKING:
     from chord.rpc_link import Link
@@ -37,6 +38,7 @@ class Shared:
         self.limits = limits
         self.observe = observe
         self.alarm = Alarm()
+        self.pulse = Pulse()
         self.handler: Handler = _nobody_home
         self.stats = Stats()
         self.calls_in_work = 0
