@@ -10,6 +10,7 @@ Source: Zave 2017, section III (JOIN); the hand-over of keys, Stoica et al. 2001
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import trio
@@ -91,15 +92,16 @@ class Membership:
         Concurrency: checkpoints; waits as long as nobody answers. Cancelled before the arc was switched, the ring
         is as before; afterwards the arc is ours, and a later `join` completes the pointers.
         """
-        turn = 0
+        turn = silences = 0
         self._vnode.state = "joining"
         learnt: dict[str, None] = {}  # whom the answers named: all given contacts may be gone before we are in
         while not self._ring.is_member:
             every = [*contacts, *learnt]
             via = every[turn % len(every)]
+            patience_s = self._patience_s(silences)
             turn += 1
             try:
-                with trio.fail_after(2 * self._host.timing.timeout_cap_s):
+                with trio.fail_after(patience_s):
                     around = await self._around(via)
                 for contact in (around.predecessor, around.successor):
                     if contact.address != self._host.address:
@@ -111,15 +113,25 @@ class Membership:
                 elif self._vnode.ownership.start is None:
                     await self._receive_arc(around.successor)
                 if self._vnode.ownership.start is not None and not self._ring.is_member:
-                    await self._take_pointers(via)
+                    await self._take_pointers(via, patience_s)
             except FATAL:
                 raise
             except (Busy, Leaving, NotReady) as error:
                 await trio.sleep(self._host.jitter((error.after_ms or 50) / 1000))
                 turn -= isinstance(error, Busy)
-            except (ChordError, TransferFailed, trio.TooSlowError):
+            except (ChordError, TransferFailed, trio.TooSlowError) as error:
+                silences += isinstance(error, trio.TooSlowError)
                 await trio.sleep(self._host.jitter(RETRY_S * min(turn, 10)))
         await self._announce()
+
+    def _patience_s(self, silences: int) -> float:
+        """How long to wait for a contact to look up my place, after so many did not answer in time.
+
+        One that fell silent looks like one that takes long. Meanwhile others may be taking over an arc that is mine
+        already, for all they know is that its giver died: none may hold me up for long where another would answer.
+        """
+        timing = self._host.timing
+        return min(2 * timing.timeout_cap_s, 2 * timing.timeout_stranger_s * (1 << min(silences, 8)))
 
     async def _around(self, via: Contact | str) -> NeighboursOf:
         around = await self._peers.call(via, FindNeighbours(self._vnode.id), NeighboursOf)
@@ -189,10 +201,10 @@ class Membership:
                 return False
         return False
 
-    async def _take_pointers(self, via: Contact | str) -> None:
+    async def _take_pointers(self, via: Contact | str, patience_s: float) -> None:
         """JOIN: the predecessor's whole list at once, if I still fit right behind it; else look again."""
         for _ in range(STEPS_MAX):
-            with trio.fail_after(2 * self._host.timing.timeout_cap_s):
+            with trio.fail_after(patience_s):
                 around = await self._around(via)
                 if self._is_own_place(around):
                     await self._reclaim_place(around)
@@ -230,8 +242,11 @@ class Membership:
             await self._refuse_if_alive(holder)
             raise Busy("the former holder of this id is being forgotten", after_ms=250)
         if self._vnode.ownership.start is None:
-            taker = await self._taker_of_my_arc([*await self._others_behind(p), p])
-            if taker is None:
+            others = await self._others_behind(p)
+            taker = await self._taker_of_my_arc([*others, p])
+            if self._vnode.ownership.start is not None:  # the Switch of an earlier attempt has come at last
+                await self._renounce_if_taken_back(others[0])
+            elif taker is None:
                 self._own_again(p)
             else:
                 await self._receive_arc(taker)  # like any joiner
@@ -299,11 +314,16 @@ class Membership:
 
     # -- resume ---------------------------------------------------------------------------------
 
-    async def resume(self, last: LastTime, known: list[Contact | str]) -> None:
+    async def resume(
+        self, last: LastTime, known: list[Contact | str], is_given_up: Callable[[], Awaitable[bool]]
+    ) -> None:
         """Come back after a restart, with the pointers of last time.
 
         A known node that answers as a member decides: we rejoin by it. If for `resume_s` none does (all are restarting
         too, or nobody answers), the stored lists count, live entries first. A new ring is never started.
+
+        Args:
+            is_given_up: asked once the ring is found running: whether last time is too long ago to count.
 
         Raises:
             OtherRing, DuplicateId: definite; the ring does not take the node back.
@@ -316,6 +336,8 @@ class Membership:
         asked = [c for c in asked if (c if isinstance(c, str) else c.address) != self._host.address]
         states = await self._states_of(asked) if asked else {}
         members = [address for address, state in states.items() if state in ("member", "leaving")]
+        if members and await is_given_up():
+            self._last, self._vnode.ownership.last = LastTime(), Remembered()
         if members or last.start is None:  # without an arc of its own it can only join, however long that takes
             await self.join([*members, *asked])
             return
@@ -324,6 +346,7 @@ class Membership:
         for contact in last.successors:
             if contact not in living:
                 self._peers.passive.add(contact, trio.current_time())
+                self._vnode.view.fell_silent(contact, trio.current_time())
         self._host.tell(self._vnode.ownership.resume(last.start, last.before, last.epoch))
         self._vnode.eager_looks = EAGER_LOOKS
         await self._announce()

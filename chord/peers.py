@@ -109,9 +109,14 @@ class Peers:
         self._tell(self.suspicion.left(address, trio.current_time()))
         self.passive.forget(address)
 
-    def has_paused(self, address: str) -> None:
-        """A node stops for a while and keeps its data."""
-        self._tell(self.suspicion.paused(address, trio.current_time()))
+    def has_paused(self, address: str, *, is_only_copy: bool) -> None:
+        """A node stops for a while and keeps its data.
+
+        Args:
+            is_only_copy: nobody else has it, so nobody else is to take its place.
+        """
+        learn = self.suspicion.paused if is_only_copy else self.suspicion.stopped
+        self._tell(learn(address, trio.current_time()))
 
     def is_dead(self, contact: Contact) -> bool:
         """Whether a contact's node leaves the lists. Our own node never does."""

@@ -33,13 +33,15 @@ class RingState:
         predecessors: consecutive vnodes that precede it, nearest first: a hint, outside the proof.
         observed: how often the pair was served to be adopted (abort-if-observed).
         busy_steps: steps that were disturbed too often; `GetRing` answers `Busy` until they are done.
-        is_isolated: every neighbour fell silent; nobody left politely.
+        is_isolated: nobody is left in the list, and not all of them left politely: some fell silent.
+        lost_touch: a head fell silent since a list was last copied: there may be others that only it knew.
     """
 
     __slots__ = (
         "busy_steps",
         "circle",
         "is_isolated",
+        "lost_touch",
         "me",
         "observed",
         "predecessor",
@@ -60,6 +62,7 @@ class RingState:
         self.observed = 0
         self.busy_steps = 0
         self.is_isolated = False
+        self.lost_touch = False
 
     @property
     def is_member(self) -> bool:
@@ -75,6 +78,11 @@ class RingState:
     def is_alone(self) -> bool:
         """Whether this vnode is its own successor."""
         return bool(self.successors) and self.successors[0].id == self.me.id
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the successor list spans as many nodes as it may: there may be others behind them."""
+        return len({contact.address for contact in self.successors} - {self.me.address}) >= self.r
 
     # -- transitions ----------------------------------------------------------------------------
 
@@ -111,6 +119,7 @@ class RingState:
         """STAB_SUCC: the head answered; take its list behind it. Nothing when it is no longer the head."""
         if not self.is_member or self.successors[0].id != head.id:
             return []
+        self.lost_touch = False
         copied = self._copied((head, *its_successors))
         if copied == self.successors:
             return []
@@ -124,26 +133,22 @@ class RingState:
             return []
         old = self.successor
         self.successors = self._copied((new, *its_successors))
-        self.is_isolated = False
+        self.is_isolated = self.lost_touch = False
         self._check()
         return [events.SuccessorAdopted(self.me.id, new, None if old.id == self.me.id else old)]
 
     def forget_head(self, dead: Contact, *, has_left: bool = False) -> list[Event]:
         """STAB_SUCC, no answer: drop the head. The list is shorter for a while, never padded.
 
-        A vnode whose last entry falls silent is isolated, not alone; one whose last neighbour left is alone.
+        A vnode whose last entries fall silent is isolated, not alone, even if the very last one left; one whose last
+        neighbours all left is alone.
         """
         if self.is_alone or not self.is_member or self.successors[0].id != dead.id:
             return []
-        self.successors = self.successors[1:]
-        happened: list[Event] = [events.HeadForgotten(self.me.id, dead)]
-        if not self.successors:
-            self.successors = (self.me,)
-            self.is_isolated = not has_left
-            if self.is_isolated:
-                happened.append(events.VnodeIsolated(self.me.id))
+        self.successors = self.successors[1:] or (self.me,)
+        self.lost_touch = self.lost_touch or not has_left
         self._check()
-        return happened
+        return [events.HeadForgotten(self.me.id, dead), *self._isolated()]
 
     def inherit(self, leaver: Contact, its_successors: Iterable[Contact]) -> list[Event]:
         """The head leaves and hands its list down: take it as the leaver's own, so that its going costs no entry.
@@ -157,7 +162,7 @@ class RingState:
             inherited = self.successors[1:] or inherited
         self.successors = inherited
         self._check()
-        return [events.HeadForgotten(self.me.id, leaver)]
+        return [events.HeadForgotten(self.me.id, leaver), *self._isolated()]
 
     def learn_predecessor(self, new: Contact) -> list[Event]:
         """RECTIFY, first branch: a predecessor where there was none, or a closer one."""
@@ -190,7 +195,7 @@ class RingState:
 
     def settle_alone(self) -> None:
         """Accept that the silent neighbours are gone for good: isolated becomes alone."""
-        self.is_isolated = False
+        self.is_isolated = self.lost_touch = False
 
     # -- predicates -----------------------------------------------------------------------------
 
@@ -213,6 +218,11 @@ class RingState:
         return wrong
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _isolated(self) -> list[Event]:
+        """The list has lost its head: is anybody left in it, or out there?"""
+        self.is_isolated = self.is_alone and self.lost_touch
+        return [events.VnodeIsolated(self.me.id)] if self.is_isolated else []
 
     def _set_predecessor(self, new: Contact) -> list[Event]:
         old, self.predecessor = self.predecessor, new

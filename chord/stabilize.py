@@ -12,6 +12,7 @@ Source: Zave 2017 (TSE), section III; Stoica et al. 2003, Fig. 6.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Literal
 
 import trio
@@ -19,7 +20,7 @@ import trio
 from chord import events
 from chord.errors import SILENCE, Busy, ChordError, NotReady, UnknownVnode
 from chord.events import Event
-from chord.ids import between
+from chord.ids import Arc, Point, between
 from chord.lookup import Lookups
 from chord.messages import (
     Confirm,
@@ -142,8 +143,20 @@ class Stabilizer:
         except ChordError as error:
             self._host.tell([events.StepFailed(self._vnode.id, "notify", error.word)])
 
+    def _learn_downs(self, contact: Contact, reply: RingPointers) -> None:
+        """Learn from the head which vnodes behind it are silent and waited for, and what time it is."""
+        self._host.note_clock(contact.address, reply.now_ms)
+        if self._ring.successor.id == contact.id != self._vnode.id:
+            now = trio.current_time()
+            downs = [(down.contact, now - down.since_ms / 1000) for down in reply.downs]
+            self._vnode.view.adopt(self._ring.successors, downs, is_full=self._ring.is_full)
+
     def _forget_head(self, head: Contact) -> None:
         has_left = self._peers.suspicion.state(head.address) == "left"
+        if has_left:
+            self._vnode.view.gone(head.address)
+        else:
+            self._vnode.view.fell_silent(head, trio.current_time())
         self._host.tell(self._ring.forget_head(head, has_left=has_left))
         self._vnode.fingers.forget(head)
         if not has_left:
@@ -216,6 +229,10 @@ class Stabilizer:
         if predecessor is None:
             return
         arc.expire(trio.current_time(), self._host.timing.down_out_s)
+        self._vnode.view.expire(trio.current_time(), self._host.timing.down_out_s)
+        for address in self._vnode.view.retiring:
+            if self._peers.suspicion.is_dead(address):  # it crashed on the way, or is gone by now
+                self._vnode.view.stays(address)
         for mark in arc.taken:
             if self._peers.suspicion.state(mark.dead.address) == "left":
                 arc.owner_left(mark.dead.address)
@@ -229,7 +246,9 @@ class Stabilizer:
             return
         if reply is None or ring.predecessor != predecessor:
             return
+        self._host.note_clock(predecessor.address, reply.now_ms)
         ring.learn_predecessors(predecessor, reply.predecessors)
+        self._vnode.view.keep_settled(self._vnode.replicated())
         if arc.start is None or arc.giving is not None or arc.epoch != seen:  # the answer may be older than the arc
             return
         if predecessor.id == arc.start:
@@ -252,23 +271,42 @@ class Stabilizer:
             self._host.bring_home_soon()
 
     async def _take_over(self, predecessor: Contact) -> None:
+        """The gap is mine if all that I know to have stood in it are gone; else the nearest living is my predecessor.
+
+        All of them are asked, not only the nearest: behind it may stand a joiner that only the dead knew. It owns what
+        it was given, is in nobody's list yet, and may go on looking for its place for a while.
+        """
         arc = self._vnode.ownership
         start, boundary = arc.start, arc.boundary
-        if boundary is not None and boundary.id == start and boundary.id != self._vnode.id:
-            try:
-                if not await self._peers.is_gone(boundary):
-                    self.notified(boundary)
-                    return
-            except ChordError:
-                return
-        if arc.start == start and self._ring.predecessor == predecessor:
-            known = {c.id: c for c in (*arc.before, *([boundary] if boundary else [])) if c.id != self._vnode.id}
+        if start is None:
+            return
+        gap = Arc(predecessor.id, start)
+        known = {c.id: c for c in (*([boundary] if boundary else []), *arc.before) if c.id in gap}
+        is_gone = await self._are_gone([c for c in known.values() if c.id != self._vnode.id])
+        living = [known[point] for point, gone in is_gone.items() if gone is False]
+        if living:
+            self.notified(min(living, key=lambda c: self._ring.circle.distance(c.id, start)))
+        elif None not in is_gone.values() and arc.start == start and self._ring.predecessor == predecessor:
             # One that left handed its arc to the next: if that one died, it was its.
-            dead = [c for c in known.values() if self._peers.suspicion.state(c.address) != "left"]
-            self._host.tell(arc.take_over(predecessor, dead, trio.current_time()))
+            dead = [known[p] for p in is_gone if self._peers.suspicion.state(known[p].address) != "left"]
+            missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact.address)]
+            self._host.tell(arc.take_over(predecessor, missed, trio.current_time()))
             for contact in dead:
                 if self._peers.is_dead(contact):
                     self.remember_silent(contact)
+
+    async def _are_gone(self, contacts: list[Contact]) -> dict[Point, bool | None]:
+        """Find out at once which of these are gone; None: one that has paused, of which nobody can tell."""
+        found: dict[Point, bool | None] = {contact.id: None for contact in contacts}
+
+        async def ask(contact: Contact) -> None:
+            with suppress(ChordError):
+                found[contact.id] = await self._peers.is_gone(contact)
+
+        async with trio.open_nursery() as nursery:
+            for contact in contacts:
+                nursery.start_soon(ask, contact)
+        return found
 
     async def _probe(self, contact: Contact) -> RingPointers | None:
         """Ask for pointers that nobody adopts, until an answer or certain death. None: alive, but no pointers now."""
@@ -324,6 +362,7 @@ class Stabilizer:
                 self._peers.took_its_place(contact)
                 if ring.observed == seen:
                     self._host.tell(transition(contact, reply.successors))
+                    self._learn_downs(contact, reply)
                     return reply
                 discards += 1
                 self._host.tell([events.StepAborted(self._vnode.id, step)])

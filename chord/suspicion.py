@@ -92,6 +92,12 @@ class Suspicion:
         peer = self._touch(address, now)
         return None if peer.state == "paused" else self._become(address, peer, "paused", "paused")
 
+    def stopped(self, address: str, now: float) -> PeerChanged | None:
+        """The peer says that it stops: it need not be missed first."""
+        peer = self._touch(address, now)
+        peer.misses, peer.refusals = self._timing.dead_misses, self._timing.dead_refusals
+        return None if peer.state == "dead" else self._become(address, peer, "dead", "stopped")
+
     # -- questions ------------------------------------------------------------------------------
 
     def timeout(self, address: str) -> float:

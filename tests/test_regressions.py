@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from itertools import islice
+from unittest import mock
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ from chord.data.storage import MemoryStorage
 from chord.errors import DuplicateId, OwnerDown
 from chord.events import Event
 from chord.ids import Arc, Circle, Point, between
-from chord.messages import Contact, FindNext, NextHops
+from chord.messages import Contact, FindNext, NeighboursOf, NextHops
 from chord.node import Node
 from chord.sim.watch import Watch
 from chord.testing.rings import MemoryRing
@@ -107,7 +108,7 @@ async def test_two_owners_of_one_arc_become_one_and_lose_nothing() -> None:
             frozen.append(by_id(ring, 20_000))
             ring.network.freeze(frozen[0].name)  # its acknowledgement is not heard either
 
-    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=1, observe=on_event) as ring:
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=1, observe=on_event, replicas=1) as ring:
         early, late = keys_between(ring, A, 20_000, 2)
         await put(ring[0], early, b"1")
         joiner = await ring.start(id=20_000, join=[by_id(ring, C)])
@@ -401,7 +402,7 @@ async def test_what_a_dead_neighbour_had_is_missing_to_one_that_was_down_with_it
         if isinstance(event, events.ArcGained) and event.vnode == C:
             gained.append((event.how, event.arc))
 
-    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=14, observe=on_event) as ring:
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=14, observe=on_event, replicas=1) as ring:
         (key,) = keys_between(ring, A, B, 1)
         await put(ring[0], key, b"1")
         dead, down = by_id(ring, B), by_id(ring, C)
@@ -450,3 +451,70 @@ async def test_a_joiner_that_nobody_knows_gives_up_what_the_next_has_taken_over(
         await ring.converged()
         assert happened == ["received", "renounced", "received"]
         assert await get(joiner, key) == (b"written meanwhile",)
+
+
+@virtual
+async def test_a_joiner_that_only_the_dead_knew_is_asked_before_its_arc_is_taken_over() -> None:
+    """J has its arc from C and does not find its place yet. C dies; D has heard of J behind C, and J is alive."""
+    happened: list[tuple[int, str, Arc]] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, (events.ArcGained, events.ArcLost)):
+            happened.append((event.vnode, event.how, event.arc))
+            if event.vnode == J and event.how == "received":
+                for name in (by_id(ring, A).name, by_id(ring, B).name):
+                    ring.network.block(by_id(ring, J).name, name)
+
+    J = 40_000
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=16, observe=on_event) as ring:
+        (key,) = keys_between(ring, B, J, 1)
+        await put(ring[0], key, b"1")
+        joiner = await ring.start(id=J, join=[by_id(ring, A)])
+        giver, taker = by_id(ring, C), by_id(ring, D)
+        with trio.fail_after(10):
+            while J not in [c.id for c in only(taker).ownership.before]:
+                await trio.sleep(0.05)
+        happened.clear()
+        await ring.kill(giver)
+        with trio.fail_after(10):
+            while only(taker).ring.predecessor != only(joiner).me:
+                await trio.sleep(0.05)
+        assert happened == [], "the arc behind J is not D's; the one before waits until J is in its place"
+        assert joiner.state == "joining"
+        for name in (by_id(ring, A).name, by_id(ring, B).name):
+            ring.network.unblock(joiner.name, name)
+        await joiner.ready()
+        await ring.converged()
+        assert happened == [(D, "taken_over", Arc(Point(J), Point(C)))]
+        assert await get(taker, key) == (b"1",)
+
+
+@virtual
+async def test_contacts_that_fell_silent_do_not_hold_up_a_joiner() -> None:
+    """What it is waiting for may be an arc that is its own already, and that others are about to take over."""
+    async with testing.ring(8, seed=17) as ring:
+        silent, living = list(ring.nodes)[:2], ring[2]
+        for node in silent:
+            await ring.kill(node, is_silent=True)
+        await ring.converged()
+        began = trio.current_time()
+        joiner = await ring.start(join=[*silent, living])
+        await joiner.ready()
+        assert trio.current_time() - began < 2 * PRESETS["local"].timeout_cap_s
+
+
+@virtual
+async def test_a_switch_may_come_while_a_restarted_node_finds_out_whether_to_own_its_arc_again() -> None:
+    """It asked for the arc, heard nothing in time, and looks again: meanwhile what it asked for has arrived."""
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=18) as ring:
+        node, before = by_id(ring, C), only(by_id(ring, B)).me
+        own, membership = only(node).ownership, node.parts[Point(C)].membership
+
+        async def nobody_took_it(after: list[Contact]) -> None:
+            own.receive(Arc(Point(B), Point(C)), own.epoch + 1, before, [])
+
+        own.renounce()
+        with mock.patch.object(membership, "_taker_of_my_arc", nobody_took_it):
+            await membership._reclaim_place(NeighboursOf(before, only(node).me, node.ring_id))
+        assert own.arc == Arc(Point(B), Point(C))
+        await ring.converged()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chord.events import VnodeIsolated
 from chord.ids import Circle, Point
 from chord.messages import Contact
 from chord.ring import ENTRIES_PER_SUCCESSOR_MAX, RingState
@@ -105,6 +106,23 @@ def test_losing_every_neighbour_isolates_but_their_leaving_does_not() -> None:
     polite.forget_head(at(42), has_left=True)
     assert polite.is_alone
     assert not polite.is_isolated
+
+
+def test_who_lost_touch_is_isolated_even_if_the_very_last_one_left() -> None:
+    ring = member(10, 42, 80)
+    ring.forget_head(at(42))
+    assert not ring.is_isolated
+    assert VnodeIsolated(Point(10)) in ring.forget_head(at(80), has_left=True)
+    assert ring.is_isolated
+    heir = member(10, 42, 80)
+    heir.forget_head(at(42))
+    heir.inherit(at(80), [])
+    assert heir.is_isolated, "whom the silent one knew, the leaver need not have known"
+    told = member(10, 42, 80)
+    told.forget_head(at(42))
+    told.adopt_list(at(80), [])
+    told.forget_head(at(80), has_left=True)
+    assert not told.is_isolated, "the living head knew of nobody else"
 
 
 def test_rectify_adopts_only_a_closer_predecessor() -> None:
