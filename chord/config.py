@@ -27,13 +27,13 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         bits: m, the width of the identifier circle; 3 to 160.
         successors: r, the successor list spans so many other nodes; 1 to 64. 8 serves up to some 250 nodes, 16 above.
-        replicas: N, copies of each record. This version keeps one.
+        replicas: N, nodes that keep a copy of each record; 1 to 16, and at most `successors` + 1.
         cluster: a name, so that rings of different purpose never mix; 1 to 64 characters.
     """
 
     bits: int = 160
     successors: int = 8
-    replicas: int = 1
+    replicas: int = 3
     cluster: str = "chord"
 
     def __post_init__(self) -> None:
@@ -41,8 +41,13 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"bits must be between {BITS_MIN} and {BITS_MAX}, not {self.bits}")
         if not 1 <= self.successors <= 64:
             raise ConfigError(f"successors must be between 1 and 64, not {self.successors}")
-        if self.replicas != 1:
-            raise ConfigError(f"replicas must be 1 in this version, not {self.replicas}")
+        if not 1 <= self.replicas <= 16:
+            raise ConfigError(f"replicas must be between 1 and 16, not {self.replicas}")
+        if self.replicas > self.successors + 1:
+            raise ConfigError(
+                f"{self.replicas} replicas need at least {self.replicas - 1} successors, "
+                f"not {self.successors}: a vnode finds them in its successor list"
+            )
         if not 1 <= len(self.cluster) <= 64:
             raise ConfigError("cluster must be a name of 1 to 64 characters")
 
@@ -50,6 +55,16 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def circle(self) -> Circle:
         """The identifier circle."""
         return Circle(self.bits)
+
+    @property
+    def fallbacks(self) -> int:
+        """How many nodes behind the replicas of a key may stand in for one that does not answer."""
+        return 0 if self.replicas == 1 else min(3, self.successors + 1 - self.replicas)
+
+    @property
+    def quorum(self) -> int:
+        """The default of R and W: a majority of the replicas."""
+        return self.replicas // 2 + 1
 
     @property
     def fingerprint(self) -> str:
@@ -71,10 +86,12 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             leaves the lists; refused connections in a row count as death sooner.
         reprobe_first_s, reprobe_max_s: a silent peer of the passive list is tried again after this, doubling.
         down_out_s: a dead owner's arc answers "owner down" this long; afterwards its keys count as lost.
+        anti_entropy_s: an arc is compared with each of its replicas this often.
         lease_s: a joiner's slot is freed after so long without progress.
         leave_s: a leave hands over for at most this long.
         drain_s: calls in flight get this long when the node stops.
         resume_s: a restarted node waits so long for a running ring before it resumes with its stored lists.
+        grace_s: a node that was down for longer finds what was deleted meanwhile forgotten: it rejoins empty.
     """
 
     stabilize_s: float = 1.0
@@ -89,10 +106,12 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reprobe_first_s: float = 60.0
     reprobe_max_s: float = 960.0
     down_out_s: float = 600.0
+    anti_entropy_s: float = 60.0
     lease_s: float = 5.0
     leave_s: float = 10.0
     drain_s: float = 2.0
     resume_s: float = 1.0
+    grace_s: float = 86400.0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -133,6 +152,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         handshake_s, frame_s, idle_s, stuck_s: seconds for the first frame, for the rest of a frame once begun, until
             an unused stream is closed, until a peer that does not drain is cut.
         key_bytes_max, value_bytes_max, record_bytes_max, siblings_max: of stored records.
+        repair_bytes_s: bytes of records that are brought level with other replicas, per second.
+        hints_max: records kept for replicas that do not answer; beyond it no more are taken.
         passive_max: peers remembered beyond the lists.
     """
 
@@ -154,6 +175,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     record_bytes_max: int = 1 << 20
     siblings_max: int = 64
     page_bytes: int = 64 * 1024
+    repair_bytes_s: int = 8 << 20
+    hints_max: int = 1_000_000
     passive_max: int = 128
 
     def __post_init__(self) -> None:
@@ -178,7 +201,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         name: for people; default: the advertised address.
         vnodes: points this node holds on the circle, 1 to 64.
         id: the first vnode's point, for toys and tests; only with one vnode.
-        data_dir: where identity and known peers are kept; None: a node is new each time.
+        data_dir: where records, identity and known peers are kept; None: in memory, and a node is new each time.
         preset: the name `timing` was taken from, for `status`.
     """
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import chord
 from chord.data.misplaced import Misplaced
 from chord.dispatch import Parts
 from chord.host import Host
-from chord.identity import IDENTITY_VERSION, Kept, KeptVnode
+from chord.identity import ALIVE_STAMP_MS, IDENTITY_VERSION, Kept, KeptVnode
 from chord.ids import Arc, Point
 from chord.membership import LastTime
-from chord.messages import LIST_ENTRIES_MAX, Contact, Description, VnodeInfo
+from chord.messages import LIST_ENTRIES_MAX, Contact, Description, TransferInfo, VnodeInfo
 from chord.ownership import Ownership, Taken
 from chord.vnode import Vnode
 
@@ -35,10 +36,13 @@ def describe(me: Self, host: Host, parts: dict[Point, Parts], misplaced: Misplac
     constants = host.constants
     counters = {
         **host.counters,
+        **host.storage.counters,
         "calls_made": host.peers.calls_made,
         "bytes_sent": me.bytes_sent,
         "bytes_received": me.bytes_received,
     }
+    surplus = misplaced.count()
+    hints = min(surplus, misplaced.hints)
     for name in ("keys_sent", "keys_received", "keys_dropped", "keys_brought_home", "gets", "puts", "forwarded"):
         counters.setdefault(name, 0)
     return Description(
@@ -59,12 +63,18 @@ def describe(me: Self, host: Host, parts: dict[Point, Parts], misplaced: Misplac
         has_data_dir=me.has_data_dir,
         keys=len(host.storage),
         value_bytes=host.storage.value_bytes,
-        misplaced=misplaced.count(),
+        misplaced=surplus - hints,
         vnodes=tuple(_vnode(p, host) for p in parts.values())[:LIST_ENTRIES_MAX],
         peers=tuple(host.peers.suspicion.peers(now))[:LIST_ENTRIES_MAX],
         known=known_contacts(host, parts)[:LIST_ENTRIES_MAX],
         counters=tuple(sorted(counters.items()))[:LIST_ENTRIES_MAX],
         timing=tuple((field, float(getattr(host.timing, field))) for field in host.timing.__struct_fields__),
+        hints=hints,
+        under_replicated=sum(_under_replicated(p, host) for p in parts.values()),
+        sibling_keys=host.storage.sibling_keys,
+        clock_skew_ms=host.skew_ms,
+        transfers=tuple(_transfers(parts, misplaced))[:LIST_ENTRIES_MAX],
+        sets=tuple(state for p in parts.values() for state in p.repair.states())[:LIST_ENTRIES_MAX],
     )
 
 
@@ -99,6 +109,8 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
         successors=ring.successors,
         taken=tuple((t.arc.start, t.arc.end, t.dead.id, t.dead.address) for t in own.taken),
         before=before,
+        downs=tuple(contact for contact, _ in vnode.view.downs()),
+        settled=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.settled_arcs().items()),
     )
 
 
@@ -107,13 +119,61 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, *, has
     vnodes = tuple(_vnode_to_keep(p.vnode) for p in parts.values())
     known = tuple(dict.fromkeys(c.address for c in known_contacts(host, parts)))
     ring = None if ring_id is None else ring_id.hex()
-    return Kept(IDENTITY_VERSION, host.constants.bits, ring, host.address, vnodes, known, has_left)
+    alive_ms = host.wall_now_ms() // ALIVE_STAMP_MS * ALIVE_STAMP_MS
+    incarnation = host.storage.incarnation.hex()
+    bits = host.constants.bits
+    return Kept(
+        version=IDENTITY_VERSION,
+        bits=bits,
+        ring=ring,
+        address=host.address,
+        vnodes=vnodes,
+        known=known,
+        has_left=has_left,
+        incarnation=incarnation,
+        alive_ms=alive_ms,
+        silent=tuple(host.peers.passive.contacts()),
+    )
+
+
+def recall(kept: Kept, host: Host) -> None:
+    """Remember what counts from the first moment: who is silent, and of which arcs everything was held."""
+    for contact in kept.silent:
+        host.peers.passive.add(contact, host.peers.now())
+    for vnode in kept.vnodes:
+        for contact in vnode.downs:
+            host.vnodes[vnode.id].view.fell_silent(contact, host.peers.now())
+    if kept.incarnation != host.storage.incarnation.hex():
+        return  # the disk was lost, and with it what was held
+    for vnode in kept.vnodes:
+        for owner, start, end in vnode.settled:
+            host.vnodes[vnode.id].view.settled(owner, Arc(start, end))
 
 
 def last_time(kept: KeptVnode, now: float) -> LastTime:
     """Return what one vnode remembers. Marks count from now: how long the dead were down before is not known."""
     taken = tuple(Taken(Arc(start, end), Contact(dead, address), now) for start, end, dead, address in kept.taken)
     return LastTime(kept.predecessor, kept.successors, kept.owned_from, kept.epoch, taken, kept.before)
+
+
+def _transfers(parts: dict[Point, Parts], misplaced: Misplaced) -> Iterator[TransferInfo]:
+    for p in parts.values():
+        yield from p.mover.transfers()
+        if p.repair.transfer is not None:
+            yield p.repair.transfer
+    if misplaced.transfer is not None:
+        yield misplaced.transfer
+
+
+def _under_replicated(parts: Parts, host: Host) -> int:
+    """Return how many keys of a vnode's arc have a replica that is silent or not level yet."""
+    if host.constants.replicas == 1:
+        return 0
+    return sum(
+        host.storage.count(Arc(state.arc_start, state.arc_end))
+        for state in parts.repair.states()
+        if state.silent or state.pending
+    )
 
 
 def _vnode(parts: Parts, host: Host) -> VnodeInfo:

@@ -11,29 +11,43 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, TypeAlias
 
 from chord.calls import Caller
+from chord.data import versions
+from chord.data.copies import Replica
+from chord.data.digest import digest_of
+from chord.data.exchange import Exchange
+from chord.data.reap import Reaper, on_reap
 from chord.data.records import Records
+from chord.data.repair import Repair
+from chord.data.replicate import Coordinator
+from chord.data.storage import Batch
 from chord.data.transfer import Mover
-from chord.errors import InvalidRequest, NotReady, UnknownRequest, UnknownVnode
+from chord.errors import Busy, InvalidRequest, Leaving, NotReady, Overloaded, UnknownRequest, UnknownVnode
 from chord.host import Host
-from chord.ids import Point
+from chord.ids import Arc, Point
 from chord.lookup import Lookups
 from chord.membership import Membership
 from chord.messages import (
     Abandon,
     Confirm,
+    Copy,
     Departing,
     Describe,
     Description,
     Done,
     FindNeighbours,
     FindNext,
+    Forget,
     Forward,
     Get,
+    GetCopies,
+    GetHeads,
     GetRing,
+    GetSums,
     HandOver,
     JoinArc,
     Leave,
     Lookup,
+    Merge,
     NeighboursOf,
     Notify,
     Offer,
@@ -41,10 +55,16 @@ from chord.messages import (
     Ping,
     Pong,
     Put,
+    ReadCopy,
+    Reap,
     Reply,
     Request,
+    Retiring,
+    Returned,
     Scan,
     ScanPage,
+    Settled,
+    StoreCopies,
     StorePage,
     Switch,
     Trace,
@@ -57,16 +77,20 @@ from chord.vnode import RETRY_MS, Vnode
 
 Answer: TypeAlias = Reply | Coroutine[Any, Any, Reply]
 
-AFTER_LEAVING = (Confirm, Get, Put, Scan)  # answered with *moved* for a while; as a member, a vnode that left is dead
+# What is answered with *moved* for a while: as a member, a vnode that left is dead.
+AFTER_LEAVING = (Confirm, Get, Merge, Put, Scan)
 
 
 class Parts:
     """A vnode with everything that works for it."""
 
-    def __init__(self, vnode: Vnode, lookups: Lookups) -> None:
+    def __init__(self, vnode: Vnode, lookups: Lookups, records: Records, exchange: Exchange) -> None:
         self.vnode = vnode
-        self.records = Records(vnode)
-        self.mover = Mover(vnode, self.records)
+        self.records = records  # the node's, of all its vnodes
+        self.repair = Repair(vnode, exchange)
+        self.reaper = Reaper(vnode, self.repair)
+        self.coordinator = Coordinator(vnode, records, self.repair.is_level)
+        self.mover = Mover(vnode, records, exchange)
         self.stabilizer = Stabilizer(vnode, lookups)
         self.self_lookup = SelfLookup(vnode, self.stabilizer)
         self.membership = Membership(vnode, self.mover)
@@ -77,8 +101,10 @@ class Dispatcher:
 
     Args:
         parts: the node's vnodes by id.
+        records, replica: what the node holds, and what it says of it to other replicas.
         describe, leave: the node's own answers.
-        departed: told the address of a node that left, so that stabilization need not wait for its next round.
+        departed: told that a node left, so that stabilization need not wait for its next round.
+        hints: how many records are kept for others.
     """
 
     def __init__(
@@ -86,16 +112,22 @@ class Dispatcher:
         host: Host,
         lookups: Lookups,
         parts: dict[Point, Parts],
+        records: Records,
+        replica: Replica,
         describe: Callable[[], Description],
         leave: Callable[[], None],
         departed: Callable[[], None],
+        hints: Callable[[], int],
     ) -> None:
         self._host = host
         self._lookups = lookups
         self._parts = parts
+        self._records = records
+        self._replica = replica
         self._describe = describe
         self._leave = leave
         self._departed = departed
+        self._hints = hints
 
     def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
         """Answer a request: at once, or with a coroutine where it must wait. The `Handler` of `chord/calls.py`.
@@ -107,7 +139,7 @@ class Dispatcher:
         if caller.address and caller.address != self._host.address:
             self._host.peers.heard_from(caller.address)
         if vnode is None:
-            if isinstance(request, (Departing, Pausing)):
+            if isinstance(request, (Departing, Pausing, Retiring, Returned)):
                 return self._on_goodbye(request, caller)
             for_node = self._FOR_NODE.get(type(request))
             if for_node is not None:
@@ -144,6 +176,37 @@ class Dispatcher:
         predecessor, successor = await self._lookups.neighbours(request.point, parts.vnode.me)
         return NeighboursOf(predecessor, successor, self._host.greeter.ring_id)
 
+    def _on_settled(self, parts: Parts, request: Settled) -> Done:
+        parts.vnode.view.settled(request.arc_end, Arc(request.arc_start, request.arc_end))  # an owner has several
+        return Done()
+
+    async def _on_read_copy(self, request: ReadCopy) -> Copy:
+        point = self._host.circle.hash(request.key)
+        is_settled = any(vnode.is_settled(point) for vnode in self._host.vnodes.values())
+        record = await self._records.read(request.key)
+        if record is not None and digest_of(record) == request.digest:
+            return Copy(None, True, is_settled)
+        return Copy(record, False, is_settled)
+
+    def _on_store_copies(self, request: StoreCopies) -> Answer:
+        """Keep copies, unless this node is handing over what it has."""
+        if self._host.is_leaving:
+            raise Leaving("this node is leaving", after_ms=RETRY_MS)
+        if request.is_hint and self._hints() >= self._host.limits.hints_max:
+            raise Overloaded("this node keeps as many records for others as it may", after_ms=RETRY_MS)
+        return self._replica.on_store_copies(request)
+
+    async def _on_scan(self, parts: Parts, request: Scan) -> ScanPage:
+        """Return the next page of a vnode's records clockwise after a point: as it holds them, whoever else does."""
+        circle = self._host.circle
+        parts.vnode.require_owner(circle.point(request.after + 1))
+        if not parts.repair.is_complete():
+            raise Busy("the records of this arc are being brought level", after_ms=RETRY_MS)
+        records, is_cut = self._records.page(Arc(request.after, parts.vnode.id), request.after_key, request.limit)
+        page = tuple(versions.cut(record, self._host.limits.record_bytes_max) for record in records)
+        await self._host.storage.commit(Batch())
+        return ScanPage(page, parts.vnode.id, page[-1].key if is_cut else None, self._host.wall_now_ms())
+
     # -- for the node ---------------------------------------------------------------------------
 
     def _first(self) -> Parts:
@@ -170,16 +233,26 @@ class Dispatcher:
         self._host.counters["forward_calls"] += path.calls
         return reply
 
-    def _on_goodbye(self, request: Departing | Pausing, caller: Caller) -> Done:
-        """A node says so of itself, and nobody of anybody else."""
+    def _on_goodbye(self, request: Departing | Pausing | Retiring | Returned, caller: Caller) -> Done:
+        """A node says of itself that it comes or goes, and nobody of anybody else."""
         if not caller.address or caller.address != request.address:
             raise InvalidRequest("a goodbye is said by the node that goes")
         if isinstance(request, Departing):
             self._inherit(request)
             self._host.peers.has_left(request.address)
+            for vnode in self._host.vnodes.values():
+                vnode.view.gone(request.address)
             self._departed()
+        elif isinstance(request, Returned):
+            for parts in self._parts.values():
+                parts.vnode.view.is_back(request.address)
+                parts.repair.is_back(request.address)
+        elif isinstance(request, Retiring):
+            for vnode in self._host.vnodes.values():
+                vnode.view.retires(request.address)
         else:
-            self._host.peers.has_paused(request.address)
+            self._host.peers.has_paused(request.address, is_only_copy=self._host.constants.replicas == 1)
+            self._departed()
         return Done()
 
     def _inherit(self, request: Departing) -> None:
@@ -189,6 +262,15 @@ class Dispatcher:
                 for parts in self._parts.values():
                     self._host.tell(parts.vnode.ring.inherit(parting.vnode, parting.successors))
                     parts.vnode.fingers.forget(parting.vnode)
+
+    def _on_forget(self, request: Forget) -> Done:
+        """Wait no longer for what a node holds: an operator says that it will not be back."""
+        now = self._host.peers.now()
+        for vnode in self._host.vnodes.values():
+            vnode.view.forget(request.address, now)
+            vnode.ownership.owner_left(request.address)
+        self._host.peers.passive.forget(request.address)
+        return Done()
 
     def _on_leave(self, request: Leave) -> Done:
         self._leave()
@@ -206,9 +288,17 @@ class Dispatcher:
         Forward: lambda d, p, q: d._lookups.forward(q, p.vnode.me),
         Lookup: _on_lookup,
         FindNeighbours: _on_find_neighbours,
-        Get: lambda d, p, q: p.records.get(q),
-        Put: lambda d, p, q: p.records.put(q),
-        Scan: lambda d, p, q: p.records.scan(q),
+        Get: lambda d, p, q: p.coordinator.get(q),
+        Put: lambda d, p, q: p.coordinator.put(q),
+        Merge: lambda d, p, q: p.coordinator.merge(q),
+        Scan: _on_scan,
+        ReadCopy: lambda d, p, q: d._on_read_copy(q),
+        StoreCopies: lambda d, p, q: d._on_store_copies(q),
+        GetSums: lambda d, p, q: d._replica.on_get_sums(q),
+        GetHeads: lambda d, p, q: d._replica.on_get_heads(q),
+        GetCopies: lambda d, p, q: d._replica.on_get_copies(q),
+        Settled: _on_settled,
+        Reap: lambda d, p, q: on_reap(d._host, d._replica.reaped, q),
         JoinArc: lambda d, p, q: p.mover.on_join_arc(q),
         HandOver: lambda d, p, q: p.mover.on_hand_over(q),
         StorePage: lambda d, p, q: p.mover.on_store_page(q),
@@ -221,9 +311,11 @@ class Dispatcher:
         FindNeighbours: lambda d, q: d._on_find_neighbours(d._ready(), q),
         Get: lambda d, q: d._owned(q, d._host.circle.hash(q.key), Values),
         Put: lambda d, q: d._owned(q, d._host.circle.hash(q.key), Written),
+        Merge: lambda d, q: d._owned(q, d._host.circle.hash(q.record.key), Written),
         Scan: lambda d, q: d._owned(q, d._host.circle.point(q.after + 1), ScanPage),
         Describe: lambda d, q: d._describe(),
         Leave: _on_leave,
+        Forget: _on_forget,
     }
 
 

@@ -163,6 +163,12 @@ class WritesRefused(DefiniteError):
     code, word = 19, "writes_refused"
 
 
+class TooFewReplicas(DefiniteError):
+    """Fewer nodes than asked for can take the write, or answer the read; nothing was written."""
+
+    code, word, is_retryable = 20, "too_few_replicas", True
+
+
 # -- indefinite -------------------------------------------------------------------------------
 
 

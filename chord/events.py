@@ -201,6 +201,23 @@ class NodeStateChanged(Event, frozen=True):
     address: str
 
 
+class ClockSkewed(Event, frozen=True):
+    """The wall clock of a neighbour and our own differ by so many ms: values that live for a time may err by that."""
+
+    address: str
+    skew_ms: int
+
+
+class StoreBegun(Event, frozen=True):
+    """The node begins with an empty store under a new incarnation, though it is not new itself.
+
+    `why`: lost (the records of last time are not there), left (they were handed over then), away (they were set aside:
+    the node was down for longer than the grace period, and its ring has gone on).
+    """
+
+    why: Literal["lost", "left", "away"]
+
+
 class HandlerFailed(Event, frozen=True):
     """ERROR: a handler or step raised something it should not. A simulation that sees one has failed."""
 

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from chord.config import Limits, NodeConfig, RingConstants, Timing
 from chord.data.storage import Storage
-from chord.events import Event, Observer
+from chord.events import ClockSkewed, Event, Observer
 from chord.greeting import Greeter
 from chord.ids import Circle, Point
 from chord.peers import Peers
@@ -17,6 +19,14 @@ if TYPE_CHECKING:
     import random
 
     from chord.vnode import Vnode
+
+
+LAG_S = 0.002
+LAG_FACTOR = 4
+LAG_WAIT_MAX_S = 0.25
+SKEWS_MAX = 64
+SKEW_REPORTED_MS = 5_000
+SKEW_REFUSED_MS = 60_000  # beyond it nothing is stored that is to live for a time
 
 
 class Host:
@@ -29,7 +39,10 @@ class Host:
         start_task: run an async function in the node's maintenance nursery; it ends with the node.
         greeter: knows the ring id.
         counters: named totals since the start.
+        skews: by how many ms the wall clocks of neighbours are ahead of ours.
         is_leaving: the node hands everything over and accepts nothing new.
+        is_ending: the node begins no new work.
+        on_write: called with every key that changes, just before it does, so that a transfer sends it again.
     """
 
     def __init__(
@@ -52,7 +65,10 @@ class Host:
         self.address = ""
         self.vnodes: dict[Point, Vnode] = {}
         self.counters: Counter[str] = Counter()
+        self.skews: dict[str, int] = {}
         self.is_leaving = False
+        self.is_ending = False
+        self.on_write: list[Callable[[Point, bytes], None]] = []
         self.start_task: Callable[..., None] = _no_tasks
         self.save: Callable[[], Awaitable[None]] = _remember_nothing
         self.bring_home_soon: Callable[[], None] = _nothing
@@ -84,6 +100,32 @@ class Host:
             self.counters[type(event).__name__] += 1
             self._observe(event)
         return bool(happened)
+
+    def note_clock(self, address: str, now_ms: int) -> None:
+        """A neighbour has told the time. A clock that is off is reported once, until it is right again."""
+        skew = now_ms - self.wall_now_ms()
+        before = self.skews.pop(address, 0)
+        self.skews[address] = skew
+        while len(self.skews) > SKEWS_MAX:
+            del self.skews[next(iter(self.skews))]
+        if abs(skew) > SKEW_REPORTED_MS >= abs(before):
+            self.tell([ClockSkewed(address, skew)])
+
+    @property
+    def skew_ms(self) -> int:
+        """By how much the clocks of this node and of a neighbour differ at most."""
+        return max((abs(skew) for skew in self.skews.values()), default=0)
+
+    async def give_way(self) -> None:
+        """Between two pages of work that can wait: let others go first, the longer the more there is to do.
+
+        The lag of the loop is measured, not guessed: an idle one costs next to nothing.
+        """
+        began = trio.current_time()
+        await trio.lowlevel.checkpoint()
+        lag_s = trio.current_time() - began
+        if lag_s > LAG_S:
+            await trio.sleep(min(LAG_FACTOR * lag_s, LAG_WAIT_MAX_S))
 
     def jitter(self, seconds: float) -> float:
         """Return an interval drawn uniformly from half to one and a half times its mean."""

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import trio
 
-from chord.errors import SILENCE, ChordError, LookupFailed, NotOwner
+from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed, NotOwner, PeerLost, PeerUnreachable
 from chord.host import Host
 from chord.ids import Point, between
 from chord.messages import (
@@ -28,10 +28,12 @@ from chord.messages import (
     Forward,
     Forwarded,
     HopTrace,
+    Merge,
     Mode,
     NextHops,
     Ping,
     Pong,
+    Put,
     Reply,
     Request,
     Route,
@@ -54,6 +56,7 @@ class Path:
         candidates: once routed, the key's successor and the vnodes after it, best first.
         predecessor: once routed, the last live hop.
         tried: ids found useless.
+        doubt: why it is not known whether a write has happened; then nobody's refusal can say that it has not.
         spacings: mean gaps between vnodes, as the asked lists show them; the inverse of their mean estimates N.
     """
 
@@ -70,6 +73,7 @@ class Path:
         self.timeouts = 0
         self.calls = 0
         self.restarts = 0
+        self.doubt: IndefiniteError | None = None
         self.spacings: list[float] = []
 
     @property
@@ -81,6 +85,14 @@ class Path:
     def nodes_estimate(self) -> int:
         """N as far as the lists on the way tell."""
         return max(1, round(len(self.spacings) / sum(self.spacings))) if self.spacings else 1
+
+    @property
+    def route_now(self) -> Route:
+        """The route, but classic once it failed: who stands right before the key knows who stands in for its owner.
+
+        A list that happens to reach the key may end there.
+        """
+        return "classic" if self.restarts else self.route
 
     def restart(self) -> None:
         """Route again from the start; the costs stay on the bill."""
@@ -180,40 +192,49 @@ class Lookups:
         raise LookupFailed(f"no way on from {me.address}")
 
     async def _pass_on(self, to: Contact, request: Forward) -> Forwarded:
-        """Pass a recursive lookup on. Its answer takes as long as all hops behind; whether the next one lives, a ping
-        tells as soon as its own timeout has passed.
+        """Pass a recursive lookup on.
 
         Raises:
-            ChordError: it does not live, or knows no way on.
+            ChordError: the next one does not live, or knows no way on.
             TooSlowError: something behind it took too long.
         """
-        lost: list[ChordError] = []
-        found: list[Forwarded] = []
+        with trio.fail_after(self._host.timing.timeout_cap_s):
+            return await self._call_watched(to, request, Forwarded)
+
+    async def _call_watched(self, to: Contact, request: Request, expect: type[R]) -> R:
+        """Make a call that may take as long as others behind the callee take: whether it lives itself, pings tell.
+
+        Raises:
+            ChordError: what it answered, or its silence, as soon as its own timeout has passed.
+        """
+        failed: list[ChordError] = []
+        found: list[R] = []
 
         async def watch() -> None:
-            await trio.sleep(self._peers.suspicion.timeout(to.address))
-            try:
-                await self._peers.call(to, Ping(), Pong)
-            except SILENCE as error:
-                lost.append(error)
-                nursery.cancel_scope.cancel()
-            except ChordError:
-                return  # an answer: it lives
+            while True:
+                await trio.sleep(self._peers.suspicion.timeout(to.address))
+                try:
+                    await self._peers.call(to, Ping(), Pong)
+                except SILENCE as error:
+                    # It may have done before it fell silent what it was asked for.
+                    failed.append(error if not isinstance(error, PeerUnreachable) else PeerLost(error.message))
+                    nursery.cancel_scope.cancel()
+                except ChordError:
+                    pass  # an answer: it lives
 
-        async def pass_on() -> None:
+        async def call() -> None:
             try:
-                found.append(await self._peers.call(to, request, Forwarded))
+                found.append(await self._peers.call(to, request, expect))
             except ChordError as error:
-                lost.append(error)
+                failed.append(error)
             nursery.cancel_scope.cancel()
 
-        with trio.fail_after(self._host.timing.timeout_cap_s):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(watch)
-                nursery.start_soon(pass_on)
-        if not found:
-            raise lost[0]
-        return found[0]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            nursery.start_soon(call)
+        if found:
+            return found[0]
+        raise failed[0]
 
     # -- route ----------------------------------------------------------------------------------
 
@@ -232,7 +253,7 @@ class Lookups:
         hops_max = self._hops_max(path)
         path.calls += 1
         try:
-            reply = await self._peers.call(path.start, Forward(path.key, path.route, int(hops_max)), Forwarded)
+            reply = await self._peers.call(path.start, Forward(path.key, path.route_now, int(hops_max)), Forwarded)
         except ChordError as error:
             raise LookupFailed(error.message) from error
         path.hops.extend(reply.hops)
@@ -312,7 +333,7 @@ class Lookups:
         return step
 
     def _find_next(self, path: Path) -> FindNext:
-        return FindNext(path.key, path.route, tuple(path.tried)[-TRIED_MAX:], path.mode == "successor")
+        return FindNext(path.key, path.route_now, tuple(path.tried)[-TRIED_MAX:], path.mode == "successor")
 
     def _is_progress(self, path: Path, asked: Contact, candidate: Contact) -> bool:
         """Whether a candidate lies strictly between the asked vnode and the key, and is new."""
@@ -336,7 +357,7 @@ class Lookups:
             sent = trio.current_time()
             path.calls += 1
             try:
-                reply = await self._peers.call(candidate.contact, request, expect)
+                reply = await self._call(candidate.contact, request, expect)
             except NotOwner as error:
                 if error.peer is None or steps_back == 0:
                     return None
@@ -345,13 +366,22 @@ class Lookups:
             except SILENCE as error:
                 path.timeouts += 1
                 path.hops.append(self._hop(candidate, path.key, path.began, sent, error))
+                if isinstance(request, (Put, Merge)) and isinstance(error, IndefiniteError):
+                    path.doubt = error
             except ChordError as error:
-                if not error.is_retryable:
-                    raise
-                return None
+                if error.is_retryable:
+                    return None
+                if path.doubt is not None and not isinstance(error, IndefiniteError):
+                    raise path.doubt from error
+                raise
             else:
                 return reply, candidate.via, 1000 * (trio.current_time() - sent)
         return None
+
+    async def _call(self, to: Contact, request: Request, expect: type[R]) -> R:
+        if request.patient and to.address != self._host.address:
+            return await self._call_watched(to, request, expect)
+        return await self._peers.call(to, request, expect)
 
     # -- the trace ------------------------------------------------------------------------------
 

@@ -12,28 +12,33 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Literal, TypeAlias
 
 import trio
 
+from chord import earlier
 from chord.calls import CallsService
 from chord.config import PRESETS, NodeConfig, Preset, RingConstants
+from chord.data.copies import Reaped, Replica
+from chord.data.exchange import Exchange
 from chord.data.misplaced import Misplaced
-from chord.data.storage import MemoryStorage, Storage
-from chord.describe import Self, describe, last_time, to_keep
+from chord.data.records import Records
+from chord.data.storage import Storage
+from chord.describe import Self, describe, last_time, recall, to_keep
 from chord.dispatch import Dispatcher, Parts
-from chord.errors import ChordError, ConfigError, DeadlineExceeded, DuplicateId, OtherRing, unwrapped
+from chord.errors import ChordError, ConfigError, DeadlineExceeded, DuplicateId, OtherRing, WritesRefused, unwrapped
 from chord.events import NodeStateChanged, Observer, StepFailed, ignore
+from chord.farewell import Farewell
 from chord.greeting import Greeter
 from chord.host import Host
 from chord.identity import FileIdentity, IdentityStore, Kept, MemoryIdentity
-from chord.ids import Point, vnode_id
+from chord.ids import Arc, Point, vnode_id
 from chord.interface import AsyncRing
 from chord.lookup import Lookups
-from chord.messages import Contact, Departing, Description, Done, Parting, Pausing, Request
+from chord.messages import Contact, Description
 from chord.operations import Call, Core, Outcome
 from chord.peers import Peers
 from chord.periodic import Periodic, Timetable
@@ -42,9 +47,6 @@ from chord.transport import TcpTransport, Transport
 from chord.vnode import Vnode
 
 State: TypeAlias = Literal["starting", "joining", "resuming", "ready", "leaving", "left", "stopped"]
-
-GOODBYE_S = 1.0
-RETRY_S = 0.05
 
 
 class Node(AsyncRing):
@@ -87,15 +89,27 @@ class Node(AsyncRing):
         )
         peers = Peers(self._rpc, config.timing, observe, config.limits.passive_max)
         if storage is None:  # an empty one is false: it has a length
-            storage = MemoryStorage(config.ring.circle, rng.randbytes(8))
+            storage = earlier.storage(config, rng.randbytes(8))
         self.host = Host(config, peers, storage, rng, wall_now_ms, observe, self._greeter)
         self.host.save = self._save
         self.host.is_receiving = lambda: any(p.mover.inbound for p in self.parts.values())
         self.lookups = Lookups(self.host)
         self.parts: dict[Point, Parts] = {}
-        self.misplaced = Misplaced(self.host, self.lookups)
+        self._records = Records(self.host)
+        reaped = Reaped()
+        self._exchange = Exchange(self.host, self._records.merge, reaped)
+        self.misplaced = Misplaced(self.host, self.lookups, self._exchange)
+        self._farewell = Farewell(self.host, self.parts, self.misplaced)
         self._dispatcher = Dispatcher(
-            self.host, self.lookups, self.parts, self.description, lambda: self._end("leave"), self._stabilize_soon
+            self.host,
+            self.lookups,
+            self.parts,
+            self._records,
+            Replica(self.host, self._records.merge, reaped),
+            self.description,
+            lambda: self._end("leave"),
+            self._stabilize_soon,
+            lambda: self.misplaced.hints,
         )
         peers.serve(self._dispatcher.handle)
         self.state: State = "starting"
@@ -139,16 +153,20 @@ class Node(AsyncRing):
         `task_status.started` gets the bound address as soon as calls are accepted.
 
         Raises:
-            ConfigError: the data directory belongs to another configuration.
+            ConfigError: the data directory belongs to another configuration, or cannot be used.
             OSError: the address cannot be listened on.
             OtherRing, DuplicateId: the ring does not take this node.
+            WritesRefused: the disk failed.
 
         Concurrency: cancelling it is a crash: nobody is told and nothing is handed over.
         """
         try:
-            kept = self._load()
+            kept = await earlier.find(self._identity, self.host)
+            if kept is not None:
+                self._others = tuple(dict.fromkeys((*self.config.join, *kept.known)))
             with unwrapped():
                 async with trio.open_nursery() as connections:
+                    connections.start_soon(self._end_with_storage, connections.cancel_scope)
                     bound = await connections.start(self._rpc.run, self.config.listen)
                     self._started_at = trio.current_time()
                     self._settle_address(bound, kept)
@@ -160,6 +178,7 @@ class Node(AsyncRing):
             if self._fatal is not None:
                 raise self._fatal
         finally:
+            await self.host.storage.close()
             self._identity.close()
             self.closed.set()
             self._ready.set()
@@ -171,11 +190,19 @@ class Node(AsyncRing):
             maintenance.start_soon(self._take_part, kept)
             await self._ending.wait()
             if self._how == "leave" and self._fatal is None:
-                await self._hand_over()
+                self._change("leaving")
+                await self._farewell.hand_over()
         finally:
             self.host.start_task = _start_nothing
-        self._goodbye = self._neighbours()
+            self.host.is_ending = True
+        self._goodbye = self._farewell.neighbours()
         maintenance.cancel_scope.cancel()
+
+    async def _end_with_storage(self, scope: trio.CancelScope) -> None:
+        """Where the disk fails, end as in a crash: what this node says and hands over could be wrong."""
+        await self.host.storage.failed.wait()
+        self._fatal = WritesRefused(f"the disk of {self.name} failed, and the node stopped as if it had crashed")
+        scope.cancel()
 
     async def ready(self) -> None:
         """Wait until every vnode is a member.
@@ -214,18 +241,6 @@ class Node(AsyncRing):
 
     # -- beginning ------------------------------------------------------------------------------
 
-    def _load(self) -> Kept | None:
-        kept = self._identity.load()
-        if kept is None or kept.has_left:
-            return None
-        if kept.bits != self.config.ring.bits:
-            raise ConfigError(f"the data directory belongs to a ring of {kept.bits} bits, not {self.config.ring.bits}")
-        if self.config.id is not None and [v.id for v in kept.vnodes] != [self.config.id]:
-            raise ConfigError(f"the data directory belongs to vnode {kept.vnodes[0].id}, not {self.config.id}")
-        self._greeter.ring_id = kept.ring_id
-        self._others = tuple(dict.fromkeys((*self.config.join, *kept.known)))
-        return kept
-
     def _settle_address(self, bound: str, kept: Kept | None) -> None:
         """Fix the advertised address and the vnodes: stored ids first, then the configured one, then SHA-1."""
         self.host.address = self.host.peers.address = address = self.config.advertise or bound
@@ -241,21 +256,26 @@ class Node(AsyncRing):
         for point in ids:
             vnode = Vnode(Contact(point, address), self.host)
             self.host.vnodes[point] = vnode
-            self.parts[point] = Parts(vnode, self.lookups)
+            self.parts[point] = Parts(vnode, self.lookups, self._records, self._exchange)
+        if kept is not None:
+            recall(kept, self.host)
 
     async def _take_part(self, kept: Kept | None) -> None:
         """Become a member with every vnode, one after the other, then keep the ring."""
         try:
+            if kept is None:
+                await self._save()  # before there is a record: somebody must say whose it is
             for index, parts in enumerate(self.parts.values()):
                 await self._enter(parts, kept, index)
                 self._maintain(parts)
-        except (OtherRing, DuplicateId) as error:
+        except (OtherRing, DuplicateId, ConfigError) as error:
             self._fatal = error
             self._end("stop")
             return
         bring_home = self._repeat(self.contact.id, "bring_home", self._bring_home, 4 * self.host.timing.stabilize_s)
         self.host.bring_home_soon = bring_home.kick
         await self._save()
+        self.host.start_task(self._farewell.say_back, self._others)
         self._change("ready")
         self._ready.set()
 
@@ -265,7 +285,9 @@ class Node(AsyncRing):
         if kept is not None and (kept.known or joins):
             self._change("resuming")
             known: list[Contact | str] = [*joins, *(a for a in kept.known if a not in joins)]
-            await parts.membership.resume(last_time(kept.vnodes[index], trio.current_time()), known)
+            last = last_time(kept.vnodes[index], trio.current_time())
+            is_given_up = partial(earlier.give_up_if_outdated, kept, self.host, is_first=index == 0)
+            await parts.membership.resume(last, known, is_given_up)
         elif joins:
             self._change("joining")
             await parts.membership.join(joins)
@@ -273,6 +295,7 @@ class Node(AsyncRing):
             self._greeter.ring_id = self.ring_id or self.host.rng.randbytes(16)
             self.host.tell(parts.vnode.ring.create())
             self.host.tell(parts.vnode.ownership.create())
+            parts.vnode.view.settled(parts.vnode.id, Arc(parts.vnode.id, parts.vnode.id))
             parts.vnode.state = "member"
 
     # -- maintenance ----------------------------------------------------------------------------
@@ -288,6 +311,9 @@ class Node(AsyncRing):
         )
         self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s)
         self._repeat(vnode, "fix_finger", stabilizer.fix_finger, timing.finger_s)
+        if self.config.ring.replicas > 1:
+            self._repeat(vnode, "repair", parts.repair.repair, timing.stabilize_s)
+        self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s)
 
     def _repeat(self, vnode: Point, name: str, step: Callable[[], Awaitable[object]], period_s: float) -> Periodic:
         deadline_s = max(10 * period_s, 8 * self.host.timing.timeout_cap_s)
@@ -304,8 +330,7 @@ class Node(AsyncRing):
     async def _bring_home(self) -> None:
         is_giving = any(p.mover.outbound for p in self.parts.values())
         if not is_giving and self.misplaced.count():
-            first = next(iter(self.parts.values()))
-            await self.misplaced.bring_home(first.records, first.vnode.me)
+            await self.misplaced.bring_home(self.contact)
 
     def _stabilize_soon(self) -> None:
         for periodic in self._stabilizing:
@@ -320,83 +345,22 @@ class Node(AsyncRing):
 
     # -- ending ---------------------------------------------------------------------------------
 
-    async def _hand_over(self) -> None:
-        """Leave: hand over every arc and bring misplaced records home, within `leave_s`."""
-        self._change("leaving")
-        with trio.move_on_after(self.host.timing.leave_s):
-            async with trio.open_nursery() as nursery:
-                for parts in self.parts.values():
-                    if parts.vnode.ring.is_member:
-                        nursery.start_soon(parts.membership.leave)
-            first = next(iter(self.parts.values()))
-            while self.misplaced.count():
-                others = [c for c in first.vnode.ring.successors if c.address != self.address]
-                if not others:
-                    return
-                try:
-                    brought = await self.misplaced.bring_home(first.records, others[0])
-                except ChordError:
-                    brought = 0
-                if not brought:
-                    await trio.sleep(self.host.jitter(RETRY_S))
-
-    @property
-    def _has_handed_over(self) -> bool:
-        """Whether nothing is left here that others would have to know of. Who lost every neighbour is not alone."""
-        owns = any(parts.vnode.ownership.start is not None for parts in self.parts.values())
-        is_last = not self._goodbye and not any(parts.vnode.ring.is_isolated for parts in self.parts.values())
-        return is_last or (not owns and not self.misplaced.count())
-
-    def _neighbours(self) -> tuple[str, ...]:
-        found: dict[str, None] = {}
-        for parts in self.parts.values():
-            ring = parts.vnode.ring
-            for contact in (*ring.predecessors, *ring.successors, *([ring.predecessor] if ring.predecessor else [])):
-                if contact.address != self.address:
-                    found[contact.address] = None
-        return tuple(found)
-
     async def _part(self) -> None:
         """Say goodbye, answer *moved* for a while after a leave, and let calls in flight finish.
 
         A leave that could not hand everything over says nothing: to the others it is a crash, so that they mark what
         they take over instead of denying it.
         """
-        has_left = self._how == "leave" and self._has_handed_over
+        has_left = self._how == "leave" and self._farewell.has_handed_over(self._goodbye)
         if has_left or self._how == "stop":
-            request: Request = self._departing() if has_left else Pausing(self.address)
-            before = [p.vnode.ring.predecessor for p in self.parts.values() if p.vnode.ring.predecessor is not None]
-            first = [contact.address for contact in before if contact.address != self.address]
-            await self._tell(first, request)
-            for parts in self.parts.values():
-                if has_left:  # not before the predecessor knows: until then its list may need this one
-                    parts.vnode.state = "left"
-            await self._tell([address for address in self._goodbye if address not in first], request)
+            await self._farewell.say(self._goodbye, has_left=has_left)
         await self._save(has_left=has_left)
         if has_left and self._goodbye:
-            slowest = max(self.host.peers.suspicion.timeout(address) for address in self._goodbye)
-            await trio.sleep(2 * slowest + self.host.timing.stabilize_s)
+            await self._farewell.linger(self._goodbye)
         self._rpc.stop_accepting()
         with trio.move_on_after(self.host.timing.drain_s):
             await self._rpc.drain()
         self._change("left" if has_left else "stopped")
-
-    def _departing(self) -> Departing:
-        vnodes = [parts.vnode for parts in self.parts.values() if parts.vnode.ring.is_member]
-        return Departing(self.address, tuple(Parting(v.me, v.ring.successors) for v in vnodes))
-
-    async def _tell(self, addresses: Iterable[str], request: Request) -> None:
-        """Say something to other nodes, all at once and once; who does not answer in time has not heard it."""
-        async with trio.open_nursery() as nursery:
-            for address in addresses:
-                nursery.start_soon(self._tell_neighbour, address, request)
-
-    async def _tell_neighbour(self, address: str, request: Request) -> None:
-        try:
-            with trio.fail_after(min(GOODBYE_S, 2 * self.host.peers.suspicion.timeout(address))):
-                await self.host.peers.call(address, request, Done)
-        except (ChordError, trio.TooSlowError):
-            self.host.counters["goodbyes_unheard"] += 1
 
     # -- views and calls ------------------------------------------------------------------------
 

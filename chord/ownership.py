@@ -2,7 +2,7 @@
 
 `ring.py` says who the neighbours are; a pointer change never moves ownership by itself. A vnode
 answers for one contiguous arc (start, me]. Inside it, `taken` marks parts whose previous owner
-died with the only copy; `giving` is the part at its low end that is being switched to another
+is silent and waited for; `giving` is the part at its low end that is being switched to another
 vnode; `moved` are arcs before `start` that were switched away and whose new owner is not yet the
 predecessor. The epoch grows with every change, so that a repeated Switch is recognised.
 """
@@ -21,7 +21,7 @@ MOVED_MAX = 16  # remembered moves; a lookup that knows only an older one finds 
 
 
 class Taken(NamedTuple):
-    """A part of the arc whose only copy died with its owner; None where the owner left instead."""
+    """A part of the arc whose owner is silent, and waited for."""
 
     arc: Arc
     dead: Contact
@@ -177,7 +177,7 @@ class Ownership:
     def take_over(self, predecessor: Contact, dead: Iterable[Contact], now: float) -> list[Event]:
         """The owner before `start` is dead and `predecessor` names this vnode as its head: the gap is mine.
 
-        Each of the `dead` in the gap had the only copy of the part that ends at it: that part is marked as its.
+        Each of the `dead` in the gap answered for the part that ends at it: that part is marked as its.
 
         Source: protocol of this project; compare Scatter (SOSP 2011), section 2, on the two-owner anomaly.
         """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from chord.data.view import Place, ReplicaSet, View
 from chord.errors import Busy, Leaving, NotOwner, NotReady, OwnerDown
 from chord.finger import FingerTable
 from chord.host import Host
@@ -17,6 +18,7 @@ from chord.messages import (
     Confirm,
     Confirmed,
     Contact,
+    Down,
     FindNext,
     GetRing,
     NextHops,
@@ -40,6 +42,7 @@ class Vnode:
         ring: predecessor and successor list.
         fingers: the finger table.
         ownership: the arc it answers for.
+        view: which silent vnodes hold replicas still.
         rounds: completed stabilize rounds.
         eager_looks: self-lookups still to be made in every round, after a restart.
         isolated_since: when every neighbour had fallen silent, None while there are neighbours.
@@ -51,6 +54,7 @@ class Vnode:
         self.ring = RingState(me, host.circle, host.constants.successors, host.constants.replicas + 1)
         self.fingers = FingerTable(host.circle, me.id)
         self.ownership = Ownership(me)
+        self.view = View(me, host.circle)
         self.state: State = "joining"
         self.rounds = 0
         self.isolated_since: float | None = None
@@ -80,7 +84,16 @@ class Vnode:
             if ring.busy_steps:
                 raise Busy("a protocol step is being completed", after_ms=RETRY_MS)
             ring.observed += 1
-        return RingPointers(self.me, ring.predecessor, ring.successors, ring.predecessors, self.ownership.start)
+        start = self.ownership.start
+        return RingPointers(
+            me=self.me,
+            predecessor=ring.predecessor,
+            successors=ring.successors,
+            predecessors=ring.predecessors,
+            owned_from=start,
+            downs=self.downs(),
+            now_ms=max(0, self.host.wall_now_ms()),
+        )
 
     def on_find_next(self, request: FindNext) -> NextHops:
         """Serve one step of a lookup: the key's successor if it follows me, else the closest vnodes before it.
@@ -110,10 +123,69 @@ class Vnode:
 
     def on_confirm(self, request: Confirm) -> Confirmed:
         """Say whether this vnode answers for a key. See `require_owner` for the errors."""
+        self._require_view()
         self.require_owner(request.key)
         start = self.ownership.start
         assert start is not None
-        return Confirmed(self.me, start, self.ownership.epoch, (self.me,))
+        who = self.replica_set(request.key)
+        up = [place.contact for place in (*who.members, *who.fallbacks) if self.is_up(place)]
+        return Confirmed(
+            owner=self.me,
+            arc_start=start,
+            epoch=self.ownership.epoch,
+            replicas=tuple(place.contact for place in who.members),
+            silent=tuple(place.contact for place in who.members if not self.is_up(place)),
+            holders=tuple(up[: self.host.constants.replicas]),
+        )
+
+    def downs(self) -> tuple[Down, ...]:
+        """Return the silent vnodes behind this one that are waited for, as others are told of them."""
+        now = self.host.peers.now()
+        return tuple(Down(contact, int(1000 * max(0.0, now - since))) for contact, since in self.view.downs())
+
+    def replica_set(self, key: int) -> ReplicaSet:
+        """Return who holds a key, as far as this vnode knows: for keys it may coordinate."""
+        constants = self.host.constants
+        return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
+
+    def is_up(self, place: Place) -> bool:
+        """Whether a holder of replicas answers, as far as is known."""
+        return not place.is_waited_for and not self.host.peers.is_doubtful(place.contact)
+
+    def replicated(self) -> list[Arc]:
+        """Return the arcs of which this vnode keeps the records: its own, and those of the N - 1 nodes before it."""
+        own, replicas = self.ownership.arc, self.host.constants.replicas
+        found = [] if own is None else [own]
+        if self.state != "member" or not self.ring.is_member or replicas == 1:
+            return found
+        nodes: dict[str, None] = {}
+        for contact in self.ring.predecessors:
+            if contact.address != self.me.address:
+                nodes[contact.address] = None
+            if len(nodes) == replicas:
+                return [*found, Arc(contact.id, self.id)]
+        return [Arc(self.id, self.id)]  # a small ring, or not known yet: all of it
+
+    def is_settled(self, key: int) -> bool:
+        """Whether this vnode holds what a replica of a key must: it was brought level, and has been one since.
+
+        The only replica knows all there is, except where the owner before it is silent and waited for.
+        """
+        if self.host.constants.replicas == 1:
+            verdict = self.ownership.verdict(key)
+            return verdict.answer == "owned" and verdict.taken is None
+        return self.view.is_settled(key)
+
+    def require_coordinator(self, key: int) -> Verdict:
+        """Return the verdict on a key whose reads and writes this vnode coordinates: its own, or a silent owner's.
+
+        Raises:
+            Busy, NotOwner, OwnerDown: see `require_owner`.
+        """
+        self._require_view()
+        if self.host.constants.replicas > 1 and self._stands_in_for(key):
+            return Verdict("owned")
+        return self.require_owner(key)
 
     def require_owner(self, key: int) -> Verdict:
         """Return the verdict on a key this vnode answers for.
@@ -172,6 +244,31 @@ class Vnode:
         return ring.circle.fraction(ring.circle.distance(self.id, ring.successors[-1].id)) / len(ring.successors)
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _require_view(self) -> None:
+        """Who owns an arc and is no member yet does not know who else holds it.
+
+        Raises:
+            Busy: so it is; retry.
+        """
+        if self.host.constants.replicas > 1 and not self.ring.is_member:
+            raise Busy("the replicas are not known here yet", after_ms=RETRY_MS)
+
+    def _stands_in_for(self, key: int) -> bool:
+        """Whether every vnode between a key and this one is silent, and this one is a replica."""
+        if self.state != "member" or self.ownership.arc is None or self.ownership.verdict(key).answer != "foreign":
+            return False
+        reach = [contact.id for contact in self.ring.predecessors]
+        if not reach or (key not in Arc(reach[-1], self.id)):
+            return False
+        before: list[Place] = []
+        for place in self.replica_set(key).members:
+            if place.contact == self.me:
+                return bool(before)  # else the owner is not known here, and may be anybody
+            if self.is_up(place):
+                return False
+            before.append(place)
+        return False
 
     def _preceding(self, key: int) -> list[Candidate]:
         """Return fingers and list entries in the open arc (me, key), closest to the key first."""

@@ -31,7 +31,7 @@ from chord.errors import (
 )
 from chord.events import ignore
 from chord.ids import Circle, Point
-from chord.messages import Contact, Get, Hello, Lookup, Ping, Pong, Put, Reply, Values, Written
+from chord.messages import Confirm, Contact, Get, Hello, Lookup, Ping, Pong, Put, Reply, Values, Written
 from chord.rpc import Rpc
 from chord.sim.messages import MessageNetwork
 from chord.testing import MemoryNetwork, run
@@ -346,12 +346,12 @@ async def test_an_enclosing_deadline_travels_with_patient_requests_and_where_the
     async with place.machines() as (a, b):
         await a.ask(b, Ping())
         b.handler = lambda *_: work()
-        for request, within_s in ((Get(b"k"), math.inf), (Lookup(Point(1)), 60.0)):
+        for request, within_s in ((Confirm(Point(1)), math.inf), (Lookup(Point(1)), 60.0)):
             with trio.move_on_after(9), trio.move_on_after(2 * TICK_S) as scope:
                 await a.ask(b, request, within_s)
             assert scope.cancelled_caught, "the caller's own scope ends the call, not an error"
         with trio.move_on_after(TICK_S):
-            await a.ask(b, Get(b"k"), 60.0)  # one that is answered at once is not worth asking for the scope
+            await a.ask(b, Confirm(Point(1)), 60.0)  # one that is answered at once is not worth asking for the scope
         assert [0 < seconds < 2 * TICK_S + 0.002 for seconds in left] == [True, True, False]
         assert 50 < left[2] <= 60
 

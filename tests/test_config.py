@@ -15,7 +15,7 @@ def test_rings_that_differ_in_any_constant_have_different_fingerprints() -> None
     base = RingConstants()
     others = [RingConstants(bits=8), RingConstants(successors=16), RingConstants(cluster="other")]
     assert len({each.fingerprint for each in (base, *others)}) == 4
-    assert base.fingerprint == RingConstants(160, 8, 1, "chord").fingerprint
+    assert base.fingerprint == RingConstants(160, 8, 3, "chord").fingerprint
     assert len(base.fingerprint) == 16
     assert int(base.fingerprint, 16) >= 0
 
@@ -34,7 +34,8 @@ def test_the_protocol_version_is_part_of_the_fingerprint(monkeypatch: pytest.Mon
         {"successors": 0},
         {"successors": 65},
         {"replicas": 0},
-        {"replicas": 2},
+        {"replicas": 17, "successors": 64},
+        {"replicas": 3, "successors": 1},
         {"cluster": ""},
         {"cluster": "x" * 65},
     ],
@@ -44,7 +45,17 @@ def test_constants_out_of_bounds_are_refused(wrong: dict[str, Any]) -> None:
         RingConstants(**wrong)
 
 
-@pytest.mark.parametrize("right", [{"bits": 3}, {"bits": 160}, {"successors": 1}, {"successors": 64}])
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"bits": 3},
+        {"bits": 160},
+        {"successors": 1, "replicas": 2},
+        {"successors": 64},
+        {"replicas": 1},
+        {"replicas": 16, "successors": 15},
+    ],
+)
 def test_constants_at_their_bounds_are_taken(right: dict[str, Any]) -> None:
     constants = RingConstants(**right)
     assert constants.circle.bits == constants.bits

@@ -11,7 +11,7 @@ import trio
 from chord import testing
 from chord.errors import ChordError
 from chord.ids import Arc, Point
-from chord.messages import Get, Put, Values, Written
+from chord.messages import Get, Put, Record, Values, Written
 from chord.node import Node
 from chord.testing.rings import MemoryRing
 from chord.vnode import Vnode
@@ -81,13 +81,29 @@ def keys_of(ring: MemoryRing, node: Node, count: int = 5) -> list[bytes]:
     return found
 
 
+def replicas(ring: MemoryRing, key: bytes) -> list[str]:
+    """Return who is to hold a key: the names of the first N nodes clockwise from it."""
+    host = ring[0].host
+    point = host.circle.hash(key)
+    places = [(vnode, node.name) for node in ring.nodes for vnode in node.host.vnodes]
+    places.sort(key=lambda place: host.circle.distance(point, place[0]))
+    return list(dict.fromkeys(name for _, name in places))[: host.constants.replicas]
+
+
 def misplaced(ring: MemoryRing) -> list[tuple[str, bytes]]:
-    """Return every record that lies on a node which is not its key's successor."""
+    """Return every record that lies on a node which is none of its key's replicas, and that is missing on one."""
+    held = {node.name: {record.key: record for record in everything(node)} for node in ring.nodes}
+    keys = {key: None for records in held.values() for key in records}
     found = []
-    for node in ring.nodes:
-        for vnode in node.host.vnodes.values():
-            for record in node.host.storage.scan(Arc(vnode.id, vnode.id)):
-                if owner(ring, record.key) is not node:
-                    found.append((node.name, record.key))
-            break
+    for key in keys:
+        right = replicas(ring, key)
+        found += [(name, key) for name, records in held.items() if (key in records) != (name in right)]
+        copies = [held[name][key] for name in right if key in held[name]]
+        found += [("unequal", key) for copy in copies[1:] if copy.clock != copies[0].clock]
     return found
+
+
+def everything(node: Node) -> list[Record]:
+    """Return all that a node holds."""
+    top = next(iter(node.host.vnodes))
+    return list(node.host.storage.scan(Arc(top, top)))

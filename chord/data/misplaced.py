@@ -1,18 +1,26 @@
-"""Records outside every arc this node answers for: offer them to their owner, drop them on its acknowledgement.
+"""Records outside every arc this node keeps replicas of: bring them home, drop them on proof.
 
-They are left behind when an arc shrinks without a transfer (a healed split, an untangled loop, a
-vnode that came back), or when a transfer broke off. Nothing is dropped that the owner has not stored.
+They are hints, kept for a replica that did not answer; copies of an arc that others keep now, after a join; all that a
+leaving node holds; what is left of a healed split or of a transfer that broke off. One mechanism for all: ask the owner
+who is to hold them, bring every one of these level, and drop what all of them are proven to hold, if it is still the
+same here. While a replica is silent, who stands in for it is one of them: so a hint stays until its home is back, or
+another has taken its place.
 """
 
 from __future__ import annotations
 
+import trio
+
 from chord import events
-from chord.data.records import Records
+from chord.data.exchange import Exchange
 from chord.data.storage import Batch
+from chord.errors import ChordError
 from chord.host import Host
-from chord.ids import Arc, Circle
+from chord.ids import Arc, Circle, Point
 from chord.lookup import Lookups
-from chord.messages import PAGE_RECORDS_MAX, Confirm, Confirmed, Contact, PageStored, Record, StorePage
+from chord.messages import Confirm, Confirmed, Contact, TransferInfo
+
+PART_RECORDS = 128  # so many are brought home at a time
 
 
 def gaps(circle: Circle, arcs: list[Arc]) -> list[Arc]:
@@ -28,68 +36,113 @@ def gaps(circle: Circle, arcs: list[Arc]) -> list[Arc]:
         is_covered = any(arc.end in other and arc.end != other.end for other in arcs)
         if following[0] > 0 and not is_covered:
             found.append(Arc(arc.end, following[1]))
-    return found
+    return list(dict.fromkeys(found))
 
 
 class Misplaced:
-    """Finds the misplaced records of a node and brings them home."""
+    """Finds the misplaced records of a node and brings them home.
 
-    def __init__(self, host: Host, lookups: Lookups) -> None:
+    Attributes:
+        hints: how many of them are kept for a replica that does not answer, as of the last round.
+        transfer: what is being brought home now, None while nothing is.
+    """
+
+    def __init__(self, host: Host, lookups: Lookups, exchange: Exchange) -> None:
         self._host = host
         self._lookups = lookups
+        self._exchange = exchange
+        self.hints = 0
+        self.transfer: TransferInfo | None = None
 
     def arcs(self) -> list[Arc]:
-        """Return the arcs in which this node keeps records it does not answer for."""
-        owned = [v.ownership.arc for v in self._host.vnodes.values()]
-        return gaps(self._host.circle, [arc for arc in owned if arc is not None])
+        """Return the arcs in which this node keeps records that are not its to keep."""
+        return gaps(self._host.circle, [arc for vnode in self._host.vnodes.values() for arc in vnode.replicated()])
 
     def count(self) -> int:
         """Return how many records are misplaced."""
-        return sum(self._host.storage.count(arc) for arc in self.arcs())
+        return sum(self._host.storage.count(arc) for arc in self.arcs()) if len(self._host.storage) else 0
 
-    async def bring_home(self, records: Records, start: Contact) -> int:
-        """Offer every misplaced record to its owner, page by page, and drop what is acknowledged.
+    async def bring_home(self, start: Contact) -> int:
+        """Bring every misplaced record home, part by part, and drop what all its replicas hold.
 
         Args:
-            records: any of the node's, to read pages with.
             start: the vnode whose view of the ring the lookups use.
         Returns:
-            How many records were brought home.
-        Raises:
-            ChordError: an owner could not be found or refused; what was not acknowledged is still here.
-
+            How many were dropped.
         Concurrency: checkpoints; cancellation loses nothing.
         """
-        total = 0
-        while True:
-            page = self._next_page(records)
-            if not page or self._host.is_receiving():  # records of an arc being received are on their way, not lost
-                return total
-            key = self._host.circle.hash(page[0].key)
-            confirmed, _, _, _ = await self._lookups.deliver(Confirm(key), Confirmed, key, start)
-            if confirmed.owner.address == self._host.address:
-                return total  # the arc came back to this node meanwhile
-            arc = Arc(confirmed.arc_start, confirmed.owner.id)
-            batch = tuple(r for r in page if self._host.circle.hash(r.key) in arc)
-            reply = await self._host.peers.call(confirmed.owner, StorePage(None, batch), PageStored)
-            if self._host.is_receiving():
-                return total  # the owner may be handing the arc to this very node: its copy may be the next to go
-            stored = [r for r, ok in zip(batch, reply.stored, strict=True) if ok and self._is_to_drop(r)]
-            await self._host.storage.commit(Batch(removals=[r.key for r in stored]))
-            self._host.counters["keys_brought_home"] += len(stored)
-            self._host.tell([events.RecordsDropped(start.id, len(stored), confirmed.owner)])
-            total += len(stored)
-            if not stored:
-                return total
+        storage = self._host.storage
+        began = trio.current_time()
+        done = dropped = hints = 0
+        stretches = [s for arc in self.arcs() for s in storage.digests.stretches(arc, PART_RECORDS, storage.heads)]
+        total = sum(storage.count(stretch) for stretch in stretches)
+        try:
+            for stretch in stretches:
+                past_ms = int(1000 * (trio.current_time() - began))
+                self.transfer = TransferInfo("surplus", *stretch, start, done, total, 0, past_ms)
+                done += storage.count(stretch)
+                try:
+                    gone, kept = await self._bring_part_home(stretch, start)
+                except ChordError as error:  # an owner cannot be found, or a holder refuses: another time
+                    self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
+                    continue
+                await self._host.give_way()
+                dropped += gone
+                hints += kept
+        finally:
+            self.transfer = None
+        self.hints = hints
+        return dropped
 
-    def _is_to_drop(self, record: Record) -> bool:
-        """Only what is still the very record that was acknowledged, and still another's, goes."""
-        is_mine = self._host.owner_of(self._host.circle.hash(record.key)) is not None
-        return not is_mine and self._host.storage.get(record.key) == record
+    async def _bring_part_home(self, stretch: Arc, start: Contact) -> tuple[int, int]:
+        """Go through a stretch owner by owner. Returns how many records were dropped, and how many are hints."""
+        circle, storage = self._host.circle, self._host.storage
+        dropped = hints = 0
+        rest: Arc | None = stretch
+        while rest is not None:
+            first = next(storage.heads(rest), None)
+            if first is None or self._host.is_receiving():  # an arc being received is on its way, not lost
+                break
+            point = circle.hash(first[0])
+            confirmed, _, _, _ = await self._lookups.deliver(Confirm(point), Confirmed, point, start)
+            is_last = rest.end in Arc(circle.point(point - 1), confirmed.owner.id)
+            part = Arc(circle.point(point - 1), rest.end if is_last else confirmed.owner.id)
+            rest = None if is_last or confirmed.owner.id == rest.end else Arc(confirmed.owner.id, rest.end)
+            if len(confirmed.holders) < min(self._host.constants.quorum, len(confirmed.replicas)):
+                continue  # too few of them answer to leave it to them
+            if all(contact.address != self._host.address for contact in confirmed.holders):
+                dropped += await self._hand_to(confirmed, part, start)
+            elif all(contact.address != self._host.address for contact in confirmed.replicas):
+                hints += storage.count(part)
+                await self._share(confirmed, part)
+        return dropped, hints
 
-    def _next_page(self, records: Records) -> tuple[Record, ...]:
-        for arc in self.arcs():
-            page, _ = records.page(arc, None, PAGE_RECORDS_MAX)
-            if page:
-                return page
-        return ()
+    async def _share(self, confirmed: Confirmed, part: Arc) -> None:
+        """Hints wait here for those who are silent. The members that answer may lack them too, and get them now."""
+        for contact in confirmed.replicas:
+            if contact not in confirmed.silent:
+                await self._exchange.prove(contact, part)
+
+    async def _hand_to(self, confirmed: Confirmed, part: Arc, start: Contact) -> int:
+        """Bring the holders of a part level, and drop what all of them hold."""
+        storage = self._host.storage
+        proven: dict[bytes, bytes] = dict(storage.heads(part))
+        for contact in confirmed.holders:
+            held = await self._exchange.prove(contact, part)
+            proven = {key: digest for key, digest in proven.items() if held.get(key) == digest}
+        if self._host.is_receiving():
+            return 0  # the owner may be handing the arc to this very node: its copy may be the next to go
+        now = dict(storage.heads(part))
+        keys = [key for key, digest in proven.items() if now.get(key) == digest and self._is_to_drop(key)]
+        await storage.commit(Batch(removals=keys))
+        if keys:
+            self._host.counters["keys_brought_home"] += len(keys)
+            self._host.tell([events.RecordsDropped(start.id, len(keys), confirmed.owner)])
+        return len(keys)
+
+    def _is_to_drop(self, key: bytes) -> bool:
+        """Only what is still outside of all this node keeps goes."""
+        point: Point = self._host.circle.hash(key)
+        return not any(point in arc for vnode in self._host.vnodes.values() for arc in vnode.replicated())
+
+

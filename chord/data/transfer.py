@@ -17,8 +17,9 @@ from typing import Literal
 import trio
 
 from chord import events
+from chord.data.copies import bytes_of, in_frames
+from chord.data.exchange import Exchange
 from chord.data.records import Records
-from chord.data.storage import Batch
 from chord.errors import (
     SILENCE,
     Busy,
@@ -32,10 +33,12 @@ from chord.errors import (
 )
 from chord.ids import Arc, Point
 from chord.messages import (
+    LIST_ENTRIES_MAX,
     PAGE_RECORDS_MAX,
     Abandon,
     Contact,
     Done,
+    Down,
     Granted,
     HandOver,
     JoinArc,
@@ -44,12 +47,13 @@ from chord.messages import (
     StorePage,
     Switch,
     TakenArc,
+    TransferInfo,
 )
 from chord.ownership import Giving, Taken, marks_within
 from chord.vnode import RETRY_MS, Vnode
 
 SESSIONS_REMEMBERED = 16
-DROP_BATCH = 1024
+STRETCH_RECORDS = 1024  # so many are compared before any of them is sent
 
 
 class TransferFailed(Exception):
@@ -66,7 +70,9 @@ class Outbound:
         self.reason = reason
         self.dirty: dict[bytes, None] = {}  # keys written since the snapshot began, in order
         self.progress = now
+        self.began = now
         self.records = 0
+        self.total = self.done = self.bytes = 0  # records in the arc, of these dealt with, bytes sent
 
 
 class Inbound:
@@ -83,15 +89,16 @@ class Inbound:
 class Mover:
     """Gives and receives arcs for one vnode."""
 
-    def __init__(self, vnode: Vnode, records: Records) -> None:
+    def __init__(self, vnode: Vnode, records: Records, exchange: Exchange) -> None:
         self._vnode = vnode
+        self._exchange = exchange
         self._host = vnode.host
         self._own = vnode.ownership
         self._records = records
         self.outbound: Outbound | None = None
         self._inbound: Inbound | None = None
         self._switched: list[bytes] = []
-        records.on_write = self._note_write
+        vnode.host.on_write.append(self._note_write)
 
     @property
     def inbound(self) -> Inbound | None:
@@ -101,6 +108,14 @@ class Mover:
             self._inbound = None
             inbound.ended.set()
         return self._inbound
+
+    def transfers(self) -> list[TransferInfo]:
+        """Return the transfer this vnode gives, as others are told of it."""
+        out = self.outbound
+        if out is None:
+            return []
+        past_ms = int(1000 * (trio.current_time() - out.began))
+        return [TransferInfo(out.reason, *out.arc, out.to, out.done, out.total, out.bytes, past_ms)]
 
     def expect(self, session: bytes, giver: str) -> Inbound:
         """Open the receiving side of a session."""
@@ -181,17 +196,23 @@ class Mover:
         finally:
             self.outbound = None
             self._host.tell([events.TransferEnded(self._vnode.id, arc, outbound.to, outbound.records, outcome)])
-        if outbound.to.address != self._host.address:
-            await self._drop(arc, outbound.to)
+        self._host.bring_home_soon()  # what this node no longer keeps it drops when all who do hold it
 
     async def _send_snapshot(self, outbound: Outbound, arc: Arc) -> None:
-        after: bytes | None = None
-        is_cut = True
-        while is_cut:
-            page, is_cut = self._records.page(arc, after, PAGE_RECORDS_MAX)
-            if page:
-                await self._send(outbound, page)
-                after = page[-1].key
+        """Send what the receiver does not hold yet: one that was away for a moment holds nearly all."""
+        storage = self._host.storage
+        outbound.total = storage.count(arc)
+        for stretch in list(storage.digests.stretches(arc, STRETCH_RECORDS, storage.heads)):
+            if await self._is_equal(outbound, stretch):
+                outbound.done += storage.count(stretch)
+                continue
+            after: bytes | None = None
+            is_cut = True
+            while is_cut:
+                page, is_cut = self._records.page(stretch, after, PAGE_RECORDS_MAX)
+                if page:
+                    await self._send(outbound, page)
+                    after = page[-1].key
         while len(outbound.dirty) > PAGE_RECORDS_MAX:
             await self._send_dirty(outbound)
 
@@ -206,6 +227,16 @@ class Mover:
         finally:
             # Cancelled here the node is stopping; whether the receiver owns the arc will show when it is asked.
             self._host.tell(self._own.finish_switch() if is_acknowledged else self._own.reclaim())
+
+    async def _is_equal(self, outbound: Outbound, stretch: Arc) -> bool:
+        """Compare a stretch with the receiver, which also shows it that the transfer goes on."""
+        try:
+            is_equal = await self._exchange.is_equal(outbound.to, stretch)
+        except ChordError:
+            return False  # the pages will show whether it is there
+        if is_equal:
+            await self._send(outbound, ())
+        return is_equal
 
     async def _send_dirty(self, outbound: Outbound) -> None:
         keys = list(outbound.dirty)[:PAGE_RECORDS_MAX]
@@ -223,7 +254,8 @@ class Mover:
         while True:
             try:
                 with trio.fail_after(self._host.timing.timeout_cap_s):
-                    await self._host.peers.call(outbound.to, StorePage(outbound.session, page), PageStored)
+                    for part in in_frames(self._host, page):
+                        await self._host.peers.call(outbound.to, StorePage(outbound.session, part), PageStored)
             except (*SILENCE, trio.TooSlowError) as error:
                 self._give_up_if_hopeless(outbound, error)
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000))
@@ -236,7 +268,10 @@ class Mover:
                 raise TransferFailed(error.message) from error
             outbound.progress = trio.current_time()
             outbound.records += len(page)
+            outbound.done += len(page)
+            outbound.bytes += sum(bytes_of(record) for record in page)
             self._host.counters["keys_sent"] += len(page)
+            await self._host.give_way()
             return
 
     def _give_up_if_hopeless(self, outbound: Outbound, error: Exception) -> None:
@@ -256,8 +291,19 @@ class Mover:
             TakenArc(m.arc.start, m.arc.end, m.dead, int(1000 * (now - m.since)))
             for m in marks_within(self._own.taken, giving.arc)
         )
+        between = [  # silent ones between the receiver and this vnode: they are behind the receiver
+            Down(m.dead, int(1000 * max(0.0, now - m.since))) for m in self._own.taken if m.dead.id not in giving.arc
+        ]
         request = Switch(
-            outbound.session, self._vnode.me, giving.arc.start, giving.arc.end, giving.epoch, self._own.boundary, taken
+            session=outbound.session,
+            giver=self._vnode.me,
+            arc_start=giving.arc.start,
+            arc_end=giving.arc.end,
+            epoch=giving.epoch,
+            boundary=self._own.boundary,
+            taken=taken,
+            downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
+            is_settled=self._vnode.view.is_settled_in(giving.arc),
         )
         while True:
             try:
@@ -273,30 +319,6 @@ class Mover:
             except ChordError as error:
                 self._give_up_if_hopeless(outbound, error)
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))
-
-    async def _drop(self, arc: Arc, to: Contact) -> None:
-        """Let go of an arc's records, in batches; records some vnode of this node still answers for stay."""
-        circle = self._host.circle
-        dropped = 0
-        while not self._host.is_receiving():  # what is being received may be these very records, on their way back
-            keys = []
-            for record in self._host.storage.scan(arc):
-                if self._host.owner_of(circle.hash(record.key)) is None:
-                    keys.append(record.key)
-                if len(keys) == DROP_BATCH:
-                    break
-            if not keys:
-                break
-            try:
-                await self._host.storage.commit(Batch(removals=keys))
-            except ChordError:  # the disk takes nothing: they are misplaced now, and go once it does again
-                self._host.counters["drops_refused"] += 1
-                break
-            dropped += len(keys)
-            await trio.lowlevel.checkpoint()
-        self._host.counters["keys_dropped"] += dropped
-        if dropped:
-            self._host.tell([events.RecordsDropped(self._vnode.id, dropped, to)])
 
     def _note_write(self, point: Point, key: bytes) -> None:
         outbound = self.outbound
@@ -366,6 +388,10 @@ class Mover:
         if not happened:
             raise InvalidRequest("the arc does not meet mine")
         self._host.tell(happened)
+        if request.is_settled:
+            self._vnode.view.settled(arc.end, arc)
+        for down in request.downs:
+            self._vnode.view.fell_silent(down.contact, now - down.since_ms / 1000)
         self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]
         inbound.is_switched = True
         self._inbound = None

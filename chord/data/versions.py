@@ -120,6 +120,46 @@ def is_deleted(record: Record) -> bool:
     return not values(record)
 
 
+def is_live(version: Version, now_ms: int) -> bool:
+    """Return whether a version is a value that a reader sees: no tombstone, and not expired."""
+    return version.value is not None and not 0 < version.expires_ms <= now_ms
+
+
+def cut(record: Record, bytes_max: int) -> Record:
+    """Return as much of a record as a reply may hold: whole actors, at least one; of the others only what is gone.
+
+    Its context covers what it shows. The reader settles that, and finds the rest the next time.
+    """
+    clock: list[ActorClock] = []
+    size = 0
+    for entry in record.clock:
+        own = sum(len(version.value or b"") for version in entry.versions)
+        if size and own and size + own > bytes_max:
+            clock.append(ActorClock(entry.actor, entry.count - len(entry.versions), ()))
+        else:
+            clock.append(entry)
+            size += own
+    return Record(record.key, tuple(entry for entry in clock if entry.count))
+
+
+def split(record: Record, bytes_max: int) -> list[Record]:
+    """Return records that merge to this one, each with as many actors as the limit allows, and one at least.
+
+    No single coordinator lets a record grow beyond a frame, but the writes of several may add up to more. Actors merge
+    one by one, so each part can be sent by itself.
+    """
+    parts: list[list[ActorClock]] = [[]]
+    size = 0
+    for entry in record.clock:
+        own = sum(len(version.value or b"") for version in entry.versions)
+        if parts[-1] and size + own > bytes_max:
+            parts.append([])
+            size = 0
+        parts[-1].append(entry)
+        size += own
+    return [Record(record.key, tuple(part)) for part in parts]
+
+
 def find_op(record: Record, op_id: bytes) -> Version | None:
     """Return the version an operation wrote, while it is still a sibling."""
     for entry in record.clock:

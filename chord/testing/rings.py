@@ -224,6 +224,7 @@ async def ring(
     bits: int = 160,
     ids: Sequence[int] | None = None,
     vnodes: int = 1,
+    replicas: int = RingConstants().replicas,
     timing: Timing = PRESETS["local"],
     network: FaultyNetwork | None = None,
     observe: Observer = ignore,
@@ -234,7 +235,7 @@ async def ring(
     Args:
         n: how many nodes; the first founds the ring, all others join at once.
         seed: draws ids' addresses apart, everything: delays, jitter, session ids.
-        successors, bits, vnodes, timing: see `chord.config`.
+        successors, bits, vnodes, replicas, timing: see `chord.config`.
         ids: the nodes' points, for toy rings; n of them.
         network: where they live; default: one of their own.
         observe: called with every event of every node.
@@ -243,7 +244,10 @@ async def ring(
     Concurrency: checkpoints. Run it on virtual time: `chord.testing.run`, or pytest-trio's `autojump_clock`.
     """
     template = NodeConfig(
-        ring=RingConstants(bits=bits, successors=successors), timing=timing, preset="local", vnodes=vnodes
+        ring=RingConstants(bits=bits, successors=successors, replicas=replicas),
+        timing=timing,
+        preset="local",
+        vnodes=vnodes,
     )
     with unwrapped():
         async with trio.open_nursery() as nursery:

@@ -1,0 +1,184 @@
+"""Keep the replicas of an arc level: its owner compares it with each of them, and tells them when they hold it all.
+
+Once a period with each; at once with who has come new into the set, or is back. The parts with the fewest level copies
+go first. What one replica was lacking, another may lack too: so a round goes on until nobody had anything new.
+
+Source: DeCandia et al. 2007 (Dynamo), section 4.7 (anti-entropy); who drives it, and *settled*, are this project's.
+"""
+
+from __future__ import annotations
+
+import math
+
+import trio
+
+from chord import events
+from chord.data.exchange import Exchange, Outcome
+from chord.data.view import ReplicaSet
+from chord.errors import ChordError
+from chord.ids import Arc, Point
+from chord.messages import Contact, Done, ReplicaState, Settled, TransferInfo
+from chord.vnode import Vnode
+
+ROUNDS_MAX = 3
+
+
+class Repair:
+    """Anti-entropy for the arc of one vnode.
+
+    Attributes:
+        transfer: what is being moved now, None while nothing is.
+    """
+
+    def __init__(self, vnode: Vnode, exchange: Exchange) -> None:
+        self._vnode = vnode
+        self._host = vnode.host
+        self._exchange = exchange
+        self.transfer: TransferInfo | None = None
+        self._level: dict[Arc, dict[str, float]] = {}  # by part: node, and when it is due again
+
+    # -- questions ------------------------------------------------------------------------------
+
+    def parts(self) -> list[tuple[Arc, ReplicaSet]]:
+        """Return the arc cut where the replica set changes, from its start, and the sets."""
+        return [(arc, self._vnode.replica_set(arc.end)) for arc in self._arcs()]
+
+    def _arcs(self) -> list[Arc]:
+        own = self._vnode.ownership
+        if own.start is None:
+            return []
+        if not own.taken:
+            return [Arc(own.start, self._vnode.id)]
+        ends = [mark.arc.end for mark in own.taken] + [self._vnode.id]
+        distance = self._host.circle.distance
+        start: Point = own.start
+        ends.sort(key=lambda end: distance(start, end) or self._host.circle.size)
+        found = []
+        for end in dict.fromkeys(ends):
+            found.append(Arc(start, end))
+            start = end
+        return found
+
+    def is_level(self, point: int, address: str) -> bool:
+        """Whether a replica is known to hold everything of the part a point lies in."""
+        if address == self._host.address:
+            return True
+        return any(address in self._level_in(arc) for arc in self._arcs() if point in arc)
+
+    def is_complete(self) -> bool:
+        """Whether this vnode holds all that was acknowledged in its arc, as far as those who answer know."""
+        if self._host.constants.replicas == 1:
+            return True
+        for arc, who in self.parts():
+            up = [place.contact.address for place in who.members if self._vnode.is_up(place)]
+            if not self._vnode.view.is_settled_in(arc) or not all(self.is_level(arc.end, address) for address in up):
+                return False
+        return True
+
+    def states(self) -> tuple[ReplicaState, ...]:
+        """Return how well each part is replicated."""
+        found = []
+        for arc, who in self.parts():
+            level = self._level_in(arc)
+            members = tuple(place.contact for place in who.members)
+            silent = tuple(place.contact for place in who.members if not self._vnode.is_up(place))
+            pending = tuple(
+                contact
+                for contact in members
+                if contact not in silent and contact.address not in level and contact.address != self._host.address
+            )
+            found.append(ReplicaState(arc.start, arc.end, members, silent, pending))
+        return tuple(found)
+
+    def is_back(self, address: str) -> None:
+        """A node was away, and missed what was written meanwhile: it is level no more."""
+        for level in self._level.values():
+            level.pop(address, None)
+
+    # -- the periodic step ----------------------------------------------------------------------
+
+    async def repair(self) -> None:
+        """Compare every part with the replicas that are due.
+
+        Concurrency: checkpoints; cancellation loses nothing, and what is level stays so.
+        """
+        parts = self.parts()
+        self._level = {arc: self._level_in(arc) for arc, _ in parts}
+        for arc, who in sorted(parts, key=lambda part: len(self._level[part[0]])):
+            up = [p.contact for p in who.members if p.contact.address != self._host.address and self._vnode.is_up(p)]
+            level = self._level[arc]
+            for address in [a for a in level if all(contact.address != a for contact in up)]:
+                del level[address]  # when it is back, it is compared again
+            now = trio.current_time()
+            due = [contact for contact in up if level.get(contact.address, -math.inf) <= now]
+            if due:
+                await self._bring_level(arc, due, up)
+
+    async def _bring_level(self, arc: Arc, due: list[Contact], up: list[Contact]) -> None:
+        level = self._level[arc]
+        equal: dict[Contact, None] = {}
+        to_ask = due
+        for _ in range(ROUNDS_MAX):
+            pulled = 0
+            for contact in to_ask:
+                try:
+                    outcome = await self._exchange_with(contact, arc)
+                except ChordError as error:
+                    self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
+                    equal.pop(contact, None)
+                    continue
+                pulled += outcome.pulled
+                self._host.counters["repair_keys_pulled"] += outcome.pulled
+                self._host.counters["repair_keys_pushed"] += outcome.pushed
+                equal[contact] = None
+            if not pulled:
+                break
+            to_ask = up  # what one of them had is news to the others
+        if self._is_mine(arc):
+            self._settle_here(arc, sum(1 for contact in up if contact in equal or contact.address in level))
+            for contact in equal:
+                await self._settle(contact, arc, level)
+
+    def _settle_here(self, arc: Arc, compared: int) -> None:
+        """Whoever has compared with so many that none may hold alone what was acknowledged holds all of it."""
+        members = len(self._vnode.replica_set(arc.end).members)
+        if compared > members - min(self._host.constants.quorum, members):
+            self._vnode.view.settled(arc.end, arc)
+
+    async def _exchange_with(self, contact: Contact, arc: Arc) -> Outcome:
+        began = trio.current_time()
+
+        def note(outcome: Outcome) -> None:
+            moved = outcome.pulled + outcome.pushed
+            total = round(moved / outcome.share) if outcome.share else None
+            past_ms = int(1000 * (trio.current_time() - began))
+            self.transfer = TransferInfo("repair", arc.start, arc.end, contact, moved, total, outcome.bytes, past_ms)
+
+        try:
+            return await self._exchange.with_partner(contact, arc, progress=note)
+        finally:
+            self.transfer = None
+
+    async def _settle(self, contact: Contact, arc: Arc, level: dict[str, float]) -> None:
+        """A replica holds everything of a part: count it for R, and tell it, unless that is in doubt here too."""
+        if self._vnode.view.is_settled_in(arc):
+            try:
+                await self._host.peers.call(contact, Settled(self._vnode.me, arc.start, arc.end), Done)
+            except ChordError as error:
+                self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
+                return
+        level[contact.address] = trio.current_time() + self._host.jitter(self._host.timing.anti_entropy_s)
+        self._host.tell([events.StepDone(self._vnode.id, "repair")])
+
+    def _level_in(self, arc: Arc) -> dict[str, float]:
+        """Return who is level in a part: whoever was, where it has shrunk; nobody, where it has grown."""
+        distance, size = self._host.circle.distance, self._host.circle.size
+        length = distance(arc.start, arc.end) or size
+        for known, level in self._level.items():
+            if arc.end in known and (distance(known.start, arc.end) or size) >= length:
+                return level if known == arc else dict(level)
+        return {}
+
+    def _is_mine(self, arc: Arc) -> bool:
+        """Whether the part is still as it was when the round began."""
+        return arc in self._arcs()

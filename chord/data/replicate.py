@@ -1,0 +1,385 @@
+"""Quorum reads and writes: what the coordinator of a key does.
+
+The owner of a key's arc coordinates; while it is silent, the next replica stands in. A write is durable here before
+it is sent to anyone, then on W nodes before it is acknowledged; who keeps it for a replica that does not answer holds
+it like any record, and brings it home later (`data/misplaced.py`). A read asks R replicas, merges by version, and
+repairs the stale ones behind the reader's back; repairs never mint dots.
+
+*Not found* is an answer, never a guess. A write was acknowledged by a write quorum of the nodes that may hold the key
+(`ReplicaSet.everyone`), so an absent key is denied only where fewer than a write quorum of them are silent, or new and
+not brought level yet, and all others have said that they hold nothing.
+
+Source: DeCandia et al. 2007 (Dynamo), sections 4.3 to 4.6; dotted version vectors, Preguica et al. 2010.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from chord.data import versions
+from chord.data.copies import parts_of
+from chord.data.digest import digest_of
+from chord.data.fan import Fan
+from chord.data.records import Records
+from chord.data.view import Place, ReplicaSet
+from chord.errors import Busy, ChordError, InvalidRequest, NotReady, OwnerDown, QuorumFailed, TooFewReplicas
+from chord.messages import (
+    Contact,
+    Copy,
+    Done,
+    Get,
+    Merge,
+    Put,
+    ReadCopy,
+    Record,
+    ReplicaLine,
+    StoreCopies,
+    Values,
+    Version,
+    Written,
+)
+from chord.ownership import Verdict
+from chord.vnode import RETRY_MS, Vnode
+
+VERSION_BYTES = 4  # of a clock's digest, shown in traces
+
+
+class Reading:
+    """What the holders of a key have said so far."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.record: Record | None = None
+        self.copies: dict[Contact, Record | None] = {}
+        self.unsettled: dict[Contact, None] = {}
+        self.rtt_ms: dict[Contact, float] = {}
+
+    def add(self, contact: Contact, record: Record | None, is_settled: bool) -> None:
+        """One holder's answer; the record is the merge of all."""
+        self.copies[contact] = record
+        if not is_settled:
+            self.unsettled[contact] = None
+        if record is not None:
+            self.record = record if self.record is None else versions.sync(self.record, record)
+
+
+class Coordinator:
+    """Coordinates reads and writes of one vnode's keys.
+
+    Args:
+        is_level: whether a node is known to hold everything of the arc a point lies in.
+    """
+
+    def __init__(self, vnode: Vnode, records: Records, is_level: Callable[[int, str], bool]) -> None:
+        self._vnode = vnode
+        self._host = vnode.host
+        self._records = records
+        self._is_level = is_level
+        self._repairing: dict[bytes, None] = {}
+
+    # -- reads ----------------------------------------------------------------------------------
+
+    async def get(self, request: Get) -> Values:
+        """Read a key from R replicas.
+
+        Raises:
+            NotOwner, Busy: see `Vnode.require_coordinator`.
+            TooFewReplicas: definite; fewer replicas than asked for answer.
+            OwnerDown: definite; the key is absent here, and may be held by nodes that are down.
+        """
+        point = self._host.circle.hash(request.key)
+        verdict = self._vnode.require_coordinator(point)
+        who = self._holders(point)
+        needed = self._needed(request.r, who)
+        reading = Reading(request.key)
+        await self._read(reading, who, point, needed)
+        self._host.counters["gets"] += 1
+        if not self._live(reading.record):
+            await self._ask_everyone(reading, who, verdict)
+        self._repair_soon(reading, who)
+        return self._answer(reading, who, needed)
+
+    async def _read(self, reading: Reading, who: ReplicaSet, point: int, needed: int) -> None:
+        """Ask until so many have answered: the members, level ones first, then those who stand in for silent ones.
+
+        Raises:
+            TooFewReplicas: definite; they did not.
+        """
+        me = self._vnode.me
+        reading.add(me, await self._records.read(reading.key), self._vnode.is_settled(point))
+        others = [place for place in who.members if place.contact != me and self._vnode.is_up(place)]
+        others.sort(key=lambda place: not self._is_level(point, place.contact.address))
+        others += [place for place in who.fallbacks if place.contact != me and self._vnode.is_up(place)]
+        first = max(0, needed - len(reading.copies))
+        fan = self._fan(reading, [place.contact for place in others[first:]])
+
+        def is_enough() -> bool:
+            return len(reading.copies) - len(reading.unsettled) >= needed
+
+        await fan.until(is_enough, [place.contact for place in others[:first]])
+        if not is_enough() and len(who.members) > 1:  # new ones and stand-ins are second best: the silent may be back
+            await fan.until(is_enough, [place.contact for place in who.members if not self._vnode.is_up(place)])
+        if len(reading.copies) < needed:
+            raise TooFewReplicas(f"{len(reading.copies)} of {needed} replicas answered", after_ms=RETRY_MS)
+
+    async def _ask_everyone(self, reading: Reading, who: ReplicaSet, verdict: Verdict) -> None:
+        """Nothing is known of the key: ask everyone who may hold it, before it is denied.
+
+        Raises:
+            OwnerDown: definite; too many of them are silent for a denial.
+            Busy: definite; this vnode has lost the others.
+        """
+        asked = [place.contact for place in who.everyone if place.contact not in reading.copies]
+        silent = [place.contact for place in who.everyone if place.is_waited_for]
+        fan = self._fan(reading, [])
+        first = [contact for contact in asked if contact not in silent]
+        await fan.until(lambda: bool(self._live(reading.record)), first)
+        if self._live(reading.record):
+            return
+        if self._vnode.ring.is_isolated and self._host.constants.replicas > 1:
+            raise Busy("this node has lost the others, and cannot know what they hold", after_ms=RETRY_MS)
+        if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):
+            raise Busy("who stands in for the owner does not know what else is silent", after_ms=RETRY_MS)
+        members = [place.contact for place in who.members]
+        silent = [place.contact for place in who.everyone if place.contact not in reading.copies]
+        unsettled = [contact for contact in reading.unsettled if contact in members]
+        if len(silent) + len(unsettled) < min(self._host.constants.quorum, len(members)):
+            return
+        names = ", ".join(contact.address for contact in silent or unsettled)
+        if silent:
+            since = None if verdict.taken is None else int(1000 * (trio.current_time() - verdict.taken.since))
+            raise OwnerDown(f"what {names} may hold is not known here, and it is down", peer=silent[0], after_ms=since)
+        raise Busy(f"{names} is being brought level", after_ms=RETRY_MS)
+
+    def _fan(self, reading: Reading, spare: list[Contact]) -> Fan:
+        async def ask(contact: Contact) -> None:
+            mine = reading.copies.get(self._vnode.me)
+            sent = trio.current_time()
+            request = ReadCopy(reading.key, b"" if mine is None else digest_of(mine))
+            reply = await self._host.peers.call(contact, request, Copy)
+            reading.rtt_ms[contact] = 1000 * (trio.current_time() - sent)
+            reading.add(contact, mine if reply.is_same else reply.record, reply.is_settled)
+
+        return Fan(self._host, ask, spare)
+
+    def _answer(self, reading: Reading, who: ReplicaSet, needed: int) -> Values:
+        record = reading.record
+        members = [place.contact for place in who.members]
+        best = digest_of(record) if record is not None else b""
+        lines = tuple(_read_line(place, reading, best, place.contact in members) for place in who.everyone)
+        shown = versions.cut(record, self._host.limits.record_bytes_max) if record is not None else None
+        context = versions.encode_context({} if shown is None else versions.context_of(shown))
+        told = [version for version in ([] if shown is None else versions.siblings(shown)) if self._is_live(version)]
+        return Values(
+            values=tuple(version.value for version in told if version.value is not None),
+            context=context,
+            owner=self._vnode.me,
+            r=len(reading.copies),
+            r_needed=needed,
+            replicas=tuple(line for line in lines if line.outcome != "not asked"),
+            written_ms=tuple(version.written_ms for version in told),
+        )
+
+    # -- writes ---------------------------------------------------------------------------------
+
+    async def put(self, request: Put) -> Written:
+        """Write a key: here, durably, then on the other replicas.
+
+        Raises:
+            InvalidRequest, VersionConflict, WritesRefused: definite; see `Records.put`.
+            NotOwner, Busy: see `Vnode.require_coordinator`.
+            TooFewReplicas: definite; there are too few to write to.
+            QuorumFailed: indefinite; too few of them have acknowledged.
+        """
+        point = self._host.circle.hash(request.key)
+        self._vnode.require_coordinator(point)
+        self._records.check(request)
+        who = self._holders(point)
+        needed = self._needed(request.w, who)
+        self._require_reachable(who, needed, request.is_strict)
+        seen = None
+        if request.context is None and len(who.members) > 1:
+            reading = Reading(request.key)
+            await self._read(reading, who, point, self._needed(0, who))
+            seen = reading.record
+            self._vnode.require_coordinator(point)
+        self._require_going_on()
+        await trio.lowlevel.checkpoint_if_cancelled()  # a process that was stopped must not write for who has given up
+        record = await self._records.put(request, seen)
+        return await self._spread(record, self._vnode.replica_set(point), needed, request.is_strict)
+
+    async def merge(self, request: Merge) -> Written:
+        """Merge a record as it is into the replicas. Raises what `put` does."""
+        point = self._host.circle.hash(request.record.key)
+        self._vnode.require_coordinator(point)
+        who = self._holders(point)
+        needed = self._needed(request.w, who)
+        self._require_reachable(who, needed, is_strict=False)
+        if wrong := versions.check(request.record):
+            raise InvalidRequest(f"not a record: {wrong[0]}")
+        self._require_going_on()
+        await self._records.merge([request.record])
+        record = await self._records.read(request.record.key)
+        assert record is not None
+        return await self._spread(record, who, needed, is_strict=False)
+
+    async def _spread(self, record: Record, who: ReplicaSet, needed: int, is_strict: bool) -> Written:
+        """Send a record that is durable here to the others, and wait for as many as are needed.
+
+        For each member that is silent, fails or is late, the next fallback keeps it.
+        """
+        me = self._vnode.me
+        members = [place.contact for place in who.members]
+        stored: dict[Contact, float | None] = {me: None}
+
+        async def store(contact: Contact) -> None:
+            sent = trio.current_time()
+            for part in parts_of(self._host, record):
+                await self._host.peers.call(contact, StoreCopies((part,), contact not in members), Done)
+            stored[contact] = 1000 * (trio.current_time() - sent)
+
+        up = [place.contact for place in who.members if place.contact != me and self._vnode.is_up(place)]
+        spare = [place.contact for place in who.fallbacks if place.contact != me and self._vnode.is_up(place)]
+        spare = [] if is_strict else spare
+        missing = len(members) - len(up) - (me in members)
+        fan = Fan(self._host, store, spare[missing:])
+        counted = members if is_strict else [*members, *spare, me]
+        try:
+            await fan.until(lambda: _count_stored(stored, counted) >= needed, [*up, *spare[:missing]])
+        except NotReady as error:  # what is stored here is not undone
+            raise QuorumFailed("the node ended before others had stored the write") from error
+        w = _count_stored(stored, counted)
+        if w < needed:
+            raise QuorumFailed(f"stored on {w} of {needed} nodes")
+        is_sloppy = _count_stored(stored, members) < needed
+        self._host.counters["sloppy_puts"] += is_sloppy
+        version = digest_of(record)[:VERSION_BYTES]
+        lines = [_write_line(place, stored, fan, version, members) for place in who.everyone]
+        return Written(
+            context=versions.encode_context(versions.context_of(record)),
+            owner=me,
+            w=w,
+            w_needed=needed,
+            is_sloppy=is_sloppy,
+            replicas=tuple(line for line in lines if line.outcome != "not asked"),
+        )
+
+    # -- read repair ----------------------------------------------------------------------------
+
+    def _repair_soon(self, reading: Reading, who: ReplicaSet) -> None:
+        """Bring the stale members that answered level, in the background; once at a time for a key."""
+        record = reading.record
+        if record is None or record.key in self._repairing or self._host.is_ending:
+            return
+        best = digest_of(record)
+        stale = [
+            place.contact
+            for place in who.members
+            if place.contact in reading.copies and _digest(reading.copies[place.contact]) != best
+        ]
+        if stale:
+            self._repairing[record.key] = None
+            self._host.start_task(self._repair, record, stale)
+
+    async def _repair(self, record: Record, stale: list[Contact]) -> None:
+        try:
+            for contact in stale:
+                with trio.move_on_after(self._host.timing.timeout_cap_s):
+                    if contact == self._vnode.me:
+                        await self._records.merge([record])
+                    else:
+                        for part in parts_of(self._host, record):
+                            await self._host.peers.call(contact, StoreCopies((part,)), Done)
+                    self._host.counters["read_repairs"] += 1
+        except ChordError:
+            self._host.counters["read_repairs_failed"] += 1  # anti-entropy will see to it
+        finally:
+            self._repairing.pop(record.key, None)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _needed(self, asked: int, who: ReplicaSet) -> int:
+        """Return R or W: what was asked for, or a majority; never more than there are members.
+
+        Raises:
+            InvalidRequest: definite; more than the ring keeps.
+            TooFewReplicas: definite; more than there are now.
+        """
+        constants = self._host.constants
+        if asked > constants.replicas:
+            raise InvalidRequest(f"the ring keeps {constants.replicas} replicas of a record, not {asked}")
+        if asked > len(who.members):
+            raise TooFewReplicas(f"there are {len(who.members)} nodes, not {asked}", after_ms=RETRY_MS)
+        return asked or min(constants.quorum, len(who.members))
+
+    def _require_going_on(self) -> None:
+        """Refuse a write that could be sent to nobody else.
+
+        Raises:
+            NotReady: definite; the node is ending.
+        """
+        if self._host.is_ending:
+            raise NotReady("the node is ending", after_ms=RETRY_MS)
+
+    def _holders(self, point: int) -> ReplicaSet:
+        """Return who may hold a key.
+
+        Raises:
+            TooFewReplicas: definite; this vnode is none of them, because it stands behind too many that are silent.
+        """
+        who = self._vnode.replica_set(point)
+        if all(place.contact != self._vnode.me for place in who.everyone):
+            raise TooFewReplicas("every node that may hold the key is silent", after_ms=RETRY_MS)
+        return who
+
+    def _require_reachable(self, who: ReplicaSet, needed: int, is_strict: bool) -> None:
+        """Refuse a write that cannot succeed before anything of it is stored.
+
+        Raises:
+            TooFewReplicas: definite.
+        """
+        places = who.members if is_strict else (*who.members, *who.fallbacks)
+        up = sum(1 for place in places if self._vnode.is_up(place))
+        if up < needed:
+            raise TooFewReplicas(f"{up} of {needed} nodes answer that can take the write", after_ms=RETRY_MS)
+
+    def _live(self, record: Record | None) -> bool:
+        return record is not None and any(self._is_live(version) for version in versions.siblings(record))
+
+    def _is_live(self, version: Version) -> bool:
+        return versions.is_live(version, self._host.wall_now_ms())
+
+
+def _digest(record: Record | None) -> bytes:
+    return b"" if record is None else digest_of(record)
+
+
+def _count_stored(stored: dict[Contact, float | None], counted: list[Contact]) -> int:
+    return sum(1 for contact in stored if contact in counted)
+
+
+def _read_line(place: Place, reading: Reading, best: bytes, is_member: bool) -> ReplicaLine:
+    contact = place.contact
+    if contact not in reading.copies:
+        return ReplicaLine(contact, "silent" if place.is_waited_for else "not asked", False)
+    mine = _digest(reading.copies[contact])
+    outcome = "ok" if mine == best and mine else "stale" if mine else "absent"
+    return ReplicaLine(contact, outcome, is_member, reading.rtt_ms.get(contact), mine[:VERSION_BYTES])
+
+
+def _write_line(
+    place: Place, stored: dict[Contact, float | None], fan: Fan, version: bytes, members: list[Contact]
+) -> ReplicaLine:
+    contact = place.contact
+    if contact in stored:
+        outcome = "ok" if contact in members else "hinted"
+        return ReplicaLine(contact, outcome, True, stored[contact], version)
+    if contact in fan.failures:
+        return ReplicaLine(contact, fan.failures[contact].message[:1024], False)
+    if contact in fan.waiting:
+        return ReplicaLine(contact, "on its way", False)
+    return ReplicaLine(contact, "silent" if contact in members else "not asked", False)
+
+

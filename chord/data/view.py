@@ -1,0 +1,243 @@
+"""The replica view of one vnode: which vnodes hold which records, though some of them are silent.
+
+`ring.py` forgets a vnode within seconds of its last word; what it holds is not forgotten so soon. A vnode that fell
+silent stays a holder of replicas until it is back, has left, is forgotten by an operator, or has been down for
+`down_out_s`: otherwise every restart would move records about, and failures would lower W. The marks of
+`ownership.py` say so of the vnodes whose arcs were taken over; the view, of those behind this vnode. It is fed like the
+successor list: the head's view counts beyond the head, one's own in between.
+
+Linearizable keys would need views that a majority of the view before has agreed on; this is where they would stand.
+
+Source: DeCandia et al. 2007 (Dynamo), section 4.3 (preference lists over distinct nodes), 4.8.1 (explicit membership).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from chord.ids import Arc, Circle, Point
+from chord.messages import LIST_ENTRIES_MAX, Contact
+from chord.ownership import Ownership
+from chord.ring import RingState
+
+SETTLED_MAX = 64
+RETIRING_MAX = 64
+
+
+class Place(NamedTuple):
+    """A vnode in the walk clockwise from a key, the first of its node. `is_waited_for`: it fell silent."""
+
+    contact: Contact
+    is_waited_for: bool
+
+
+class ReplicaSet(NamedTuple):
+    """Who holds a key: the members, who may stand in for them, and who holds it still and is about to leave."""
+
+    members: tuple[Place, ...]
+    fallbacks: tuple[Place, ...]
+    retiring: tuple[Place, ...] = ()
+
+    @property
+    def everyone(self) -> tuple[Place, ...]:
+        """Every node that may hold the key."""
+        return (*self.members, *self.fallbacks, *self.retiring)
+
+
+class View:
+    """What one vnode knows of silent holders behind it, and of arcs whose owner has brought it level."""
+
+    __slots__ = ("_cached", "_circle", "_downs", "_forgotten", "_me", "_retiring", "_settled")
+
+    def __init__(self, me: Contact, circle: Circle) -> None:
+        self._me = me
+        self._circle = circle
+        self._downs: dict[Point, tuple[Contact, float]] = {}  # and since when; replaced, never changed
+        self._retiring: tuple[str, ...] = ()
+        self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # what it was made from, by identity
+        self._forgotten: dict[str, float] = {}
+        self._settled: dict[Point, Arc] = {}  # by where it ends
+
+    # -- learning -------------------------------------------------------------------------------
+
+    def fell_silent(self, contact: Contact, now: float) -> None:
+        """The vnode behind this one is dead: it holds what it holds, and is waited for."""
+        if contact.address not in self._forgotten and contact.id != self._me.id:
+            self._downs = {contact.id: (contact, now), **self._downs}
+
+    def adopt(
+        self, successors: Sequence[Contact], downs: Iterable[tuple[Contact, float]], *, is_full: bool = False
+    ) -> None:
+        """The head told its list, which is copied by now, and its view: beyond the head that replaces this one's.
+
+        Args:
+            is_full: the list may end before the ring does; who stands behind its end is others' affair.
+        """
+        limit = self._distance(successors[0].id)
+        last = self._distance(successors[-1].id) if is_full else self._circle.size
+        kept = {point: down for point, down in self._downs.items() if self._distance(point) < limit}
+        for contact, since in downs:
+            is_near = contact.id != self._me.id and self._distance(contact.id) <= last
+            if is_near and contact.address not in self._forgotten:
+                old = self._downs.get(contact.id)
+                kept[contact.id] = (contact, since if old is None else max(since, old[1]))
+        for contact in successors:
+            kept.pop(contact.id, None)
+        self._replace(dict(sorted(kept.items(), key=lambda item: self._distance(item[0]))[:LIST_ENTRIES_MAX]))
+
+    def gone(self, address: str) -> None:
+        """A node has left: nobody waits for it."""
+        self._replace({point: down for point, down in self._downs.items() if down[0].address != address})
+        self.stays(address)
+
+    def forget(self, address: str, now: float) -> None:
+        """An operator says that a node will not be back; for a while others' views do not count against that."""
+        self.gone(address)
+        self._forgotten[address] = now
+
+    def retires(self, address: str) -> None:
+        """A node is about to leave: it holds replicas still and is a member no more."""
+        self.stays(address)
+        self._retiring = (*self._retiring, address)[-RETIRING_MAX:]
+
+    def is_back(self, address: str) -> None:
+        """A node is there, new or once more: nothing that was said of it before counts."""
+        self.stays(address)
+        self._forgotten.pop(address, None)
+
+    def stays(self, address: str) -> None:
+        """A node that was to leave has left, or did not come to it."""
+        if address in self._retiring:
+            self._retiring = tuple(other for other in self._retiring if other != address)
+
+    def expire(self, now: float, down_out_s: float) -> None:
+        """Wait no longer for what has been silent so long: it is out, and the set changes."""
+        self._replace({point: down for point, down in self._downs.items() if now - down[1] < down_out_s})
+        self._forgotten = {address: at for address, at in self._forgotten.items() if now - at < down_out_s}
+
+    def settled(self, end: Point, arc: Arc) -> None:
+        """This vnode holds everything of an arc that was acknowledged so far, or as much of it as a replica must."""
+        self._settled.pop(end, None)
+        self._settled[end] = arc
+        while len(self._settled) > SETTLED_MAX:
+            del self._settled[next(iter(self._settled))]
+
+    def keep_settled(self, arcs: list[Arc]) -> None:
+        """Only of what a vnode keeps replicas of it hears all: what lies elsewhere it no longer holds for sure."""
+        kept: dict[Point, Arc] = {}
+        for end, arc in self._settled.items():
+            length = self._circle.distance(arc.start, arc.end) or self._circle.size
+            reach = max((self._reach(arc.end, other) for other in arcs if arc.end in other), default=0)
+            if reach:
+                kept[end] = arc if length <= reach else Arc(self._circle.point(arc.end - reach), arc.end)
+        self._settled = kept
+
+    # -- questions ------------------------------------------------------------------------------
+
+    def downs(self) -> tuple[tuple[Contact, float], ...]:
+        """Return the silent vnodes behind this one and since when they are, nearest first."""
+        return tuple(self._downs.values())
+
+    def settled_arcs(self) -> dict[Point, Arc]:
+        """Return the arcs this vnode was brought level in, by their ends."""
+        return dict(self._settled)
+
+    def is_forgotten(self, address: str) -> bool:
+        """Whether an operator said a while ago that a node will not be back."""
+        return address in self._forgotten
+
+    def is_settled(self, point: int) -> bool:
+        """Whether this vnode was brought level in the arc a point lies in."""
+        return bool(self._parts_with(point))
+
+    def is_settled_in(self, arc: Arc) -> bool:
+        """Whether this vnode was brought level in all of an arc."""
+        reached, ahead = arc.end, self._circle.distance(arc.start, arc.end) or self._circle.size
+        while ahead > 0:
+            parts = self._parts_with(reached)
+            steps = [self._circle.distance(part.start, reached) or self._circle.size for part in parts]
+            if not steps:
+                return False
+            step = max(steps)
+            reached, ahead = self._circle.point(reached - step), ahead - step
+        return True
+
+    @property
+    def retiring(self) -> tuple[str, ...]:
+        """The nodes that are about to leave."""
+        return self._retiring
+
+    def walk(self, key: int, ring: RingState, own: Ownership) -> Iterator[Place]:
+        """Yield the nodes clockwise from a key, each with its first vnode: the silent ones, this one, those behind it.
+
+        For a key before this vnode's arc the walk begins with the predecessors in between.
+        """
+        seen: dict[str, None] = {}
+        for contact, is_waited_for in self._clockwise(key, ring, own):
+            if contact.address not in seen:
+                seen[contact.address] = None
+                yield Place(contact, is_waited_for)
+
+    def replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
+        """Return who holds a key: the first so many nodes of the walk, and so many behind them.
+
+        The silent ones count. Otherwise two halves of a split ring would go on to ever other nodes, and when it has
+        healed an acknowledged write could lie where nobody looks for it.
+        """
+        if own.taken or own.arc is None or key not in own.arc:
+            return self._replica_set(key, ring, own, replicas, fallbacks)
+        source = (ring.successors, self._downs, self._retiring, replicas, fallbacks)
+        cached = self._cached
+        if cached is None or any(a is not b for a, b in zip(cached[0], source, strict=True)):
+            cached = self._cached = (source, self._replica_set(key, ring, own, replicas, fallbacks))
+        return cached[1]  # in an arc without marks all keys have the same
+
+    def _replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
+        places = list(self.walk(key, ring, own))
+        staying = [place for place in places if place.contact.address not in self._retiring]
+        if not staying:  # the last one that leaves
+            staying = places
+        last = replicas + fallbacks
+        chosen = staying[:last]
+        if replicas == 1 and chosen[0].contact != self._me:  # the only copy is away: its arc's owner takes its place
+            chosen.append(Place(self._me, False))
+        retiring = [place for place in places if place not in staying]
+        return ReplicaSet(tuple(chosen[:replicas]), tuple(chosen[replicas:]), tuple(retiring[:last]))
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _replace(self, downs: dict[Point, tuple[Contact, float]]) -> None:
+        if downs != self._downs:
+            self._downs = downs
+
+    def _clockwise(self, key: int, ring: RingState, own: Ownership) -> Iterator[tuple[Contact, bool]]:
+        to_me = self._circle.distance(key, self._me.id)
+        before = {mark.dead.id: (mark.dead, True) for mark in own.taken if self._lies_before_me(key, mark.dead.id)}
+        arc = own.arc
+        if arc is None or key not in arc:
+            for contact in ring.predecessors:
+                if self._lies_before_me(key, contact.id):
+                    before.setdefault(contact.id, (contact, False))
+        distance = self._circle.distance
+        yield from sorted(before.values(), key=lambda item: distance(key, item[0].id))
+        yield self._me, False
+        behind = {contact.id: (contact, False) for contact in ring.successors if contact.id != self._me.id}
+        for contact, _ in self._downs.values():
+            behind.setdefault(contact.id, (contact, True))
+        for contact, is_waited_for in sorted(behind.values(), key=lambda item: self._distance(item[0].id)):
+            if distance(key, contact.id) > to_me:  # otherwise it lies before this one, once round
+                yield contact, is_waited_for
+
+    def _parts_with(self, point: int) -> list[Arc]:
+        return [arc for arc in self._settled.values() if point in arc]
+
+    def _reach(self, point: int, arc: Arc) -> int:
+        """Return how much of an arc lies up to a point in it."""
+        return self._circle.distance(arc.start, point) or self._circle.size
+
+    def _lies_before_me(self, key: int, point: int) -> bool:
+        return self._circle.distance(key, point) < self._circle.distance(key, self._me.id)
+
+    def _distance(self, point: int) -> int:
+        return self._circle.distance(self._me.id, point) or self._circle.size

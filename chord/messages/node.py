@@ -1,0 +1,139 @@
+"""A node as it describes itself, and what its operator may tell it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from chord.ids import Point
+from chord.messages.base import (
+    LIST_ENTRIES_MAX,
+    Address,
+    Contact,
+    Contacts,
+    Count,
+    Identity,
+    Reply,
+    Request,
+    Text,
+)
+
+
+class OwnedArc(msgspec.Struct, frozen=True, array_like=True):
+    """An arc a vnode has a say in, and what it says."""
+
+    start: Point
+    end: Point
+    epoch: Count
+    state: Literal["owned", "giving", "taken_over", "moved"]
+    peer: Contact | None = None
+
+
+class FingerRun(msgspec.Struct, frozen=True, array_like=True):
+    """Finger entries `first` to `last` (inclusive) that point to one vnode."""
+
+    first: Annotated[int, Meta(ge=0, le=160)]
+    last: Annotated[int, Meta(ge=0, le=160)]
+    contact: Contact
+
+
+class VnodeInfo(msgspec.Struct, frozen=True, array_like=True):
+    """Everything one vnode knows about its place."""
+
+    contact: Contact
+    state: Literal["joining", "resuming", "member", "leaving", "left"]
+    is_isolated: bool
+    predecessor: Contact | None
+    successors: Contacts
+    predecessors: Contacts
+    arcs: Annotated[tuple[OwnedArc, ...], Meta(max_length=LIST_ENTRIES_MAX)]
+    fingers: Annotated[tuple[FingerRun, ...], Meta(max_length=LIST_ENTRIES_MAX)]
+    keys: Count
+    rounds: Count
+
+
+class PeerInfo(msgspec.Struct, frozen=True, array_like=True):
+    """What a node thinks of a peer node."""
+
+    address: Address
+    state: Literal["alive", "suspect", "dead", "left", "paused"]
+    rtt_ms: float | None
+    since_ms: Count
+
+
+class TransferInfo(msgspec.Struct, frozen=True, array_like=True):
+    """An arc of records under way. `total` is known once the partners have compared; times in ms."""
+
+    kind: Literal["join", "leave", "repair", "surplus"]
+    arc_start: Point
+    arc_end: Point
+    peer: Contact
+    done: Count
+    total: Count | None
+    bytes_sent: Count
+    since_ms: Count
+
+
+class ReplicaState(msgspec.Struct, frozen=True, array_like=True):
+    """How well the arc of a vnode, or a part of it, is replicated.
+
+    `members` in ring order; of them `silent` do not answer and `pending` are being brought level.
+    """
+
+    arc_start: Point
+    arc_end: Point
+    members: Contacts
+    silent: Contacts
+    pending: Contacts
+
+
+class Description(Reply, frozen=True, tag=176):
+    """A node as it sees itself. `counters` are named totals since its start, in ascending order of name."""
+
+    name: Text
+    address: Address
+    pid: Count
+    version: Text
+    preset: Text
+    ring: Identity | None
+    cluster: Text
+    fingerprint: Text
+    bits: Count
+    successors: Count
+    replicas: Count
+    incarnation: Annotated[bytes, Meta(max_length=8)]
+    state: Text
+    uptime_ms: Count
+    has_data_dir: bool
+    keys: Count
+    value_bytes: Count
+    misplaced: Count
+    vnodes: Annotated[tuple[VnodeInfo, ...], Meta(max_length=LIST_ENTRIES_MAX)]
+    peers: Annotated[tuple[PeerInfo, ...], Meta(max_length=LIST_ENTRIES_MAX)]
+    known: Contacts  # passive list and fingers: whom a crawl should visit too
+    counters: Annotated[tuple[tuple[Text, Count], ...], Meta(max_length=LIST_ENTRIES_MAX)]
+    timing: Annotated[tuple[tuple[Text, float], ...], Meta(max_length=64)] = ()
+    hints: Count = 0  # records kept for others
+    under_replicated: Count = 0  # keys of own arcs with a replica silent or pending
+    sibling_keys: Count = 0
+    clock_skew_ms: Count = 0  # the most by which a neighbour's wall clock differs
+    transfers: Annotated[tuple[TransferInfo, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
+    sets: Annotated[tuple[ReplicaState, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
+
+
+class Describe(Request, frozen=True, tag=64):
+    """*node* Describe yourself."""
+
+    reply = Description
+
+
+class Forget(Request, frozen=True, tag=66):
+    """*node* An operator says that the node at this address will never be back: stop waiting for what it holds."""
+
+    address: Address
+
+
+class Leave(Request, frozen=True, tag=65):
+    """*node* Hand everything over, leave the ring and exit. Answered at once; the leaving goes on."""

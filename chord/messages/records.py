@@ -1,0 +1,160 @@
+"""Records and their versions; reading, writing and scanning them through their coordinator."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from chord.ids import Point
+from chord.messages.base import (
+    ACTORS_MAX,
+    DIGEST_BYTES,
+    PAGE_RECORDS_MAX,
+    REPLICAS_MAX,
+    SIBLINGS_MAX,
+    Contact,
+    Context,
+    Count,
+    Identity,
+    Key,
+    Reply,
+    Request,
+    Text,
+    Value,
+)
+
+
+class Version(msgspec.Struct, frozen=True, array_like=True):
+    """One value of a record: what a put wrote (None deletes), its operation id, when (wall clock, ms), and until when
+    it lives (wall clock, ms; 0: for ever)."""
+
+    value: Value | None
+    op_id: Identity
+    written_ms: Annotated[int, Meta(ge=0, le=(1 << 62))]
+    expires_ms: Annotated[int, Meta(ge=0, le=(1 << 62))] = 0
+
+
+class ActorClock(msgspec.Struct, frozen=True, array_like=True):
+    """`count` events seen from the actor; the values of the latest of them, newest first."""
+
+    actor: Identity
+    count: Count
+    versions: Annotated[tuple[Version, ...], Meta(max_length=SIBLINGS_MAX)]
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """A key and its dotted version vector set, actors in ascending order. See `chord/data/versions.py`."""
+
+    key: Key
+    clock: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_MAX)]
+
+
+class ReplicaLine(msgspec.Struct, frozen=True, array_like=True):
+    """What one replica had to do with a read or write: a line of its trace.
+
+    `outcome`: ok, same, stale, absent, hinted (kept for another), or in words why not. `is_counted`: towards R or W.
+    `version`: the first bytes of the digest of its clock, empty where it holds nothing.
+    """
+
+    contact: Contact
+    outcome: Text
+    is_counted: bool
+    rtt_ms: float | None = None
+    version: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
+
+
+ReplicaLines: TypeAlias = Annotated[tuple[ReplicaLine, ...], Meta(max_length=2 * REPLICAS_MAX)]
+
+
+class Values(Reply, frozen=True, tag=144):
+    """The live values of a key (several where they are concurrent, none where it was deleted), and their context.
+
+    `r` replicas answered of the `r_needed`; `replicas` tells of each.
+    """
+
+    values: Annotated[tuple[Value, ...], Meta(max_length=SIBLINGS_MAX)]
+    context: Context
+    owner: Contact
+    r: Count = 1
+    r_needed: Count = 1
+    replicas: ReplicaLines = ()
+    written_ms: Annotated[tuple[Count, ...], Meta(max_length=SIBLINGS_MAX)] = ()  # of each value, wall clock
+
+
+Quorum: TypeAlias = Annotated[int, Meta(ge=0, le=REPLICAS_MAX)]
+
+
+class Get(Request, frozen=True, tag=32):
+    """Read a key from `r` replicas (0: a majority). To a vnode: coordinate, if that is yours to do; *node*: see to it.
+
+    A coordinator asks the other replicas.
+    """
+
+    key: Key
+    r: Quorum = 0
+    reply = Values
+    patient = True
+
+
+class Written(Reply, frozen=True, tag=145):
+    """The put is durable on `w` nodes of the `w_needed`; the context covers it, and whatever stood beside it.
+
+    `is_sloppy`: some of them keep it for a replica that does not answer.
+    """
+
+    context: Context
+    owner: Contact
+    w: Count = 1
+    w_needed: Count = 1
+    is_sloppy: bool = False
+    replicas: ReplicaLines = ()
+
+
+class Put(Request, frozen=True, tag=33):
+    """Write a key to `w` replicas (0: a majority); a value of None deletes.
+
+    A context of None covers whatever a read quorum holds at that moment. An empty context is a blind put: it covers
+    nothing and leaves a sibling where a value exists. `is_strict`: only replicas count, not those who stand in for one.
+    `ttl_ms`: the value lives so long (0: for ever).
+    """
+
+    key: Key
+    value: Value | None
+    op_id: Identity
+    context: Context | None = None
+    w: Quorum = 0
+    is_strict: bool = False
+    ttl_ms: Count = 0
+    reply = Written
+    patient = True
+
+
+class Merge(Request, frozen=True, tag=42):
+    """Merge a record as it is, from a backup, into `w` replicas (0: a majority). Addressed like a Put."""
+
+    record: Record
+    w: Quorum = 0
+    reply = Written
+    patient = True
+
+
+class ScanPage(Reply, frozen=True, tag=146):
+    """Records in ring order. The scan is done up to `until` when `more_after` is None, else go on after that key."""
+
+    records: Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+    until: Point
+    more_after: Key | None
+    now_ms: Count = 0  # the owner's wall clock, by which values that live for a time are judged
+
+
+class Scan(Request, frozen=True, tag=34):
+    """Read records clockwise after a point (and, at a page's end, after `after_key`), up to the owner's id."""
+
+    after: Point
+    after_key: Key | None = None
+    limit: Annotated[int, Meta(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS_MAX
+    reply = ScanPage
+    patient = True
+    bulk = True

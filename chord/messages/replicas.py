@@ -1,0 +1,210 @@
+"""What replicas say to one another: copies, comparisons of what they hold, and arcs that change hands."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from chord.ids import Point
+from chord.messages.base import (
+    DIGEST_BYTES,
+    HEADS_MAX,
+    LIST_ENTRIES_MAX,
+    PAGE_RECORDS_MAX,
+    SUMS_MAX,
+    Contact,
+    Count,
+    Digest,
+    Identity,
+    Key,
+    Reply,
+    Request,
+)
+from chord.messages.records import (
+    Record,
+)
+from chord.messages.ring import (
+    Downs,
+)
+
+
+class Copy(Reply, frozen=True, tag=147):
+    """A replica's copy of a record: the record, or that it is the `same` as the asker's, or (neither) none.
+
+    `is_settled`: it was brought level with the others in the key's arc, and has kept it since.
+    """
+
+    record: Record | None
+    is_same: bool = False
+    is_settled: bool = True
+
+
+class ReadCopy(Request, frozen=True, tag=35):
+    """What do you hold of this key? `digest`: of the asker's own record, empty where it has none."""
+
+    key: Key
+    digest: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
+    reply = Copy
+
+
+class StoreCopies(Request, frozen=True, tag=36):
+    """Merge these records; answered when they are durable.
+
+    `is_hint`: for another that does not answer; keep them until all replicas hold them.
+    """
+
+    records: Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+    is_hint: bool = False
+    patient = True
+
+
+class Sums(Reply, frozen=True, tag=148):
+    """A digest sum for each asked part of the circle, in the order of the question (`data/digest.py`)."""
+
+    sums: Annotated[tuple[Digest, ...], Meta(max_length=SUMS_MAX)]
+
+
+class GetSums(Request, frozen=True, tag=37):
+    """The digest sums of your records in arc ∩ part, for each part: level 0, 1, 2 cut the circle in 1, 64, 4096."""
+
+    arc_start: Point
+    arc_end: Point
+    level: Annotated[int, Meta(ge=0, le=2)]
+    parts: Annotated[tuple[Annotated[int, Meta(ge=0, le=4095)], ...], Meta(max_length=SUMS_MAX)]
+    reply = Sums
+    patient = True
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """A key and the digest of its record's clock."""
+
+    key: Key
+    digest: Digest
+
+
+class Heads(Reply, frozen=True, tag=149):
+    """Keys and digests in ring order; more follow after the last where `is_cut`."""
+
+    heads: Annotated[tuple[Head, ...], Meta(max_length=HEADS_MAX)]
+    is_cut: bool
+
+
+class GetHeads(Request, frozen=True, tag=38):
+    """Which keys do you hold in this arc (behind `after_key`, at a page's end), in which version?"""
+
+    arc_start: Point
+    arc_end: Point
+    after_key: Key | None = None
+    reply = Heads
+    patient = True
+    bulk = True
+
+
+class Copies(Reply, frozen=True, tag=150):
+    """Records, as many of those asked for as fit one frame, in the order of the question; what is not held is left
+    out. `asked`: how many of the keys this answers."""
+
+    records: Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+    asked: Count
+
+
+class GetCopies(Request, frozen=True, tag=39):
+    """Send me these records."""
+
+    keys: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+    reply = Copies
+    patient = True
+    bulk = True
+
+
+class Settled(Request, frozen=True, tag=40):
+    """I answer for this arc, and you hold everything of it that was acknowledged so far."""
+
+    owner: Contact
+    arc_start: Point
+    arc_end: Point
+
+
+# -- moving arcs --------------------------------------------------------------------------------
+
+
+class TakenArc(msgspec.Struct, frozen=True, array_like=True):
+    """Part of an arc whose only copy was on a node that is down: absent keys there are not "not found"."""
+
+    start: Point
+    end: Point
+    dead: Contact
+    since_ms: Count  # how long ago it was found dead, ms
+
+
+class Granted(Reply, frozen=True, tag=160):
+    """The transfer session is open; the arc begins at `arc_start` for now."""
+
+    arc_start: Point
+
+
+class JoinArc(Request, frozen=True, tag=48):
+    """I am joining at `joiner.id`: send me the part of your arc up to there, under this session of my choice."""
+
+    joiner: Contact
+    session: Identity
+    reply = Granted
+
+
+class HandOver(Request, frozen=True, tag=49):
+    """I am leaving: accept my arc, which I will send under this session."""
+
+    leaver: Contact
+    session: Identity
+    arc_start: Point
+    reply = Granted
+
+
+class PageStored(Reply, frozen=True, tag=161):
+    """Which records of a page are stored here now, durably."""
+
+    stored: Annotated[tuple[bool, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+
+
+class Reap(Request, frozen=True, tag=41):
+    """Tombstones that may go: do you hold exactly these (or nothing else of their keys)? Then: drop them.
+
+    Answered for each.
+    """
+
+    heads: Annotated[tuple[Head, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+    what: Literal["hold", "hold_nothing_else", "drop"]
+    reply = PageStored
+    patient = True
+
+
+class StorePage(Request, frozen=True, tag=50):
+    """Merge these records: in a session whatever they are; without one only where you own the key."""
+
+    session: Identity | None
+    records: Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+    reply = PageStored
+    patient = True
+    bulk = True
+
+
+class Switch(Request, frozen=True, tag=51):
+    """All is copied: from now on you answer for this arc, in this epoch. Idempotent by epoch."""
+
+    session: Identity
+    giver: Contact
+    arc_start: Point
+    arc_end: Point
+    epoch: Count
+    boundary: Contact | None = None  # the vnode known to stand at arc_start
+    taken: Annotated[tuple[TakenArc, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
+    downs: Downs = ()  # vnodes behind the giver that are waited for
+    is_settled: bool = False  # the giver holds everything of the arc that was acknowledged, and so do you now
+
+
+class Abandon(Request, frozen=True, tag=52):
+    """This session ends without a switch; start another one."""
+
+    session: Identity

@@ -1,0 +1,145 @@
+"""For tests of replicas, quorums and repair: who stands where, who holds what, disks that outlive their node."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import trio
+from worlds import misplaced, only
+
+from chord.config import PRESETS, NodeConfig, Timing
+from chord.data.storage import MemoryStorage
+from chord.messages import Get, Put, Record, Values, Written
+from chord.node import Node
+from chord.testing.rings import MemoryRing
+
+LOCAL = PRESETS["local"]
+
+
+def timing(**changes: float) -> Timing:
+    """Return the local preset with changes."""
+    return msgspec.structs.replace(LOCAL, **changes)
+
+
+async def write(node: Node, key: bytes, value: bytes | None, **fields: Any) -> Written:
+    """Write through a node, once."""
+    fields.setdefault("op_id", node.host.rng.randbytes(16))
+    return await node.host.peers.call(node.address, Put(key, value, **fields), Written)
+
+
+async def read(node: Node, key: bytes, r: int = 0) -> Values:
+    """Read through a node, once: a retryable refusal is met inside, until the deadline."""
+    return await node.host.peers.call(node.address, Get(key, r), Values)
+
+
+def clockwise(ring: MemoryRing, key: bytes) -> list[Node]:
+    """Return the living nodes in the order in which they are to hold a key (one vnode each)."""
+    circle = ring[0].host.circle
+    point = circle.hash(key)
+    return sorted(ring.nodes, key=lambda node: circle.distance(point, only(node).id))
+
+
+def holding(ring: MemoryRing, key: bytes) -> list[str]:
+    """Return the names of the living nodes that hold a key, in their order from it."""
+    return [node.name for node in clockwise(ring, key) if node.host.storage.get(key) is not None]
+
+
+def record_at(node: Node, key: bytes) -> Record:
+    """Return what a node holds of a key."""
+    found = node.host.storage.get(key)
+    assert found is not None, f"{node.name} holds nothing of {key!r}"
+    return found
+
+
+async def until(is_so: Callable[[], object], within_s: float = 30.0) -> None:
+    """Wait until something is so."""
+    with trio.fail_after(within_s):
+        while not is_so():
+            await trio.sleep(0.05)
+
+
+async def until_level(ring: MemoryRing, within_s: float = 30.0) -> None:
+    """Wait until every record is where it is to be, and nowhere else."""
+    with trio.move_on_after(within_s):
+        while misplaced(ring):
+            await trio.sleep(0.25)
+    assert misplaced(ring) == []
+
+
+async def settled(ring: MemoryRing) -> None:
+    """Wait until every owner has brought its arc level."""
+    await until(lambda: all(parts.repair.is_complete() for node in ring.nodes for parts in node.parts.values()))
+
+
+def keep_disks(ring: MemoryRing) -> dict[str, MemoryStorage]:
+    """Let what a host stores outlive its nodes from now on, and that of the living as well. Returns the disks."""
+    disks: dict[str, MemoryStorage] = {}
+    for node in ring.nodes:
+        assert isinstance(node.host.storage, MemoryStorage)
+        disks[node.name] = node.host.storage
+
+    def make_node(host: str, config: NodeConfig, rng: random.Random) -> Node:
+        disks.setdefault(host, MemoryStorage(config.ring.circle, rng.randbytes(8)))
+        return Node(
+            config,
+            **ring.network.seams(host),
+            identity=ring.identity(host),
+            storage=disks[host],
+            wall_now_ms=lambda: int(1000 * trio.current_time()),
+            rng=rng,
+            observe=ring.on_event,
+        )
+
+    ring.make_node = make_node  # type: ignore[method-assign]
+    return disks
+
+
+async def back(ring: MemoryRing, name: str) -> Node:
+    """Start a host's node again."""
+    node = await ring.start(name=name)
+    await node.ready()
+    return node
+
+
+def compare_nothing(*nodes: Node) -> None:
+    """Let these nodes compare nothing with their replicas, nor repair what they read."""
+
+    async def nothing(*args: object) -> None:
+        """Instead of a round."""
+
+    for node in nodes:
+        for parts in node.parts.values():
+            parts.repair._bring_level = nothing  # type: ignore[method-assign]
+            parts.coordinator._repair_soon = lambda reading, who: None  # type: ignore[method-assign]
+
+
+def stop_repair(*nodes: Node) -> None:
+    """Let these nodes repair nothing and bring nothing home any more: what they lack they go on lacking."""
+
+    async def nothing(start: object) -> int:
+        return 0
+
+    compare_nothing(*nodes)
+    for node in nodes:
+        node.misplaced.bring_home = nothing  # type: ignore[method-assign, assignment]
+
+
+def spaced(count: int, bits: int = 16) -> list[int]:
+    """Return evenly spaced ids, the first at half a step."""
+    step = (1 << bits) // count
+    return [step // 2 + step * i for i in range(count)]
+
+
+def key_at(ring: MemoryRing, name: str, number: int = 0) -> bytes:
+    """Return a key whose first replica is the node of this name."""
+    seen = 0
+    for i in range(1 << 16):
+        key = b"key-%d" % i
+        if clockwise(ring, key)[0].name == name:
+            if seen == number:
+                return key
+            seen += 1
+    raise AssertionError("no such key")

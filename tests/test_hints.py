@@ -1,0 +1,152 @@
+"""What is kept for a replica that does not answer comes home, and is not dropped before."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from quorums import (
+    back,
+    clockwise,
+    compare_nothing,
+    holding,
+    keep_disks,
+    key_at,
+    read,
+    record_at,
+    settled,
+    timing,
+    until,
+    until_level,
+    write,
+)
+from worlds import only, virtual
+
+from chord import testing
+from chord.data import versions
+
+KEY = b"key"
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_hint_is_kept_until_its_home_has_it(position: int) -> None:
+    async def main() -> None:
+        async with testing.ring(8, seed=position) as ring:
+            keep_disks(ring)
+            await settled(ring)
+            places = clockwise(ring, KEY)
+            home, fallback = places[position], places[3]
+            await home.stop()
+            await trio.sleep(3)
+            await write(places[5], KEY, b"v")
+            await trio.sleep(5)
+            assert fallback.name in holding(ring, KEY), "nobody else keeps it for the one that is away"
+            assert len(holding(ring, KEY)) >= 3
+            home = await ring.start(name=home.name)
+            dropped_at = None
+            for _ in range(400):
+                if home.host.storage.get(KEY) is None:
+                    assert fallback.name in holding(ring, KEY), "dropped before its home had it"
+                if fallback.name not in holding(ring, KEY):
+                    dropped_at = trio.current_time()
+                    break
+                await trio.sleep(0.025)
+            assert dropped_at is not None, "brought home, and dropped"
+            assert versions.values(record_at(home, KEY)) == [b"v"]
+            await until_level(ring)
+
+    testing.run(main, seed=position)
+
+
+@virtual
+async def test_a_hint_comes_home_though_nobody_compares() -> None:
+    async with testing.ring(8, seed=30) as ring:
+        keep_disks(ring)
+        await settled(ring)
+        places = clockwise(ring, KEY)
+        home, fallback = places[1], places[3]
+        await ring.kill(home)
+        with trio.fail_after(3):
+            await write(places[5], KEY, b"v")
+        await until(lambda: fallback.name in holding(ring, KEY))
+        compare_nothing(*ring.nodes)
+        home = await ring.start(name=home.name)
+        compare_nothing(home)
+        await until(lambda: fallback.name not in holding(ring, KEY))
+        assert versions.values(record_at(home, KEY)) == [b"v"]
+
+
+@virtual
+async def test_two_homes_are_down_and_both_get_their_hints() -> None:
+    async with testing.ring(9, seed=3) as ring:
+        keep_disks(ring)
+        await settled(ring)
+        keys = [key_at(ring, "n4", number) for number in range(10)]
+        places = clockwise(ring, keys[0])
+        for node in places[1:3]:
+            await ring.kill(node)
+        for key in keys:
+            with trio.fail_after(3):
+                written = await write(places[0], key, b"v")
+            assert written.w >= 2
+        await trio.sleep(3)
+        for key in keys:
+            assert holding(ring, key)[:3] == [places[0].name, places[3].name, places[4].name]
+        for node in places[1:3]:
+            await back(ring, node.name)
+        await ring.converged()
+        await until_level(ring)
+
+
+@virtual
+async def test_a_home_that_is_gone_for_good_is_replaced() -> None:
+    async with testing.ring(8, seed=4, timing=timing(down_out_s=15.0)) as ring:
+        await settled(ring)
+        places = clockwise(ring, KEY)
+        await ring.kill(places[1])
+        await write(places[0], KEY, b"v")
+        await trio.sleep(10)
+        assert only(places[0]).replica_set(only(places[0]).host.circle.hash(KEY)).members[1].is_waited_for
+        await trio.sleep(20)
+        await until_level(ring)
+
+
+@virtual
+async def test_the_fallback_itself_dies() -> None:
+    async with testing.ring(9, seed=5) as ring:
+        keep_disks(ring)
+        await settled(ring)
+        places = clockwise(ring, KEY)
+        home, fallback = places[1], places[3]
+        await ring.kill(home)
+        await write(places[0], KEY, b"v")
+        await trio.sleep(1)
+        await ring.kill(fallback)
+        await trio.sleep(1)
+        with trio.fail_after(5):
+            assert (await read(places[5], KEY)).values == (b"v",)
+        await back(ring, home.name)
+        await ring.converged()
+        await until_level(ring)
+
+
+@virtual
+async def test_hints_from_before_and_a_newer_value_at_home_merge_to_the_newer() -> None:
+    async with testing.ring(8, seed=6) as ring:
+        keep_disks(ring)
+        await settled(ring)
+        places = clockwise(ring, KEY)
+        await write(places[0], KEY, b"1")
+        home, fallback = places[1], places[3]
+        await ring.kill(home)
+        await write(places[0], KEY, b"2")
+        await trio.sleep(1)
+        ring.network.freeze(fallback.name)
+        await back(ring, home.name)
+        await until(lambda: versions.values(record_at(clockwise(ring, KEY)[1], KEY)) == [b"2"])
+        with trio.fail_after(5):
+            await write(places[5], KEY, b"3")
+        ring.network.unfreeze(fallback.name)
+        await ring.converged()
+        await until_level(ring)
+        with trio.fail_after(5):
+            assert (await read(places[5], KEY)).values == (b"3",)

@@ -1,0 +1,120 @@
+"""Bugs a store like this has had, planted one by one: each is caught by the test that is to catch it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import test_coordinators
+import test_denials
+import test_hints
+import test_repair
+import test_view
+import trio
+
+from chord.data.exchange import Exchange
+from chord.data.records import Records
+from chord.data.replicate import Coordinator, Reading
+from chord.data.storage import Batch
+from chord.data.view import Place, ReplicaSet, View
+from chord.errors import ChordError
+from chord.ids import Arc
+from chord.messages import Contact, Put, Record
+from chord.vnode import Vnode
+
+CAUGHT = (AssertionError, ChordError, trio.TooSlowError, pytest.fail.Exception, BaseExceptionGroup)
+
+
+async def proven_at_once(self: Exchange, partner: Contact, arc: Arc) -> dict[bytes, bytes]:
+    return dict(self.host.storage.heads(arc))
+
+
+def every_vnode(self: View, key: int, ring: Any, own: Any) -> Iterator[Place]:
+    for contact, is_waited_for in self._clockwise(key, ring, own):
+        yield Place(contact, is_waited_for)
+
+
+async def visible_is_enough(self: Records, request: Put, seen: Record | None) -> Record:
+    commit = self._host.storage.commit
+
+    async def do_not_wait(batch: Batch) -> None:
+        self._host.start_task(commit, batch)
+        await trio.sleep(0.001)
+
+    self._host.storage.commit = do_not_wait  # type: ignore[method-assign]
+    try:
+        return await PUT(self, request, seen)
+    finally:
+        self._host.storage.commit = commit  # type: ignore[method-assign]
+
+
+async def overwrite(self: Records, records: Sequence[Record]) -> int:
+    for record in records:
+        await self._host.storage.commit(Batch(puts=(record,)))
+    return len(records)
+
+
+def whoever_is_asked(self: Vnode, key: int) -> bool:
+    return any(place.contact == self.me for place in self.replica_set(key).members)
+
+
+async def whoever_answers_counts(self: Coordinator, reading: Reading, who: ReplicaSet, point: int, needed: int) -> None:
+    add = reading.add
+    reading.add = lambda contact, record, is_settled: add(contact, record, True)  # type: ignore[method-assign]
+    await READ(self, reading, who, point, needed)
+
+
+async def deny(self: Coordinator, reading: Reading, who: ReplicaSet, verdict: object) -> None:
+    return
+
+
+PUT = Records.put
+READ = Coordinator._read
+
+PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
+    "a hint is dropped before its home has it": (
+        Exchange, "prove", proven_at_once, test_hints.test_a_hint_comes_home_though_nobody_compares,
+    ),
+    "two vnodes of one node count as two replicas": (
+        View, "walk", every_vnode,
+        lambda: test_coordinators.test_copies_are_on_different_nodes_however_many_vnodes_these_have(5),
+    ),
+    "two vnodes of one node count as two in the view": (
+        View, "walk", every_vnode, test_view.test_a_replica_set_is_the_beginning_of_the_walk,
+    ),
+    "others hear of a write before it is durable": (
+        Records, "put", visible_is_enough,
+        test_coordinators.test_nobody_hears_of_a_write_before_it_is_durable_where_it_was_made,
+    ),
+    "a key is denied although fallbacks are silent": (
+        ReplicaSet, "everyone", property(lambda self: self.members),
+        lambda: test_denials.test_two_of_those_who_may_hold_a_key_are_silent((3, 4)),
+    ),
+    "a key is denied although nobody else was asked": (
+        Coordinator, "_ask_everyone", deny,
+        lambda: test_denials.test_so_many_silent_replicas_are_too_many("killed", 2, False),
+    ),
+    "a vnode that fell silent is forgotten at once": (
+        View, "fell_silent", lambda self, contact, now: None,
+        lambda: test_denials.test_so_many_silent_replicas_are_too_many("killed", 2, False),
+    ),
+    "repair overwrites": (
+        Records, "merge", overwrite, test_repair.test_two_replicas_that_differ_both_get_what_both_have,
+    ),
+    "a replica coordinates although the owner answers": (
+        Vnode, "_stands_in_for", whoever_is_asked, test_coordinators.test_nobody_coordinates_while_the_owner_answers,
+    ),
+    "one that was never brought level counts for R": (
+        Coordinator, "_read", whoever_answers_counts,
+        test_coordinators.test_a_replica_that_was_never_brought_level_does_not_count_for_r,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, attribute, bug, test = PLANTED[name]
+    monkeypatch.setattr(owner, attribute, bug)
+    with pytest.raises(CAUGHT):
+        test()

@@ -1,0 +1,294 @@
+"""Copies come back by themselves: read repair, joins and leaves, nodes that are forgotten."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import trio
+from quorums import (
+    back,
+    clockwise,
+    holding,
+    key_at,
+    read,
+    record_at,
+    settled,
+    timing,
+    until,
+    until_level,
+    write,
+)
+from worlds import misplaced, only, virtual
+
+from chord import testing
+from chord.data import versions
+from chord.data.storage import Batch
+from chord.errors import ChordError
+from chord.events import Event
+from chord.messages import Copy, Done, Forget, Get, ReadCopy, Values, Version
+from chord.testing.rings import MemoryRing
+
+KEY = b"key"
+
+
+async def fill(ring: MemoryRing, count: int) -> list[bytes]:
+    keys = [b"k-%d" % number for number in range(count)]
+    for number, key in enumerate(keys):
+        await write(ring[number % len(ring)], key, b"v")
+    return keys
+
+
+# -- reads that repair ------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_read_brings_a_stale_replica_level_and_mints_nothing() -> None:
+    async with testing.ring(5, seed=7, timing=timing(anti_entropy_s=10_000.0)) as ring:
+        await settled(ring)
+        await write(ring[0], KEY, b"1", w=3)
+        first, second, third, *_ = clockwise(ring, KEY)
+        old = record_at(second, KEY)
+        await write(ring[0], KEY, b"2", w=3)
+        new = record_at(first, KEY)
+        for stale in (second, first):
+            stale.host.storage.apply(Batch(puts=(old,)))
+            puts = ring.totals()["puts"]
+            assert (await read(third, KEY, r=3)).values == (b"2",)
+            await until(lambda node=stale: record_at(node, KEY).clock == new.clock, within_s=1)  # type: ignore[misc]
+            assert ring.totals()["puts"] == puts
+        assert all(record_at(node, KEY).clock == new.clock for node in (first, second, third))
+
+
+@virtual
+async def test_a_read_repair_merges_what_both_know() -> None:
+    async with testing.ring(5, seed=8, timing=timing(anti_entropy_s=10_000.0)) as ring:
+        await settled(ring)
+        first, second, third, *_ = clockwise(ring, KEY)
+        await write(ring[0], KEY, b"1", w=3)
+        alone = record_at(first, KEY)
+        await write(ring[0], KEY, b"2", w=3, context=b"")
+        both = record_at(first, KEY)
+        actor = versions.actor(second.host.storage.incarnation, second.host.storage.next_key_epoch())
+        version = versions.siblings(both)[0]
+        other = versions.put(alone, KEY, {}, actor, type(version)(b"3", b"x" * 16, version.written_ms, 0))
+        second.host.storage.apply(Batch(puts=(other,)))
+        expected = versions.sync(both, other)
+        assert sorted((await read(third, KEY, r=3)).values) == [b"1", b"2", b"3"]
+        await until(lambda: all(record_at(n, KEY).clock == expected.clock for n in (first, second, third)), within_s=1)
+
+
+@virtual
+async def test_two_replicas_that_differ_both_get_what_both_have() -> None:
+    async with testing.ring(5, seed=31, timing=timing(anti_entropy_s=0.5)) as ring:
+        await settled(ring)
+        first, second, third, *_ = clockwise(ring, KEY)
+        await write(ring[0], KEY, b"1", w=3)
+        both = record_at(first, KEY)
+        for node, value in ((first, b"2"), (second, b"3"), (third, b"4")):
+            storage = node.host.storage
+            actor = versions.actor(storage.incarnation, storage.next_key_epoch())
+            one = versions.put(record_at(node, KEY), KEY, {}, actor, Version(value, value * 16, 0, 0))
+            both = versions.sync(both, one)
+            storage.apply(Batch(puts=(one,)))
+        await until(lambda: all(record_at(n, KEY).clock == both.clock for n in (first, second, third)), within_s=10)
+
+
+@pytest.mark.parametrize("r", [1, 2, 3])
+def test_a_read_asks_so_many(r: int) -> None:
+    async def main() -> None:
+        async with testing.ring(6, seed=r) as ring:
+            await settled(ring)
+            await write(ring[0], KEY, b"v", w=3)
+            found = await read(ring[1], KEY, r=r)
+            assert (found.values, found.r_needed) == ((b"v",), r)
+            assert r <= found.r <= 3
+            assert sum(line.outcome == "ok" for line in found.replicas) == found.r
+
+    testing.run(main, seed=r)
+
+
+@virtual
+async def test_a_slow_replica_is_hedged() -> None:
+    async with testing.ring(6, seed=9) as ring:
+        await settled(ring)
+        await write(ring[0], KEY, b"v", w=3)
+        owner, second, third, *_ = clockwise(ring, KEY)
+        ring.network.block(second.name, owner.name)
+        began = trio.current_time()
+        found = await owner.host.peers.call(only(owner).me, Get(KEY), Values)
+        assert found.values == (b"v",)
+        assert trio.current_time() - began < 0.2, "the third was asked besides"
+        assert third.address in {line.contact.address for line in found.replicas if line.outcome == "ok"}
+
+
+# -- members come and go ----------------------------------------------------------------------------
+
+
+class Watch:
+    """Looks after every event whether any key has fewer live copies than were promised."""
+
+    def __init__(self, at_least: int) -> None:
+        self.at_least = at_least
+        self.ring: MemoryRing | None = None
+        self.keys: list[bytes] = []
+        self.seen: Counter[int] = Counter()
+
+    def __call__(self, event: Event) -> None:
+        if self.ring is None:
+            return
+        held: Counter[bytes] = Counter()
+        for node in self.ring.nodes:
+            for key in self.keys:
+                held[key] += node.host.storage.get(key) is not None
+        low = min(held.values())
+        self.seen[low] += 1
+        assert low >= self.at_least, (event, [key for key in held if held[key] == low])
+
+
+@virtual
+async def test_no_join_and_no_leave_costs_a_copy() -> None:
+    watch = Watch(at_least=3)
+    async with testing.ring(5, seed=10, observe=watch) as ring:
+        watch.keys = await fill(ring, 40)
+        await until_level(ring)
+        await settled(ring)
+        watch.ring = ring
+        founders = list(ring.nodes)
+        for _ in range(5):
+            node = await ring.start()
+            await node.ready()
+            await ring.converged()
+        await until_level(ring)
+        for node in founders:
+            await node.leave()
+            await ring.converged()
+        await until_level(ring)
+        assert {node.state for node in founders} == {"left"}
+        for key in watch.keys:
+            assert len(holding(ring, key)) == 3
+        assert watch.seen
+
+
+@virtual
+async def test_all_but_one_leave_at_once_and_no_key_is_lost() -> None:
+    async with testing.ring(6, seed=11) as ring:
+        keys = await fill(ring, 40)
+        await settled(ring)
+        nodes = list(ring.nodes)
+        async with trio.open_nursery() as nursery:
+            for node in nodes[1:]:
+                nursery.start_soon(node.leave)
+        await ring.converged()
+        for key in keys:
+            with trio.fail_after(5):
+                assert (await read(nodes[0], key)).values == (b"v",)
+
+
+@virtual
+async def test_every_node_is_killed_in_turn_and_comes_back_empty() -> None:
+    """One disk is lost at a time, and the copies are there again before the next."""
+    async with testing.ring(6, seed=12) as ring:
+        keys = await fill(ring, 40)
+        await settled(ring)
+        for name in [node.name for node in ring.nodes]:
+            await ring.kill(next(node for node in ring.nodes if node.name == name))
+            await trio.sleep(0.2)
+            await back(ring, name)
+            await ring.converged()
+            await until_level(ring, within_s=10)
+        for key in keys:
+            assert (await read(ring[0], key)).values == (b"v",)
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_node_is_forgotten_and_its_copies_are_replaced_at_once(position: int) -> None:
+    async def main() -> None:
+        async with testing.ring(8, seed=position) as ring:
+            await settled(ring)
+            keys = [key_at(ring, "n4", number) for number in range(10)]
+            for key in keys:
+                await write(ring[0], key, b"v", w=3)
+            gone = clockwise(ring, keys[0])[position]
+            await ring.kill(gone)
+            await ring.converged()
+            await trio.sleep(5)
+            assert misplaced(ring), "they are waited for"
+            for node in ring.nodes:
+                await node.host.peers.call(node.address, Forget(gone.address), Done)
+            await until_level(ring, within_s=5)
+
+    testing.run(main, seed=position)
+
+
+@virtual
+async def test_a_node_that_is_forgotten_before_it_is_missed_is_not_waited_for() -> None:
+    async with testing.ring(8, seed=20) as ring:
+        await settled(ring)
+        keys = await fill(ring, 20)
+        await ring.kill(ring[3])
+        for node in ring.nodes:
+            await node.host.peers.call(node.address, Forget("n3:1"), Done)
+        await ring.converged()
+        await until_level(ring, within_s=8)
+        assert keys
+
+
+# -- settled ----------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_replicas_are_told_of_every_part_of_an_arc() -> None:
+    """Whoever took an arc over answers for several parts. A replica that hears of one does not forget the others."""
+    async with testing.ring(8, seed=21, timing=timing(anti_entropy_s=2.0)) as ring:
+        await settled(ring)
+        keys = [key_at(ring, "n4", number) for number in range(3)]
+        dead, taker, second, third, *_ = clockwise(ring, keys[0])
+        await ring.kill(dead)
+        await ring.converged()
+        await trio.sleep(10)
+        points = [only(taker).ownership.taken[0].arc.end, only(taker).id]
+        for _ in range(50):
+            assert [only(second).view.is_settled(point) for point in points] == [True, True]
+            await trio.sleep(0.2)
+        assert only(third).view.is_settled(only(taker).id)
+
+
+@virtual
+async def test_who_was_settled_in_an_arc_and_keeps_half_of_it_is_settled_in_that_half() -> None:
+    """The third replica of an arc that a joiner cuts in two holds the lower part no more, and hears of it no more."""
+    async with testing.ring(6, seed=22, timing=timing(anti_entropy_s=10_000.0)) as ring:
+        await settled(ring)
+        key = key_at(ring, "n2")
+        places = clockwise(ring, key)
+        owner, third = places[0], places[2]
+        before = only(places[-1]).id
+        middle = (before + ((only(owner).id - before) % (1 << 160)) // 2) % (1 << 160)
+        assert only(third).view.is_settled(middle)
+        joiner = await ring.start(id=middle)
+        await joiner.ready()
+        await ring.converged()
+        await trio.sleep(5)
+        low = (middle - 1) % (1 << 160)
+        assert low not in only(third).replicated()[-1] or third.name in ("",)
+        assert not only(third).view.is_settled(low)
+        assert only(third).view.is_settled(only(owner).id)
+
+
+@virtual
+async def test_a_replica_answers_whether_it_was_brought_level() -> None:
+    async with testing.ring(6, seed=23) as ring:
+        await settled(ring)
+        owner, second, *_ = clockwise(ring, KEY)
+        copy = await owner.host.peers.call(only(second).me, ReadCopy(KEY), Copy)
+        assert copy.is_settled
+        again = await ring.restart(second)
+        with trio.fail_after(5):
+            while True:
+                try:
+                    copy = await owner.host.peers.call(only(again).me, ReadCopy(KEY), Copy)
+                    break
+                except ChordError:
+                    await trio.sleep(0.001)
+        assert not copy.is_settled, "empty, and new"
+        await until(lambda: only(again).view.is_settled(owner.host.circle.hash(KEY)), within_s=5)
