@@ -8,13 +8,15 @@
 
 The house, from the ground up; imports point strictly downward:
 
-    values       errors  ids  events  messages  config
-    algorithms   finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  data/versions
-                 history/
-    seams        alarm  transport  calls  identity  data/storage
+    values       errors  ids  events  messages/  config
+    algorithms   finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  history/
+                 data/versions  data/digest  data/view
+    seams        alarm  pulse  transport  calls  identity  data/storage  data/sqlite (with its file)
     calls        rpc (with its rpc_* parts)  links  periodic  peers
-    protocols    host  vnode  lookup  stabilize  self_lookup  membership  data/records  data/transfer  data/misplaced
-    assembly     dispatch  describe  interface  node  operations  client  blocking  testing/
+    protocols    host  earlier  vnode  lookup  stabilize  self_lookup  membership
+    on records   data/records  data/replicate (with its fan)  data/repair  data/exchange  data/copies  data/transfer
+                 data/misplaced  data/reap
+    assembly     dispatch  farewell  describe  interface  node  operations  client  blocking  testing/
     shells       cli/
     beyond       sim/
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from chord.client import Client, open_client
     from chord.config import NodeConfig, RingConstants
     from chord.node import Node, open_node
-    from chord.values import Found, Stored
+    from chord.values import Found, Stored, last_writer_wins
 
 __version__ = "0.1.0"
 
@@ -46,6 +48,7 @@ __all__ = [
     "__version__",
     "connect",
     "errors",
+    "last_writer_wins",
     "open_client",
     "open_node",
     "testing",
@@ -60,6 +63,7 @@ _HOME = {
     "RingConstants": "chord.config",
     "Stored": "chord.values",
     "connect": "chord.blocking",
+    "last_writer_wins": "chord.values",
     "open_client": "chord.client",
     "open_node": "chord.node",
 }

@@ -19,9 +19,20 @@ from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, OtherRing, UseBulk
 from chord.ids import Circle
 from chord.links import Link, StreamKind
-from chord.messages import Contact, Description, Mode, Request, Route, Trace
-from chord.operations import Ask, Call, Core, Operation, Outcome, Pause, nobody
-from chord.values import Found, Pair, Stored, batches, to_value
+from chord.messages import Contact, Description, Merge, Mode, Record, Request, Route, Trace
+from chord.operations import Ask, Call, Core, Cursor, Operation, Outcome, Pause, nobody
+from chord.values import (
+    Found,
+    Pair,
+    Resolver,
+    Stored,
+    batches,
+    pair_bytes,
+    pair_key,
+    record_bytes,
+    record_key,
+    to_value,
+)
 
 TIMEOUT_S = 5.0
 IN_FLIGHT = 64
@@ -58,7 +69,7 @@ class Ring:
         timeout_s: every operation ends within so many seconds.
 
     All operations raise, besides what they document: `PeerUnreachable` (no node could be reached),
-    `DeadlineExceeded` or `PeerLost` (it may have happened), `OwnerDown` (the only copy is on a node that is down)
+    `DeadlineExceeded` or `PeerLost` (it may have happened), `OwnerDown` (the copies are on nodes that are down)
     and `InvalidRequest`. What may be asked again is asked again until the timeout; a put keeps its operation id, so
     that it is done once.
     """
@@ -107,16 +118,30 @@ class Ring:
 
     # -- records ----------------------------------------------------------------------------------
 
-    def get(self, key: str | bytes) -> Found:
+    def get(self, key: str | bytes, *, r: int | None = None, resolve: Resolver | None = None) -> Found:
         """Read a key.
+
+        Args:
+            r: so many replicas must answer; default: a majority.
+            resolve: makes one value of concurrent ones, such as `chord.last_writer_wins` or a function of your own.
+                Without one, `Found.siblings` holds them all.
 
         Raises:
             NotFound: nothing is stored there, for sure.
+            QuorumFailed: too few replicas answered in time.
         """
-        return self._run(self._core.get(key))
+        return self._run(self._core.get(key, r, resolve))
 
     def put(
-        self, key: str | bytes, value: str | bytes, *, context: bytes | None = None, blind: bool = False
+        self,
+        key: str | bytes,
+        value: str | bytes,
+        *,
+        context: bytes | None = None,
+        blind: bool = False,
+        w: int | None = None,
+        strict: bool = False,
+        ttl_s: float | None = None,
     ) -> Stored:
         """Write a key.
 
@@ -124,22 +149,34 @@ class Ring:
             key: 1 to 1024 bytes; text is encoded as UTF-8.
             value: up to 1 MiB.
             context: from an earlier `get`: replace exactly what was seen then, keep what was written since beside
-                it. Without one, replace whatever is there.
+                it. Without one, replace what a read quorum holds at that moment.
             blind: replace nothing; what is there stays beside the new value.
+            w: durable on so many nodes before it is acknowledged; default: a majority of the replicas.
+            strict: only replicas count, not those who keep it for one that does not answer.
+            ttl_s: the value lives for so many seconds.
 
         Raises:
+            QuorumFailed: too few replicas acknowledged in time; it may have happened.
             VersionConflict: too many concurrent values; read, and put with the context.
         """
-        return self._run(self._core.put(key, to_value(value), context, blind))
+        request = self._core.to_put(
+            key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s
+        )
+        return self._run(self._core.write(request))
 
-    def delete(self, key: str | bytes, *, context: bytes | None = None) -> Stored:
-        """Delete a key; no error where nothing is there."""
-        return self._run(self._core.put(key, None, context, False))
+    def delete(
+        self, key: str | bytes, *, context: bytes | None = None, w: int | None = None, strict: bool = False
+    ) -> Stored:
+        """Delete a key; no error where nothing is there. The arguments are those of `put`."""
+        return self._run(self._core.write(self._core.to_put(key, None, context=context, w=w, strict=strict)))
 
     def put_many(
         self,
         pairs: Iterable[tuple[str | bytes, str | bytes]],
         *,
+        w: int | None = None,
+        strict: bool = False,
+        ttl_s: float | None = None,
         in_flight: int = IN_FLIGHT,
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[tuple[str | bytes, ChordError]]:
@@ -150,8 +187,9 @@ class Ring:
         """
         failures: list[tuple[str | bytes, ChordError]] = []
         done = 0
-        for batch in batches(pairs, in_flight, self._limits.buffer_bytes_max):
-            outcomes = self._run(self._core.put_batch(batch))
+        for batch in batches(pairs, in_flight, self._limits.buffer_bytes_max, pair_bytes, pair_key):
+            puts = [self._core.to_put(key, value, w=w, strict=strict, ttl_s=ttl_s) for key, value in batch]
+            outcomes = self._run(self._core.write_all(puts))
             failures += [(key, error) for (key, _), error in zip(batch, outcomes, strict=True) if error is not None]
             done += len(batch)
             on_progress(done)
@@ -159,13 +197,52 @@ class Ring:
 
     def scan(self) -> Iterator[Pair]:
         """Yield every key and its values, clockwise from point 0. Not a snapshot: what changes meanwhile may show."""
-        cursor = self._run(self._core.scan_start())
-        while True:
-            pairs, following = self._run(self._core.scan_page(cursor))
-            yield from pairs
-            if following is None:
-                return
-            cursor = following
+        for cursor in self._run(self._core.scan_start()):
+            following: Cursor | None = cursor
+            while following is not None:
+                page, following = self._run(self._core.scan_page(following))
+                yield from page.pairs()
+
+    def records(self, *, of: str | None = None) -> Iterator[Record]:
+        """Yield every record whole, with its clock and its tombstones: what a backup needs. See `merge`.
+
+        Args:
+            of: only the records of the arcs the node at this address answers for.
+        """
+        for cursor in self._run(self._core.scan_start(of)):
+            following: Cursor | None = cursor
+            while following is not None:
+                page, following = self._run(self._core.scan_page(following))
+                yield from page.records
+
+    def merge(self, record: Record, *, w: int | None = None) -> Stored:
+        """Merge a record as it is, from `records`, into what the ring holds; doing it again changes nothing.
+
+        What was overwritten since stays overwritten, what was written since stays beside it.
+        """
+        return self._run(self._core.write(self._core.to_merge(record, w)))
+
+    def merge_many(
+        self,
+        records: Iterable[Record],
+        *,
+        w: int | None = None,
+        in_flight: int = IN_FLIGHT,
+        on_progress: Callable[[int], None] = lambda done: None,
+    ) -> list[tuple[bytes, ChordError]]:
+        """Merge many records, so many at a time; each batch has its own timeout.
+
+        Returns:
+            The keys that could not be merged and why; empty when all went well.
+        """
+        failures: list[tuple[bytes, ChordError]] = []
+        done = 0
+        for batch in batches(records, in_flight, self._limits.buffer_bytes_max, record_bytes, record_key):
+            outcomes = self._run(self._core.write_all([self._core.to_merge(record, w) for record in batch]))
+            failures += [(one.key, error) for one, error in zip(batch, outcomes, strict=True) if error is not None]
+            done += len(batch)
+            on_progress(done)
+        return failures
 
     # -- the ring ---------------------------------------------------------------------------------
 
@@ -205,6 +282,19 @@ class Ring:
         """
         return self._run(self._core.members(also, only))
 
+    def forget(self, address: str) -> dict[str, Outcome]:
+        """Say that the node at this address will never be back, so that nobody waits for what it holds.
+
+        Its replicas are made anew elsewhere, and what only it held is given up.
+
+        Returns:
+            What each node that was told answered, by its address.
+
+        Raises:
+            InvalidRequest: the node answers; make it leave instead.
+        """
+        return self._run(self._core.forget(address))
+
     def leave(self, address: str) -> None:
         """Tell a node to hand everything over and leave. Returns at once; the node exits when it has."""
         self._run(self._core.leave(address))
@@ -241,9 +331,12 @@ class Ring:
         return tuple(outcomes)
 
     def _stream_for(self, request: Request) -> StreamKind:
-        value = getattr(request, "value", None)
-        large = isinstance(value, bytes) and len(value) + CLIENT_FRAME_SLACK > self._limits.bulk_from_bytes
-        return "bulk" if request.bulk or large else "control"
+        if isinstance(request, Merge):
+            size = record_bytes(request.record)
+        else:
+            size = len(getattr(request, "value", None) or b"")
+        is_large = size + CLIENT_FRAME_SLACK > self._limits.bulk_from_bytes
+        return "bulk" if request.bulk or is_large else "control"
 
     def _ask_over(
         self, calls: Sequence[Call], ways: Sequence[tuple[str, StreamKind]], deadline: float

@@ -1,4 +1,4 @@
-"""The one interface of node and client: put, get, delete, scan, lookup, describe.
+"""The one interface of node and client: put, get, delete, scan, backups, lookup, describe.
 
 Drives the operations of `chord.operations` on Trio; how a single call is made is left to the class
 that has the means: `chord.client` over its own connections, `chord.node` as a member of the ring.
@@ -14,9 +14,20 @@ import trio
 
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded
-from chord.messages import Contact, Description, Mode, Route, Trace
-from chord.operations import Ask, Call, Core, Operation, Outcome, Pause
-from chord.values import Found, Pair, Stored, batches, to_value
+from chord.messages import Contact, Description, Mode, Record, Route, Trace
+from chord.operations import Ask, Call, Core, Cursor, Operation, Outcome, Pause
+from chord.values import (
+    Found,
+    Pair,
+    Resolver,
+    Stored,
+    batches,
+    pair_bytes,
+    pair_key,
+    record_bytes,
+    record_key,
+    to_value,
+)
 
 PATIENCE_S = 5.0  # where the caller set no deadline
 IN_FLIGHT = 64
@@ -29,7 +40,7 @@ class AsyncRing:
 
     The caller's cancel scopes bound every operation (`trio.fail_after`); where there is none, five seconds do, and
     `DeadlineExceeded` is raised. All operations raise, besides what they document: `PeerUnreachable` (no node could be
-    reached), `PeerLost` (it may have happened), `OwnerDown` (the only copy is on a node that is down) and
+    reached), `PeerLost` (it may have happened), `OwnerDown` (the copies are on nodes that are down) and
     `InvalidRequest`. What may be asked again is asked again; a put keeps its operation id, so that it is done once.
 
     Concurrency: every coroutine checkpoints; any number of tasks may share it.
@@ -40,16 +51,30 @@ class AsyncRing:
 
     # -- records ----------------------------------------------------------------------------------
 
-    async def get(self, key: str | bytes) -> Found:
+    async def get(self, key: str | bytes, *, r: int | None = None, resolve: Resolver | None = None) -> Found:
         """Read a key.
+
+        Args:
+            r: so many replicas must answer; default: a majority.
+            resolve: makes one value of concurrent ones, such as `chord.last_writer_wins` or a function of your own.
+                Without one, `Found.siblings` holds them all.
 
         Raises:
             NotFound: nothing is stored there, for sure.
+            QuorumFailed: too few replicas answered in time.
         """
-        return await self._run(self._core.get(key))
+        return await self._run(self._core.get(key, r, resolve))
 
     async def put(
-        self, key: str | bytes, value: str | bytes, *, context: bytes | None = None, blind: bool = False
+        self,
+        key: str | bytes,
+        value: str | bytes,
+        *,
+        context: bytes | None = None,
+        blind: bool = False,
+        w: int | None = None,
+        strict: bool = False,
+        ttl_s: float | None = None,
     ) -> Stored:
         """Write a key.
 
@@ -57,22 +82,34 @@ class AsyncRing:
             key: 1 to 1024 bytes; text is encoded as UTF-8.
             value: up to 1 MiB.
             context: from an earlier `get`: replace exactly what was seen then, keep what was written since beside
-                it. Without one, replace whatever is there.
+                it. Without one, replace what a read quorum holds at that moment.
             blind: replace nothing; what is there stays beside the new value.
+            w: durable on so many nodes before it is acknowledged; default: a majority of the replicas.
+            strict: only replicas count, not those who keep it for one that does not answer.
+            ttl_s: the value lives for so many seconds.
 
         Raises:
+            QuorumFailed: too few replicas acknowledged in time; it may have happened.
             VersionConflict: too many concurrent values; read, and put with the context.
         """
-        return await self._run(self._core.put(key, to_value(value), context, blind))
+        request = self._core.to_put(
+            key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s
+        )
+        return await self._run(self._core.write(request))
 
-    async def delete(self, key: str | bytes, *, context: bytes | None = None) -> Stored:
-        """Delete a key; no error where nothing is there."""
-        return await self._run(self._core.put(key, None, context, False))
+    async def delete(
+        self, key: str | bytes, *, context: bytes | None = None, w: int | None = None, strict: bool = False
+    ) -> Stored:
+        """Delete a key; no error where nothing is there. The arguments are those of `put`."""
+        return await self._run(self._core.write(self._core.to_put(key, None, context=context, w=w, strict=strict)))
 
     async def put_many(
         self,
         pairs: Iterable[tuple[str | bytes, str | bytes]],
         *,
+        w: int | None = None,
+        strict: bool = False,
+        ttl_s: float | None = None,
         in_flight: int = IN_FLIGHT,
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[tuple[str | bytes, ChordError]]:
@@ -83,8 +120,9 @@ class AsyncRing:
         """
         failures: list[tuple[str | bytes, ChordError]] = []
         done = 0
-        for batch in batches(pairs, in_flight, self._limits.buffer_bytes_max):
-            outcomes = await self._run(self._core.put_batch(batch))
+        for batch in batches(pairs, in_flight, self._limits.buffer_bytes_max, pair_bytes, pair_key):
+            puts = [self._core.to_put(key, value, w=w, strict=strict, ttl_s=ttl_s) for key, value in batch]
+            outcomes = await self._run(self._core.write_all(puts))
             failures += [(key, error) for (key, _), error in zip(batch, outcomes, strict=True) if error is not None]
             done += len(batch)
             on_progress(done)
@@ -92,14 +130,54 @@ class AsyncRing:
 
     async def scan(self) -> AsyncIterator[Pair]:
         """Yield every key and its values, clockwise from point 0. Not a snapshot: what changes meanwhile may show."""
-        cursor = await self._run(self._core.scan_start())
-        while True:
-            pairs, following = await self._run(self._core.scan_page(cursor))
-            for pair in pairs:
-                yield pair
-            if following is None:
-                return
-            cursor = following
+        for cursor in await self._run(self._core.scan_start()):
+            following: Cursor | None = cursor
+            while following is not None:
+                page, following = await self._run(self._core.scan_page(following))
+                for pair in page.pairs():
+                    yield pair
+
+    async def records(self, *, of: str | None = None) -> AsyncIterator[Record]:
+        """Yield every record whole, with its clock and its tombstones: what a backup needs. See `merge`.
+
+        Args:
+            of: only the records of the arcs the node at this address answers for.
+        """
+        for cursor in await self._run(self._core.scan_start(of)):
+            following: Cursor | None = cursor
+            while following is not None:
+                page, following = await self._run(self._core.scan_page(following))
+                for record in page.records:
+                    yield record
+
+    async def merge(self, record: Record, *, w: int | None = None) -> Stored:
+        """Merge a record as it is, from `records`, into what the ring holds; doing it again changes nothing.
+
+        What was overwritten since stays overwritten, what was written since stays beside it.
+        """
+        return await self._run(self._core.write(self._core.to_merge(record, w)))
+
+    async def merge_many(
+        self,
+        records: Iterable[Record],
+        *,
+        w: int | None = None,
+        in_flight: int = IN_FLIGHT,
+        on_progress: Callable[[int], None] = lambda done: None,
+    ) -> list[tuple[bytes, ChordError]]:
+        """Merge many records, so many at a time.
+
+        Returns:
+            The keys that could not be merged and why; empty when all went well.
+        """
+        failures: list[tuple[bytes, ChordError]] = []
+        done = 0
+        for batch in batches(records, in_flight, self._limits.buffer_bytes_max, record_bytes, record_key):
+            outcomes = await self._run(self._core.write_all([self._core.to_merge(record, w) for record in batch]))
+            failures += [(one.key, error) for one, error in zip(batch, outcomes, strict=True) if error is not None]
+            done += len(batch)
+            on_progress(done)
+        return failures
 
     # -- the ring ---------------------------------------------------------------------------------
 
@@ -138,6 +216,19 @@ class AsyncRing:
             only: if given, visit exactly these and follow nothing.
         """
         return await self._run(self._core.members(also, only))
+
+    async def forget(self, address: str) -> dict[str, Outcome]:
+        """Say that the node at this address will never be back, so that nobody waits for what it holds.
+
+        Its replicas are made anew elsewhere, and what only it held is given up.
+
+        Returns:
+            What each node that was told answered, by its address.
+
+        Raises:
+            InvalidRequest: the node answers; make it leave instead.
+        """
+        return await self._run(self._core.forget(address))
 
     # -- driving operations -------------------------------------------------------------------------
 

@@ -28,11 +28,14 @@ from chord.messages import (
     Contact,
     Describe,
     Description,
+    Forget,
     Get,
     Leave,
     Lookup,
+    Merge,
     Mode,
     Put,
+    Record,
     Reply,
     Request,
     Route,
@@ -42,7 +45,7 @@ from chord.messages import (
     Values,
     Written,
 )
-from chord.values import Found, Pair, Stored, live_values, to_key, to_value
+from chord.values import Found, Page, Resolver, Stored, resolved, to_key, to_quorum, to_ttl_ms, to_value
 
 if TYPE_CHECKING:
     import random
@@ -91,11 +94,29 @@ Operation: TypeAlias = Generator[Effect, Any, T]
 
 
 class Cursor(NamedTuple):
-    """Where a scan stands: the point and key it has read up to, and how much of the circle that covers."""
+    """Where a scan of an arc stands: the point and key it has read up to, and what that covers of the arc.
+
+    `of` is the vnode that is asked; None: whoever owns the next point.
+    """
 
     after: Point
     after_key: bytes | None
     covered: int
+    span: int
+    of: Contact | None = None
+
+
+def telling(before: ChordError | None, now: ChordError) -> ChordError:
+    """Return which error of two attempts to tell the caller.
+
+    Once an attempt may have had its effect, no later one may say that nothing happened. And an answer, like "one
+    replica of two", says more than silence after it.
+    """
+    if not isinstance(before, IndefiniteError):
+        return now
+    if not isinstance(now, IndefiniteError):
+        return before
+    return before if isinstance(now, SILENCE) and not isinstance(before, SILENCE) else now
 
 
 def nobody(failures: Mapping[str, Outcome]) -> ChordError:
@@ -107,15 +128,21 @@ def nobody(failures: Mapping[str, Outcome]) -> ChordError:
     return PeerUnreachable("; ".join(error.message for error in errors) or "no node answered")
 
 
-def addresses_in(node: Description) -> list[str]:
-    """Return every address a node's description names, itself first, each once."""
+def contacts_in(node: Description) -> list[Contact]:
+    """Return every vnode elsewhere that a node's description names."""
     contacts: list[Contact] = []
     for vnode in node.vnodes:
         contacts += [vnode.predecessor] if vnode.predecessor else []
         contacts += [*vnode.successors, *vnode.predecessors, *(run.contact for run in vnode.fingers)]
         contacts += [arc.peer for arc in vnode.arcs if arc.peer]
-    contacts += node.known
-    return list(dict.fromkeys([node.address, *(c.address for c in contacts)]))
+    for replica_set in node.sets:
+        contacts += replica_set.members
+    return [*contacts, *node.known]
+
+
+def addresses_in(node: Description) -> list[str]:
+    """Return every address a node's description names, itself first, each once."""
+    return list(dict.fromkeys([node.address, *(contact.address for contact in contacts_in(node))]))
 
 
 class Core:
@@ -155,42 +182,77 @@ class Core:
 
     # -- records ----------------------------------------------------------------------------------
 
-    def get(self, key: str | bytes) -> Operation[Found]:
+    def get(self, key: str | bytes, r: int | None = None, resolve: Resolver | None = None) -> Operation[Found]:
         """Read a key; raises NotFound where the ring is sure that nothing is there."""
         raw = to_key(key)
-        reply = yield from self.request(Get(raw))
+        reply = yield from self.request(Get(raw, to_quorum(r, "r")))
         assert isinstance(reply, Values)
         if not reply.values:
             raise NotFound(f"no value is stored under {raw!r}")
-        return Found(raw, reply.values, reply.context, reply.owner)
+        found = Found(
+            raw, reply.values, reply.context, reply.owner, reply.r, reply.r_needed, reply.replicas, reply.written_ms
+        )
+        return found if resolve is None else resolved(found, resolve)
 
-    def put(self, key: str | bytes, value: str | bytes | None, context: bytes | None, blind: bool) -> Operation[Stored]:
-        """Write a key; None deletes."""
-        request = self._to_put(key, value, context, blind)
+    def to_put(
+        self,
+        key: str | bytes,
+        value: str | bytes | None,
+        *,
+        context: bytes | None = None,
+        blind: bool = False,
+        w: int | None = None,
+        strict: bool = False,
+        ttl_s: float | None = None,
+    ) -> Put:
+        """Return the request that writes a key under a new operation id; a value of None deletes.
+
+        Raises:
+            InvalidRequest: something is out of its bounds.
+        """
+        if blind and context is not None:
+            raise InvalidRequest("a blind put covers nothing; it takes no context")
+        raw = None if value is None else to_value(value)
+        covers = b"" if blind else context
+        return Put(
+            to_key(key), raw, self._rng.randbytes(16), covers, to_quorum(w, "w"), bool(strict), to_ttl_ms(ttl_s)
+        )
+
+    def write(self, request: Put | Merge) -> Operation[Stored]:
+        """Write until it is acknowledged: the same request each time, so that it is done once."""
         reply = yield from self.request(request)
         assert isinstance(reply, Written)
-        return Stored(request.key, reply.context, reply.owner)
+        key = request.key if isinstance(request, Put) else request.record.key
+        return Stored(key, reply.context, reply.owner, reply.w, reply.w_needed, reply.is_sloppy, reply.replicas)
 
-    def put_batch(self, pairs: Sequence[tuple[str | bytes, str | bytes]]) -> Operation[list[ChordError | None]]:
-        """Write these keys at the same time; the answer says for each what went wrong, or None."""
-        puts = [self._to_put(key, value, None, False) for key, value in pairs]
-        failures: list[ChordError | None] = [None] * len(puts)
-        waiting = list(range(len(puts)))
+    def to_merge(self, record: Record, w: int | None = None) -> Merge:
+        """Return the request that merges a record as it is."""
+        to_key(record.key)
+        return Merge(record, to_quorum(w, "w"))
+
+    def write_all(self, requests: Sequence[Put | Merge]) -> Operation[list[ChordError | None]]:
+        """Make these writes at the same time; the answer says for each what went wrong, or None."""
+        failures: list[ChordError | None] = [None] * len(requests)
+        waiting = list(range(len(requests)))
         attempt = 0
         while waiting:
             entry = self.entry
             try:
-                outcomes = yield Ask(tuple(Call(entry, puts[i]) for i in waiting), self._attempt_s())
+                outcomes = yield Ask(tuple(Call(entry, requests[i]) for i in waiting), self._attempt_s())
             except DeadlineExceeded as error:
                 for i in waiting:
                     failures[i] = failures[i] or error
                 return failures
-            again = []
+            again, was_silent = [], False
             for i, outcome in zip(waiting, outcomes, strict=True):
-                failures[i] = outcome if isinstance(outcome, ChordError) else None
-                if isinstance(outcome, ChordError) and self._is_worth_retrying(outcome, attempt):
+                if not isinstance(outcome, ChordError):
+                    failures[i] = None
+                    continue
+                failures[i] = telling(failures[i], outcome)
+                was_silent |= isinstance(outcome, SILENCE)
+                if self._is_worth_retrying(outcome, attempt):
                     again.append(i)
-            if again and any(isinstance(failures[i], SILENCE) for i in again):
+            if again and was_silent:
                 self.turn_from(entry)
             waiting = again
             if waiting:
@@ -201,36 +263,40 @@ class Core:
             attempt += 1
         return failures
 
-    def _to_put(self, key: str | bytes, value: str | bytes | None, context: bytes | None, blind: bool) -> Put:
-        if blind and context is not None:
-            raise InvalidRequest("a blind put covers nothing; it takes no context")
-        raw = None if value is None else to_value(value)
-        return Put(to_key(key), raw, self._rng.randbytes(16), b"" if blind else context)
-
-    def scan_start(self) -> Operation[Cursor]:
-        """Return the cursor before the first point of the circle."""
+    def scan_start(self, of: str | None = None) -> Operation[list[Cursor]]:
+        """Return where a scan begins: before the first point of the circle, or of each arc a node answers for."""
         circle = yield from self.known_circle()
-        return Cursor(Point(circle.size - 1), None, 0)
+        if of is None:
+            return [Cursor(Point(circle.size - 1), None, 0, circle.size)]
+        node = yield from self.describe(of)
+        return [
+            Cursor(arc.start, None, 0, circle.distance(arc.start, arc.end) or circle.size, vnode.contact)
+            for vnode in node.vnodes
+            for arc in vnode.arcs
+            if arc.state == "owned"
+        ]
 
-    def scan_page(self, cursor: Cursor) -> Operation[tuple[list[Pair], Cursor | None]]:
-        """Read on; the cursor is None when the whole circle is covered.
+    def scan_page(self, cursor: Cursor) -> Operation[tuple[Page, Cursor | None]]:
+        """Read on; the cursor is None when the whole arc is covered.
 
         Whoever owns the next point answers up to its own id. The last owner's arc may reach past the start, and
         the ring may change between two pages; what lies in the part already covered is left out.
         """
         circle = yield from self.known_circle()
-        reply = yield from self.request(Scan(cursor.after, cursor.after_key))
+        reply = yield from self.request(Scan(cursor.after, cursor.after_key), cursor.of)
         assert isinstance(reply, ScanPage)
-        start = Point(circle.size - 1)
-        pairs = []
-        for record in reply.records:
-            offset = circle.distance(start, circle.hash(record.key)) or circle.size
-            if offset > cursor.covered and (values := live_values(record)):
-                pairs.append(Pair(record.key, values))
+        start = circle.point(cursor.after - cursor.covered)
+        fresh = tuple(
+            record
+            for record in reply.records
+            if cursor.covered < (circle.distance(start, circle.hash(record.key)) or circle.size)
+        )
+        page = Page(fresh, reply.now_ms)
         if reply.more_after is not None:
-            return pairs, cursor._replace(after_key=reply.more_after)
+            return page, cursor._replace(after_key=reply.more_after)
         covered = cursor.covered + (circle.distance(cursor.after, reply.until) or circle.size)
-        return pairs, (Cursor(reply.until, None, covered) if covered < circle.size else None)
+        following = cursor._replace(after=reply.until, after_key=None, covered=covered)
+        return page, (following if covered < cursor.span else None)
 
     # -- the ring ---------------------------------------------------------------------------------
 
@@ -261,6 +327,26 @@ class Core:
     def leave(self, address: str) -> Operation[None]:
         """Tell a node to hand everything over and leave; it answers at once."""
         yield from self.request(Leave(), address)
+
+    def forget(self, address: str) -> Operation[dict[str, Outcome]]:
+        """Tell every node that answers that the one at this address will never be back; what each of them said.
+
+        Raises:
+            InvalidRequest: it answers.
+        """
+        split_address(address)
+        (outcome,) = yield Ask((Call(address, Describe()),), CRAWL_S)
+        crawl = yield from self.members()
+        told = [at for at, found in crawl.items() if isinstance(found, Description)]
+        rings = [found.ring for found in crawl.values() if isinstance(found, Description)]
+        if isinstance(outcome, Description) and (outcome.ring in rings or outcome.address in told):
+            raise InvalidRequest(f"{address} answers: it is not gone; make it leave")
+        answers: dict[str, Outcome] = {}
+        for i in range(0, len(told), CRAWL_AT_ONCE):
+            some = told[i : i + CRAWL_AT_ONCE]
+            said = yield Ask(tuple(Call(at, Forget(address)) for at in some), CRAWL_S)
+            answers.update(zip(some, said, strict=True))
+        return answers
 
     def members(self, also: Iterable[str] = (), only: Sequence[str] = ()) -> Operation[dict[str, Outcome]]:
         """Ask every node that can be named, from the entries outwards, to describe itself.
@@ -306,27 +392,26 @@ class Core:
                 the last error: an indefinite one if any attempt may have had its effect.
         """
         attempt = 0
-        doubt: ChordError | None = None
-        last: ChordError | None = None
+        known: ChordError | None = None
         while True:
             entry = self.entry
             try:
                 (outcome,) = yield Ask((Call(to or entry, request),), None if to else self._attempt_s())
             except DeadlineExceeded as error:
-                raise (doubt or last or error) from None
+                raise (known or error) from None
             if isinstance(outcome, Reply):
                 return outcome
             assert isinstance(outcome, ChordError)
-            last = outcome
-            doubt = outcome if isinstance(outcome, IndefiniteError) else doubt
+            known = telling(known, outcome)
             if not self._is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, SILENCE)):
-                raise outcome
+                # To a read, a definite answer is the answer. A write may have happened in an earlier attempt.
+                raise known if isinstance(request, (Put, Merge)) else outcome
             if isinstance(outcome, SILENCE):
                 self.turn_from(entry)
             try:
                 yield Pause(self._backoff_s(attempt, outcome))
             except DeadlineExceeded:
-                raise (doubt or last) from None
+                raise known from None
             attempt += 1
 
     def enter(self) -> Operation[None]:

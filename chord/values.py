@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from chord.data import versions
 from chord.errors import InvalidRequest, VersionConflict
-from chord.messages import KEY_BYTES_MAX, VALUE_BYTES_MAX, Contact, Record
+from chord.messages import KEY_BYTES_MAX, REPLICAS_MAX, VALUE_BYTES_MAX, Contact, Record, ReplicaLine
+
+T = TypeVar("T")
+
+TTL_S_MAX = 10 * 365 * 86400.0
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -19,13 +25,20 @@ class Found(msgspec.Struct, frozen=True):
         key: the key that was read.
         values: every live value; more than one where writes were concurrent.
         context: give it back to `put` or `delete` to replace exactly what was seen here.
-        owner: the vnode that answered for the key.
+        owner: the vnode that coordinated the read.
+        r, r_needed: so many replicas answered, of so many that had to.
+        replicas: what each replica had to do with it.
+        written_ms: when each value was written, by the wall clock of its coordinator, in ms.
     """
 
     key: bytes
     values: tuple[bytes, ...]
     context: bytes
     owner: Contact
+    r: int = 1
+    r_needed: int = 1
+    replicas: tuple[ReplicaLine, ...] = ()
+    written_ms: tuple[int, ...] = ()
 
     @property
     def value(self) -> bytes:
@@ -44,18 +57,49 @@ class Found(msgspec.Struct, frozen=True):
         return self.values if len(self.values) > 1 else ()
 
 
+Resolver: TypeAlias = Callable[[Found], bytes]
+"""Makes one value of concurrent ones. What it returns need not be one of them: a union of carts, say."""
+
+
+def last_writer_wins(found: Found) -> bytes:
+    """Return the value written last, by the wall clocks of the nodes that coordinated the writes.
+
+    A resolver for `get(key, resolve=chord.last_writer_wins)`. It is lossy: of two concurrent writes one is dropped
+    without a word, and which one depends on clocks that differ. A delete concurrent with a write loses. Use it where
+    the older value is worth nothing once there is a newer one.
+    """
+    if len(found.written_ms) != len(found.values):
+        raise InvalidRequest("the node does not tell when values were written: it is older than this client")
+    # Of values written in the same millisecond the largest: every reader must choose alike.
+    return max(zip(found.written_ms, found.values, strict=True))[1]
+
+
+def resolved(found: Found, resolve: Resolver) -> Found:
+    """Return what was found with concurrent values made one. The context still covers all of them."""
+    if len(found.values) < 2:
+        return found
+    return msgspec.structs.replace(found, values=(to_value(resolve(found)),), written_ms=())
+
+
 class Stored(msgspec.Struct, frozen=True):
     """A write that was acknowledged.
 
     Attributes:
         key: the key that was written.
         context: covers the write; give it to the next `put` to replace exactly this.
-        owner: the vnode that stored it.
+        owner: the vnode that coordinated the write.
+        w, w_needed: it is durable on so many nodes, of so many that had to have it.
+        is_sloppy: some of those keep it for a replica that does not answer.
+        replicas: what each replica had to do with it.
     """
 
     key: bytes
     context: bytes
     owner: Contact
+    w: int = 1
+    w_needed: int = 1
+    is_sloppy: bool = False
+    replicas: tuple[ReplicaLine, ...] = ()
 
 
 class Pair(NamedTuple):
@@ -63,6 +107,19 @@ class Pair(NamedTuple):
 
     key: bytes
     values: tuple[bytes, ...]
+
+
+class Page(NamedTuple):
+    """A page of a scan: records in ring order, and the wall clock of who answered, which judges what has expired."""
+
+    records: tuple[Record, ...]
+    now_ms: int
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield the keys of the page that have a value, and their values."""
+        for record in self.records:
+            if found := live_values(record, self.now_ms):
+                yield Pair(record.key, found)
 
 
 def to_key(key: str | bytes) -> bytes:
@@ -98,23 +155,79 @@ def to_value(value: str | bytes) -> bytes:
     return raw
 
 
-def live_values(record: Record) -> tuple[bytes, ...]:
-    """Return the values of a record that are not deleted."""
-    return tuple(v.value for actor in record.clock for v in actor.versions if v.value is not None)
+def to_quorum(number: int | None, name: str) -> int:
+    """Return R or W as it travels: 0 where the ring's own majority will do.
+
+    Raises:
+        InvalidRequest: it is not between 1 and 16.
+    """
+    if number is None:
+        return 0
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= REPLICAS_MAX:
+        raise InvalidRequest(f"{name} is a number of replicas, 1 to {REPLICAS_MAX}, not {number!r}")
+    return number
+
+
+def to_ttl_ms(ttl_s: float | None) -> int:
+    """Return a time to live in ms; 0 where there is none.
+
+    Raises:
+        InvalidRequest: it is not a positive number of seconds.
+    """
+    if ttl_s is None:
+        return 0
+    if not 0 < ttl_s <= TTL_S_MAX:  # not a number, too
+        raise InvalidRequest(f"a time to live is a positive number of seconds, not {ttl_s!r}")
+    return math.ceil(ttl_s * 1000)
+
+
+def live_values(record: Record, now_ms: int) -> tuple[bytes, ...]:
+    """Return the values of a record that are neither deleted nor expired by that wall clock."""
+    return tuple(
+        v.value
+        for v in versions.siblings(record)
+        if v.value is not None and (v.expires_ms == 0 or v.expires_ms > now_ms)
+    )
 
 
 def batches(
-    pairs: Iterable[tuple[str | bytes, str | bytes]], length: int, bytes_max: int
-) -> Iterator[list[tuple[str | bytes, str | bytes]]]:
-    """Cut pairs into lists of at most so many, and of at most so many bytes (but one pair at least)."""
-    source = iter(pairs)
-    rest: list[tuple[str | bytes, str | bytes]] = []
+    items: Iterable[T], length: int, bytes_max: int, size_of: Callable[[T], int], key_of: Callable[[T], bytes]
+) -> Iterator[list[T]]:
+    """Cut items into lists of at most so many, and of at most so many bytes (but one item at least).
+
+    No list names a key twice: what is written at the same time has no order, and the later item is to win.
+    """
+    source = iter(items)
+    rest: list[T] = []
     while rest := rest + list(islice(source, length - len(rest))):
         size, count = 0, 0
-        for key, value in rest:
-            size += len(key) + len(value)
-            if count and size > bytes_max:
+        keys: set[bytes] = set()
+        for item in rest:
+            size += size_of(item)
+            if count and (size > bytes_max or key_of(item) in keys):
                 break
+            keys.add(key_of(item))
             count += 1
         yield rest[:count]
         rest = rest[count:]
+
+
+def pair_key(pair: tuple[str | bytes, str | bytes]) -> bytes:
+    """Return the key of a pair."""
+    return _to_bytes(pair[0], "key")
+
+
+def record_key(record: Record) -> bytes:
+    """Return the key of a record."""
+    return record.key
+
+
+def pair_bytes(pair: tuple[str | bytes, str | bytes]) -> int:
+    """Return about how many bytes a pair takes on the wire."""
+    return len(pair[0]) + len(pair[1])
+
+
+def record_bytes(record: Record) -> int:
+    """Return about how many bytes a record takes on the wire: its key and values, and the clock around them."""
+    versions_bytes = sum(48 + len(v.value or b"") for entry in record.clock for v in entry.versions)
+    return len(record.key) + 32 * len(record.clock) + versions_bytes

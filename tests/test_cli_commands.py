@@ -9,130 +9,28 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from canned import WORKED_IDS, described, worked_trace
-from fake_node import SILENCE, Answer, FakeNode, Heard, refused_address
+from canned import WORKED_IDS
+from cli_ring import CannedRing, Run
+from fake_node import SILENCE, Answer, Heard, refused_address
 from schemas import check_shape
-from test_client import ScannedRing
 
 from chord import cli
-from chord.errors import Busy, ChordError, InvalidRequest, LookupFailed, NotFound, OwnerDown, RemoteFailure
+from chord.errors import Busy, ChordError, InvalidRequest, LookupFailed, OwnerDown, RemoteFailure
 from chord.ids import Circle, Point
 from chord.messages import (
     Contact,
     Describe,
     Description,
-    Done,
     Get,
     Leave,
     Lookup,
     OwnedArc,
     Put,
-    Reply,
-    Scan,
-    ScanPage,
-    Values,
-    Written,
 )
-
-Run = Callable[..., "Ended"]
-
-
-class Ended:
-    """A command that has ended."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    def json(self, shape: str) -> Any:
-        """Return the object it printed, checked against its schema."""
-        value = json.loads(self.out)
-        check_shape(shape, value)
-        return value
-
-    def failure(self, code: str) -> Any:
-        """Return the error it printed with --json, checked."""
-        error = json.loads(self.err.splitlines()[-1])
-        check_shape("error", error)
-        assert error["error"]["code"] == code
-        return error["error"]
-
-
-class CannedRing:
-    """The ring of the worked example: seven fake nodes, each describing itself, with one store."""
-
-    def __init__(self) -> None:
-        self.values: dict[bytes, tuple[bytes, ...]] = {}
-        self.override: Callable[[int, Heard], Answer | ChordError | None] = lambda point, heard: None
-        self.trace_is_dead = False
-        self.scanned = ScannedRing(list(WORKED_IDS), [])
-        self.change: Callable[[int, Description], Description] = lambda point, node: node
-        self.nodes = {p: FakeNode(self._answer_as(p)) for p in WORKED_IDS}
-        self.addresses = {p: node.address for p, node in self.nodes.items()}
-        self.entry = self.addresses[10]
-
-    def close(self) -> None:
-        for node in self.nodes.values():
-            node.close()
-
-    def _answer_as(self, point: int) -> Callable[[Heard], Answer]:
-        def answer(heard: Heard) -> Answer:
-            overridden = self.override(point, heard)
-            return overridden if overridden is not None else self._answer(point, heard.request)
-
-        return answer
-
-    def _answer(self, point: int, request: object) -> Reply | ChordError:
-        owner = Contact(Point(80), self.addresses[80])
-        if isinstance(request, Describe):
-            node = described(addresses=self.addresses)[WORKED_IDS.index(point)]
-            return self.change(point, msgspec.structs.replace(node, pid=os.getpid()))
-        if isinstance(request, Put):
-            if request.value is None:
-                self.values.pop(request.key, None)
-            else:
-                self.values[request.key] = (request.value,)
-            return Written(b"context", owner)
-        if isinstance(request, Get):
-            found = self.values.get(request.key)
-            return Values(found, b"context", owner) if found else NotFound()
-        if isinstance(request, Lookup):
-            trace = worked_trace(self.addresses, dead=self.trace_is_dead)
-            return msgspec.structs.replace(trace, key=request.key, mode=request.mode)
-        if isinstance(request, Scan):
-            page = self.scanned(Heard(None, request, "bulk", 1))
-            assert isinstance(page, ScanPage)
-            return page
-        return Done()
-
-
-@pytest.fixture
-def canned() -> Iterator[CannedRing]:
-    """The canned ring."""
-    ring = CannedRing()
-    yield ring
-    ring.close()
-
-
-@pytest.fixture
-def run(canned: CannedRing, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command line in this process, pointed at the canned ring."""
-    monkeypatch.setenv("CHORD_NODE", canned.entry)
-
-    def run_(*args: str) -> Ended:
-        capfd.readouterr()
-        code = cli.run(args)
-        sys.stdout.flush()
-        out, err = capfd.readouterr()
-        return Ended(code, out, err)
-
-    return run_
-
 
 # -- records ------------------------------------------------------------------------------------------
 
@@ -375,7 +273,9 @@ def test_status(run: Run) -> None:
     assert sum(node["owned"] for node in shape["nodes"]) == pytest.approx(1)
     assert (shape["small"], shape["keys"], shape["nodes"][0]["counters"]["keys_sent"]) == (True, 21, 2)
     lines = run("status").out.splitlines()
-    assert lines[0].split("\t") == ["node", "address", "id", "state", "owns", "keys"]
+    assert lines[0].split("\t") == [
+        "node", "address", "id", "state", "owns", "keys", "hints", "under-replicated", "siblings"
+    ]
     assert len(lines) == 8
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
-from canned import RING_ID, described
+from canned import RING_ID, WORKED_IDS, described
 from fake_node import GO_AWAY, HANG_UP, SILENCE, Answer, FakeNode, Heard, fake_node, refused_address
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +26,7 @@ from chord.errors import (
     OwnerDown,
     PeerLost,
     PeerUnreachable,
+    QuorumFailed,
     RemoteFailure,
     UseBulk,
     VersionConflict,
@@ -36,11 +37,14 @@ from chord.messages import (
     Contact,
     Describe,
     Done,
+    Forget,
     Get,
     Leave,
     Lookup,
+    Merge,
     Put,
     Record,
+    ReplicaLine,
     Scan,
     ScanPage,
     Trace,
@@ -48,7 +52,7 @@ from chord.messages import (
     Version,
     Written,
 )
-from chord.values import batches, to_key, to_value
+from chord.values import batches, pair_bytes, pair_key, to_key, to_value
 
 OWNER = Contact(Point(7), "127.0.0.1:1")
 
@@ -74,6 +78,10 @@ class _Awaited:
     async def scan(self) -> AsyncIterator[Any]:
         for pair in self._ring.scan():
             yield pair
+
+    async def records(self, **of: Any) -> AsyncIterator[Any]:
+        for record in self._ring.records(**of):
+            yield record
 
 
 @pytest.fixture(params=["blocking", "async"])
@@ -391,10 +399,11 @@ async def test_put_many_to_a_silent_node_fails_in_time(open_ring: Open) -> None:
 
 @given(st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=40)), max_size=40), st.integers(1, 9))
 def test_batches_keep_order_and_bounds(pairs: list[tuple[bytes, bytes]], length: int) -> None:
-    cut = list(batches(pairs, length, 60))
+    cut = list(batches(pairs, length, 60, pair_bytes, pair_key))
     assert [pair for batch in cut for pair in batch] == pairs
     assert all(1 <= len(batch) <= length for batch in cut)
     assert all(len(batch) == 1 or sum(len(k) + len(v) for k, v in batch) <= 60 for batch in cut)
+    assert all(len({k for k, _ in batch}) == len(batch) for batch in cut), "of one key twice, the later is to win"
 
 
 class ScannedRing:
@@ -559,3 +568,180 @@ def test_keys_and_values_are_text_or_bytes_and_nothing_else() -> None:
         with pytest.raises(InvalidRequest, match="text or bytes"):
             to_key(wrong)  # type: ignore[arg-type]
     assert to_value(bytearray(b"ab")) == to_value(memoryview(b"ab")) == b"ab"
+
+
+# -- replicas, versions, quorums ------------------------------------------------------------------------
+
+
+LINE = ReplicaLine(OWNER, "stale", False, 0.4, b"digest")
+
+
+async def test_how_a_quorum_was_met_is_told(open_ring: Open) -> None:
+    answers = Store(Written(b"c", OWNER, 3, 2, True, (LINE,)), Values((b"v",), b"c", OWNER, 2, 2, (LINE,), (7,)))
+    with fake_node(answers) as node:
+        async with open_ring(node.address) as ring:
+            stored = await ring.put("k", b"v", w=2, strict=True, ttl_s=1.0005)
+            assert (stored.w, stored.w_needed, stored.is_sloppy, stored.replicas) == (3, 2, True, (LINE,))
+            found = await ring.get("k", r=3)
+            assert (found.r, found.r_needed, found.replicas, found.written_ms) == (2, 2, (LINE,), (7,))
+            await ring.delete("k", w=1, strict=True)
+    put, delete = node.requests(Put)
+    assert (put.w, put.is_strict, put.ttl_ms) == (2, True, 1001), "rather a moment longer than promised"
+    assert (delete.w, delete.is_strict, delete.ttl_ms) == (1, True, 0)
+    assert [get.r for get in node.requests(Get)] == [3]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"w": 0}, "w is a number"), ({"w": 17}, "w is a number"), ({"w": True}, "w is a number"), ({"ttl_s": 0}, "live"),
+     ({"ttl_s": float("nan")}, "live"), ({"ttl_s": float("inf")}, "live")],
+)
+async def test_quorums_and_lifetimes_have_bounds(open_ring: Open, options: dict[str, Any], words: str) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(InvalidRequest, match=words):
+                await ring.put("k", b"v", **options)
+            with pytest.raises(InvalidRequest, match="r is a number"):
+                await ring.get("k", r=0)
+    assert not node.requests(Put)
+
+
+async def test_a_resolver_makes_one_value_and_keeps_the_context(open_ring: Open) -> None:
+    siblings = Values((b"b", b"a", b"c"), b"context", OWNER, written_ms=(5, 9, 9))
+    with fake_node(Store(siblings, siblings, Values((b"only",), b"c", OWNER))) as node:
+        async with open_ring(node.address) as ring:
+            found = await ring.get("k", resolve=chord.last_writer_wins)
+            assert (found.value, found.siblings, found.context) == (b"c", (), b"context"), "of a draw, the largest"
+            union = await ring.get("k", resolve=lambda found: b"+".join(sorted(found.values)))
+            assert union.value == b"a+b+c"
+            assert (await ring.get("k", resolve=chord.last_writer_wins)).value == b"only"
+
+
+async def test_the_last_writer_is_not_guessed(open_ring: Open) -> None:
+    with fake_node(Store(Values((b"a", b"b"), b"context", OWNER))) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(InvalidRequest, match="does not tell when"):
+                await ring.get("k", resolve=chord.last_writer_wins)
+
+
+async def test_a_failed_quorum_is_asked_again_until_it_is_met(open_ring: Open) -> None:
+    with fake_node(Store(QuorumFailed("1 of 2"), QuorumFailed("1 of 2"))) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put("k", b"v")
+    assert len({put.op_id for put in node.requests(Put)}) == 1
+    assert len(node.requests(Put)) == 3
+
+
+async def test_a_failed_quorum_says_more_than_silence_after_it(open_ring: Open) -> None:
+    with fake_node(Store(QuorumFailed("1 of 2"), *[SILENCE] * 9)) as node:
+        async with open_ring(node.address, timeout_s=0.3) as ring:
+            with pytest.raises(QuorumFailed, match="1 of 2"):
+                await ring.put("k", b"v")
+
+
+async def test_a_write_that_may_have_happened_is_never_said_not_to_have(open_ring: Open) -> None:
+    """The first attempt reached one replica; the next coordinator refuses for good, and knows nothing of that."""
+    with fake_node(Store(QuorumFailed("1 of 2"), OwnerDown("gone"))) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(QuorumFailed):
+                await ring.put("k", b"v")
+    with fake_node(Store(QuorumFailed("1 of 2"), OwnerDown("gone"))) as node:
+        async with open_ring(node.address) as ring:
+            ((_, error),) = await ring.put_many([("k", b"v")])
+            assert isinstance(error, QuorumFailed)
+    with fake_node(Store(QuorumFailed("1 of 2"), NotFound())) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(NotFound):
+                await ring.get("k")
+
+
+async def test_of_one_key_twice_the_later_wins(open_ring: Open) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put_many([("a", b"1"), ("b", b"1"), ("a", b"2")])
+            assert (await ring.get("a")).value == b"2"
+    assert len({heard.connection for heard in node.heard}) == 1
+
+
+def record(key: bytes, *versions: Version) -> Record:
+    """A record one actor wrote so many versions of."""
+    return Record(key, (ActorClock(b"A" * 16, max(1, len(versions)), versions),))
+
+
+async def test_a_scan_leaves_out_what_has_expired_by_the_answering_clock(open_ring: Open) -> None:
+    def version(value: bytes, until: int, op: bytes) -> Version:
+        return Version(value, op * 16, 0, until)
+
+    page = (
+        record(b"dead", version(b"v", 1000, b"1")),
+        record(b"live", version(b"v", 1001, b"1")),
+        record(b"half", version(b"new", 0, b"1"), version(b"old", 999, b"2")),
+        record(b"twice", version(b"same", 0, b"1"), version(b"same", 0, b"1")),
+    )
+    with fake_node(Store(ScanPage(page, Point(255), None, 1000))) as node:
+        async with open_ring(node.address) as ring:
+            found = {pair.key: pair.values async for pair in ring.scan()}
+    assert found == {b"live": (b"v",), b"half": (b"new",), b"twice": (b"same",)}
+
+
+async def test_records_come_whole(open_ring: Open) -> None:
+    tombstone = record(b"gone", Version(None, b"O" * 16, 3))
+    with fake_node(Store(ScanPage((tombstone,), Point(255), None))) as node:
+        async with open_ring(node.address) as ring:
+            assert [found async for found in ring.records()] == [tombstone]
+
+
+async def test_the_records_of_one_node_are_asked_of_its_vnodes(open_ring: Open) -> None:
+    keys = [f"key{i}".encode() for i in range(60)]
+    circle, ring_ = Circle(8), ScannedRing([10, 42, 80, 120, 160, 200, 230], keys)
+
+    def answer(heard: Heard) -> Answer:
+        addresses = dict.fromkeys(WORKED_IDS, node.address)
+        return described(addresses=addresses)[2] if isinstance(heard.request, Describe) else ring_(heard)
+
+    with fake_node(answer) as node:
+        async with open_ring(node.address) as ring:
+            found = [one.key async for one in ring.records(of=node.address)]
+    assert sorted(found) == sorted(key for key in keys if 42 < circle.hash(key) <= 80)
+    assert {heard.vnode for heard in node.heard if isinstance(heard.request, Scan)} == {80}
+
+
+async def test_merging_sends_the_record_as_it_is_and_large_ones_in_bulk(open_ring: Open) -> None:
+    small = record(b"k", Version(b"v", b"O" * 16, 1))
+    large = record(b"large", *(Version(b"v" * 20_000, bytes([i]) * 16, 1) for i in range(20)))
+    with fake_node(Store(*[Written(b"", OWNER)] * 3)) as node:
+        async with open_ring(node.address) as ring:
+            assert (await ring.merge(small, w=2)).key == b"k"
+            assert await ring.merge_many([small, large]) == []
+    merges = [(h.request, h.stream) for h in node.heard if isinstance(h.request, Merge)]
+    assert merges[0] == (Merge(small, 2), "control")
+    assert sorted(stream for request, stream in merges[1:]) == ["bulk", "control"]
+
+
+async def test_forgetting_is_told_to_everybody_but_not_of_the_living(open_ring: Open) -> None:
+    nodes: dict[int, FakeNode] = {}
+    dead, ids = refused_address(), (10, 80, 160)
+
+    def describe_as(point: int) -> Callable[[Heard], Answer]:
+        def answer(heard: Heard) -> Answer:
+            if isinstance(heard.request, Forget):
+                return RemoteFailure("no") if point == 160 else Done()
+            addresses = {p: nodes[p].address for p in ids}
+            return described(ids, addresses=addresses)[ids.index(point)]
+
+        return answer
+
+    for point in ids:
+        nodes[point] = FakeNode(describe_as(point))
+    try:
+        async with open_ring(nodes[10].address) as ring:
+            answers = await ring.forget(dead)
+            assert {address: type(outcome) for address, outcome in answers.items()} == {
+                nodes[10].address: Done, nodes[80].address: Done, nodes[160].address: RemoteFailure
+            }
+            with pytest.raises(InvalidRequest, match="it is not gone"):
+                await ring.forget(nodes[80].address)
+        assert nodes[80].requests(Forget) == [Forget(dead)]
+    finally:
+        for node in nodes.values():
+            node.close()

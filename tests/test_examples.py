@@ -27,7 +27,9 @@ def test_examples_are_short(path: Path) -> None:
 
 
 def test_every_example_has_a_test() -> None:
-    assert [path.name for path in EXAMPLES] == ["blocking_session.py", "embedded_node.py", "test_ring_heals.py"]
+    assert [path.name for path in EXAMPLES] == [
+        "blocking_session.py", "embedded_node.py", "session_store.py", "shopping_cart.py", "test_ring_heals.py"
+    ]
 
 
 def test_embedded_node() -> None:
@@ -42,6 +44,23 @@ def test_blocking_session() -> None:
     assert lines[2] == "settled: Ada and Grace"
     assert lines[3].startswith("the way to its owner: ")
     assert lines[4:] == ["1000 words stored, 0 failures", "user:42 is gone, for sure"]
+
+
+def test_shopping_cart() -> None:
+    with ring_of(3) as ring:
+        lines = run("examples/shopping_cart.py", ring.entry).splitlines()
+    assert lines == [
+        "side by side: 2",
+        "merged: {'honey': 1, 'milk': 1, 'tea': 1}",
+        'settled: {"honey": 1, "milk": 1, "tea": 2}',
+    ]
+
+
+def test_session_store() -> None:
+    with ring_of(3) as ring:
+        lines = run("examples/session_store.py", ring.entry, "0.3").splitlines()
+    assert lines[:2] == ["first visit: {'user': 'ada', 'visits': 1}", "second visit: {'user': 'ada', 'visits': 2}"]
+    assert lines[2] == "after a pause: None"
 
 
 def test_ring_heals() -> None:

@@ -42,7 +42,10 @@ def test_nothing_pays_for_what_it_does_not_use(use: str, spared: str) -> None:
 
 
 def test_node_and_clients_have_one_interface() -> None:
-    shared = ("put", "get", "delete", "put_many", "scan", "lookup", "describe", "members")
+    shared = (
+        "put", "get", "delete", "put_many", "scan", "records", "merge", "merge_many", "lookup", "describe", "members",
+        "forget",
+    )
     for name in shared:
         shapes = {
             tuple((p.name, p.kind, p.annotation) for p in inspect.signature(getattr(kind, name)).parameters.values())

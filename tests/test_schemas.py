@@ -18,17 +18,20 @@ SHAPE_OF_COMMAND = {
     "up": "up", "node": "node", "put": "put", "get": "get", "del": "put", "load": "load", "scan": "scan",
     "lookup": "lookup", "status": "status", "members": "members", "ring": "ring", "fingers": "fingers",
     "check": "check", "check-history": "check-history", "leave": "leave", "kill": "kill", "version": "version",
+    "backup": "backup", "restore": "restore", "transfers": "transfers", "forget": "forget",
+    "plan join": "plan", "plan leave": "plan",
     "sim run": "sim-run", "sim replay": "sim-event", "sim paper": "sim-paper",
 }
 
 
 def test_every_command_has_a_shape() -> None:
     from chord.cli import COMMANDS
+    from chord.cli.plan import plan_command
     from chord.cli.sim import sim_command
 
-    in_group = {f"sim {name}" for name in sim_command.commands}
-    assert set(SHAPE_OF_COMMAND) == set(COMMANDS) - {"sim"} | in_group
-    assert set(SHAPE_OF_COMMAND.values()) | {"vnode", "error", "lookups"} == set(all_schemas())
+    in_group = {f"{group.name} {name}" for group in (sim_command, plan_command) for name in group.commands}
+    assert set(SHAPE_OF_COMMAND) == set(COMMANDS) - {"sim", "plan"} | in_group
+    assert set(SHAPE_OF_COMMAND.values()) | {"vnode", "error", "lookups", "replicas"} == set(all_schemas())
 
 
 @pytest.mark.parametrize("name", sorted(all_schemas()))

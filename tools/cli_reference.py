@@ -17,18 +17,18 @@ Generated from the code by `tools/cli_reference.py`; change it there.
 
 Data goes to stdout, everything else to stderr. On a terminal it is a table, in a pipe tab-separated text
 (`CHORD_OUTPUT=table` or `tsv` overrules that), with `--json` one object, whose schemas are in `chord/schemas`. NODE is,
-in this order, a name, HOST:PORT, 0xHEX or a decimal id.
+in this order, a name, HOST:PORT, 0xHEX or a decimal id; or an id as tables shorten it (8f3a…c21d, or its beginning).
 
 | exit code | means |
 |---|---|
 | 0 | done |
 | 1 | internal: a bug here or in a node |
-| 2 | usage: wrong arguments, or a node that refuses to start as configured |
+| 2 | usage: wrong arguments, a file that is none, or a node that refuses to start as configured |
 | 3 | the key is not there, for sure |
 | 4 | no node could be reached |
 | 5 | not done in time |
-| 6 | too few copies could be reached; the only copy is on a node that is down |
-| 7 | conflict: concurrent values |
+| 6 | too few replicas answered, or all that may have the key are down; a write may have happened |
+| 7 | conflict: concurrent values where one was asked for |
 | 8 | check failed |
 | 130 | interrupted |
 

@@ -13,13 +13,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import chord
-from chord.errors import OwnerDown
+from chord.errors import ChordError
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "out"
@@ -39,6 +40,7 @@ class Demo:
         self.port = free_ports(PEERS + 1)
         self.env = {**os.environ, "CHORD_OUTPUT": "table", "CHORD_NODE": self.address(0), "PYTHONPATH": str(ROOT)}
         self.where: dict[str, str] = {}
+        self.held = 0
 
     def address(self, i: int) -> str:
         return f"127.0.0.1:{self.port + i}"
@@ -64,7 +66,8 @@ class Demo:
 
     # -- the story --------------------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def run(self) -> int:
+        """Return how many keys were lost."""
         base = "" if self.port == 9000 else f" --base-port {self.port}"
         self.say(f"chord up -n {PEERS}{base}", f"{PEERS} peers, one process each")
         with self.up():
@@ -75,11 +78,12 @@ class Demo:
             self.join_and_leave()
             self.kill(victim)
             self.look_around(word, victim)
-            self.read_back(victim)
             self.say("chord check", "the invariants, and every pointer exact")
             self.type("check")
+            lost = self.read_back(victim)
             print(f"\nThat took {time.monotonic() - self.began:.0f} s. Drawings: {OUT.relative_to(ROOT)}/*.svg. "
-                  f"Now yourself: chord up -n {PEERS}, and chord --help\n")
+                  f"Now yourself: chord up -n {PEERS}, and chord --help\n\n{lost} keys lost")
+            return lost
 
     @contextmanager
     def up(self) -> Iterator[None]:
@@ -126,7 +130,8 @@ class Demo:
         self.await_ideal()
 
     def kill(self, victim: str) -> None:
-        self.say(f"chord kill {victim} --signal 9", f"{victim} dies, without a word")
+        self.held = next(node["keys"] for node in self.ask("status")["nodes"] if node["node"] == victim)
+        self.say(f"chord kill {victim} --signal 9", f"{victim} dies, without a word, and with it the copies it had")
         self.type("kill", victim, "--signal", "9")
         began = time.monotonic()
         self.type("check", note="At that moment:")
@@ -142,21 +147,22 @@ class Demo:
         self.say(f"chord lookup {word} --trace --from n0", f"the same lookup, now around {victim}")
         self.type("lookup", word, "--trace", "--from", "n0", "--svg", str(OUT / "detour.svg"))
 
-    def read_back(self, victim: str) -> None:
-        """Read every word, and say honestly what was lost with the dead peer."""
-        right, down = 0, []
+    def read_back(self, victim: str) -> int:
+        """Read every word, and return how many are not what they were."""
+        outcomes: Counter[str] = Counter()
         with chord.connect(self.address(0)) as ring:
             for word, place in self.where.items():
                 try:
-                    right += ring.get(word).value == place.encode()
-                except OwnerDown:
-                    down.append(word)
-        self.say("chord get … for every word", "what is left")
-        print(f"{right} of {len(self.where)} words read back as they were written.")
-        if down:
-            print(f"{len(down)} were on {victim} alone: there is one replica for now. The ring does not call them\n"
-                  f"missing, which would be a guess; it says that their owner is down:", flush=True)
-            print(f"exit code {self.type('get', down[0], note='One of them:')}")
+                    outcomes["right" if ring.get(word).values == (place.encode(),) else "another value"] += 1
+                except ChordError as error:
+                    outcomes[error.word] += 1
+        right = outcomes.pop("right", 0)
+        told = f"what is left: each word was on three peers, {self.held} of them on {victim}"
+        self.say("chord get … for every word", told)
+        print(f"{right} of {len(self.where)} words read back as they were written")
+        for outcome, count in sorted(outcomes.items()):
+            print(f"{count} not: {outcome}")
+        return len(self.where) - right
 
 
 def words_of_this_project() -> Iterator[tuple[str, str]]:
@@ -200,10 +206,10 @@ def free_ports(count: int) -> int:
 
 
 def main() -> None:
-    """Tell the story; Ctrl-C ends it."""
+    """Tell the story; Ctrl-C ends it. Exit code 1 when a key was lost."""
     OUT.mkdir(exist_ok=True)
     try:
-        Demo().run()
+        sys.exit(1 if Demo().run() else 0)
     except KeyboardInterrupt:
         print("\nstopped")
         sys.exit(130)

@@ -5,6 +5,7 @@ Nothing here or in the modules of one-shot commands imports Trio: they use the b
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -13,6 +14,7 @@ from importlib import import_module
 
 import click
 
+import chord
 from chord.cli.failures import INTERNAL, INTERRUPTED, OK, USAGE, explain
 from chord.cli.output import DEFAULT_NODE, Failure, Out
 from chord.errors import ChordError
@@ -23,20 +25,28 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "put": ("data", "Store a value under a key."),
     "get": ("data", "Print the value of a key."),
     "del": ("data", "Delete a key."),
-    "load": ("data", "Store many keys from a file."),
-    "scan": ("data", "Print every key and value."),
+    "load": ("bulk", "Store many keys from a file."),
+    "scan": ("bulk", "Print every key and value."),
+    "backup": ("backup", "Write every record, with its versions, into a file."),
+    "restore": ("backup", "Merge the records of a backup into the ring."),
     "lookup": ("lookup", "Find a key's owner, hop by hop."),
     "status": ("ring", "Show every node: state, share of the circle, keys."),
     "members": ("ring", "Show who belongs to the ring and who is silent."),
     "ring": ("ring", "Show the circle: every vnode, its neighbours, its arc."),
     "fingers": ("ring", "Show a node's finger table."),
     "check": ("check", "Check the ring's invariants; exit 8 when broken."),
+    "transfers": ("transfers", "Show records under way between nodes, their rate and what is left."),
+    "plan": ("plan", "Say who would own and keep what if a node came or went."),
     "sim": ("sim", "Simulate rings on virtual time, with faults, and check them."),
     "check-history": ("history", "Check a recorded history; exit 8 where no store could have told it."),
     "leave": ("control", "Make a node hand over its keys and leave."),
     "kill": ("control", "Kill a local node's process, to see the ring heal."),
+    "forget": ("control", "Say that a node which does not answer will never be back."),
     "version": ("control", "Print the version."),
 }
+
+
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
 class _SeenEnough(Exception):
@@ -74,12 +84,14 @@ class _Lazy(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Try it: chord up -n 8, and in another terminal: chord put user:42 Ada; chord lookup user:42 --trace",
 )
+@click.version_option(chord.__version__, message="chord %(version)s")
 def cli() -> None:
     """A Chord ring you can run, watch and break."""
 
 
 def main() -> None:
     """Run the command line and exit."""
+    _replace_closed_streams()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -87,7 +99,7 @@ def run(args: Sequence[str]) -> int:
     """Run a command; every way it can end becomes an exit code, and every error words on stderr."""
     out = Out(as_json="--json" in args)
     try:
-        result = cli.main(list(args), prog_name="chord", standalone_mode=False)
+        result = cli.main(list(args) or ["--help"], prog_name="chord", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else OK
     except Failure as failure:
@@ -105,11 +117,44 @@ def run(args: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except (_SeenEnough, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still in the buffer
+        _drop_output()
         return OK
-    except Exception as error:
-        if os.environ.get("CHORD_DEBUG"):
-            traceback.print_exc()
-        hint = "This is a bug. CHORD_DEBUG=1 shows where"
-        out.failure(Failure(f"{type(error).__name__}: {error}", hint, INTERNAL, "internal"))
+    except OSError as error:
+        if error.errno not in CANNOT_WRITE:
+            return _failed(out, error)
+        _drop_output()
+        why = str(error.strerror).lower()
+        out.failure(Failure(f"cannot write the output ({why})", "Give it a place with room", INTERNAL, "output"))
         return INTERNAL
+    except Exception as error:
+        return _failed(out, error)
+
+
+def _failed(out: Out, error: Exception) -> int:
+    if os.environ.get("CHORD_DEBUG"):
+        traceback.print_exception(error)
+    hint = "This is a bug. CHORD_DEBUG=1 shows where"
+    out.failure(Failure(f"{type(error).__name__}: {error}", hint, INTERNAL, "internal"))
+    return INTERNAL
+
+
+def _drop_output() -> None:
+    """Let what is still in the buffer go nowhere: writing it at the end would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _replace_closed_streams() -> None:
+    """Give a program that was started with stdin, stdout or stderr closed (`>&-`) the null device for it.
+
+    Else the first connection would get that number, and what is printed would go there.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115

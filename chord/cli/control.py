@@ -1,4 +1,4 @@
-"""leave, kill, version: what is done to a node."""
+"""leave, kill, forget, version: what is done to a node."""
 
 from __future__ import annotations
 
@@ -14,12 +14,23 @@ import click
 
 import chord
 from chord.blocking import Ring
-from chord.cli.failures import OK, TIMEOUT, USAGE
+from chord.cli.failures import OK, TIMEOUT, USAGE, explain
 from chord.cli.output import Failure, Out
-from chord.cli.target import Target, find_node, json_option, ring_options
+from chord.cli.shapes import error_json
+from chord.cli.target import (
+    Target,
+    choose,
+    descriptions,
+    find_node,
+    is_address,
+    is_meant,
+    json_option,
+    ring_options,
+)
 from chord.config import PROTOCOL_VERSION, split_address
 from chord.errors import ChordError
 from chord.messages import Description
+from chord.operations import addresses_in, contacts_in
 
 POLL_S = 0.1
 
@@ -90,6 +101,51 @@ def kill_command(target: Target, node: str, signal_: str) -> int:
     else:
         target.out.line(f"sent {number.name} to {victim.name} {victim.address} (process {victim.pid})")
     return OK
+
+
+@click.command("forget")
+@click.argument("node", metavar="NODE")
+@ring_options()
+def forget_command(target: Target, node: str) -> int:
+    """Say that NODE, which does not answer, will never be back: HOST:PORT or an id.
+
+    The ring then stops waiting for it: its copies are made anew elsewhere at once, and keys of which it held the only
+    copy count as lost. Every node that answers is told.
+    """
+    out = target.out
+    with target.connect() as ring:
+        address = node if is_address(node) else _find_silent(ring, node)
+        nodes = descriptions(ring.members())
+        if not any(address in addresses_in(n) or address in {p.address for p in n.peers} for n in nodes):
+            hint = "See who is known: chord members"
+            raise Failure(f"no node of the ring knows {address}", hint, USAGE, "no_such_node")
+        answers = ring.forget(address)
+    failures = {at: outcome for at, outcome in answers.items() if isinstance(outcome, ChordError)}
+    told = [at for at in answers if at not in failures]
+    if out.as_json:
+        listed = [{"address": at, "error": error_json(error)} for at, error in failures.items()]
+        out.json({"address": address, "told": told, "failed": listed})
+    else:
+        out.line(f"{address} is forgotten by {len(told)} of {len(answers)} nodes")
+    for at, error in failures.items():
+        out.note(f"{at}: {error.message}")
+    if failures:
+        worst = explain(next(iter(failures.values())), target.nodes[0])
+        what = f"{len(failures)} of {len(answers)} nodes still wait for {address}"
+        raise Failure(what, "Do it again", worst.exit_code, worst.code)
+    return OK
+
+
+def _find_silent(ring: Ring, word: str) -> str:
+    """Return the address of the node a word means, which may be silent: then only others can name its points."""
+    crawl = ring.members()
+    nodes = descriptions(crawl)
+    contacts = dict.fromkeys(contact for node in nodes for contact in contacts_in(node))
+    silent = [c for c in contacts if not isinstance(crawl.get(c.address), Description)]
+    meant = {c.address for c in silent if is_meant(word, nodes[0].bits, c.id)}
+    if len(meant) == 1:
+        return meant.pop()
+    return choose(word, nodes).node.address  # it answers, and `forget` says so; or there is none
 
 
 @click.command("version")

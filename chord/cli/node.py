@@ -28,7 +28,7 @@ def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> in
 @click.option("--listen", metavar="HOST:PORT", help="Where to accept calls; port 0 takes a free one.")
 @click.option("--join", multiple=True, metavar="HOST:PORT", help="A member of the ring; repeat it for stand-ins. "
               "Without one, a new ring is created (or the stored one resumed).")
-@click.option("--data", "data_dir", metavar="DIR", help="Keep identity and known peers here across restarts.")
+@click.option("--data", "data_dir", metavar="DIR", help="Keep records, identity and known peers here across restarts.")
 @click.option("--name", help="For people; default: the address.")
 @click.option("--cluster", help="Rings of different clusters never mix.")
 @click.option("--vnodes", type=int, metavar="V", help="Points this node holds on the circle.")
@@ -36,6 +36,8 @@ def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> in
 @click.option("--bits", type=int, metavar="M", help="Width of the circle, 3 to 160; the same for the whole ring.")
 @click.option("--id", "id_", metavar="N|0xHEX", callback=parse_id, help="Its point on the circle, for toys and tests.")
 @click.option("--successors", type=int, metavar="R", help="Length of the successor list; the same for the whole ring.")
+@click.option("--replicas", type=int, metavar="N", help="Nodes that keep a copy of each record; the same for the whole "
+              "ring.")
 @click.option("--preset", type=click.Choice(["local", "lan", "wan"]), help="Periods and timeouts.  [default: lan]")
 @click.option("--config", "file", type=click.Path(dir_okay=False, path_type=Path), envvar="CHORD_CONFIG",
               help="A TOML file; default: ./chord.toml, if there is one.")

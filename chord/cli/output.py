@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TextIO
 
 DEFAULT_NODE = "127.0.0.1:9000"
 PROGRESS_EVERY_S = 0.1
@@ -49,8 +49,7 @@ class Out:
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
-        wish = os.environ.get("CHORD_OUTPUT", "")
-        self.as_table = not as_json and (wish == "table" or (wish != "tsv" and sys.stdout.isatty()))
+        self.as_table = not as_json and _is_table(sys.stdout)
         self.is_live = sys.stderr.isatty()  # whether progress may be drawn
         self._clear = ""  # what takes the progress off the screen
 
@@ -76,16 +75,21 @@ class Out:
         """Tell the user something that is not data."""
         print(self._clear + text, file=sys.stderr, flush=True)
 
-    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]], *, plain: Sequence[str] = ()) -> None:
+    def table(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[str]], *, plain: Sequence[str] = (),
+        is_aside: bool = False,
+    ) -> None:
         """Print rows under headings: aligned on a terminal, else with tabs.
 
         Args:
             plain: titles of columns that only people get (bars and the like).
+            is_aside: to stderr, where stdout belongs to the data.
         """
-        if not self.as_table:
+        file = sys.stderr if is_aside else sys.stdout
+        if not (_is_table(file) if is_aside else self.as_table):
             keep = [i for i, column in enumerate(columns) if column.title not in plain]
             for row in ([c.title for c in columns], *rows):
-                self.line("\t".join(_one_line(row[i]) for i in keep))
+                print("\t".join(_one_line(row[i]) for i in keep), file=file)
             return
         from rich.console import Console
         from rich.table import Table
@@ -96,7 +100,7 @@ class Out:
         for row in rows:
             table.add_row(*row)
         # Wider than any terminal: a narrow one wraps lines, which is better than cells cut short.
-        Console(highlight=False, markup=False, emoji=False, width=TABLE_COLUMNS).print(table)
+        Console(highlight=False, markup=False, emoji=False, width=TABLE_COLUMNS, file=file).print(table)
 
     @contextmanager
     def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
@@ -138,6 +142,30 @@ def bar(share: float, width: int = BAR_WIDTH) -> str:
 def percent(share: float) -> str:
     """Return a share of 1 as text."""
     return f"{100 * share:.1f} %"
+
+
+def byte_size(count: float) -> str:
+    """Return so many bytes as people read them: 812 B, 3.4 KiB, 1.2 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """Return so many seconds as people read them: 12 s, 3 min 20 s, 2 h 5 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _is_table(stream: TextIO) -> bool:
+    wish = os.environ.get("CHORD_OUTPUT", "")
+    return wish == "table" or (wish != "tsv" and stream.isatty())
 
 
 def _one_line(text: str) -> str:

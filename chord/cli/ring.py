@@ -10,7 +10,7 @@ from chord.cli.failures import OK
 from chord.cli.output import Column, bar, percent
 from chord.cli.shapes import Json, error_json, fingers_json, names_of, node_json, owned_share, ring_json, vnode_json
 from chord.cli.svg import draw_ring, save
-from chord.cli.target import Chosen, Target, descriptions, find_node, ring_options
+from chord.cli.target import Chosen, Target, count_keys, descriptions, find_node, ring_options
 from chord.cli.trace import short_id
 from chord.errors import ChordError
 from chord.ids import Circle
@@ -28,7 +28,12 @@ def is_small(nodes: list[Description]) -> bool:
 @click.command("status")
 @ring_options()
 def status_command(target: Target) -> int:
-    """Show every node: id, state, share of the circle, keys, load."""
+    """Show every node: id, state, share of the circle, keys, load.
+
+    keys: records it keeps, copies of other nodes' arcs included. hints: of these, what it keeps for another that did
+    not answer. under-replicated: keys it answers for with a replica silent or behind. siblings: keys with concurrent
+    values.
+    """
     out = target.out
     with target.connect() as ring:
         crawl = ring.members()
@@ -43,20 +48,29 @@ def status_command(target: Target) -> int:
             "successors": first.successors,
             "replicas": first.replicas,
             "small": is_small(nodes),
-            "keys": sum(node.keys for node in nodes),
+            "keys": count_keys(nodes),
+            "hints": sum(node.hints for node in nodes),
+            "under_replicated": sum(node.under_replicated for node in nodes),
+            "sibling_keys": sum(node.sibling_keys for node in nodes),
             "nodes": [node_json(circle, node, names) for node in nodes],
             "unreachable": _unreachable(crawl),
         })
         return OK
     busiest = max(1, max(node.keys for node in nodes))
+    troubles = {
+        "hints": [node.hints for node in nodes],
+        "under-replicated": [node.under_replicated for node in nodes],
+        "siblings": [node.sibling_keys for node in nodes],
+    }
+    shown = {title: counts for title, counts in troubles.items() if any(counts) or not out.as_table}
     rows = [
         [node.name, node.address, _ids(circle, node), _state(node), percent(_share(circle, node)), str(node.keys),
-         bar(node.keys / busiest)]
-        for node in nodes
+         bar(node.keys / busiest), *(str(counts[i]) for counts in shown.values())]
+        for i, node in enumerate(nodes)
     ]
     out.table(
         [Column("node"), Column("address"), Column("id"), Column("state"), Column("owns", "right"),
-         Column("keys", "right"), Column("load")], rows, plain=["load"],
+         Column("keys", "right"), Column("load"), *(Column(title, "right") for title in shown)], rows, plain=["load"],
     )
     if out.as_table:
         out.line()
@@ -187,7 +201,7 @@ def _unreachable(crawl: dict[str, Outcome]) -> list[Json]:
 
 def _headline(nodes: list[Description]) -> str:
     first = nodes[0]
-    keys = sum(node.keys for node in nodes)
+    keys = count_keys(nodes)
     misplaced = sum(node.misplaced for node in nodes)
     text = (f"{len(nodes)} nodes, {keys} keys, N={first.replicas}, successor lists of {first.successors}, "
             f"{first.bits} bits, cluster {first.cluster!r}")

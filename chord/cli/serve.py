@@ -9,14 +9,19 @@ from collections.abc import Callable
 
 import trio
 
-from chord.cli.failures import OK, USAGE, explain
+from chord.cli.failures import INTERNAL, OK, USAGE, explain
 from chord.cli.output import Failure
 from chord.config import NodeConfig
-from chord.errors import ChordError, unwrapped
-from chord.events import Event, HandlerFailed, PeerChanged
+from chord.errors import ChordError, WritesRefused, unwrapped
+from chord.events import Event, HandlerFailed, PeerChanged, StoreBegun
 from chord.node import Node
 
 FAREWELL_S = 3.0
+WHY_EMPTY = {
+    "lost": "the records of last time are gone; its replicas will bring back theirs",
+    "left": "it has left the ring last time",
+    "away": "it was away for too long; the records of last time are set aside",
+}
 PATIENCE_S = 2.0  # a node that is not in the ring by then says what it is waiting for
 
 
@@ -35,7 +40,8 @@ def serve(config: NodeConfig, on_ready: Callable[[Node], None], *, life_fd: int 
             trio.run(_live, config, on_ready, life_fd)
     except ChordError as error:
         failure = explain(error, config.listen)
-        raise Failure(failure.message, failure.hint, USAGE, failure.code) from None
+        exit_code = INTERNAL if isinstance(error, WritesRefused) else USAGE
+        raise Failure(failure.message, failure.hint, exit_code, failure.code) from None
     except OSError as error:
         why = str(error.strerror or error).lower()
         if error.filename is not None:
@@ -52,6 +58,8 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node], None], life_fd: i
     def observe(event: Event) -> None:
         if isinstance(event, HandlerFailed):
             _say(f"ERROR in {event.where}:\n{event.traceback}")
+        elif isinstance(event, StoreBegun):
+            _say(f"{node.name} begins with an empty store: {WHY_EMPTY[event.why]}")
         elif isinstance(event, PeerChanged) and event.address in config.join:
             reasons[event.address] = event.reason
 

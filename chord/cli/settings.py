@@ -15,10 +15,10 @@ from chord.config import NodeConfig, from_mapping
 from chord.errors import ConfigError
 
 DEFAULT_FILE = Path("chord.toml")
-RING_KEYS = ("bits", "successors", "cluster")
+RING_KEYS = ("bits", "successors", "replicas", "cluster")
 KEYS = ("listen", "advertise", "join", "name", "vnodes", "id", "data_dir", "preset", *RING_KEYS)
 _VARIABLES = {key: f"CHORD_{key.removesuffix('_dir').upper()}" for key in KEYS}
-_NUMBERS = ("vnodes", "id", "bits", "successors")
+_NUMBERS = ("vnodes", "id", "bits", "successors", "replicas")
 
 
 def node_config(flags: Mapping[str, Any], file: Path | None, environ: Mapping[str, str] = os.environ) -> NodeConfig:

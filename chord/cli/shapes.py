@@ -11,8 +11,8 @@ from typing import Any
 
 from chord.errors import ChordError
 from chord.ids import Circle
-from chord.messages import Contact, Description, HopTrace, Trace, VnodeInfo
-from chord.values import Found
+from chord.messages import Contact, Description, HopTrace, ReplicaLine, Trace, VnodeInfo
+from chord.values import Found, Stored
 
 Json = dict[str, Any]
 
@@ -52,15 +52,49 @@ def context_json(context: bytes) -> str:
     return base64.b64encode(context).decode()
 
 
-def get_json(key: bytes, found: Found | None) -> Json:
+def get_json(key: bytes, found: Found | None, trace: Json | None = None) -> Json:
     """Return what `get` found, or that there is nothing."""
     return {
         **key_json(key),
         "found": found is not None,
         "values": [value_json(v) for v in found.values] if found else [],
         "context": context_json(found.context) if found else None,
-        "r": 1,
-        "trace": None,
+        "r": found.r if found else None,
+        "r_needed": found.r_needed if found else None,
+        "trace": trace,
+    }
+
+
+def put_json(stored: Stored, owner: Json, trace: Json | None) -> Json:
+    """Return a write that was acknowledged."""
+    return {
+        **key_json(stored.key),
+        "owner": owner,
+        "context": context_json(stored.context),
+        "w": stored.w,
+        "w_needed": stored.w_needed,
+        "sloppy": stored.is_sloppy,
+        "trace": trace,
+    }
+
+
+def replicas_json(
+    circle: Circle, owner: Contact, lines: Iterable[ReplicaLine], duration_ms: float, names: Mapping[str, str]
+) -> Json:
+    """Return the trace of a read or a write: who coordinated it, and what each replica had to do with it."""
+    return {
+        "coordinator": vnode_json(circle, owner, names),
+        "replicas": [
+            {
+                **vnode_json(circle, line.contact, names),
+                "outcome": line.outcome,
+                "counted": line.is_counted,
+                "rtt_ms": None if line.rtt_ms is None else round(line.rtt_ms, 3),
+                "version": line.version.hex() or None,
+            }
+            for line in lines
+        ],
+        "duration_ms": round(duration_ms, 3),
     }
 
 
@@ -151,6 +185,9 @@ def node_json(circle: Circle, node: Description, names: Mapping[str, str]) -> Js
         "keys": node.keys,
         "value_bytes": node.value_bytes,
         "misplaced": node.misplaced,
+        "hints": node.hints,
+        "under_replicated": node.under_replicated,
+        "sibling_keys": node.sibling_keys,
         "owned": round(sum(owned_share(circle, v) for v in node.vnodes), 6),
         "isolated": any(v.is_isolated for v in node.vnodes),
         "vnodes": [vnode_json(circle, v.contact, names) for v in node.vnodes],

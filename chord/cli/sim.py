@@ -36,9 +36,12 @@ if TYPE_CHECKING:
 EXIT_CODES = {"correctness": CHECK_FAILED, "crash": INTERNAL, "liveness": TIMEOUT}
 """By kind of failure; where there are several, the first of these counts."""
 
-WISHES = ("nodes", "successors", "faults", "fidelity", "membership", "steps", "until")
+WISHES = (
+    "nodes", "successors", "replicas", "faults", "fidelity", "membership", "steps", "writes", "clients", "until"
+)  # fmt: skip
 FAULTS_HELP = """Exactly these, or all, or none; default: drawn, each with p = 1/2. There are adjacent, crash, silent,
-row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter, disk, skew; every run explains them."""
+row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter, memory, wipe, damage, full, eio, skew;
+every run explains them."""
 
 
 @click.group("sim", no_args_is_help=False)
@@ -51,6 +54,7 @@ def _wishes(command: Callable[..., int]) -> Callable[..., int]:
     options = (
         click.option("--nodes", type=click.IntRange(5, 1000), metavar="N", help="So many nodes; default: drawn."),
         click.option("--successors", type=click.IntRange(2, 32), metavar="R", help="r of the ring; default: drawn."),
+        click.option("--replicas", type=click.IntRange(1, 16), metavar="N", help="N of the ring; default: drawn."),
         click.option("--faults", metavar="A,B", help=FAULTS_HELP),
         click.option("--fidelity", type=click.Choice(["messages", "frames"]),
                      help="Whole messages, or frames over streams; default: drawn."),
@@ -58,6 +62,10 @@ def _wishes(command: Callable[..., int]) -> Callable[..., int]:
                      help="Go on until nodes came or went so many times; default: 30."),
         click.option("--steps", type=click.IntRange(min=0), metavar="K",
                      help="And until so many protocol steps were taken; default: 2000."),
+        click.option("--writes", type=click.IntRange(min=0), metavar="W",
+                     help="And until so many writes were acknowledged; default: 0."),
+        click.option("--clients", type=click.IntRange(1, 1000), metavar="C",
+                     help="So many clients write and read; default: drawn."),
         click.option("--until", type=click.FloatRange(min=0, min_open=True), metavar="S",
                      help="Go on for so many virtual seconds instead."),
     )  # fmt: skip
@@ -201,12 +209,14 @@ def _plan(seed: int, wishes: dict[str, Any]) -> Plan:
     faults: tuple[str, ...] | None = None
     if named is not None:
         faults = tuple(FAULTS) if named == "all" else () if named == "none" else tuple(named.replace(",", " ").split())
-    enough = {name: wishes[name] for name in ("membership", "steps") if wishes[name] is not None}
+    enough = {name: wishes[name] for name in ("membership", "steps", "writes") if wishes[name] is not None}
     try:
         return draw(
             seed,
             nodes=wishes["nodes"],
             successors=wishes["successors"],
+            replicas=wishes["replicas"],
+            clients=wishes["clients"],
             fidelity=wishes["fidelity"],
             faults=faults,
             until_s=wishes["until"],

@@ -89,8 +89,8 @@ def drawn(plan: Plan) -> str:
     faults = ", ".join(plan.faults) or "no faults"
     least, most = plan.delay_s
     return (
-        f"{plan.nodes} nodes, r = {plan.successors}, {plan.fidelity}, {1000 * least:g} to {1000 * most:g} ms, "
-        f"{plan.clients} clients; {faults}"
+        f"{plan.nodes} nodes, r = {plan.successors}, N = {plan.replicas}, {plan.fidelity}, "
+        f"{1000 * least:g} to {1000 * most:g} ms, {plan.clients} clients; {faults}"
     )
 
 
@@ -134,8 +134,11 @@ def _summary(outcome: Outcome) -> list[str]:
             f"Ideal at most {max(r.settled_s for r in reports):.1f} s after the last event; "
             f"healed at most {max(r.healed_rounds for r in reports):.0f} rounds after an episode",
             f"{totals['keys']:,} acknowledged keys were read back in the end; "
-            f"{totals['lost']:,} had died with the only node that had them",
+            f"{totals['lost']:,} had died with the last node that had them",
         ]
+    if written := outcome.counts["client put ok"]:
+        shares = [f"{100 * share:.0f} % {name}" for name, share in outcome.shares().items()]
+        lines.append(f"{written:,} writes were acknowledged: {', '.join(shares)}")
     return lines
 
 
@@ -152,6 +155,7 @@ def outcome_json(outcome: Outcome, never_taken: list[str], replay: Replay) -> Js
         "taken": dict(sorted(outcome.counts.items())),
         "never_taken": never_taken,
         **_totals(outcome),
+        "shares": outcome.shares(),
         "digests": {str(report.seed): report.digest for report in outcome.reports},
         "failures": [
             {"seed": b.plan.seed, "kind": b.kind, "text": b.text, "replay": replay(b.plan.seed)} for b in outcome.broken

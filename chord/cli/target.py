@@ -15,8 +15,11 @@ from chord.cli.failures import USAGE, explain
 from chord.cli.output import DEFAULT_NODE, Failure, Out
 from chord.config import split_address
 from chord.errors import ChordError, ConfigError
+from chord.ids import Circle
 from chord.messages import Description, VnodeInfo
 from chord.operations import Outcome
+
+PREFIX_MIN = 3  # hexadecimal digits; fewer might be meant as something else
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -98,6 +101,11 @@ def descriptions(crawl: dict[str, Outcome]) -> list[Description]:
     return sorted((d for d in crawl.values() if isinstance(d, Description)), key=lambda d: natural(d.name))
 
 
+def count_keys(nodes: Iterable[Description]) -> int:
+    """Return how many keys the ring holds, each counted once: where its owner counts it."""
+    return sum(vnode.keys for node in nodes for vnode in node.vnodes)
+
+
 def natural(text: str) -> list[tuple[str, int]]:
     """Return a sort key by which n2 comes before n10."""
     words = re.split("([0-9]+)", text)  # words and numbers take turns, words first
@@ -105,7 +113,10 @@ def natural(text: str) -> list[tuple[str, int]]:
 
 
 def choose(word: str, nodes: Iterable[Description]) -> Chosen:
-    """Return the node a word means: a name, HOST:PORT, 0xHEX or a decimal id, in this order."""
+    """Return the node a word means: a name, HOST:PORT, 0xHEX or a decimal id, in this order.
+
+    Else an id as tables shorten it, 8f3a…c21d or only its beginning, where one alone begins (and ends) so.
+    """
     known = list(nodes)
     point = to_number(word)
     meant = [
@@ -115,8 +126,26 @@ def choose(word: str, nodes: Iterable[Description]) -> Chosen:
     ]
     if meant:
         return meant[0]
+    meant = [Chosen(n, v) for n in known for v in n.vnodes if is_meant(word, n.bits, v.contact.id)]
+    if len(meant) > 1:
+        names = ", ".join(chosen.node.name for chosen in meant)
+        hint = f"Write more of it; it fits {names}"
+        raise Failure(f"{word!r} begins more than one id", hint, USAGE, "ambiguous_node")
+    if meant:
+        return meant[0]
     names = ", ".join(sorted((n.name for n in known), key=natural)[:12]) + (", …" if len(known) > 12 else "")
     raise Failure(f"no node of the ring is called {word!r}", f"There are: {names}", USAGE, "no_such_node")
+
+
+def is_meant(word: str, bits: int, point: int) -> bool:
+    """Return whether a word writes a point: as a number, or shortened as tables do."""
+    if to_number(word) == point:
+        return True
+    begin, _, end = word.lower().removeprefix("0x").replace("...", "…").partition("…")
+    text = Circle(bits).hex(point)
+    return len(begin) >= PREFIX_MIN and len(begin) + len(end) <= len(text) and (
+        text.startswith(begin) and text.endswith(end)
+    )
 
 
 def find_node(ring: Ring, word: str) -> Chosen:

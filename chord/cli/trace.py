@@ -1,4 +1,4 @@
-"""A lookup as a story: one line per hop, dead ones with their reason, the owner last."""
+"""Traces as stories: a lookup, one line per hop, dead ones with their reason; a read or write, one per replica."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from typing import NamedTuple
 
 from chord.cli.output import Column, Out, bar, percent
 from chord.ids import Circle
-from chord.messages import Contact, HopTrace, Trace, Via
+from chord.messages import Contact, HopTrace, ReplicaLine, Trace, Via
+from chord.values import Found, Stored
 
 COLUMNS = (
     Column("hop", "right"), Column("node"), Column("address"), Column("id"), Column("at", "right"),
     Column("reached by"), Column("still to go", "right"), Column("outcome"), Column("rtt", "right"),
     Column("t", "right"),
 )
+REPLICA_COLUMNS = (
+    Column("replica"), Column("address"), Column("id"), Column("outcome"), Column("counts"), Column("version"),
+    Column("rtt", "right"),
+)
+VERSION_BYTES_SHOWN = 4
 
 
 class Size(NamedTuple):
@@ -89,6 +95,38 @@ def summary(trace: Trace, size: Size) -> str:
         expected = f"; expected here ½·log2 {n} − ½·log2 {r} + 1 = {mean:.1f}"
     timeouts = f"{trace.timeouts} timeout{'' if trace.timeouts == 1 else 's'}"
     return f"{hops} ({trace.route} route{expected})   {trace.duration_ms:.1f} ms   {timeouts}"
+
+
+def print_replicas(
+    out: Out, circle: Circle, result: Found | Stored, names: Mapping[str, str], duration_ms: float
+) -> None:
+    """Print what each replica had to do with a read or a write, and the sum of it.
+
+    Of a read it goes to stderr: stdout belongs to the value.
+    """
+    is_read = isinstance(result, Found)
+    letter = "R" if is_read else "W"
+    rows = [_replica_row(circle, line, letter, names) for line in result.replicas]
+    out.table(REPLICA_COLUMNS, rows, is_aside=is_read)
+    text = f"{quorum_words(result)}   coordinated by {_name(result.owner, names)}   {duration_ms:.1f} ms"
+    if is_read or not out.as_table:
+        out.note(text)
+    else:
+        out.line(text)
+
+
+def quorum_words(result: Found | Stored) -> str:
+    """Return how a quorum was met: R = 2 of 2."""
+    if isinstance(result, Found):
+        return f"R: {result.r} of {result.r_needed}"
+    sloppy = ", some of them for a replica that does not answer (sloppy)" if result.is_sloppy else ""
+    return f"W: {result.w} of {result.w_needed}{sloppy}"
+
+
+def _replica_row(circle: Circle, line: ReplicaLine, letter: str, names: Mapping[str, str]) -> list[str]:
+    name, address, point, _ = _who(circle, line.contact, names)
+    version = line.version[:VERSION_BYTES_SHOWN].hex() or "-"
+    return [name, address, point, line.outcome, letter if line.is_counted else "", version, _ms(line.rtt_ms)]
 
 
 def short_id(circle: Circle, point: int) -> str:

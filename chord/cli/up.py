@@ -54,7 +54,9 @@ class Child(NamedTuple):
 @click.option("--bits", type=click.IntRange(3, 160), help="Width of the circle.")
 @click.option("--ids", metavar="N,N,…", help="The peers' points, for toys: --bits 8 --ids 10,42,80")
 @click.option("--successors", type=click.IntRange(1, 64), help="Length of the successor lists.")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Keep each peer's identity here.")
+@click.option("--replicas", type=click.IntRange(1, 16), metavar="N", help="Nodes that keep a copy of each record.")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path),
+              help="Keep each peer's records and identity here.")
 @click.option("--base-port", type=click.IntRange(1, 65535), help=f"The first peer's port.  [default: {BASE_PORT}, or "
               "the next free range]")
 @click.option("--preset", type=click.Choice(["local", "lan", "wan"]), default="local", show_default=True,
@@ -63,7 +65,7 @@ class Child(NamedTuple):
 @json_option
 def up_command(
     out: Out, count: int | None, vnodes: int | None, bits: int | None, ids: str | None, successors: int | None,
-    data: Path | None, base_port: int | None, preset: str, join: str | None,
+    replicas: int | None, data: Path | None, base_port: int | None, preset: str, join: str | None,
 ) -> int:
     """Run N local peers, one process each, until Ctrl-C.
 
@@ -78,10 +80,12 @@ def up_command(
     port = _choose_ports(out, count, base_port, is_joining=join is not None)
     taken = {node.name for node in existing}
     names = [name for i in range(count + len(taken)) if (name := f"n{i}") not in taken][:count]
-    flags = {"vnodes": vnodes, "bits": bits, "successors": successors, "preset": preset}
+    flags = {"vnodes": vnodes, "bits": bits, "successors": successors, "replicas": replicas, "preset": preset}
     if existing:
         ring = existing[0]
-        flags |= {"bits": ring.bits, "successors": ring.successors, "cluster": ring.cluster}
+        flags |= {
+            "bits": ring.bits, "successors": ring.successors, "replicas": ring.replicas, "cluster": ring.cluster
+        }
     configs = []
     for i, name in enumerate(names):
         address = f"{HOST}:{port + i}"

@@ -1,0 +1,176 @@
+"""backup, restore: every record with its clock into a file, and back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from chord.blocking import Ring
+from chord.cli.backup_file import Backup, Damaged, Header, Writer, records, verify
+from chord.cli.bulk import BATCH_BYTES_MAX, Tally, key_count, lost_failure, lost_owners
+from chord.cli.data import file_failure, w_option
+from chord.cli.failures import OK, USAGE
+from chord.cli.output import Failure, Out, byte_size
+from chord.cli.target import Target, ring_options
+from chord.values import batches, record_bytes, record_key
+
+
+@click.command("backup")
+@click.argument("file")
+@click.option("--node-only", is_flag=True, help="Only the keys the entry node answers for; those of all nodes together "
+              "are the ring's.")
+@ring_options()
+def backup_command(target: Target, file: str, node_only: bool) -> int:
+    """Write every record of the ring into FILE (- is stdout), with its clock, for `restore`.
+
+    FILE appears when it is whole. Not a snapshot: what is written meanwhile may be in it. --timeout counts for each
+    page.
+    """
+    out = target.out
+    began = time.monotonic()
+    with target.connect() as ring, _written(file) as sink:
+        of = ring.describe().address if node_only else None
+        writer = Writer(sink, _header(ring, of))
+        with out.progress(f"backup {file}", key_count(ring) if out.is_live and of is None else None) as show:
+            for record in ring.records(of=of):
+                writer.add(record)
+                show(writer.count)
+        lost = lost_owners(ring) if of is None else []
+        writer.finish(is_complete=not lost)
+        size = sink.tell() if file != "-" else None
+    seconds = time.monotonic() - began
+    if size is not None and out.as_json:
+        out.json({"file": file, "records": writer.count, "bytes": size, "complete": not lost,
+                  "seconds": round(seconds, 3)})
+    elif size is not None:
+        out.line(f"{writer.count} records, {byte_size(size)}, in {seconds:.1f} s: {file}")
+    if lost:
+        raise lost_failure(lost)
+    return OK
+
+
+@click.command("restore")
+@click.argument("file")
+@click.option("--dry-run", is_flag=True, help="Only see whether FILE is whole.")
+@click.option("--in-flight", type=click.IntRange(1, 128), default=64, show_default=True, help="Merges at one time.")
+@w_option
+@ring_options()
+def restore_command(target: Target, file: str, dry_run: bool, in_flight: int, w: int | None) -> int:
+    """Merge the records of a backup into the ring (- is stdin).
+
+    FILE is read whole first: one that is damaged or cut short is refused, and nothing is changed. Records are merged
+    by version: what was overwritten since stays so, and doing it again changes nothing. A key whose deletion was
+    forgotten since comes back. --timeout counts for each batch.
+    """
+    out = target.out
+    began = time.monotonic()
+    tally = Tally()
+    with _opened(file) as source:
+        with out.progress(f"checking {file}, records") as show:
+            backup = _verified(source, file, show)
+        total = backup.trailer.records
+        if not backup.trailer.complete:
+            out.note(f"{file} was written while some keys could not be read; they are not in it")
+        if not dry_run:
+            source.seek(0)
+            with target.connect() as ring, out.progress(f"restore {file}", total) as show:
+                _explain_ring(out, ring, backup)
+                for batch in batches(records(source), in_flight, BATCH_BYTES_MAX, record_bytes, record_key):
+                    tally.add(len(batch), ring.merge_many(batch, in_flight=in_flight, w=w))
+                    show(tally.tried)
+                    if tally.is_given_up:
+                        break
+    seconds = time.monotonic() - began
+    if out.as_json:
+        out.json({"file": file, "records": total, "merged": tally.stored, "failed": tally.failed,
+                  "complete": not tally.is_given_up, "seconds": round(seconds, 3), "failures": tally.failures_json()})
+    elif dry_run:
+        out.line(f"{file} is whole: {total} records of {backup.header.written}")
+    else:
+        out.line(f"merged {tally.stored} of {total} records in {seconds:.1f} s")
+    tally.check(out, target.nodes[0], total, "merged", "Do it again once that is mended; it does no harm.")
+    return OK
+
+
+def _header(ring: Ring, of: str | None) -> Header:
+    node = ring.describe()
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    ring_id = None if node.ring is None else node.ring.hex()
+    return Header(ring_id, node.cluster, node.bits, node.replicas, now, of)
+
+
+def _explain_ring(out: Out, ring: Ring, backup: Backup) -> None:
+    here = ring.describe().ring
+    if here is not None and here.hex() != backup.header.ring:
+        out.note("the backup is of another ring; its records are merged into this one")
+
+
+@contextmanager
+def _written(file: str) -> Iterator[BinaryIO]:
+    """Open a file to write that appears under its name when it is whole and durable; - is stdout."""
+    if file == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(file)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        # Only for who writes it: it holds everything the ring does.
+        sink = os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    except OSError as error:
+        raise file_failure(file, error) from None
+    try:
+        with sink:
+            yield sink
+            sink.flush()
+            os.fsync(sink.fileno())
+        os.replace(beside, path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise file_failure(file, error, "write") from None
+    finally:
+        with suppress(FileNotFoundError):
+            beside.unlink()
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the new name durable, too."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    """Open a file that is read twice; what comes from a pipe is kept aside for that."""
+    try:
+        with open(0 if file == "-" else file, "rb", closefd=file != "-") as source:
+            if source.seekable():
+                yield source
+                return
+            with tempfile.TemporaryFile() as aside:
+                shutil.copyfileobj(source, aside)
+                aside.seek(0)
+                yield aside
+    except OSError as error:
+        raise file_failure(file, error) from None
+
+
+def _verified(source: BinaryIO, file: str, show: Callable[[int], None]) -> Backup:
+    try:
+        return verify(source, show)
+    except Damaged as error:
+        hint = "Nothing was changed. Take another backup"
+        raise Failure(f"{file} is not a whole backup: {error}", hint, USAGE, "damaged") from None

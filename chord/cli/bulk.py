@@ -1,0 +1,224 @@
+"""load, scan: many records, as lines of text, streamed in and out."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
+
+import click
+
+from chord.blocking import Ring
+from chord.cli.data import file_failure, strict_option, ttl_option, w_option
+from chord.cli.failures import OK, QUORUM, USAGE, explain
+from chord.cli.output import Failure, Out
+from chord.cli.shapes import Json, error_json, key_json, pair_json
+from chord.cli.target import Target, count_keys, descriptions, ring_options
+from chord.errors import ChordError, IndefiniteError
+from chord.values import Pair, batches, pair_bytes, pair_key, to_key, to_value
+
+FAILURES_SHOWN = 5
+FAILURES_KEPT = 10_000
+IN_VAIN_MAX = 64  # so many keys in a row waited for until the timeout, and nobody stored one
+BATCH_BYTES_MAX = 4 << 20
+
+
+class Tally:
+    """How writing many keys goes: what was stored and what was not, the first of it by name."""
+
+    def __init__(self) -> None:
+        self.stored = self.failed = 0
+        self.failures: list[tuple[str | bytes, ChordError]] = []
+        self._in_vain = 0
+
+    @property
+    def tried(self) -> int:
+        """Keys that were tried."""
+        return self.stored + self.failed
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether there is nobody to go on with."""
+        return self._in_vain >= IN_VAIN_MAX
+
+    def add(self, count: int, failures: Sequence[tuple[str | bytes, ChordError]]) -> None:
+        """Count a batch."""
+        self.stored += count - len(failures)
+        self.failed += len(failures)
+        self.failures += failures[: FAILURES_KEPT - len(self.failures)]
+        waited = sum(error.is_retryable or isinstance(error, IndefiniteError) for _, error in failures)
+        self._in_vain = self._in_vain + count if waited == count else 0
+
+    def failures_json(self) -> list[Json]:
+        """Return what went wrong with which key."""
+        return [{**key_json(to_key(key)), "error": error_json(error)} for key, error in self.failures]
+
+    def check(self, out: Out, entry: str, total: int | None, done: str, hint: str = "") -> None:
+        """Say which keys failed, and end the command in the way the first of them did; nothing, if all went well."""
+        if not self.failures:
+            return
+        for key, error in self.failures[:FAILURES_SHOWN]:
+            out.note(f"not {done}: {key!r}: {error.message}")
+        worst = explain(self.failures[0][1], entry)
+        rest = "; the rest was not tried" if self.is_given_up and self.tried != total else ""
+        message = f"{self.failed} of {self.tried} keys were not {done}{rest}"
+        raise Failure(message, f"{hint} {worst.hint}".lstrip(), worst.exit_code, worst.code)
+
+
+@click.command("load")
+@click.argument("file")
+@click.option("--in-flight", type=click.IntRange(1, 128), default=64, show_default=True, help="Puts at the same time.")
+@w_option
+@strict_option
+@ttl_option
+@ring_options()
+def load_command(
+    target: Target, file: str, in_flight: int, w: int | None, strict: bool, ttl_s: float | None
+) -> int:
+    """Store what FILE holds (- is stdin), line by line.
+
+    A line is a JSON object {"key", "value"} (key_b64, value_b64 for bytes that are not text), or a key and a value
+    with a tab between them, or one word that is both. Later lines win. A file with a bad line is refused as a whole;
+    a pipe is read once, up to there. --timeout counts for each batch; where nobody stores anything any more, it ends.
+    """
+    out = target.out
+    total = _count(file)
+    tally = Tally()
+    began = time.monotonic()
+    with target.connect() as ring, out.progress(f"load {file}", total) as show:
+        for batch in batches(_read_pairs(file), in_flight, BATCH_BYTES_MAX, pair_bytes, pair_key):
+            tally.add(len(batch), ring.put_many(batch, in_flight=in_flight, w=w, strict=strict, ttl_s=ttl_s))
+            show(tally.tried)
+            if tally.is_given_up:
+                break
+    seconds = time.monotonic() - began
+    if out.as_json:
+        out.json({"stored": tally.stored, "failed": tally.failed, "complete": not tally.is_given_up,
+                  "seconds": round(seconds, 3), "failures": tally.failures_json()})
+    else:
+        of = total if total is not None else tally.tried
+        out.line(f"stored {tally.stored} of {of} in {seconds:.1f} s")
+    tally.check(out, target.nodes[0], total, "stored")
+    return OK
+
+
+@click.command("scan")
+@ring_options()
+def scan_command(target: Target) -> int:
+    """Print every key and value, clockwise from point 0; `load` reads it back.
+
+    A key, a tab and the value; with --json, or where that would not be readable back, a JSON object. --timeout counts
+    for each page. Exit code 6 where the only copy of some keys is on a node that is down.
+    """
+    out = target.out
+    count = 0
+    with target.connect() as ring, out.progress("scan", key_count(ring) if out.is_live else None) as show:
+        for pair in ring.scan():
+            for line in _scan_lines(pair, out.as_json):
+                out.line(line)
+            count += 1
+            show(count)
+        lost = lost_owners(ring)
+    if out.as_table:
+        out.note(f"{count} keys")
+    if lost:
+        raise lost_failure(lost)
+    return OK
+
+
+def key_count(ring: Ring) -> int:
+    """Return about how many keys the ring holds."""
+    return count_keys(descriptions(ring.members()))
+
+
+def lost_owners(ring: Ring) -> list[str]:
+    """Return the dead nodes whose arcs others answer for without having their records.
+
+    Only where there is one copy of each: with more, the ring itself knows whether it has everything.
+    """
+    nodes = [node for node in descriptions(ring.members()) if node.replicas == 1]
+    arcs = [arc for node in nodes for vnode in node.vnodes for arc in vnode.arcs]
+    return sorted({arc.peer.address for arc in arcs if arc.state == "taken_over" and arc.peer is not None})
+
+
+def lost_failure(lost: list[str]) -> Failure:
+    """Return what to say where a scan could not see everything."""
+    what = f"the only copy of some keys is on {', '.join(lost)}, which is down"
+    return Failure(what, "Bring it back, and do it again", QUORUM, "owner_down")
+
+
+def _scan_lines(pair: Pair, as_json: bool) -> Iterator[str]:
+    for value in pair.values:
+        if not as_json:
+            try:
+                key_text, value_text = pair.key.decode(), value.decode()
+            except UnicodeDecodeError:
+                pass
+            else:
+                if not key_text.startswith("{") and not set(key_text + value_text) & set("\t\r\n"):
+                    yield f"{key_text}\t{value_text}"
+                    continue
+        yield json.dumps(pair_json(pair.key, value), ensure_ascii=False)
+
+
+# -- reading lines ------------------------------------------------------------------------------
+
+
+def _count(file: str) -> int | None:
+    """Return how many pairs a file holds, all of them checked; None where it can be read only once."""
+    try:
+        if file == "-" or not stat.S_ISREG(os.stat(file).st_mode):
+            return None
+    except OSError as error:
+        raise file_failure(file, error) from None
+    return sum(1 for _ in _read_pairs(file))
+
+
+def _read_pairs(file: str) -> Iterator[tuple[bytes, bytes]]:
+    if file == "-":
+        yield from _parse(sys.stdin.buffer, "stdin")
+        return
+    try:
+        with open(file, "rb") as lines:
+            yield from _parse(lines, file)
+    except OSError as error:
+        raise file_failure(file, error) from None
+
+
+def _parse(lines: IO[bytes] | Iterable[bytes], name: str) -> Iterator[tuple[bytes, bytes]]:
+    for number, line in enumerate(lines, 1):
+        text = line.rstrip(b"\r\n")
+        if not text:
+            continue
+        try:
+            pair = _parse_line(text)
+            yield to_key(pair[0]), to_value(pair[1])
+        except (ValueError, ChordError) as error:
+            raise _line_failure(name, number, error) from None
+
+
+def _parse_line(text: bytes) -> tuple[bytes, bytes]:
+    if text.startswith(b"{"):
+        entry = json.loads(text)
+        return _field(entry, "key"), _field(entry, "value")
+    key, tab, value = text.partition(b"\t")
+    return (key, value) if tab else (text, text)
+
+
+def _field(entry: dict[str, Any], name: str) -> bytes:
+    if isinstance(entry.get(name), str):
+        return str(entry[name]).encode()
+    if isinstance(entry.get(f"{name}_b64"), str):
+        return base64.b64decode(entry[f"{name}_b64"], validate=True)
+    raise ValueError(f'there is no text "{name}" and no "{name}_b64"')
+
+
+def _line_failure(name: str, number: int, error: Exception) -> Failure:
+    why = getattr(error, "message", None) or str(error)
+    hint = 'A line is {"key": …, "value": …}, or KEY TAB VALUE, or one word. Nothing from there on is stored'
+    return Failure(f"{name}, line {number}: {why}", hint, USAGE, "bad_line")

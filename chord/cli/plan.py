@@ -1,0 +1,182 @@
+"""plan join, plan leave: who would own and keep what, before anything is done. Nothing is changed.
+
+Keys and bytes are estimates: a part of an arc holds keys in proportion to its length, and of average size.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import click
+
+from chord.cli.failures import OK, USAGE
+from chord.cli.output import Column, Failure, byte_size, percent
+from chord.cli.shapes import Json, names_of
+from chord.cli.target import Target, check_address, choose, descriptions, ring_options, to_number
+from chord.ids import Circle, vnode_id
+from chord.messages import Description
+
+COLUMNS = (
+    Column("node"), Column("owns", "right"), Column("will own", "right"), Column("keys", "right"),
+    Column("will keep", "right"), Column("bytes", "right"), Column("will be", "right"), Column("gets", "right"),
+    Column("drops", "right"),
+)
+
+
+class Load(NamedTuple):
+    """What one node has: the share of the circle it owns, and the keys and bytes it keeps copies of."""
+
+    owned: float = 0.0
+    keys: float = 0.0
+    bytes: float = 0.0
+
+    def plus(self, stretch: Load, owned: float) -> Load:
+        """Return it with the records of a stretch, and with so much of the circle."""
+        return Load(self.owned + owned, self.keys + stretch.keys, self.bytes + stretch.bytes)
+
+
+class Change(NamedTuple):
+    """What a plan means to one node. It gets `gets` keys it has no copy of now, and drops `drops`."""
+
+    address: str
+    before: Load = Load()
+    after: Load = Load()
+    gets: float = 0.0
+    drops: float = 0.0
+
+
+class Points:
+    """The points of a ring, each with the address of its node, and who keeps what there."""
+
+    def __init__(self, circle: Circle, nodes: Mapping[int, str], replicas: int) -> None:
+        self.nodes = nodes
+        self.order = sorted(nodes)
+        self._circle = circle
+        self._wanted = min(replicas, len(set(nodes.values())))
+
+    def owner(self, point: int) -> int:
+        """Return the first point of the ring at or after this one."""
+        return self.order[bisect_left(self.order, point) % len(self.order)]
+
+    def keepers(self, point: int) -> tuple[str, ...]:
+        """Return the first N distinct nodes clockwise: who keeps the records of this point."""
+        found: dict[str, None] = {}
+        i = bisect_left(self.order, point)
+        while len(found) < self._wanted:
+            found[self.nodes[self.order[i % len(self.order)]]] = None
+            i += 1
+        return tuple(found)
+
+    def arc_share(self, owner: int) -> float:
+        """Return the share of the circle that ends at a point of the ring."""
+        before = self.order[bisect_left(self.order, owner) - 1]
+        return self._circle.fraction(self._circle.distance(before, owner) or self._circle.size)
+
+
+def changes(circle: Circle, nodes: Sequence[Description], after: Mapping[int, str], replicas: int) -> list[Change]:
+    """Return what it means to each node that the ring's points become those of `after`.
+
+    The circle is cut at every point of both rings; each stretch has its share of the keys its owner counts now.
+    """
+    old = Points(circle, {vnode.contact.id: node.address for node in nodes for vnode in node.vnodes}, replicas)
+    new = Points(circle, after, replicas)
+    keys_at: dict[int, int] = {vnode.contact.id: vnode.keys for node in nodes for vnode in node.vnodes}
+    sizes = {node.address: node.value_bytes / node.keys if node.keys else 0.0 for node in nodes}
+    found = {address: Change(address) for address in dict.fromkeys([*old.nodes.values(), *new.nodes.values()])}
+    cuts = sorted({*old.order, *new.order})
+    for start, end in zip([cuts[-1], *cuts[:-1]], cuts, strict=True):
+        share = circle.fraction(circle.distance(start, end) or circle.size)
+        owner = old.owner(end)
+        keys = keys_at[owner] * share / old.arc_share(owner)
+        stretch = Load(0.0, keys, keys * sizes[old.nodes[owner]])
+        had, has = old.keepers(end), new.keepers(end)
+        for address in dict.fromkeys([*had, *has]):
+            change = found[address]
+            found[address] = Change(
+                address,
+                change.before.plus(stretch, share if had[0] == address else 0.0) if address in had else change.before,
+                change.after.plus(stretch, share if has[0] == address else 0.0) if address in has else change.after,
+                change.gets + (keys if address not in had else 0.0),
+                change.drops + (keys if address not in has else 0.0),
+            )
+    return list(found.values())
+
+
+@click.group("plan", no_args_is_help=False)
+def plan_command() -> None:
+    """Say who would own and keep what if a node came or went. Nothing is changed."""
+
+
+@plan_command.command("join")
+@click.argument("address", metavar="HOST:PORT")
+@click.option("--id", "id_", metavar="N|0xHEX", help="Its point on the circle; default: the hash of its address.")
+@click.option("--vnodes", type=click.IntRange(1, 64), default=1, show_default=True, metavar="V",
+              help="Points it would hold on the circle.")
+@ring_options()
+def plan_join_command(target: Target, address: str, id_: str | None, vnodes: int) -> int:
+    """Say what it would mean that a node at HOST:PORT joins. Keys and bytes are estimates."""
+    check_address(address)
+    point = None if id_ is None else to_number(id_)
+    if id_ is not None and (point is None or vnodes != 1):
+        raise click.UsageError("--id is one point, decimal or 0xHEX, of a node with one vnode")
+    with target.connect() as ring:
+        nodes, circle = descriptions(ring.members()), ring.circle
+    points = _points(nodes)
+    if any(node.address == address for node in nodes):
+        raise Failure(f"{address} is in the ring already", "See: chord plan leave NODE", USAGE, "usage")
+    new = [circle.point(point)] if point is not None else [vnode_id(circle, address, i) for i in range(vnodes)]
+    return _show(target, circle, nodes, {**points, **dict.fromkeys(new, address)}, f"{address} joins")
+
+
+@plan_command.command("leave")
+@click.argument("node")
+@ring_options()
+def plan_leave_command(target: Target, node: str) -> int:
+    """Say what it would mean that NODE leaves. Keys and bytes are estimates."""
+    with target.connect() as ring:
+        nodes, circle = descriptions(ring.members()), ring.circle
+    leaver = choose(node, nodes).node
+    rest = {point: address for point, address in _points(nodes).items() if address != leaver.address}
+    if not rest:
+        raise Failure(f"{leaver.name} is the last node", "What it holds would be gone with it", USAGE, "usage")
+    return _show(target, circle, nodes, rest, f"{leaver.name} leaves")
+
+
+def _points(nodes: Sequence[Description]) -> dict[int, str]:
+    return {vnode.contact.id: node.address for node in nodes for vnode in node.vnodes}
+
+
+def _show(target: Target, circle: Circle, nodes: list[Description], after: Mapping[int, str], what: str) -> int:
+    out = target.out
+    names = names_of(nodes)
+    found = changes(circle, nodes, after, nodes[0].replicas)
+    if out.as_json:
+        out.json({"plan": what, "estimated": True, "replicas": nodes[0].replicas,
+                  "nodes": [_change_json(change, names) for change in found]})
+        return OK
+    rows = []
+    for change in found:
+        old, new = change.before, change.after
+        rows.append([
+            names.get(change.address, change.address), percent(old.owned), percent(new.owned), f"{old.keys:.0f}",
+            f"{new.keys:.0f}", byte_size(old.bytes), byte_size(new.bytes), f"{change.gets:.0f}", f"{change.drops:.0f}",
+        ])
+    out.table(COLUMNS, rows)
+    if out.as_table:
+        moved = sum(change.gets for change in found)
+        out.line()
+        out.line(f"{what}: about {moved:.0f} keys are copied. Keys and bytes are estimates, all copies counted (N="
+                 f"{nodes[0].replicas})")
+    return OK
+
+
+def _change_json(change: Change, names: Mapping[str, str]) -> Json:
+    def load(side: Load) -> Json:
+        return {"owned": round(side.owned, 6), "keys": round(side.keys), "bytes": round(side.bytes)}
+
+    return {
+        "node": names.get(change.address, change.address), "address": change.address, "before": load(change.before),
+        "after": load(change.after), "gets": round(change.gets), "drops": round(change.drops),
+    }

@@ -1,0 +1,156 @@
+"""transfers: records under way between nodes, how far they have come and how long they will take."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import click
+
+from chord.blocking import Ring
+from chord.cli.failures import OK
+from chord.cli.output import Column, Out, bar, byte_size, duration, percent
+from chord.cli.shapes import Json, names_of, vnode_json
+from chord.cli.target import Target, descriptions, ring_options
+from chord.cli.trace import short_id
+from chord.ids import Circle
+from chord.messages import Contact, Description, TransferInfo
+
+WATCH_EVERY_S = 1.0
+HOME_AND_CLEAR = "\x1b[H\x1b[J"
+COLUMNS = (
+    Column("node"), Column("what"), Column("with"), Column("arc"), Column("keys", "right"), Column("done", "right"),
+    Column("progress"), Column("rate", "right"), Column("left", "right"),
+)
+
+
+class Move(NamedTuple):
+    """One arc of records under way, as a node tells of it, and how fast it goes."""
+
+    node: Description
+    info: TransferInfo
+    keys_per_s: float
+    bytes_per_s: float
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is done; None where nobody knows yet how much there is."""
+        if self.info.total is None:
+            return None
+        return min(1.0, self.info.done / self.info.total) if self.info.total else 1.0
+
+    @property
+    def left_s(self) -> float | None:
+        """How long it will take at this rate; None where nobody can tell."""
+        if self.info.total is None:
+            return None
+        left = max(0, self.info.total - self.info.done)
+        if left == 0:
+            return 0.0
+        return left / self.keys_per_s if self.keys_per_s > 0 else None
+
+
+class Sight(NamedTuple):
+    """What was seen of a transfer, and when."""
+
+    at: float
+    info: TransferInfo
+
+
+Key = tuple[str, str, int, int, str, int]
+
+
+class Watcher:
+    """Turns what nodes tell into rates: since the last look, or at the first since the transfer began."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Key, Sight] = {}
+
+    def look(self, nodes: list[Description], now: float) -> list[Move]:
+        """Return every transfer the nodes tell of, with its rate."""
+        moves: list[Move] = []
+        seen: dict[Key, Sight] = {}
+        for node in nodes:
+            for info in node.transfers:
+                key = (node.address, info.kind, info.arc_start, info.arc_end, info.peer.address, info.peer.id)
+                moves.append(_measured(node, info, self._seen.get(key), now))
+                seen[key] = Sight(now, info)
+        self._seen = seen
+        return moves
+
+
+def _measured(node: Description, info: TransferInfo, before: Sight | None, now: float) -> Move:
+    since_s, done, sent = info.since_ms / 1000, info.done, info.bytes_sent
+    if before is not None and before.info.since_ms <= info.since_ms and before.info.done <= done:
+        since_s, done, sent = now - before.at, done - before.info.done, sent - before.info.bytes_sent
+    if since_s <= 0:
+        return Move(node, info, 0.0, 0.0)
+    return Move(node, info, done / since_s, max(0, sent) / since_s)
+
+
+@click.command("transfers")
+@click.option("--watch", is_flag=True, help="Look again every second until Ctrl-C.")
+@ring_options()
+def transfers_command(target: Target, watch: bool) -> int:
+    """Show the records under way between nodes: joins, leaves, repairs, and what is brought home.
+
+    Rates are those since the transfer began, with --watch those since the last look; what is left is told from them.
+    """
+    watcher = Watcher()
+    with target.connect() as ring:
+        while True:
+            _show(target.out, ring, watcher, watch)
+            if not watch:
+                return OK
+            time.sleep(WATCH_EVERY_S)
+
+
+def _show(out: Out, ring: Ring, watcher: Watcher, is_watching: bool) -> None:
+    nodes = descriptions(ring.members())
+    moves = watcher.look(nodes, time.monotonic())
+    circle, names = ring.circle, names_of(nodes)
+    if out.as_json:
+        out.json({"transfers": [move_json(circle, move, names) for move in moves]})
+        return
+    if is_watching and out.as_table:
+        out.line(HOME_AND_CLEAR)
+    out.table(COLUMNS, [_row(circle, move, names) for move in moves], plain=["progress"])
+    if not moves and out.as_table:
+        out.line("nothing is under way")
+    out.flush()
+
+
+def move_json(circle: Circle, move: Move, names: dict[str, str]) -> Json:
+    """Return a transfer."""
+    info, share, left_s = move.info, move.share, move.left_s
+    return {
+        "node": move.node.name,
+        "address": move.node.address,
+        "kind": info.kind,
+        "arc": {"start": str(int(info.arc_start)), "start_hex": circle.hex(info.arc_start),
+                "end": str(int(info.arc_end)), "end_hex": circle.hex(info.arc_end)},
+        "peer": vnode_json(circle, info.peer, names),
+        "done": info.done,
+        "total": info.total,
+        "share": None if share is None else round(share, 4),
+        "bytes_sent": info.bytes_sent,
+        "keys_per_s": round(move.keys_per_s, 3),
+        "bytes_per_s": round(move.bytes_per_s, 3),
+        "eta_s": None if left_s is None else round(left_s, 3),
+        "seconds": round(info.since_ms / 1000, 3),
+    }
+
+
+def _row(circle: Circle, move: Move, names: dict[str, str]) -> list[str]:
+    info, share, left_s = move.info, move.share, move.left_s
+    return [
+        move.node.name, info.kind, _name(info.peer, names),
+        f"{short_id(circle, info.arc_start)} to {short_id(circle, info.arc_end)}",
+        f"{info.done} of {'?' if info.total is None else info.total}",
+        "-" if share is None else percent(share), "" if share is None else bar(share),
+        f"{move.keys_per_s:.0f}/s, {byte_size(move.bytes_per_s)}/s", "-" if left_s is None else duration(left_s),
+    ]
+
+
+def _name(contact: Contact, names: dict[str, str]) -> str:
+    return names.get(contact.address, contact.address)

@@ -1,0 +1,59 @@
+"""Sessions that end by themselves: a web service's session store, shared by all its instances.
+
+    chord up -n 8                                    in another terminal
+    python examples/session_store.py 127.0.0.1:9000
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+
+import chord
+from chord.errors import NotFound
+
+
+class Sessions:
+    """Sessions of logged-in users, each gone after a while without a visit."""
+
+    def __init__(self, ring: chord.Ring, ttl_s: float) -> None:
+        self.ring, self.ttl_s = ring, ttl_s
+
+    def open(self, user: str) -> str:
+        token = secrets.token_urlsafe(16)
+        self._save(token, {"user": user, "visits": 0})
+        return token
+
+    def visit(self, token: str) -> dict[str, object] | None:
+        """Count a visit, and let the session live on for so long again; None where it has ended."""
+        try:
+            # Of two visits at the same moment the later one is as good as both: here, losing one does no harm.
+            session = json.loads(self.ring.get(f"session:{token}", resolve=chord.last_writer_wins).value)
+        except NotFound:
+            return None
+        session["visits"] += 1
+        self._save(token, session)
+        return dict(session)
+
+    def close(self, token: str) -> None:
+        self.ring.delete(f"session:{token}")
+
+    def _save(self, token: str, session: dict[str, object]) -> None:
+        self.ring.put(f"session:{token}", json.dumps(session), ttl_s=self.ttl_s)
+
+
+def main(address: str, ttl_s: str = "1.0") -> None:
+    """Open a session, visit it, leave it alone for too long."""
+    with chord.connect(address) as ring:
+        sessions = Sessions(ring, float(ttl_s))
+        token = sessions.open("ada")
+        print("first visit:", sessions.visit(token))
+        print("second visit:", sessions.visit(token))
+        time.sleep(float(ttl_s) + 0.1)
+        print("after a pause:", sessions.visit(token))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

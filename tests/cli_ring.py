@@ -1,0 +1,111 @@
+"""The ring of the worked example as fake nodes, for running commands against; the fixtures are in conftest.py."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from canned import WORKED_IDS, described, worked_trace
+from fake_node import Answer, FakeNode, Heard
+from schemas import check_shape
+from test_client import ScannedRing
+
+from chord.errors import ChordError, NotFound
+from chord.ids import Point
+from chord.messages import (
+    Contact,
+    Describe,
+    Description,
+    Done,
+    Get,
+    Lookup,
+    Merge,
+    Put,
+    Record,
+    ReplicaLine,
+    Reply,
+    Scan,
+    ScanPage,
+    Values,
+    Written,
+)
+
+Run = Callable[..., "Ended"]
+
+
+class Ended:
+    """A command that has ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    def json(self, shape: str) -> Any:
+        """Return the object it printed, checked against its schema."""
+        value = json.loads(self.out)
+        check_shape(shape, value)
+        return value
+
+    def failure(self, code: str) -> Any:
+        """Return the error it printed with --json, checked."""
+        error = json.loads(self.err.splitlines()[-1])
+        check_shape("error", error)
+        assert error["error"]["code"] == code
+        return error["error"]
+
+
+class CannedRing:
+    """The ring of the worked example: seven fake nodes, each describing itself, with one store."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, tuple[bytes, ...]] = {}
+        self.override: Callable[[int, Heard], Answer | ChordError | None] = lambda point, heard: None
+        self.trace_is_dead = False
+        self.scanned = ScannedRing(list(WORKED_IDS), [])
+        self.change: Callable[[int, Description], Description] = lambda point, node: node
+        self.merged: list[Record] = []
+        self.lines: tuple[ReplicaLine, ...] = ()
+        self.nodes = {p: FakeNode(self._answer_as(p)) for p in WORKED_IDS}
+        self.addresses = {p: node.address for p, node in self.nodes.items()}
+        self.entry = self.addresses[10]
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.close()
+
+    def _answer_as(self, point: int) -> Callable[[Heard], Answer]:
+        def answer(heard: Heard) -> Answer:
+            overridden = self.override(point, heard)
+            return overridden if overridden is not None else self._answer(point, heard.request)
+
+        return answer
+
+    def _answer(self, point: int, request: object) -> Reply | ChordError:
+        owner = Contact(Point(80), self.addresses[80])
+        if isinstance(request, Describe):
+            node = described(addresses=self.addresses)[WORKED_IDS.index(point)]
+            return self.change(point, msgspec.structs.replace(node, pid=os.getpid()))
+        if isinstance(request, Put):
+            if request.value is None:
+                self.values.pop(request.key, None)
+            else:
+                beside = self.values.get(request.key, ()) if request.context == b"" else ()
+                self.values[request.key] = (*beside, request.value)
+            return Written(b"context", owner, 2, 2, is_sloppy=True, replicas=self.lines)
+        if isinstance(request, Get):
+            found = self.values.get(request.key)
+            written = tuple(range(1, 1 + len(found or ())))
+            return Values(found, b"context", owner, 2, 2, self.lines, written) if found else NotFound()
+        if isinstance(request, Merge):
+            self.merged.append(request.record)
+            return Written(b"context", owner)
+        if isinstance(request, Lookup):
+            trace = worked_trace(self.addresses, dead=self.trace_is_dead)
+            return msgspec.structs.replace(trace, key=request.key, mode=request.mode)
+        if isinstance(request, Scan):
+            page = self.scanned(Heard(None, request, "bulk", 1))
+            assert isinstance(page, ScanPage)
+            return page
+        return Done()
