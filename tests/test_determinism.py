@@ -84,7 +84,7 @@ def everything(fidelity: Fidelity) -> Callable[[int], Plan]:
     """The plan of a short life with all faults, in which everything arrives at a few moments."""
 
     def plan(seed: int) -> Plan:
-        drawn = draw(seed, nodes=7, successors=2, fidelity=fidelity, faults=tuple(FAULTS), membership=16, steps=600)
+        drawn = draw(seed, nodes=7, successors=2, fidelity=fidelity, faults=tuple(FAULTS), membership=6, steps=200)
         return msgspec.structs.replace(drawn, quantum_s=QUANTUM_S)
 
     return plan

@@ -8,22 +8,23 @@ a machine has and a process has not.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import trio
 
 from chord.config import PRESETS, NodeConfig, RingConstants, Timing
-from chord.errors import unwrapped
-from chord.events import Observer, ignore
+from chord.errors import WritesRefused, unwrapped
+from chord.events import Event, Observer, PeerChanged, ignore
 from chord.identity import FILE_NAME, Kept, decode_kept
 from chord.ids import Point, vnode_id
-from chord.messages import Contact
+from chord.messages import Contact, Record
 from chord.node import Node
 from chord.sim.disk import Disk, SyncDelay
 from chord.sim.durable import DiskIdentity, DiskStorage
 from chord.sim.placing import PlacedNode, Placement
+from chord.sim.watched import WatchedStorage
 from chord.testing.faults import FaultyNetwork
 from chord.testing.network import MemoryNetwork
 from chord.testing.rings import PORT, MemoryRing
@@ -36,7 +37,10 @@ class Cluster(MemoryRing):
     """Nodes on machines. Made by `cluster`.
 
     Attributes:
-        disks: of every machine that ever was, by host.
+        disks: of every machine that has or had one, by host.
+        on_stopped, on_left: told of a node that has ended by itself, and what it says of that: the one may not have
+            handed over all it held, the other has.
+        on_put, on_drop: told what stores take and remove, with the host (see `WatchedStorage`).
     """
 
     def __init__(
@@ -47,9 +51,15 @@ class Cluster(MemoryRing):
         template: NodeConfig,
         observe: Observer,
         sync_delay: SyncDelay | None,
+        without_disk: float,
     ) -> None:
         super().__init__(nursery, network, seed, template, observe)
         self._sync_delay = sync_delay
+        self._without_disk = without_disk
+        self.on_stopped: Callable[[Node], object] = lambda node: None
+        self.on_left: Callable[[Node], object] = lambda node: None
+        self.on_put: Callable[[str, Record, bool], object] = lambda host, record, is_own: None
+        self.on_drop: Callable[[str, Record], object] = lambda host, record: None
         self._skew_s: dict[str, float] = {}
         self._placement: Placement | None = None
         self.disks: dict[str, Disk] = {}
@@ -77,14 +87,28 @@ class Cluster(MemoryRing):
     def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
         """Build a node on a machine: on its disk, where it has one, and by its clock."""
         world: dict[str, Any] = {**self.network.seams(host), "identity": self.identity(host)}
-        if self._sync_delay is not None:
+        if self.has_disk(host):
             disk = self.disk(host)
-            world["storage"] = DiskStorage(config.ring.circle, disk, rng)
+            storage: DiskStorage | WatchedStorage = DiskStorage(config.ring.circle, disk, rng)
             world["identity"] = DiskIdentity(disk)
+        else:
+            storage = WatchedStorage(config.ring.circle, rng.randbytes(8))
+        storage.watch(
+            lambda record, is_own: self.on_put(host, record, is_own), lambda record: self.on_drop(host, record)
+        )
+        world["storage"] = storage
         world["wall_now_ms"] = lambda: int(1000 * (EPOCH_S + trio.current_time() + self._skew_s.get(host, 0.0)))
+
+        def observe(event: Event) -> None:
+            """Pass events on; but a client of a node that has ended goes on asking in vain, and blames the others."""
+            if not (isinstance(event, PeerChanged) and node.closed.is_set()):
+                self.on_event(event)
+
         if self._placement is None:
-            return Node(config, **world, rng=rng, observe=self.on_event)
-        return PlacedNode(config, **world, rng=rng, observe=self.on_event, placement=self._placement)
+            node = Node(config, **world, rng=rng, observe=observe)
+        else:
+            node = PlacedNode(config, **world, rng=rng, observe=observe, placement=self._placement)
+        return node
 
     async def kill(self, node: Node, *, is_silent: bool = False, is_power_lost: bool = False) -> None:
         """End a node as kill -9 does.
@@ -97,7 +121,19 @@ class Cluster(MemoryRing):
             (self.disks[host].crash if is_power_lost or is_silent else self.disks[host].kill)()
         await super().kill(node, is_silent=is_silent)
 
+    async def _live(self, node: Node, host: str, task_status: trio.TaskStatus[str]) -> None:
+        with suppress(WritesRefused):  # its disk has failed: it ended as if it had crashed
+            await super()._live(node, host, task_status)
+            if node.state in ("stopped", "left"):
+                (self.on_stopped if node.state == "stopped" else self.on_left)(node)
+
     # -- machines -------------------------------------------------------------------------------
+
+    def has_disk(self, host: str) -> bool:
+        """Whether a machine has a disk; that is drawn once."""
+        if self._sync_delay is None:
+            return False
+        return random.Random(f"{self._seed}/machine/{host}").random() >= self._without_disk
 
     def disk(self, host: str) -> Disk:
         """Return a machine's disk."""
@@ -134,6 +170,7 @@ async def cluster(
     network: FaultyNetwork | None = None,
     observe: Observer = ignore,
     sync_delay: SyncDelay | None = None,
+    without_disk: float = 0.0,
 ) -> AsyncIterator[Cluster]:
     """Have machines without nodes for the length of the block; then whatever runs on them is gone at once.
 
@@ -143,11 +180,12 @@ async def cluster(
         network: frames over streams (`MemoryNetwork`, the default) or whole messages (`MessageNetwork`).
         observe: called with every event of every node.
         sync_delay: of the machines' disks; None: nodes keep everything in memory, and restart empty.
+        without_disk: so many of the machines have none.
 
     Concurrency: checkpoints. Run it under `chord.testing.run`.
     """
     template = NodeConfig(ring=ring or RingConstants(), timing=timing, preset="local")
     with unwrapped():
         async with trio.open_nursery() as nursery:
-            yield Cluster(nursery, network or MemoryNetwork(seed), seed, template, observe, sync_delay)
+            yield Cluster(nursery, network or MemoryNetwork(seed), seed, template, observe, sync_delay, without_disk)
             nursery.cancel_scope.cancel()

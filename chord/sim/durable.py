@@ -6,29 +6,33 @@ acknowledged, because a sync covers all that was written before it. When the log
 written anew beside it, synced, and take its name. The same happens at every opening: after it nothing that can be
 read is in doubt, even if the process before died of a failed sync and the system still showed its writes.
 
-A change is visible at once and durable later. So others may have seen it, and a crash may take it back. Two things
-follow for dots, which must never be minted twice (see `data/versions.py`): the number of the opening, durable before
-anything is minted, is the upper half of every key epoch; and `minted` is forgotten with the process, for the last
-dot it minted of a key may be one that only others remember.
+A change is visible at once and durable later, and nobody else is shown what is not durable (see `Storage`). So the
+actor under which a dot was minted can stand in the log beside its record: a crash takes back both, or neither. The
+number of the opening, durable before anything is minted, is the upper half of every key epoch, so that none is used
+twice whatever a crash takes back.
+
+A sync that fails ends it all, as in `data/sqlite.py`: `failed` is set, every commit is refused, the node has to stop.
 """
 
 from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 
 import msgspec
 import trio
 
-from chord.data.storage import Batch, MemoryStorage
+from chord.data.digest import Digests
+from chord.data.storage import Batch
 from chord.errors import ConfigError, RemoteFailure, WritesRefused
 from chord.identity import FILE_NAME, Kept, decode_kept, encode_kept
 from chord.ids import Arc, Circle
 from chord.messages import Record
 from chord.sim.disk import Disk, Mount
+from chord.sim.watched import WatchedStorage
 
 LOG_NAME = "records.log"
 BESIDE_NAME = "records.new"
@@ -53,10 +57,12 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """The changes of one batch."""
+    """The changes of one batch. Records that are `bad` were damaged on the disk, and count as missing."""
 
     puts: tuple[Record, ...]
     removals: tuple[bytes, ...] = ()
+    minted: dict[bytes, bytes] = {}
+    bad: tuple[bytes, ...] = ()
 
 
 def checksum(data: bytes) -> bytes:
@@ -101,6 +107,8 @@ class DiskStorage:
     Attributes:
         cut_bytes: of the log, behind the last whole entry, that were dropped at the opening.
         compactions: how often the log was written anew since.
+        failed: set when a sync failed. From then on every commit is refused.
+        bad_records: how many records were found damaged; they count as missing. A damaged log is refused.
 
     Raises:
         ConfigError: there is a log, and it is damaged where no crash can have torn it, or belongs to another ring.
@@ -109,6 +117,8 @@ class DiskStorage:
     def __init__(self, circle: Circle, disk: Disk, rng: random.Random) -> None:
         self._circle = circle
         self._files: Mount = disk.mount()
+        self.failed = trio.Event()
+        self.bad_records = 0
         self.cut_bytes = 0
         self.compactions = 0
         self._failure: OSError | None = None  # of a sync
@@ -116,17 +126,75 @@ class DiskStorage:
         self._compact_from_bytes = COMPACT_FROM_BYTES
         self._written = 1  # batches, of which the first is all that was on the disk
         self._durable = 0  # of these
+        self._changed: dict[bytes, list[tuple[int, Record | None]]] = {}  # since all was durable: batch, and record
         self._syncing = trio.Lock()
+        self._watchers: tuple[Callable[[Record, bool], object], Callable[[Record], object]] | None = None
         self._index, self._opening = self._load(rng)
         with suppress(OSError):
             self._open_log()
 
+    def watch(self, on_put: Callable[[Record, bool], object], on_drop: Callable[[Record], object]) -> None:
+        """From now on tell of every change (see `WatchedStorage.watch`)."""
+        self._watchers = on_put, on_drop
+        self._index.watch(on_put, on_drop)
+
+    async def open(self) -> None:
+        """It is open. Does not checkpoint."""
+
+    async def close(self) -> None:
+        """Nothing to let go of. Does not checkpoint."""
+
+    async def set_aside(self, incarnation: bytes) -> None:
+        """Begin anew with an empty log; nothing may be under way.
+
+        Raises:
+            ConfigError: the disk takes no writes.
+        """
+        old = self._index
+        self._index = WatchedStorage(self._circle, incarnation)
+        if self._watchers is not None:
+            self._index.watch(*self._watchers)
+        try:
+            self._open_log()
+        except OSError as error:
+            self._index = old
+            raise ConfigError(f"cannot set {LOG_NAME} aside: {error.strerror}") from error
+
     # -- reading --------------------------------------------------------------------------------
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """How often the log was synced is the disk's to tell."""
+        return {}
 
     @property
     def incarnation(self) -> bytes:
         """Eight random bytes, made with the empty store."""
         return self._index.incarnation
+
+    @property
+    def digests(self) -> Digests:
+        """The tree of sums over all visible records."""
+        return self._index.digests
+
+    @property
+    def sibling_keys(self) -> int:
+        """How many records hold more than one version."""
+        return self._index.sibling_keys
+
+    def is_durable(self, key: bytes) -> bool:
+        """Whether what `get` returns for a key is durable."""
+        return key not in self._changed or self._changed[key][-1][0] <= self._durable
+
+    def durable(self, key: bytes) -> Record | None:
+        """Return the record of a key as it would be found after a crash that takes all it can."""
+        if key not in self._changed:
+            return self.get(key)
+        return next(record for batch, record in reversed(self._changed[key]) if batch <= self._durable)
+
+    def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield key and digest of each record, as `scan` would yield the records."""
+        return self._index.heads(arc, after=after)
 
     @property
     def value_bytes(self) -> int:
@@ -138,7 +206,7 @@ class DiskStorage:
         return self._index.get(key)
 
     def minted(self, key: bytes) -> bytes | None:
-        """Return the actor under which this process minted a dot of a key it has held ever since, or None."""
+        """Return the actor under which this store minted a dot of a key it has held ever since, or None."""
         return self._index.minted(key)
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
@@ -183,9 +251,13 @@ class DiskStorage:
         if self._failure is not None:
             raise WritesRefused(f"no writes are taken since a sync failed: {self._failure.strerror}")
         with _refusing():
-            self._files.append(LOG_NAME, pack(Entry(batch.puts, batch.removals)))
-        self._index.apply(batch)
+            self._files.append(LOG_NAME, pack(Entry(batch.puts, batch.removals, batch.minted)))
         self._written += 1
+        for key in (*(record.key for record in batch.puts), *batch.removals):
+            self._changed.setdefault(key, [(0, self.get(key))])
+        self._index.apply(batch)
+        for key in (*(record.key for record in batch.puts), *batch.removals):
+            self._changed[key].append((self._written, self.get(key)))
 
     def _require_open(self) -> None:
         if not self._durable:
@@ -215,31 +287,23 @@ class DiskStorage:
         except OSError as error:
             if self._durable:  # an opening writes everything anew; but what was synced in vain stays in doubt
                 self._failure = error
+                self.failed.set()
             raise RemoteFailure(f"not known to be durable: {error.strerror}") from error
         self._durable = written
+        if self._written == written:
+            self._changed.clear()
 
     # -- the log --------------------------------------------------------------------------------
 
-    def _load(self, rng: random.Random) -> tuple[MemoryStorage, int]:
+    def _load(self, rng: random.Random) -> tuple[WatchedStorage, int]:
         """Return what the log says, and the number of this opening."""
         try:
             log = self._files.read(LOG_NAME)
         except FileNotFoundError:
-            return MemoryStorage(self._circle, rng.randbytes(8)), 1
-        bodies, end = unpack(log)
-        header = msgspec.msgpack.decode(bodies[0], type=Header) if bodies else None
-        if header is not None and header.version != LOG_VERSION:
-            raise ConfigError(f"{LOG_NAME} has format {header.version}, this version reads {LOG_VERSION}")
-        if header is None or len(bodies) <= header.records:  # both were durable before the log had its name
-            raise ConfigError(f"{LOG_NAME} is damaged; move it away to start with an empty store")
-        if header.bits != self._circle.bits:
-            raise ConfigError(f"{LOG_NAME} belongs to a ring of {header.bits} bits, not {self._circle.bits}")
-        index = MemoryStorage(self._circle, header.incarnation)
-        for body in bodies[1:]:
-            entry = msgspec.msgpack.decode(body, type=Entry)
-            index.apply(Batch(entry.puts, entry.removals))
+            return WatchedStorage(self._circle, rng.randbytes(8)), 1
+        index, opening, self.bad_records, end = load(self._circle, log)
         self.cut_bytes = len(log) - end
-        return index, header.opening + 1
+        return index, opening + 1
 
     def _open_log(self) -> None:
         """Begin this opening: write everything anew and make it durable.
@@ -275,9 +339,50 @@ class DiskStorage:
     def _write_beside(self) -> None:
         start = self._circle.point(0)
         header = Header(LOG_VERSION, self._circle.bits, self.incarnation, self._opening, len(self._index))
-        log = pack(header) + b"".join(pack(Entry((record,))) for record in self._index.scan(Arc(start, start)))
+        log = pack(header) + b"".join(map(self._pack_record, self._index.scan(Arc(start, start))))
         self._files.write(BESIDE_NAME, log)
         self._compact_from_bytes = max(COMPACT_FROM_BYTES, 2 * len(log))
+
+    def _pack_record(self, record: Record) -> bytes:
+        actor = self._index.minted(record.key)
+        return pack(Entry((record,), (), {} if actor is None else {record.key: actor}))
+
+
+def load(circle: Circle, log: bytes) -> tuple[WatchedStorage, int, int, int]:
+    """Return what a log says: the records, the number of its opening, how many were damaged, and where it ends.
+
+    Raises:
+        ConfigError: it is damaged where no crash can have torn it, or belongs to another ring.
+    """
+    bodies, end = unpack(log)
+    header = msgspec.msgpack.decode(bodies[0], type=Header) if bodies else None
+    if header is not None and header.version != LOG_VERSION:
+        raise ConfigError(f"{LOG_NAME} has format {header.version}, this version reads {LOG_VERSION}")
+    if header is None or len(bodies) <= header.records:  # both were durable before the log had its name
+        raise ConfigError(f"{LOG_NAME} is damaged; move it away to start with an empty store")
+    if header.bits != circle.bits:
+        raise ConfigError(f"{LOG_NAME} belongs to a ring of {header.bits} bits, not {circle.bits}")
+    index, bad_records = WatchedStorage(circle, header.incarnation), 0
+    for body in bodies[1:]:
+        entry = msgspec.msgpack.decode(body, type=Entry)
+        index.apply(Batch(entry.puts, (*entry.removals, *entry.bad), entry.minted))
+        bad_records += len(entry.bad)
+    return index, header.opening, bad_records, end
+
+
+def left_on(disk: Disk, circle: Circle) -> WatchedStorage | None:
+    """Return the records on a disk that nobody uses, None where there never were any."""
+    try:
+        return load(circle, disk.mount().read(LOG_NAME))[0]
+    except FileNotFoundError:
+        return None
+
+
+def damage(disk: Disk, key: bytes) -> None:
+    """Damage the record of a key on a disk that nobody uses: who opens it finds it bad."""
+    files = disk.mount()
+    files.append(LOG_NAME, pack(Entry((), (), {}, (key,))))
+    files.sync_now(LOG_NAME)
 
 
 @contextmanager

@@ -1,11 +1,13 @@
-"""Clients that write and read all the time and remember what was acknowledged to them.
+"""Clients that write and read all the time and remember what was acknowledged to them; and what they hold the ring to.
 
-There is one replica for now, so a key whose only holder dies is out of reach, and the ledger writes
-that down at the moment of the death: lost for good where the holder kept it in memory, away until
-the holder is back where it has a disk. Everything else must be read back as it was written, whatever
-moves meanwhile; and no key that was ever acknowledged may be denied ("not found"), lost or not.
-Once a node has been restarted, what was lost until then may be denied: it may have lost it itself, or
-have been the one that knew whose death tore the gap.
+An acknowledged write is durable on as many nodes as the answer says. It is known to somebody until the last node that
+had it is gone with what it stood on: then it is *lost*, which is counted, and everything about it is excused. No node
+drops what fewer than a write quorum would have left. Whoever reads is given what was written, never anything else; an
+old value perhaps, as long as nodes come and go; and never "not found" where a value is. In the end everybody reads the
+same.
+
+With one copy of each record a death takes its keys out of reach. Then *owner down* is an answer and "not found" is not,
+unless a node has been restarted since: it may have lost the key itself, or have known whose death tore the gap.
 """
 
 from __future__ import annotations
@@ -16,23 +18,48 @@ from collections.abc import Callable
 
 import trio
 
+from chord.config import RingConstants
 from chord.data import versions
+from chord.data.storage import Storage
 from chord.errors import ChordError, DefiniteError, NotFound
-from chord.history.recorder import Recorder
+from chord.history.recorder import Call, Recorder
+from chord.ids import Arc, Point
+from chord.messages import Record
 from chord.node import Node
+from chord.sim.story import Kind, Op, Story
+from chord.sim.truth import Truth
 from chord.testing.rings import MemoryRing
+from chord.values import Stored
 
+WHOLE = Arc(Point(0), Point(0))
 KEYS_PER_CLIENT = 20
 PATIENCE_S = 4.0
+AT_ONCE = 16
+KNOWN_S = 5.0
+READS_MAX = 4000
+GONE_S = 120.0
+"""Who is dead for so long after nobody waits for it never comes back."""
+PROOF_S = 30.0
+"""Between the proof that others hold a record and the drop. Copies that vanish meanwhile are nobody's fault."""
+WRITES = 0.4
+DELETES = 0.25
+BLIND = 0.38
+WITH_CONTEXT = 0.2
+UNUSUAL = 0.2
+"""So many of the requests name their own R or W, and half as many of the writes are strict."""
 
 
 class Ledger:
     """What clients of one ring were told.
 
+    Args:
+        down_out_s: of the ring: what is on no other disk than of nodes that are down for longer may be denied.
+
     Attributes:
-        counts: operations by kind and outcome.
+        counts: operations by kind and outcome, and what else is worth counting.
         complain: told, in words, what must not be.
         is_lenient: a partition lasts, or has just healed: what was written on the other side may be denied or old.
+        truth: who has what.
     """
 
     def __init__(
@@ -41,32 +68,36 @@ class Ledger:
         rng: random.Random,
         complain: Callable[[str], None],
         recorder: Recorder | None = None,
+        *,
+        constants: RingConstants | None = None,
+        down_out_s: float = 600.0,
+        keys_per_client: int = KEYS_PER_CLIENT,
     ) -> None:
         self._ring = ring
         self._rng = rng
         self._recorder = recorder
+        self._constants = constants or ring[0].host.constants
+        self._down_out_s = down_out_s
+        self._keys_per_client = keys_per_client
         self.complain = complain
         self.is_lenient = False
+        self.truth = Truth(ring)
         self.counts: Counter[str] = Counter()
-        self._acknowledged: dict[bytes, bytes] = {}
-        self._possible: dict[bytes, set[bytes]] = {}  # also these may be read: nobody said what became of them
-        self._written: dict[bytes, set[bytes]] = {}  # all that was not certainly refused
-        self._lost: set[bytes] = set()  # the only copy died with its node
-        self._deniable: set[bytes] = set()  # and that node is back, with an empty memory
-        self._returning: set[bytes] = set()  # back on their node, and perhaps not yet where they belong
-        self._left_behind: dict[str, dict[bytes, bytes]] = {}  # what a dead node had, by its host
-        self._deaths = 0
-        self._number = 0
+        self.stories: dict[bytes, Story] = {}
+        self._deniable: set[bytes] = set()
         self._old: list[bytes] = []
+        self._lost: set[bytes] = set()
+        self._away: set[bytes] = set()  # the only copy of a record is on the disk of a node that died
+        self._quorum = self._constants.quorum
 
     @property
     def keys(self) -> int:
-        """How many keys were acknowledged and not lost."""
-        return len(self._acknowledged.keys() - self._lost)
+        """How many keys have something acknowledged that was not lost."""
+        return sum(1 for story in self.stories.values() if story.required())
 
     @property
     def lost(self) -> int:
-        """How many keys were acknowledged and died with their only holder."""
+        """How many keys have lost something that was acknowledged, ever."""
         return len(self._lost)
 
     # -- clients --------------------------------------------------------------------------------
@@ -84,165 +115,335 @@ class Ledger:
 
         async def write() -> None:
             for name in names:
-                await self._write(self._rng.choice(self._ring.nodes), name, "filler")
+                await self.write(self._rng.choice(self._ring.nodes), name, "filler", "put")
 
         async with trio.open_nursery() as nursery:
-            for _ in range(16):
+            for _ in range(AT_ONCE):
                 nursery.start_soon(write)
-        self._old = list(self._acknowledged)
+        self._old = [key for key, story in self.stories.items() if story.required()]
 
     async def _client(self, name: str, pause_s: float) -> None:
+        rng = self._rng
         while True:
-            await trio.sleep(self._rng.uniform(0, 2 * pause_s))
+            await trio.sleep(rng.uniform(0, 2 * pause_s))
             ready = [node for node in self._ring.nodes if node.state == "ready"]
             if not ready:
                 continue
-            node = self._rng.choice(ready)
-            key = f"{name}-{self._rng.randrange(KEYS_PER_CLIENT)}".encode()
-            if self._old and self._rng.random() < 0.5:
-                await self.read(node, self._rng.choice(self._old), name)
-            elif key not in self._acknowledged or self._rng.random() < 0.4:
-                await self._write(node, key, name)
+            node = rng.choice(ready)
+            key = self._a_key(name)
+            if self._old and rng.random() < 0.5:
+                await self.read(node, rng.choice(self._old), name)
+            elif key in self.stories and rng.random() >= WRITES:
+                await self.read(node, key, name, r=self._unusual())
             else:
-                await self.read(node, key, name)
+                is_delete = key in self.stories and rng.random() < DELETES
+                kinds: tuple[Kind, ...] = ("put", "with context", "blind")
+                weights = (1 - BLIND - WITH_CONTEXT, WITH_CONTEXT, 0.0 if is_delete else BLIND)
+                (kind,) = rng.choices(kinds, weights)
+                strict = rng.random() < UNUSUAL / 2
+                await self.write(node, key, name, kind, is_delete=is_delete, w=self._unusual(), strict=strict)
 
-    async def _write(self, node: Node, key: bytes, client: str) -> None:
-        self._number += 1
-        value = b"%d" % self._number
-        possible = self._possible.setdefault(key, set())
-        possible.add(value)
-        self._written.setdefault(key, set()).add(value)
-        deaths = self._deaths
-        call = self._recorder.put(client, key.decode(), value.decode()) if self._recorder else None
-        outcome, failed = "unknown", False
+    def _a_key(self, name: str) -> bytes:
+        """Draw a key, and rather one that is another coordinator's now than when it was written last."""
+        keys = [f"{name}-{self._rng.randrange(self._keys_per_client)}".encode() for _ in range(4)]
+        for key in keys:
+            story = self.stories.get(key)
+            if story is not None and story.owner and not self._is_owner(story.owner, story.point):
+                return key
+        return keys[0]
+
+    def _unusual(self) -> int | None:
+        wish = self._rng.randint(1, self._constants.replicas)
+        return wish if self._rng.random() < UNUSUAL else None
+
+    # -- writes ---------------------------------------------------------------------------------
+
+    async def write(
+        self,
+        node: Node,
+        key: bytes,
+        client: str,
+        kind: Kind,
+        *,
+        is_delete: bool = False,
+        w: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        """Write a key of which this is the only writer, and remember what came of it."""
+        story = self.stories.get(key)
+        if story is None:
+            story = self.stories[key] = Story(key, node.host.circle.hash(key))
+        if kind == "with context" and not story.context:
+            kind = "put"
+        began = trio.current_time()
+        wanted = min(w or self._quorum, self._settled_nodes())
+        op = story.begin(kind, is_delete=is_delete)
+        context = story.context if kind == "with context" else None
+        request = node._core.to_put(key, op.value, context=context, blind=kind == "blind", w=w, strict=strict)
+        op.op_id = request.op_id
+        call = self._begin_write(client, op, key)
+        outcome, is_refused = "unknown", False
+        stored: Stored | None = None
         try:
             with trio.move_on_after(PATIENCE_S):
-                await node.put(key, value)
+                stored = await node._run(node._core.write(request))
                 outcome = "ok"
         except ChordError as error:
-            outcome, failed = error.word, isinstance(error, DefiniteError)
+            outcome, is_refused = error.word, isinstance(error, DefiniteError)
         if node not in self._ring.nodes:  # its client heard nothing any more, whatever this object says
-            outcome, failed = "unknown", False
+            outcome, is_refused, stored = "unknown", False, None
         self.counts[f"put {outcome}"] += 1
         if call is not None:
-            (call.ok if outcome == "ok" else call.fail if failed else call.unknown)()
-        if failed:  # nothing happened, and nothing ever will
-            possible.discard(value)
-            self._written[key].discard(value)
-        if outcome != "ok":
-            return
-        self._acknowledged[key] = value
-        self._returning.discard(key)
-        possible.discard(value)  # but an unknown write of before may still arrive, and then it replaces this one
-        if self._keepers(key, "owned", "giving"):
-            self._lost.discard(key)
-            self._deniable.discard(key)
+            (call.ok if stored else call.fail if is_refused else call.unknown)()
+        if stored is not None:
+            self._acknowledged(node, story, op, stored, began)
+            if stored.w_needed < wanted and not self.is_lenient:
+                self.complain(f"{node.name} was told that {key!r} is stored, by {stored.w_needed} of {wanted} nodes")
+        elif is_refused:
+            story.refused(op)
         else:
-            self._lost.add(key)  # its owner died before the answer was back
-            if deaths == self._deaths and not self.is_lenient:
-                self.complain(f"{node.name} was told that {key!r} is stored, and nobody has it")
+            story.unknown(op, trio.current_time())
 
-    async def read(self, node: Node, key: bytes, client: str = "reader", *, is_final: bool = False) -> None:
-        """Read a key that was acknowledged, and compare. In the end (`is_final`) what was not lost must be there."""
-        was_lost = key in self._lost or key in self._returning
+    def _settled_nodes(self) -> int:
+        """Return how many members there are that all others have had the time to hear of."""
+        since = trio.current_time() - KNOWN_S
+        return sum(1 for node in self._ring.nodes if node.state == "ready" and node._started_at < since)
+
+    def _begin_write(self, client: str, op: Op, key: bytes) -> Call | None:
+        if self._recorder is None:
+            return None
+        if op.value is None:
+            return self._recorder.delete(client, key.decode())
+        return self._recorder.put(client, key.decode(), op.value.decode())
+
+    def _acknowledged(self, node: Node, story: Story, op: Op, stored: Stored, began: float) -> None:
+        """Hold an acknowledgement against the stores: it must be durable on so many of them."""
+        for copy in self.truth.copies(story.key):
+            story.saw(copy.record, is_shared=False)
+        op.w = stored.w_needed
+        merged = self.truth.merged(story.key)
+        story.acknowledged(op, stored.context, merged, trio.current_time())
+        self._lost.discard(story.key)
+        self._away.discard(story.key)
+        self._deniable.discard(story.key)
+        self._count_write(story, op, stored)
+        durable = self._holders(story, op)
+        if durable + self.truth.vanished_since(began, story.key) < stored.w:
+            self.complain(
+                f"{node.name} was told that {story.key!r} is stored on {stored.w} nodes, and it is durable on {durable}"
+            )
+        elif merged is None or not op.is_in(merged):
+            self._lose(story, op)
+
+    def _count_write(self, story: Story, op: Op, stored: Stored) -> None:
+        is_elsewhere = story.owner not in ("", stored.owner.address)
+        is_fallback = stored.is_sloppy or any(line.outcome == "hinted" for line in stored.replicas)
+        is_stand_in = not self._is_owner(stored.owner.address, story.point)
+        self.counts[f"acknowledged {op.kind}"] += 1
+        self.counts["acknowledged delete"] += op.value is None
+        self.counts["acknowledged through a fallback"] += is_fallback or is_stand_in
+        self.counts["acknowledged elsewhere than before"] += is_elsewhere
+        self.counts["acknowledged sloppily"] += stored.is_sloppy
+        story.owner = stored.owner.address
+
+    def _is_owner(self, address: str, point: int) -> bool:
+        nodes = [node for node in self._ring.nodes if node.address == address]
+        return any(v.ownership.is_owner(point) for node in nodes for v in node.host.vnodes.values())
+
+    def _holders(self, story: Story, op: Op, *, but: str = "") -> int:
+        """Return on how many nodes an operation, or what has replaced it, is durable."""
+        copies = self.truth.copies(story.key)
+        return len({copy.host for copy in copies if copy.host != but and op.is_in(copy.durable)})
+
+    # -- reads ----------------------------------------------------------------------------------
+
+    async def read(
+        self, node: Node, key: bytes, client: str = "reader", *, r: int | None = None, is_final: bool = False
+    ) -> None:
+        """Read a key that was written, and compare. In the end (`is_final`) what is there must be found."""
+        story = self.stories[key]
+        required = story.must_be_found(trio.current_time(), self._quorum)
         call = self._recorder.get(client, key.decode()) if self._recorder else None
         outcome = "unknown"
-        values: tuple[bytes, ...] = ()
+        found: tuple[bytes, ...] = ()
         try:
             with trio.move_on_after(PATIENCE_S):
-                values = (await node.get(key)).values
-                outcome = "ok"
-                self._judge(node, key, values, was_lost or key in self._lost)
+                reply = await node.get(key, r=r)
+                found, outcome = reply.values, "ok"
+                if client != "reader":
+                    story.context = reply.context
         except NotFound:
             outcome = "not found"
-            if key not in self._deniable and node in self._ring.nodes and not self.is_lenient:
-                self.complain(f"{node.name} denies {key!r}, which was acknowledged{' and lost' * was_lost}")
         except ChordError as error:
             outcome = error.word
+        is_heard = node in self._ring.nodes  # who asks a dead node hears nothing, whatever this object says
         self.counts[f"get {outcome}"] += 1
         if call is not None and outcome in ("ok", "not found"):
-            call.ok(*(value.decode() for value in values))
+            call.ok(*(value.decode() for value in found))
         elif call is not None:
             call.fail()  # a read that got no answer says nothing
-        if is_final and outcome != "ok" and not was_lost:
-            self.complain(f"{node.name} does not find {key!r}, of which somebody living has a copy: {outcome}")
+        if is_heard and outcome == "ok":
+            self._judge(node, story, found, is_final)
+        elif is_heard and outcome == "not found":
+            self._judge_denial(node, story, required)
+        if is_final and is_heard and outcome != "ok":
+            self._judge_silence(node, story, outcome)
 
-    def _judge(self, node: Node, key: bytes, values: tuple[bytes, ...], is_lost: bool) -> None:
+    def _judge(self, node: Node, story: Story, found: tuple[bytes, ...], is_final: bool) -> None:
         """Hold what was read against what was written. What nobody wrote may never be read, whatever has happened."""
-        expected = self._acknowledged[key]
-        if node not in self._ring.nodes:  # it is dead, and its client heard nothing any more
+        strange = [value for value in found if not story.was_written(value)]
+        if strange:
+            self.complain(f"{node.name} reads {found!r} under {story.key!r}, and not all of it was ever written")
+        there = self._values(story)
+        self.counts["read stale"] += set(found) != set(there)
+        if is_final and set(found) != set(there):
+            self.complain(f"{node.name} reads {found!r} under {story.key!r}, there is {there!r}")
+
+    def _judge_denial(self, node: Node, story: Story, required: list[Op]) -> None:
+        required = [op for op in required if op in story.ops and not op.is_lost]
+        if self.is_lenient or story.key in self._deniable:
             return
-        if not self._written[key].issuperset(values):
-            self.complain(f"{node.name} reads {values!r} under {key!r}, and not all of it was ever written")
-        if is_lost or self.is_lenient or expected in values or self._possible[key].intersection(values):
+        if required and self._is_away(story, required):
+            self.counts["denied, away for too long"] += 1
+        elif required:
+            held = ", ".join(f"{c.host}{'' if c.is_living else ' (dead)'}" for c in self.truth.copies(story.key))
+            what = ", ".join(map(str, required))
+            self.complain(f"{node.name} denies {story.key!r}, which was acknowledged: {what}; held by {held}")
+        elif story.key in self._lost and self._constants.replicas == 1:
+            self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
+
+    def _is_away(self, story: Story, required: list[Op]) -> bool:
+        """Whether only nodes have it that nobody waits for any more: by then it counts as lost to the ring."""
+        holders = [copy for copy in self.truth.copies(story.key) if any(op.is_in(copy.record) for op in required)]
+        if any(copy.is_living for copy in holders):
+            return False
+        given_up = trio.current_time() - self._down_out_s
+        return bool(holders) and all(self.truth.dead_since(copy.host) < given_up for copy in holders)
+
+    def _judge_silence(self, node: Node, story: Story, outcome: str) -> None:
+        there = self._values(story)
+        if there:
+            self.complain(f"{node.name} does not find {story.key!r}, of which somebody living has {there!r}: {outcome}")
+
+    def _values(self, story: Story) -> list[bytes]:
+        record = self.truth.merged(story.key, only_living=True)
+        return [] if record is None else versions.values(record)
+
+    # -- what happens to copies -----------------------------------------------------------------
+
+    def saw(self, host: str, record: Record, is_own: bool) -> None:
+        """A record was put in a store."""
+        story = self.stories.get(record.key)
+        if story is not None and (wrong := story.saw(record, is_shared=not is_own)):
+            self.complain(f"{host} has {record.key!r}, of which {wrong}")
+
+    def dropped(self, host: str, record: Record) -> None:
+        """A store is about to remove a record: enough others must have what it knows."""
+        story = self.stories.get(record.key)
+        if story is None:
             return
-        self.complain(f"{node.name} reads {values!r} under {key!r}, written was {expected!r}")
+        needed = min(self._quorum, max(1, len(self._ring) - 1))
+        excused = self.truth.vanished_since(trio.current_time() - PROOF_S, story.key)
+        for op in story.required():
+            if not op.is_in(record):
+                continue
+            left = self._holders(story, op, but=host)
+            if op.value is None and not versions.values(record):
+                if not left:
+                    self._judge_reaping(host, story, op)
+            elif left + excused < needed:
+                self.complain(f"{host} drops {op} of {record.key!r}, which is left on {left} nodes")
+            elif not left:
+                self._lose(story, op)
 
-    # -- deaths ---------------------------------------------------------------------------------
+    def left(self, node: Node) -> None:
+        """A node has left: what it kept to the end is dropped now."""
+        for record in node.host.storage.scan(WHOLE):
+            self.dropped(node.name, record)
 
-    def _keepers(self, key: bytes, *answers: str) -> list[Node]:
-        """Return who has what a key should hold, and says this of the key."""
-        point = self._ring[0].host.circle.hash(key) if len(self._ring) else 0
-        return [
-            node
-            for node in self._holders(key)
-            if any(v.ownership.verdict(point).answer in answers for v in node.host.vnodes.values())
-        ]
-
-    def _holders(self, key: bytes) -> list[Node]:
-        return [node for node in self._ring.nodes if self._has(node, key)]
-
-    def _has(self, node: Node, key: bytes) -> bool:
-        """Whether a node has what was acknowledged, or a later write that nobody heard of again and replaced it."""
-        expected = {self._acknowledged.get(key), *self._possible[key]}
-        return not expected.isdisjoint(self._values(node, key))
-
-    @staticmethod
-    def _values(node: Node, key: bytes) -> tuple[bytes, ...]:
-        record = node.host.storage.get(key)
-        return () if record is None else tuple(versions.values(record))
+    def _judge_reaping(self, host: str, story: Story, op: Op) -> None:
+        """The last tombstone may go when nobody has what it deletes, but who was away so long that it is emptied."""
+        self.counts["reaped"] += 1
+        given_up = trio.current_time() - self._ring[0].config.timing.grace_s
+        for copy in self.truth.copies(story.key):
+            is_over = not copy.is_living and self.truth.dead_since(copy.host) < given_up
+            if copy.host != host and not is_over and op.replaces(copy.record):
+                text = f"which is left on 0 nodes, and {copy.host} has what it deletes"
+                self.complain(f"{host} drops {op} of {story.key!r}, {text}")
 
     def bury(self, node: Node) -> None:
-        """A node is about to die: what it alone keeps is lost.
+        """A node is about to die: what it alone keeps in memory is lost."""
+        if self._constants.replicas == 1:
+            self._away.update(record.key for record in node.host.storage.scan(WHOLE) if record.key in self.stories)
+        self._reckon(self.truth.dies(node, self.stories.__contains__), "acknowledged and lost")
+        for gone in self.truth.gone(trio.current_time() - self._down_out_s - GONE_S):
+            self._reckon(gone, "acknowledged and away for ever")
 
-        In the middle of a hand-over the giver still keeps all, until the receiver owns the arc: then its
-        acknowledgement may be on the way, and the giver forgets on it even if the receiver is dead by then. While the
-        ring heals, records are on their way to their owners, and any copy may have been the last.
-        """
-        self._deaths += 1
-        left = self._left_behind[node.name] = {}
-        for key, value in self._acknowledged.items():
-            if not self._has(node, key):
-                continue
-            if value in self._values(node, key):
-                left[key] = value
-            keepers = self._keepers(key, "owned") or self._keepers(key, "giving")
-            if self.is_lenient or self._holders(key) == [node] or keepers == [node]:
-                self._lost.add(key)
+    def autopsy(self, node: Node) -> None:
+        """A node is dead: what it had made durable must be on its disk."""
+        for key in self.truth.autopsy(node):
+            self.complain(f"{node.name} is dead; its disk has lost {key!r}, which was durable")
 
-    def bring_back(self, node: Node, *, has_disk: bool) -> None:
-        """A node that died is back with what its disk had: what it alone kept is not lost after all.
+    def bring_back(self, node: Node) -> None:
+        """A node that died is back."""
+        self.truth.comes_back(node.name)
 
-        And what it had acknowledged is there, whatever happened to the rest.
-        """
-        for key, value in self._left_behind.pop(node.name, {}).items() if has_disk else ():
-            if value not in self._values(node, key):
-                self.complain(f"{node.name} is back; its disk has lost {value!r} of {key!r}, which was acknowledged")
-        back = {key for key in self._lost if self._has(node, key)}
-        self._lost -= back
-        self._returning |= back
+    def wipe(self, host: str) -> None:
+        """A dead node's disk is about to be emptied."""
+        self._reckon(self.truth.is_wiped(host), "acknowledged and lost")
 
     def revive(self) -> None:
-        """A node that died is back: what is still lost may be denied.
+        """A node that died is back: what is lost may be denied.
 
         It may have lost it itself, with its memory; or it was told whose death tore the gap, and no longer knows.
         """
-        self._deniable |= self._lost
+        self._deniable |= self._lost | self._away
+
+    def damage(self, host: str, key: bytes) -> None:
+        """A record on a dead node's disk is damaged."""
+        self.truth.is_damaged(host, key)
+        self._reckon_key(key, "acknowledged and lost")
+
+    def _reckon(self, vanished: Storage | None, how: str) -> None:
+        for record in () if vanished is None else vanished.scan(WHOLE):
+            self._reckon_key(record.key, how)
+
+    def _reckon_key(self, key: bytes, how: str) -> None:
+        story = self.stories.get(key)
+        if story is not None:
+            merged = self.truth.merged(key)
+            for op in story.required():
+                if not op.is_in(merged) and (op.value is not None or op.replaces(merged)):
+                    self._lose(story, op, how)
+
+    def _lose(self, story: Story, op: Op, how: str = "acknowledged and lost") -> None:
+        op.is_lost = True
+        self._lost.add(story.key)
+        self.counts[how] += 1
 
     # -- the end --------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Hold all there is against all that was told."""
+        for key, story in self.stories.items():
+            for text in story.wrong(self.truth.merged(key), trio.current_time()):
+                self.complain(f"{key!r}: {text}")
+
     async def settle(self) -> None:
-        """Read everything once more from everywhere: nobody moves, so every read has a definite outcome."""
-        self._returning.clear()
-        for key in list(self._acknowledged):
-            await self.read(self._rng.choice(self._ring.nodes), key, is_final=True)
+        """Read everything once more, from everywhere: nobody moves, so every read has a definite outcome.
+
+        Where that is too much, each key is read from one node.
+        """
+        self.check()
+        nodes, count = list(self._ring.nodes), len(self._ring)
+        if count * len(self.stories) > READS_MAX:
+            count = 1
+        reads = iter([(node, key) for key in self.stories for node in self._rng.sample(nodes, count)])
+
+        async def read() -> None:
+            for node, key in reads:
+                await self.read(node, key, is_final=True)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(AT_ONCE):
+                nursery.start_soon(read)

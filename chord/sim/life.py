@@ -12,29 +12,42 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
 import trio
 
 from chord import testing
-from chord.config import RingConstants
 from chord.events import Event, Observer, ignore
 from chord.history.recorder import Recorder
 from chord.sim.cluster import Cluster, cluster
+from chord.sim.copies import astray, unequal
 from chord.sim.ledger import Ledger
 from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import Nemesis
-from chord.sim.plan import Plan
+from chord.sim.plan import WITHOUT_DISK, Plan
 from chord.sim.watch import Violated, Watch
 from chord.testing.network import MemoryNetwork, uniform
 from chord.testing.rings import NotConverged
 
 HEALED_WITHIN_S = 60.0
 READY_WITHIN_S = 60.0
-HOME_WITHIN_S = 10.0
-COUNTERS = ("keys_sent", "keys_received", "keys_dropped", "keys_brought_home", "abandon_unheard", "goodbyes_unheard")
+HOME_WITHIN_S = 30.0
+COUNTERS = (
+    "keys_sent",
+    "keys_received",
+    "keys_brought_home",
+    "copies_pulled",
+    "copies_pushed",
+    "repair_keys_pulled",
+    "repair_keys_pushed",
+    "read_repairs",
+    "sloppy_puts",
+    "keys_reaped",
+    "abandon_unheard",
+    "goodbyes_unheard",
+)
 
 Kind: TypeAlias = Literal["crash", "liveness", "correctness"]
 
@@ -60,7 +73,7 @@ class Report(msgspec.Struct):
         checks: how often all invariants were checked.
         membership: joins, leaves, crashes and restarts.
         counts: how often each transition, abort, take-over, action and client operation was taken.
-        keys, lost: acknowledged keys that are there in the end, and that died with the only node that had them.
+        keys, lost: acknowledged keys that are there in the end, and that died with the last nodes that had them.
         settled_s: virtual seconds from the last event until the ring was Ideal.
         healed_rounds: the most stabilize periods it took to heal after an episode.
         virtual_s: how long the ring lived.
@@ -136,15 +149,20 @@ class Life:
         plan, watch, report = self._plan, self._watch, self.report
         async with cluster(
             seed=plan.seed,
-            ring=RingConstants(successors=plan.successors),
+            ring=plan.constants,
             timing=plan.timing,
             network=self._network,
             observe=watch,
-            sync_delay=_sync_delay if "disk" in plan.faults else None,
+            sync_delay=_sync_delay,
+            without_disk=WITHOUT_DISK if "memory" in plan.faults else 0.0,
         ) as ring:
             self._cluster = ring
             recorder = Recorder(trio.current_time, self._write_history) if self._write_history else None
-            self._ledger = Ledger(ring, random.Random(f"ledger/{plan.seed}"), watch.complain, recorder)
+            rng = random.Random(f"ledger/{plan.seed}")
+            self._ledger = Ledger(
+                ring, rng, watch.complain, recorder, constants=plan.constants, down_out_s=plan.down_out_s
+            )
+            ring.on_put, ring.on_drop, ring.on_left = self._ledger.saw, self._ledger.dropped, self._ledger.left
             with watch.over(ring), trio.fail_after(plan.virtual_s_max), trio.CancelScope() as scope:
                 watch.on_broken = scope.cancel
                 watch.on_event = self._observer(ignore)
@@ -182,7 +200,8 @@ class Life:
         plan = self._plan
         if plan.until_s is not None:
             return trio.current_time() >= plan.until_s
-        return nemesis.membership >= plan.membership and self._watch.steps >= plan.steps
+        written = self._ledger.counts["put ok"]
+        return nemesis.membership >= plan.membership and self._watch.steps >= plan.steps and written >= plan.writes
 
     def _observer(self, act: Observer) -> Observer:
         def observe(event: Event) -> None:
@@ -200,9 +219,10 @@ class Life:
         """
         began = trio.current_time()
         await trio.sleep(self._plan.timing.timeout_cap_s)
-        await self._whole()
+        await self._cluster.converged(within_s=HEALED_WITHIN_S)
         rounds = (trio.current_time() - began) / self._plan.timing.stabilize_s
         self.report.healed_rounds = max(self.report.healed_rounds, rounds)
+        await self._none(self._astray, HOME_WITHIN_S)
 
     async def _be_live(self) -> float:
         """Faults stop; the ring must become whole, from when all have come and gone who do only for the better."""
@@ -214,30 +234,32 @@ class Life:
             while any(node.state != "ready" for node in self._cluster.nodes):
                 await trio.sleep(0.05)
         self._watch.calm_down()
-        took = await self._whole(since=began)
+        await self._cluster.converged(within_s=HEALED_WITHIN_S)
+        took = trio.current_time() - began
+        timing = self._plan.timing  # the dead are waited for; then it takes a period to compare, and one to drop
+        await self._none(self._unequal, timing.down_out_s + 3 * timing.anti_entropy_s + HOME_WITHIN_S)
         await self._ledger.settle()
         self._watch.check_state()
         return took
 
-    async def _whole(self, since: float | None = None) -> float:
-        """Wait until the ring is Ideal and no record is left in the wrong place; how long it took, in seconds.
+    async def _none(self, what: Callable[[], Iterator[str]], within_s: float) -> None:
+        """Wait until nothing is wrong any more.
 
         Raises:
             NotConverged: it took too long.
         """
-        began = trio.current_time() if since is None else since
-        await self._cluster.converged(within_s=HEALED_WITHIN_S)
-        took = trio.current_time() - began
-        with trio.move_on_after(HOME_WITHIN_S):
-            while self._misplaced():
-                await trio.sleep(0.1)
-        left_over = self._misplaced()
-        if left_over:
-            raise NotConverged(f"records of others stay on {', '.join(left_over)}")
-        return took
+        until = trio.current_time() + within_s
+        while (wrong := next(what(), None)) is not None:
+            if trio.current_time() > until:
+                raise NotConverged(f"after {within_s:g} s: {wrong}")
+            await trio.sleep(0.5)
 
-    def _misplaced(self) -> list[str]:
-        return [node.name for node in self._cluster.nodes if node.misplaced.count()]
+    def _astray(self) -> Iterator[str]:
+        """What was written on the other side must be known to those who are asked for it."""
+        return astray(self._cluster)
+
+    def _unequal(self) -> Iterator[str]:
+        return unequal(self._cluster, self._plan.replicas)
 
     def _sum_up(self) -> None:
         report, watch = self.report, self._watch

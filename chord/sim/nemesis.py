@@ -10,18 +10,24 @@ others come and go meanwhile, it ends, and then nothing happens until the ring h
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 import trio
 
 from chord import events, invariants
+from chord.data.storage import Batch
+from chord.errors import ChordError
 from chord.events import Event
-from chord.ids import Point
+from chord.ids import Arc, Point
 from chord.messages import Contact
 from chord.node import Node
 from chord.sim.cluster import Cluster
+from chord.sim.disk import Disk
+from chord.sim.durable import damage
 from chord.sim.ledger import Ledger
 from chord.sim.plan import Plan
 from chord.sim.watch import Watch
@@ -32,8 +38,11 @@ EPISODE_S = (0.3, 6.0)
 VERDICT_S = 5.0
 SILENCE_S = 0.5
 """A node that is back for so long is not taken for its dead former self, which refuses connections, or is silent."""
-WIPED = 0.2
-"""So many of the restarts find an empty disk."""
+WIPED = 0.3
+DAMAGED = 0.5
+"""So many of the restarts find an empty disk, or a damaged record, where those faults are on."""
+FULL_S = (0.5, 5.0)
+FULL_BYTES = 2000
 
 Plot: TypeAlias = Callable[[Contact, Contact], Awaitable[None]]
 """What to do to a transfer that has just started, given the giver and the receiver."""
@@ -72,6 +81,7 @@ class Nemesis:
         self._is_alarmed = False  # somebody took a living node for dead, or a dead one for living
         self._born_s: dict[str, float] = {}
         self._returning: dict[str, tuple[str, ...]] = {}  # who is down and comes back, and whom it will ask
+        self._last_words: list[tuple[float, tuple[int, ...]]] = []  # when somebody died, and what its list was
         self.membership = 0
         watch.on_late = lambda: self._alarm("late answer")
         drawn = set(plan.faults)
@@ -85,6 +95,8 @@ class Nemesis:
                 (3, "restart", self._restart),
                 (4, "meddle", self._meddle),
                 (2, "hiccup", self._hiccup),
+                (1, "full", self._fill_disk),
+                (1, "eio", self._fail_disk),
             ],
         )
         self._episodes = self._of(
@@ -120,6 +132,7 @@ class Nemesis:
             for node in self._cluster.nodes:
                 if node.address == event.address:
                     self._ledger.bury(node)
+                    self._ledger.autopsy(node)
                     self._watch.somebody_died()
                     self._count("leave in vain", 0)
         if isinstance(event, events.TransferStarted) and self._plots:
@@ -139,7 +152,7 @@ class Nemesis:
     def _check_verdict(self, verdict: events.PeerChanged) -> None:
         """Messages that are late or lost can make a node look dead: then the failure assumption does not hold."""
         for node in self._cluster.nodes:
-            age_s = trio.current_time() - self._born_s.get(verdict.address, 0.0)
+            age_s = trio.current_time() - self._born_s.get(verdict.address, -math.inf)  # founders were never dead
             is_old = age_s > (SILENCE_S if "no answer" in verdict.reason else VERDICT_S)
             if node.address == verdict.address and is_old and not node.host.is_leaving:
                 self._alarm("false alarm")
@@ -182,7 +195,9 @@ class Nemesis:
         points = list(self._cluster.vnodes())
         at = self._rng.randrange(len(points))
         gap = (points[at] - points[at - 1]) % (1 << 160)
-        first = points[at - 1] + 1 + self._rng.randrange(max(1, gap - 3))
+        if gap < 4:  # between two such: there is no room, and an id has one node
+            return
+        first = points[at - 1] + 1 + self._rng.randrange(gap - 3)
         for number in range(2):
             await self._start(id=Point((first + number) % (1 << 160)))
             self._count("join adjacent")
@@ -225,22 +240,36 @@ class Nemesis:
     async def _come_back(self, node: Node, after_s: float) -> None:
         """Start a node that was killed again: on its disk, without its records, or as a new node."""
         host = node.config.name or ""
-        is_wiped = self._rng.random() < WIPED
+        is_wiped = "wipe" in self._plan.faults and self._rng.random() < WIPED
         await trio.sleep(after_s)
         while is_wiped and not any(other.state == "ready" for other in self._cluster.nodes):
             await trio.sleep(0.1)  # it knows nobody any more: without a member to join by it would be a ring of its own
         if is_wiped:
             del self._returning[host]
+            self._ledger.wipe(host)
+            self._ledger.revive()
             self._cluster.wipe(host)
             self._count("restart wiped", 2)
-            self._ledger.revive()
             await self._start(name=host, id=self._a_point())
             return
+        if "damage" in self._plan.faults and self._rng.random() < DAMAGED:
+            self._damage(host)
         self._count("restart", 2)
         self._watch.excused.update(node.host.vnodes)
-        back = await self._start(join=(), name=host)
-        self._ledger.bring_back(back, has_disk=back.name in self._cluster.disks)
+        self._ledger.bring_back(await self._start(join=(), name=host))
         self._ledger.revive()
+
+    def _damage(self, host: str) -> None:
+        """A record on a dead machine's disk is no longer what was written."""
+        keys = self._ledger.truth.records_of(host)
+        if keys:
+            key = self._rng.choice(keys)
+            disk = self._cluster.disk(host)
+            room, disk.capacity_bytes = disk.capacity_bytes, math.inf  # what decays needs none
+            damage(disk, key)
+            disk.capacity_bytes = room
+            self._ledger.damage(host, key)
+            self._count("damage", 0)
 
     def _a_point(self) -> Point:
         return Point(self._rng.getrandbits(160))
@@ -249,8 +278,41 @@ class Nemesis:
         """Kill a node, every other time by pulling the plug."""
         self._ledger.bury(node)
         self._watch.somebody_died()
+        self._last_words += [(trio.current_time(), entries) for entries in self._lists_of(node)]
         await self._cluster.kill(node, is_silent=is_silent, is_power_lost=self._rng.random() < 0.5)
+        self._ledger.autopsy(node)
         self._watch.check()
+
+    # -- disks ----------------------------------------------------------------------------------
+
+    async def _fill_disk(self) -> None:
+        """There is room for a few records more, and then for none, for a while."""
+        for node in self._neighbours(1):
+            if self._cluster.has_disk(node.name):
+                self._count("disk full", 0)
+                self._nursery.start_soon(self._full, self._cluster.disk(node.name))
+
+    async def _full(self, disk: Disk) -> None:
+        disk.capacity_bytes = disk.used_bytes + self._rng.randrange(FULL_BYTES)
+        await trio.sleep(self._rng.uniform(*FULL_S))
+        disk.capacity_bytes = math.inf
+
+    async def _fail_disk(self) -> None:
+        """The next sync fails; the node stops, and is started again."""
+        for node in self._neighbours(1):
+            storage = node.host.storage
+            record = next(storage.scan(Arc(Point(0), Point(0))), None)
+            if record is None or not self._cluster.has_disk(node.name) or not self._may_go(node):
+                continue
+            self._cluster.disk(node.name).fail_next_sync()
+            with suppress(ChordError):
+                await storage.commit(Batch([record]))
+            if storage.failed.is_set() and node in self._cluster.nodes:
+                self._count("disk failed")
+                kept = self._cluster.kept(node.name)
+                await self._kill(node)
+                self._returning[node.name] = () if kept is None else kept.known
+                self._nursery.start_soon(self._come_back, node, self._rng.choice([0.0, 0.5, 2.0]))
 
     # -- stalls ---------------------------------------------------------------------------------
 
@@ -352,11 +414,16 @@ class Nemesis:
         await self._episode("one way", lambda: network.block(one, other), lambda: network.unblock(one, other))
 
     async def _blackout(self) -> None:
-        """Every node is killed at one moment; the members that were not leaving are started again within a second."""
+        """Every node is killed at one moment; the members that were not leaving are started again within a second.
+
+        Not while the ring is still being founded: who has not joined has nothing to start from again.
+        """
+        nodes = [node for node in self._in_order() if node.state == "ready"]
+        if len(nodes) < self._plan.nodes_min:
+            return
         self._count("blackout", 0)
         self._is_episode = self._ledger.is_lenient = True
         self._watch.go_outside()
-        nodes = [node for node in self._in_order() if node.state == "ready"]
         others = [node for node in self._cluster.nodes if node not in nodes]
         for node in (*others, *nodes):
             await self._kill(node)
@@ -367,8 +434,7 @@ class Nemesis:
 
     async def _back_from_blackout(self, node: Node, after_s: float) -> None:
         await trio.sleep(after_s)
-        back = await self._start(join=(), name=node.config.name)
-        self._ledger.bring_back(back, has_disk=back.name in self._cluster.disks)
+        self._ledger.bring_back(await self._start(join=(), name=node.config.name))
         self._ledger.revive()
 
     # -- the failure assumption -------------------------------------------------------------------
@@ -387,13 +453,19 @@ class Nemesis:
     def _may_go(self, node: Node) -> bool:
         """The failure assumption: every list keeps a live entry, and more than r + 1 principals remain.
 
-        Those that are leaving count as gone already: to the proof a leave is a failure. And who is joining, or coming
-        back, keeps one of the members it knows: nobody can join by the dead.
+        So does every list that is being copied: to the proof an answer takes no time, so that what somebody said before
+        it died is its asker's list from then on, also while it is under way. Those that are leaving count as gone
+        already: to the proof a leave is a failure. And who is joining, or coming back, keeps one of the members it
+        knows: nobody can join by the dead.
         """
         cluster = self._cluster
         going = {node.address, *(n.address for n in cluster.nodes if n.host.is_leaving)}
         rest = {p: m for p, m in cluster.snapshot().items() if m.address not in going}
         has_best = all(invariants.best(rest, point) is not None for point in rest)
+        those = [n for n in cluster.nodes if n.address in going]
+        copied = [*self._under_way(), *(entries for n in those for entries in self._lists_of(n))]
+        if any(rest.keys().isdisjoint(entries[: self._plan.successors - 1]) for entries in copied):
+            return False
         if self._run_of_going(going) >= self._plan.successors:
             return False  # no list has such a gap yet, but each of them copies the next
         living = {n.address for n in cluster.nodes if n.state == "ready"} - going
@@ -404,6 +476,17 @@ class Nemesis:
         if any(not living.intersection(known) for known in knows):
             return False
         return has_best and len(invariants.principals(rest)) > self._plan.successors + 1
+
+    @staticmethod
+    def _lists_of(node: Node) -> list[tuple[int, ...]]:
+        rings = [v.ring for v in node.host.vnodes.values() if v.ring.is_member]
+        return [tuple(contact.id for contact in ring.successors) for ring in rings]
+
+    def _under_way(self) -> list[tuple[int, ...]]:
+        """Return the lists of those who died so lately that an answer of theirs may still arrive."""
+        since = trio.current_time() - self._plan.timing.timeout_cap_s
+        self._last_words = [words for words in self._last_words if words[0] >= since]
+        return [entries for _, entries in self._last_words]
 
     def _run_of_going(self, going: set[str]) -> int:
         """Return how many members in a row go, at most: so many entries of an exact list are lost at once."""

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from chord.config import PRESETS, Timing
+from chord.config import PRESETS, RingConstants, Timing
 from chord.errors import ConfigError
 from chord.testing.network import Delay, lossy, uniform
 
@@ -34,7 +34,11 @@ FAULTS: dict[str, str] = {
     "blackout": "every node is killed at once and started again",
     "loss": "messages are lost and sent again: they come late",
     "jitter": "one message takes up to fifteen times as long as another",
-    "disk": "machines have disks, with what was written and what is durable kept apart",
+    "memory": "three in ten machines have no disk: what their nodes hold is gone when they die",
+    "wipe": "three in ten of those that are started again find an empty disk",
+    "damage": "half of those that are started again find a damaged record",
+    "full": "a disk takes no writes for a while",
+    "eio": "a disk fails in the middle of a sync, and its node must stop",
     "skew": "wall clocks are wrong by up to an hour",
 }
 """Every fault that can be on, and what it means."""
@@ -43,6 +47,9 @@ JITTER_MAX_S = 0.03
 """There and back in less than any timeout."""
 LARGE = 1 / 64
 """So many of the rings are large: they take ten times as long as small ones."""
+
+WITHOUT_DISK = 0.3
+"""So many of the machines have no disk, where the fault *memory* is on."""
 
 SILENCING = ("meddle", "hiccup", "freeze", "oneway", "partition", "blackout", "loss", "jitter")
 
@@ -53,14 +60,16 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         seed: of everything.
         nodes, nodes_max: at the start, and at most.
-        successors: r.
+        successors, replicas: r and N.
         fidelity: whole messages, or frames over streams with the codec and flow control.
         faults: names out of `FAULTS`.
         delay_s: the least and the most a message takes.
         quantum_s: messages arrive at multiples of this, so that ties occur.
         pause_s: mean time between two events.
+        down_out_s, anti_entropy_s: see `chord.config.Timing`; short, so that a life sees the end of them.
         clients, client_pause_s: how many write and read, and how long each waits on average.
         membership, steps: the safety phase ends after so many comings and goings and so many protocol steps…
+        writes: …and so many acknowledged writes…
         until_s: …or after so many virtual seconds, where this is given.
     """
 
@@ -68,6 +77,7 @@ class Plan(msgspec.Struct, frozen=True):
     nodes: int
     nodes_max: int
     successors: int
+    replicas: int
     fidelity: Fidelity
     faults: tuple[str, ...]
     delay_s: tuple[float, float]
@@ -75,14 +85,28 @@ class Plan(msgspec.Struct, frozen=True):
     pause_s: float
     clients: int
     client_pause_s: float
+    down_out_s: float
+    anti_entropy_s: float
     membership: int = 30
     steps: int = 2000
+    writes: int = 0
     until_s: float | None = None
 
     @property
+    def constants(self) -> RingConstants:
+        """Of the ring."""
+        return RingConstants(successors=self.successors, replicas=self.replicas)
+
+    @property
     def timing(self) -> Timing:
-        """Preset local, with silent peers asked again soon: virtual minutes cost real seconds."""
-        return msgspec.structs.replace(PRESETS["local"], reprobe_first_s=2.0, reprobe_max_s=16.0)
+        """Preset local, and what is waited for comes soon: virtual minutes cost real seconds."""
+        return msgspec.structs.replace(
+            PRESETS["local"],
+            reprobe_first_s=2.0,
+            reprobe_max_s=16.0,
+            down_out_s=self.down_out_s,
+            anti_entropy_s=self.anti_entropy_s,
+        )
 
     @property
     def delay(self) -> Delay:
@@ -109,7 +133,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def virtual_s_max(self) -> float:
         """The longest a life may take, in virtual seconds: ten minutes, or longer where more is to happen."""
-        return (self.until_s or 0.0) + 600.0 * max(1.0, self.membership / 30, self.steps / 2000)
+        return (self.until_s or 0.0) + 900.0 * max(1.0, self.membership / 30, self.steps / 2000, self.writes / 100)
 
     @property
     def nodes_min(self) -> int:
@@ -122,10 +146,13 @@ def draw(
     *,
     nodes: int | None = None,
     successors: int | None = None,
+    replicas: int | None = None,
     fidelity: Fidelity | None = None,
     faults: tuple[str, ...] | None = None,
     membership: int = 30,
     steps: int = 2000,
+    writes: int = 0,
+    clients: int | None = None,
     until_s: float | None = None,
 ) -> Plan:
     """Return the plan of a seed, with wishes in the place of what was drawn.
@@ -135,19 +162,22 @@ def draw(
     """
     rng = random.Random(f"plan/{seed}")
     is_large = rng.random() < LARGE
-    drawn_successors = rng.randint(2, 4)
+    drawn_successors = rng.randint(2, 5)
+    drawn_replicas = rng.choice([1, 2, 3, 3, 3, 3])
     drawn_nodes = rng.randint(20, 36) if is_large else drawn_successors + rng.randint(4, 8)
     drawn_faults = tuple(fault for fault in FAULTS if rng.random() < 0.5)
     drawn_fidelity: Fidelity = "frames" if rng.random() < 1 / 16 else "messages"
     least_s = rng.choice([0.0005, 0.002, 0.01])
     pause_s = rng.choice([0.05, 0.1, 0.2])
-    clients, client_pause_s = rng.randint(1, 4), rng.choice([0.05, 0.15, 0.5])
+    drawn_clients, client_pause_s = rng.randint(1, 4), rng.choice([0.05, 0.15, 0.5])
     quantum_s = rng.choice([0.0001, 0.001])
+    down_out_s, anti_entropy_s = rng.choice([20.0, 40.0, 60.0]), rng.choice([2.0, 5.0, 10.0])
     faults = drawn_faults if faults is None else faults
     unknown = [fault for fault in faults if fault not in FAULTS]
     if unknown:
         raise ConfigError(f"there is no fault {unknown[0]!r}; there are {', '.join(FAULTS)}")
     successors = successors or drawn_successors
+    replicas = replicas or drawn_replicas
     nodes = nodes or max(drawn_nodes, successors + 4)
     if nodes < successors + 3:
         raise ConfigError(f"{nodes} nodes are too few for lists of {successors}: at least {successors + 3}")
@@ -156,14 +186,18 @@ def draw(
         nodes=nodes,
         nodes_max=nodes + max(4, nodes // 4),
         successors=successors,
+        replicas=min(replicas, successors + 1),
         fidelity=fidelity or drawn_fidelity,
         faults=faults,
         delay_s=(least_s, max(2 * least_s, min(15 * least_s, JITTER_MAX_S)) if "jitter" in faults else 2 * least_s),
         quantum_s=quantum_s,
         pause_s=pause_s,
-        clients=clients,
+        clients=drawn_clients if clients is None else clients,
         client_pause_s=client_pause_s,
+        down_out_s=down_out_s,
+        anti_entropy_s=anti_entropy_s,
         membership=membership,
         steps=steps,
+        writes=writes,
         until_s=until_s,
     )

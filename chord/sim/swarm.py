@@ -66,7 +66,6 @@ NEVER_ZERO = (
     "TransferEnded moved",
     "TransferEnded aborted",
     "RecordsReceived True",
-    "RecordsReceived False",
     "RecordsDropped",
     # peers
     "PeerChanged suspect",
@@ -96,8 +95,24 @@ NEVER_ZERO = (
     "client put ok",
     "client put unknown",
     "client get ok",
+    "client get not found",
     "client get owner_down",
+    # what became of the copies
+    "client acknowledged and lost",
+    "client acknowledged sloppily",
+    "keys_brought_home",
+    "copies_pushed",
+    "copies_pulled",
+    "repair_keys_pulled",
+    "repair_keys_pushed",
+    "read_repairs",
+    "action damage",
+    "action disk full",
+    "action disk failed",
 )
+SHARES_MIN = {"blind": 0.3, "delete": 0.1, "through a fallback": 0.05, "elsewhere than before": 0.2}
+"""Of all acknowledged writes so many must be of these kinds."""
+
 SEEDS_FOR_ALL = 200
 """In so many seeds every one of them is to be expected."""
 
@@ -131,8 +146,14 @@ class Outcome(msgspec.Struct):
         return len(self.reports) + len(self.broken)
 
     def zeros(self, names: Iterable[str] = NEVER_ZERO) -> list[str]:
-        """Return what was never taken."""
-        return [name for name in names if not self.counts[name]]
+        """Return what was never taken, or too seldom."""
+        rare = [f"{name} ({share:.1%})" for name, share in self.shares().items() if share < SHARES_MIN[name]]
+        return [name for name in names if not self.counts[name]] + rare
+
+    def shares(self) -> dict[str, float]:
+        """Return which part of the acknowledged writes were of each kind that there must be enough of."""
+        written = self.counts["client put ok"]
+        return {name: self.counts[f"client acknowledged {name}"] / written for name in SHARES_MIN} if written else {}
 
     def add(self, plan: Plan, result: Report | Broken) -> None:
         """Count one seed."""

@@ -146,8 +146,9 @@ class Watch:
                 self.somebody_died()  # only now it is known to be over
             if isinstance(event, events.ArcGained | events.ArcLost):
                 self._check_owners()
-            if _adopted(event) in self._gone:
-                self.on_late()
+            adopted = _adopted(event)
+            if adopted in self._gone or (adopted in self._last and adopted not in self._ring.snapshot()):
+                self.on_late()  # it went after it had answered: a while ago, or since the last check
             if not isinstance(event, POINTLESS):
                 self.check()
         elif isinstance(event, events.NodeStateChanged):

@@ -8,7 +8,6 @@ from chord.membership import Membership
 from chord.node import Node
 from chord.ownership import Ownership
 from chord.stabilize import Stabilizer
-from chord.vnode import Vnode
 
 from . import scenes_arcs as scenes
 from .mutant import Edit, Mutant
@@ -19,11 +18,12 @@ MUTANTS = (
         "an arc is its owner's before the records are (as in the papers)",
         (
             Edit(
-                Vnode.require_owner,
-                "verdict = self.ownership.verdict(key)\n",
-                "p = self.ring.predecessor\n"
-                "    is_mine = p is not None and key in Arc(p.id, self.id)\n"
-                '    verdict = Verdict("owned" if is_mine else "foreign")\n',
+                Stabilizer.rectify,
+                '    self._done("rectify")\n',
+                '    self._done("rectify")\n'
+                "    own = self._vnode.ownership\n"
+                "    if happened and own.start is not None:\n"
+                "        own.start, own.boundary, own.taken = ring.predecessor.id, ring.predecessor, ()\n",
             ),
         ),
         scenes.mourning,
@@ -48,11 +48,11 @@ MUTANTS = (
     ),
     Mutant(
         "served while switching",
-        "what is written before the acknowledgement is gone",
+        "what is written before the acknowledgement stays behind",
         (Edit(Ownership.verdict, 'Verdict("giving", self.giving.to)', 'Verdict("owned")'),),
-        scenes.busy,
-        4,
-        ("ledger: denied", "ledger: misread"),
+        scenes.written_while_switching,
+        8,
+        ("ledger: denied",),
     ),
     Mutant(
         "deltas not sent",
@@ -77,34 +77,15 @@ MUTANTS = (
             Edit(
                 Mover._switch,
                 "    now = trio.current_time()\n",
-                "    await self._drop(giving.arc, outbound.to)\n    now = trio.current_time()\n",
+                "    from chord.data.storage import Batch\n"
+                "    keys = [record.key for record in self._host.storage.scan(giving.arc)]\n"
+                "    await self._host.storage.commit(Batch(removals=keys))\n"
+                "    now = trio.current_time()\n",
             ),
         ),
         scenes.joiner_dies,
         12,
-        ("ledger: denied",),
-    ),
-    Mutant(
-        "leaver forgets before the confirmation",
-        "an arc that the heir never took is nobody's",
-        (
-            Edit(
-                Mover._complete,
-                "        await self._switch(outbound, giving)\n        is_acknowledged = True\n",
-                "        is_acknowledged = True\n        await self._switch(outbound, giving)\n",
-            ),
-        ),
-        scenes.heir_dies,
-        12,
-        ("ledger: lost", "ledger: denied"),
-    ),
-    Mutant(
-        "no reclaim",
-        "an arc that a dead joiner or heir never took is nobody's",
-        (Edit(Ownership.reclaim, "    self.epoch = giving.epoch + 1\n", "    self._let_go(giving)\n"),),
-        scenes.heir_dies,
-        12,
-        ("ledger: lost", "ledger: denied", "liveness"),
+        ("ledger: denied", "ledger: dropped"),
     ),
     Mutant(
         "lease never runs out",
@@ -125,7 +106,7 @@ MUTANTS = (
     Mutant(
         "take-over unasked",
         "a living newcomer's arc is taken",
-        (Edit(Stabilizer._take_over, "if boundary is not None and", "if False and"),),
+        (Edit(Stabilizer._take_over, "if living:", "if False:"),),
         scenes.comings_and_goings,
         2,
         ("OwnedOnce",),
@@ -133,7 +114,7 @@ MUTANTS = (
     Mutant(
         "farewell of who could not hand over",
         "what a leaver took with it is denied",
-        (Edit(Node._part, "and self._has_handed_over", ""),),
+        (Edit(Node._part, "and self._farewell.has_handed_over(self._goodbye)", ""),),
         scenes.no_time_to_leave,
         2,
         ("ledger: denied",),
@@ -163,25 +144,11 @@ MUTANTS = (
         ("ledger: denied", "ledger: misread"),
     ),
     Mutant(
-        "an arc grows under a transfer",
-        "the joiner gets a part of which no record was sent",
-        (Edit(Mover._give, "if self._own.start != arc.start or", "arc = Arc(self._own.start, arc.end)\n        if"),),
-        scenes.arc_grows,
-        2,
-        ("ledger: lost", "ledger: denied"),
-    ),
-    Mutant(
         "misplaced records dropped unacknowledged",
         "what two halves wrote is gone when they meet",
-        (
-            Edit(
-                Misplaced.bring_home,
-                "for r, ok in zip(batch, reply.stored, strict=True) if ok and",
-                "for r in page if",
-            ),
-        ),
+        (Edit(Misplaced._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
         scenes.halves_meet,
         2,
-        ("ledger: denied", "ledger: lost"),
+        ("ledger: dropped",),
     ),
 )

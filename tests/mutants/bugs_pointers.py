@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "who has left still answers",
         "pointers that nobody maintains are adopted",
-        (Edit(Dispatcher.handle, 'if parts.vnode.state == "left" and', 'if False and'),),
+        (Edit(Dispatcher.handle, 'if parts.vnode.state == "left" and', "if False and"),),
         scenes.unheard_goodbye,
         2,
         ("OneLiveSuccessor",),
@@ -99,7 +99,7 @@ MUTANTS = (
             Edit(
                 Stabilizer.stabilize,
                 'reply = await self._ask_pointers(head, "stabilize")',
-                'if self._peers.is_dead(head): raise PeerGone\n            '
+                "if self._peers.is_dead(head): raise PeerGone\n            "
                 'reply = await self._ask_pointers(head, "stabilize")',
             ),
         ),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from chord.data.misplaced import Misplaced
 from chord.data.records import Records
 from chord.data.storage import MemoryStorage
-from chord.data.transfer import Mover
 from chord.lookup import Lookups
 from chord.membership import Membership
 from chord.node import Node
@@ -14,6 +14,7 @@ from chord.sim.durable import DiskStorage
 
 from . import scenes_restarts as scenes
 from .mutant import Edit, Mutant
+from .scenes_data import comings_and_goings
 
 MUTANTS = (
     Mutant(
@@ -22,13 +23,13 @@ MUTANTS = (
         (
             Edit(
                 Records.put,
-                "await self._host.storage.commit(Batch(puts=(new,), minted={request.key: actor}))",
-                "self._host.storage._write(Batch(puts=(new,), minted={request.key: actor}))",
+                "await storage.commit(",
+                "storage._write(",
             ),
         ),
         scenes.power_fails,
         2,
-        ("ledger: denied", "ledger: misread"),
+        ("ledger: acknowledged",),
     ),
     Mutant(
         "written during a sync counts as synced",
@@ -36,15 +37,15 @@ MUTANTS = (
         (Edit(DiskStorage._sync, "self._durable = written", "self._durable = self._written"),),
         scenes.power_fails,
         2,
-        ("ledger: denied", "ledger: misread"),
+        ("ledger: lost",),
     ),
     Mutant(
-        "ownership before the taker's fsync",
-        "the giver forgets what is on no disk yet",
+        "acknowledged before a replica's fsync",
+        "what a client was told is on several disks is on one",
         (Edit(Records.merge, "await self._host.storage.commit(", "self._host.storage._write("),),
-        scenes.joiner_loses_power,
-        2,
-        ("ledger: lost", "ledger: denied"),
+        comings_and_goings,
+        4,
+        ("ledger: acknowledged",),
     ),
     Mutant(
         "empty store taken for none",
@@ -52,7 +53,7 @@ MUTANTS = (
         (Edit(Node.__init__, "if storage is None:", "if not storage:"),),
         scenes.power_fails,
         2,
-        ("ledger: denied",),
+        ("ledger: lost",),
     ),
     Mutant(
         "timeout reported as failure",
@@ -74,7 +75,7 @@ MUTANTS = (
         (Edit(MemoryStorage.apply, "self._minted.pop(key, None)", "pass"),),
         scenes.given_away_and_back,
         4,
-        ("ledger: misread",),
+        ("ledger: dots", "ledger: misread", "ledger: lost"),
     ),
     Mutant(
         "actor reused after a wipe",
@@ -82,15 +83,19 @@ MUTANTS = (
         (Edit(DiskStorage._load, "rng.randbytes(8)", "bytes(8)"),),
         scenes.given_away_and_wiped,
         8,
-        ("ledger: misread",),
+        ("ledger: dots", "ledger: misread", "ledger: lost"),
     ),
     Mutant(
         "forgotten while it comes back",
         "a giver goes on forgetting an arc that is handed back to it",
-        (Edit(Mover._drop, "while not self._host.is_receiving():", "while True:"),),
+        (
+            Edit(Misplaced._bring_part_home, "or self._host.is_receiving()", ""),
+            Edit(Misplaced._hand_to, "if self._host.is_receiving():", "if False:"),
+            Edit(Misplaced._is_to_drop, "return not any(", "return True or any("),
+        ),
         scenes.back_while_it_is_forgotten,
-        2,
-        ("ledger: denied", "ledger: lost"),
+        8,
+        ("ledger: denied", "ledger: dropped"),
     ),
     Mutant(
         "marks lost in a restart",

@@ -99,15 +99,21 @@ class Mutant(NamedTuple):
 LEDGER = (
     (r" denies b'", "ledger: denied"),
     (r" reads \(.*\) under ", "ledger: misread"),
+    (r" is replaced by nothing that could", "ledger: misread"),
+    (r" has replaced what is there again", "ledger: misread"),
     (r" does not find b'", "ledger: lost"),
-    (r" is stored, and nobody has it", "ledger: lost"),
+    (r" was acknowledged, and nobody has it", "ledger: lost"),
     (r"; its disk has lost ", "ledger: lost"),
+    (r" is stored(?: on \d+ nodes, and it is durable on|, by \d+ of) ", "ledger: acknowledged"),
+    (r" drops .*, which is left on ", "ledger: dropped"),
+    (r" a dot was minted twice", "ledger: dots"),
 )
-LIVENESS = (r"not Ideal after", r"records of others stay on", r"^TooSlowError", r"it took too long")
+COPIES = (r"the replicas of b'.* differ", r"b'.* is on .*, and belongs on ", r"what .* has of b'.* is news to ")
+LIVENESS = (r"not Ideal after", r"^TooSlowError", r"it took too long")
 
 
 def checker_of(complaint: str) -> str:
-    """Return which checker a complaint comes from: an invariant by its name, the ledger, or liveness."""
+    """Return which checker a complaint comes from: an invariant by its name, the ledger, the copies, or liveness."""
     first = complaint.partition("\n")[0]
     found = re.search(r"(?:^| at [\d.]+ s: )([A-Z][A-Za-z]+): ", first)
     if found is not None and not found[1].endswith("Error"):
@@ -115,6 +121,8 @@ def checker_of(complaint: str) -> str:
     for pattern, name in LEDGER:
         if re.search(pattern, first):
             return name
+    if any(re.search(pattern, first) for pattern in COPIES):
+        return "copies"
     if any(re.search(pattern, complaint) for pattern in LIVENESS):
         return "liveness"
     return f"none: {first[:60]}"

@@ -16,6 +16,7 @@ from chord.events import Event
 from chord.ids import Point
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
+from chord.sim.copies import unequal
 from chord.sim.disk import SyncDelay
 from chord.sim.ledger import Ledger
 from chord.sim.life import Failure, Life
@@ -23,12 +24,14 @@ from chord.sim.messages import MessageNetwork
 from chord.sim.plan import draw
 from chord.sim.watch import Watch
 from chord.testing.faults import FaultyNetwork
+from chord.testing.rings import NotConverged
 from chord.vnode import Vnode
 
 E = TypeVar("E", bound=Event)
 
 VIRTUAL_S_MAX = 120.0
 CONVERGED_WITHIN_S = 20.0
+LEVEL_WITHIN_S = 40.0
 
 # A silent contact is asked for news soon.
 FORGIVING = msgspec.structs.replace(PRESETS["local"], reprobe_first_s=2.0)
@@ -48,6 +51,8 @@ class World:
         self.watch = watch
         self.rng = random.Random(f"scenario/{seed}")
         self.ledger = Ledger(ring, self.rng, watch.complain)
+        ring.on_put, ring.on_drop = self.ledger.saw, self.ledger.dropped
+        ring.on_left, ring.on_stopped = self.ledger.left, self._mourn
 
     @property
     def nodes(self) -> list[Node]:
@@ -68,23 +73,23 @@ class World:
         """Return the living node that holds a vnode."""
         return next(node for node in self.ring.nodes if vnode in node.host.vnodes)
 
-    async def kill(self, node: Node, *, is_silent: bool = False, is_loss: bool = True) -> None:
-        """Let a node die.
-
-        Args:
-            is_loss: what it alone kept is lost; else it comes back, and everything must still be there.
-        """
-        if is_loss:
-            self.ledger.bury(node)
+    async def kill(self, node: Node, *, is_silent: bool = False) -> None:
+        """Let a node die. What it alone kept in memory is lost, what was durable is on its disk."""
+        self.ledger.bury(node)
         self.watch.somebody_died()
         await self.ring.kill(node, is_silent=is_silent)
+        self.ledger.autopsy(node)
         self.watch.check()
+
+    def _mourn(self, node: Node) -> None:
+        self.ledger.bury(node)
+        self.ledger.autopsy(node)
 
     async def restart(self, node: Node) -> Node:
         """Start a node that is dead again, with what its machine has kept."""
         self.watch.excused.update(node.host.vnodes)
         back = await self.ring.start(join=(), name=node.config.name)
-        self.ledger.bring_back(back, has_disk=back.name in self.ring.disks)
+        self.ledger.bring_back(back)
         return back
 
     async def converged(self) -> None:
@@ -96,6 +101,23 @@ class World:
         with trio.fail_after(CONVERGED_WITHIN_S):
             while any(node.misplaced.count() for node in self.ring.nodes):
                 await trio.sleep(0.1)
+
+    async def level(self, replicas: int) -> None:
+        """Wait until all replicas of each record are equal, and nobody else keeps any.
+
+        Raises:
+            NotConverged: it took too long.
+        """
+        until = trio.current_time() + LEVEL_WITHIN_S
+        while (wrong := next(unequal(self.ring, replicas), None)) is not None:
+            if trio.current_time() > until:
+                raise NotConverged(wrong)
+            await trio.sleep(0.1)
+
+    def owner_of(self, key: bytes) -> Node:
+        """Return who answers for a key."""
+        point = self.ring[0].host.circle.hash(key)
+        return next(node for node in self.ring.nodes if node.host.owner_of(point) is not None)
 
     async def settle(self) -> None:
         """Wait until the ring is Ideal and read everything once more."""
@@ -127,9 +149,11 @@ def play(
     *,
     nodes: int,
     successors: int = 4,
+    replicas: int = 1,
     timing: Timing = PRESETS["local"],
     network: FaultyNetwork | None = None,
     sync_delay: SyncDelay | None = None,
+    without_disk: float = 0.0,
     is_watched: bool = True,
 ) -> None:
     """Run a scene on a ring that is Ideal, checked after every step (`is_watched`).
@@ -139,6 +163,7 @@ def play(
     Args:
         network: default: whole messages.
         sync_delay: of the machines' disks; None: nodes keep everything in memory.
+        without_disk: so many of the machines have none.
 
     Raises:
         Violated: the checks saw something.
@@ -149,11 +174,12 @@ def play(
     async def main() -> None:
         async with cluster(
             seed=seed,
-            ring=RingConstants(successors=successors),
+            ring=RingConstants(successors=successors, replicas=replicas),
             timing=timing,
             network=network or MessageNetwork(seed),
             observe=watch,
             sync_delay=sync_delay,
+            without_disk=without_disk,
         ) as ring:
             await ring.place(nodes)
             watching = watch.over(ring) if is_watched else nullcontext()
@@ -169,7 +195,15 @@ def play(
     watch.raise_if_broken()
 
 
-def live(seed: int, *faults: str, nodes: int = 8, successors: int = 2, membership: int = 20, steps: int = 500) -> None:
+def live(
+    seed: int,
+    *faults: str,
+    nodes: int = 8,
+    successors: int = 2,
+    replicas: int = 1,
+    membership: int = 20,
+    steps: int = 500,
+) -> None:
     """Run one seed's life with these faults, whole messages, in a small ring (see `chord.sim.life`).
 
     Raises:
@@ -179,6 +213,7 @@ def live(seed: int, *faults: str, nodes: int = 8, successors: int = 2, membershi
         seed,
         nodes=nodes,
         successors=successors,
+        replicas=replicas,
         fidelity="messages",
         faults=faults,
         membership=membership,

@@ -16,10 +16,15 @@ from multiprocessing import get_context
 
 from chord.sim.life import Failure
 
-from . import bugs_arcs, bugs_pointers, bugs_restarts
+from . import bugs_arcs, bugs_data, bugs_pointers, bugs_restarts
 from .mutant import Mutant, Stale, checker_of
 
-MUTANTS: tuple[Mutant, ...] = (*bugs_pointers.MUTANTS, *bugs_arcs.MUTANTS, *bugs_restarts.MUTANTS)
+MUTANTS: tuple[Mutant, ...] = (
+    *bugs_pointers.MUTANTS,
+    *bugs_arcs.MUTANTS,
+    *bugs_restarts.MUTANTS,
+    *bugs_data.MUTANTS,
+)
 
 REAL_S_MAX = 120
 

@@ -39,6 +39,33 @@ def busy(seed: int) -> None:
     play(seed, scene, nodes=3, network=slow(seed))
 
 
+def written_while_switching(seed: int) -> None:
+    """Clients write to the giver between the Switch and its acknowledgement, and read as soon as the joiner owns."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(100)
+        giver, _ = await _transfer(world)
+        source = world.at(giver.address)
+        while vnode_of(source).ownership.giving is None:
+            await trio.sleep(0.0001)
+        keys = [b"new-%d" % number for number in range(60)]
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                nursery.start_soon(world.ledger.write, source, key, "writer", "blind")
+            await world.happens(events.ArcGained, lambda event: event.how == "received")
+            for key in keys:
+                nursery.start_soon(_read_often, world, key)
+        await world.settle()
+
+    play(seed, scene, nodes=3, network=slow(seed))
+
+
+async def _read_often(world: World, key: bytes) -> None:
+    for _ in range(5):
+        await world.ledger.read(world.rng.choice(world.nodes), key)
+        await trio.sleep(0.005)
+
+
 def mourning(seed: int) -> None:
     """A member dies with the only copy of its keys, then somebody joins in its place: nobody may deny them."""
 
@@ -81,17 +108,12 @@ def lost_acknowledgement(seed: int) -> None:
 
 def joiner_dies(seed: int) -> None:
     """The joiner dies in the middle: the giver has everything the joiner had not yet taken over, and owns it again."""
-    play(seed, lambda world: _disturbed(world, "join", "receiver"), nodes=3, network=slow(seed))
+    play(seed, lambda world: _disturbed(world, "receiver"), nodes=3, network=slow(seed))
 
 
 def giver_dies(seed: int) -> None:
     """The giver dies in the middle: the joiner does not wait for it for ever."""
-    play(seed, lambda world: _disturbed(world, "join", "giver"), nodes=5, network=slow(seed))
-
-
-def heir_dies(seed: int) -> None:
-    """The one a leaver hands its keys to dies in the middle: the leaver stays until another has them."""
-    play(seed, lambda world: _disturbed(world, "leave", "receiver"), nodes=4, network=slow(seed))
+    play(seed, lambda world: _disturbed(world, "giver"), nodes=5, network=slow(seed))
 
 
 def comings_and_goings(seed: int) -> None:
@@ -121,7 +143,7 @@ def late_switch(seed: int) -> None:
 
     async def scene(world: World) -> None:
         await world.ledger.fill(100)
-        giver, receiver = await _transfer(world, "join")
+        giver, receiver = await _transfer(world)
         source, target = world.at(giver.address), world.at(receiver.address)
         while vnode_of(source).ownership.giving is None:
             await trio.sleep(0.0001)
@@ -164,28 +186,6 @@ async def _stopped(world: World, node: Node) -> AsyncIterator[None]:
     await world.ledger.settle()
 
 
-def arc_grows(seed: int) -> None:
-    """The giver takes over from its predecessor in the middle of a transfer, and clients write there."""
-
-    async def scene(world: World) -> None:
-        await world.ledger.fill(100)
-        giver, receiver = await _transfer(world, "join")
-        source, target = world.at(giver.address), world.at(receiver.address)
-        nodes = world.nodes
-        before = nodes[nodes.index(source) - 1]
-        async with trio.open_nursery() as nursery:
-            clients: trio.CancelScope = await nursery.start(world.ledger.clients, 12, 0.02)
-            world.ring.network.block(target.name, source.name)
-            await world.kill(before)
-            await world.happens(events.ArcGained, lambda event: event.how == "taken_over")
-            world.ring.network.unblock(target.name, source.name)
-            await world.converged()
-            clients.cancel()
-        await world.ledger.settle()
-
-    play(seed, scene, nodes=5, network=slow(seed))
-
-
 def halves_meet(seed: int) -> None:
     """Two halves are written to, each a ring by itself, and become one: everything goes to its owner."""
 
@@ -202,10 +202,10 @@ def halves_meet(seed: int) -> None:
     play(seed, scene, nodes=6, timing=FORGIVING, is_watched=False)
 
 
-async def _disturbed(world: World, how: Literal["join", "leave"], who: Literal["giver", "receiver"]) -> None:
-    """Somebody joins or leaves, and the giver or the receiver dies at some moment of the hand-over."""
+async def _disturbed(world: World, who: Literal["giver", "receiver"]) -> None:
+    """Somebody joins, and the giver or the receiver dies at some moment of the hand-over."""
     await world.ledger.fill(300)
-    giver, receiver = await _transfer(world, how)
+    giver, receiver = await _transfer(world)
     rng = world.rng
     if who == "giver":  # before it has sent the Switch
         await trio.sleep(rng.uniform(0, 0.015))
@@ -219,11 +219,8 @@ async def _disturbed(world: World, how: Literal["join", "leave"], who: Literal["
     await world.settle()
 
 
-async def _transfer(world: World, how: Literal["join", "leave"]) -> tuple[Contact, Contact]:
-    """Let somebody join or leave; return the giver and the receiver as soon as records begin to move."""
-    if how == "join":
-        await world.ring.start()
-    else:
-        world.rng.choice(world.nodes).begin_leave()
+async def _transfer(world: World) -> tuple[Contact, Contact]:
+    """Let somebody join; return the giver and the receiver as soon as records begin to move."""
+    await world.ring.start()
     started = await world.happens(events.TransferStarted)
     return world.ring.vnodes()[started.vnode].me, started.to

@@ -11,7 +11,7 @@ from chord import events
 from chord.sim.disk import flash
 from chord.testing import MemoryNetwork
 
-from .play import World, live, play, right_before
+from .play import World, live, play, right_before, slow
 
 
 def taker_restarts(seed: int) -> None:
@@ -88,7 +88,7 @@ def power_fails(seed: int) -> None:
             for node in nodes:
                 world.ring.disk(node.name).crash()
         for node in nodes:
-            await world.kill(node, is_loss=False)
+            await world.kill(node)
         for node in nodes:
             await world.restart(node)
         await world.settle()
@@ -98,41 +98,24 @@ def power_fails(seed: int) -> None:
 
 def blackouts(seed: int) -> None:
     """A life in which now and then every machine loses power at one moment; some nodes had hardly joined."""
-    live(seed, "blackout", "disk")
-
-
-def joiner_loses_power(seed: int) -> None:
-    """The joiner's disk stands still while it receives its arc, then the power fails: the giver has everything yet."""
-
-    async def scene(world: World) -> None:
-        await world.ledger.fill(60)
-        joiner = await world.ring.start()
-        await world.happens(events.TransferStarted)
-        world.ring.disk(joiner.name).freeze()
-        await trio.sleep(world.rng.uniform(0.1, 1))
-        await world.kill(joiner, is_silent=True, is_loss=False)
-        await world.settle()
-
-    play(seed, scene, nodes=3, sync_delay=flash)
+    live(seed, "blackout")
 
 
 def back_while_it_is_forgotten(seed: int) -> None:
-    """An arc is given away and handed back at once, while its giver waits for its disk to forget the records."""
+    """An arc is given away and handed back at once, while its giver brings home what it need not keep any more."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(60)
+        await world.ledger.fill(600)
         joiner = await world.ring.start()
-        given = await world.happens(events.ArcLost)
-        giver = world.ring.disk(world.node_of(given.vnode).name)
-        giver.freeze()
         await joiner.ready()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(joiner.leave)
-            await trio.sleep(world.rng.uniform(0.05, 0.3))
-            giver.unfreeze()
+            clients: trio.CancelScope = await nursery.start(world.ledger.clients, 24, 0.002)
+            await joiner.leave()
+            await trio.sleep(0.3)
+            clients.cancel()
         await world.settle()
 
-    play(seed, scene, nodes=3, sync_delay=flash)
+    play(seed, scene, nodes=3, sync_delay=flash, network=slow(seed))
 
 
 def given_away_and_back(seed: int) -> None:
@@ -149,23 +132,31 @@ def given_away_and_wiped(seed: int) -> None:
 
 
 async def _given_away_and_back(world: World, *, is_wiped: bool) -> None:
-    await world.ledger.fill(12)
+    await _fill_in_order(world)
     joiner = await world.ring.start()
     await joiner.ready()
     await world.converged()
+    await world.at_home()
     nodes = world.nodes
     giver = nodes[(nodes.index(joiner) + 1) % len(nodes)]
     await world.kill(joiner)
     await world.converged()
     if is_wiped:
         await world.kill(giver)
-        world.ring.wipe(giver.name)
+        world.ledger.wipe(giver.name)
         world.ledger.revive()
+        world.ring.wipe(giver.name)
         await (await world.ring.start(name=giver.name)).ready()
         await world.converged()
-    await world.ledger.fill(12)
+    await _fill_in_order(world)
     await world.restart(joiner)
     await world.settle()
+
+
+async def _fill_in_order(world: World) -> None:
+    """Write the same keys one after the other, so that a store that begins anew does the same as the one before."""
+    for number in range(24):
+        await world.ledger.write(world.rng.choice(world.nodes), b"old-%d" % number, "filler", "blind")
 
 
 def acknowledgements_are_lost(seed: int) -> None:

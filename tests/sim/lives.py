@@ -156,10 +156,10 @@ class Driver:
         op_id = self._rng.randbytes(16)
         new = versions.put(old, key, None, actor, Version(self._rng.randbytes(size), op_id, 0))
         dot = actor, next(entry.count for entry in new.clock if entry.actor == actor)
-        if self._dots.setdefault(dot, op_id) != op_id:
+        if self._dots.get(dot, op_id) != op_id:
             self.wrong.append("a dot of two values")
-        if not await self._commit(Batch([new], minted={key: actor}), patience):
-            del self._dots[dot]  # nobody has seen it
+        if await self._commit(Batch([new], minted={key: actor}), patience):  # else nobody else has been shown it
+            self._dots[dot] = op_id
 
     async def _batch(self, patience: float) -> None:
         """Store some records of others, and remove one."""
@@ -168,7 +168,7 @@ class Driver:
         await self._commit(Batch(puts, removals=[self._rng.choice(KEYS)]), patience)
 
     async def _commit(self, batch: Batch, patience: float) -> bool:
-        """Commit, and hold the store to what comes of it. Returns whether the change was ever visible."""
+        """Commit, and hold the store to what comes of it. Returns whether it was acknowledged."""
         states, index = self.states, len(self.states)
         states.append({**states[-1], **{one.key: one for one in batch.puts}})
         for key in batch.removals:
@@ -186,12 +186,12 @@ class Driver:
             return False
         except RemoteFailure:
             self.counts["in doubt"] += 1
-            return True
+            return False
         if not scope.cancelled_caught:
             self.acknowledged = max(self.acknowledged, index)
             self.counts["acknowledged"] += 1
             self.counts["compactions"] += self._store.compactions - compactions
-        return True
+        return not scope.cancelled_caught
 
 
 def some_steps(seed: int) -> list[Step]:

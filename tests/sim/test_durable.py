@@ -81,13 +81,15 @@ class CountsEpochsInMemory(DiskStorage):
         return self._index.next_key_epoch()
 
 
-class GoesOnMinting(DiskStorage):
-    """It takes the last dot it remembers for the last it minted."""
+class MintsOn(DiskStorage):
+    """It remembers under which actor it minted a key that it no longer holds."""
 
     def minted(self, key: bytes) -> bytes | None:
-        found = self.get(key)
-        actors = [entry.actor for entry in found.clock] if found else []
-        return max((actor for actor in actors if actor.startswith(self.incarnation)), default=None)
+        remembered: dict[bytes, bytes] = self.__dict__.setdefault("remembered", {})
+        found = super().minted(key)
+        if found is not None:
+            remembered[key] = found
+        return remembered.get(key)
 
 
 class ForgetsTheDirectory(Mount):
@@ -124,7 +126,7 @@ SEEDS_MAX = 100
         (Made(ForgetsTheFailure), "found: less than was acknowledged"),
         (Made(AppliesBeforeThereIsRoom), "visible: something else than was committed"),
         (Made(CountsEpochsInMemory), "a key epoch twice"),
-        (Made(GoesOnMinting), "a dot of two values"),
+        (Made(MintsOn), "a dot of two values"),
         (Made(mount=ForgetsTheDirectory), "found: less than was acknowledged"),
         (Made(mount=RenamesFirst), "cannot be opened: ConfigError"),
         (Made(mount=CompactsWithoutTheTail), "found: "),

@@ -15,7 +15,6 @@ from chord.messages import Put, Record
 from chord.node import Node
 from chord.sim.cluster import cluster
 from chord.sim.disk import flash
-from chord.testing import run
 
 
 def records(node: Node) -> Records:
@@ -32,7 +31,7 @@ async def test_a_put_that_is_tried_again_is_not_acknowledged_before_the_first_tr
         answered: list[float] = []
 
         async def ask() -> None:
-            await records(node).put(request)
+            await records(node).put(request, None)
             answered.append(trio.current_time() - began)
 
         async with trio.open_nursery() as nursery:
@@ -50,7 +49,7 @@ async def test_a_page_that_is_sent_again_is_not_acknowledged_before_it_is_durabl
     async with cluster(sync_delay=lambda rng: 1.0) as machines:
         node = await machines.start(join=())
         await node.ready()
-        await records(node).put(Put(b"k", b"v", bytes(16)))
+        await records(node).put(Put(b"k", b"v", bytes(16)), None)
         record = node.host.storage.get(b"k")
         assert record is not None
         await node.host.storage.commit(Batch(removals=[b"k"]))
@@ -111,31 +110,34 @@ async def test_a_full_disk_refuses_puts_in_words_and_reads_go_on() -> None:
         assert await get(node, b"k") == (b"w",)
 
 
-@pytest.mark.parametrize("is_full", [False, True])
-def test_a_giver_whose_disk_takes_nothing_more_gives_and_lives_on(is_full: bool) -> None:
-    async def main() -> None:
-        async with cluster(seed=1, sync_delay=lambda rng: 0.001) as machines:
-            first = await machines.start(join=())
-            await first.ready()
-            for number in range(50):
-                await put(first, b"key-%d" % number, b"v")
-            disk = machines.disks["n0"]
-            if is_full:
-                disk.capacity_bytes = disk.used_bytes
-            else:
-                disk.fail_next_sync()
-                with pytest.raises(ChordError):
-                    await put(first, b"k", b"v")
-            second = await machines.start(join=[first])
-            await second.ready()
-            await machines.converged()
-            assert len(second.host.storage) > 0
-            assert first.state == "ready"
-            for number in range(50):
-                found = await patiently(lambda n=number: get(first, b"key-%d" % n))  # type: ignore[misc]
-                assert found == (b"v",)
+@virtual
+async def test_a_giver_whose_disk_is_full_gives_and_lives_on() -> None:
+    async with cluster(seed=1, sync_delay=lambda rng: 0.001) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        for number in range(50):
+            await put(first, b"key-%d" % number, b"v")
+        machines.disks["n0"].capacity_bytes = machines.disks["n0"].used_bytes
+        second = await machines.start(join=[first])
+        await second.ready()
+        await machines.converged()
+        assert len(second.host.storage) > 0
+        assert first.state == "ready"
+        for number in range(50):
+            found = await patiently(lambda n=number: get(first, b"key-%d" % n))  # type: ignore[misc]
+            assert found == (b"v",)
 
-    run(main)
+
+@virtual
+async def test_a_node_whose_disk_fails_to_sync_ends_as_in_a_crash() -> None:
+    async with cluster(seed=1, sync_delay=lambda rng: 0.001) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        machines.disks["n0"].fail_next_sync()
+        with pytest.raises(ChordError):
+            await put(first, b"k", b"v")
+        with trio.fail_after(5):
+            await first.closed.wait()
 
 
 @virtual

@@ -17,16 +17,19 @@ def test_a_seed_means_the_same_for_ever() -> None:
     """Seeds are written down, in regressions and in reports."""
     assert draw(3) == Plan(
         seed=3,
-        nodes=9,
-        nodes_max=13,
-        successors=3,
+        nodes=12,
+        nodes_max=16,
+        successors=4,
+        replicas=3,
         fidelity="messages",
-        faults=("row", "restart", "freeze", "oneway", "skew"),
-        delay_s=(0.01, 0.02),
+        faults=("crash", "row", "meddle", "oneway", "blackout", "jitter", "wipe", "full", "skew"),
+        delay_s=(0.002, 0.03),
         quantum_s=0.0001,
-        pause_s=0.1,
-        clients=4,
-        client_pause_s=0.05,
+        pause_s=0.05,
+        clients=2,
+        client_pause_s=0.15,
+        down_out_s=20.0,
+        anti_entropy_s=10.0,
     )
 
 
@@ -35,9 +38,11 @@ def test_everything_is_drawn_some_time_and_nothing_always() -> None:
     for fault in FAULTS:
         share = sum(fault in plan.faults for plan in plans) / len(plans)
         assert 0.4 < share < 0.6, fault
-    for field in ("successors", "fidelity", "delay_s", "quantum_s", "pause_s", "clients", "client_pause_s"):
+    fields = "successors replicas down_out_s anti_entropy_s fidelity delay_s quantum_s pause_s clients client_pause_s"
+    for field in fields.split():
         assert len({getattr(plan, field) for plan in plans}) > 1, field
-    assert {plan.successors for plan in plans} == {2, 3, 4}
+    assert {plan.successors for plan in plans} == {2, 3, 4, 5}
+    assert {plan.replicas for plan in plans} == {1, 2, 3}
     assert any(plan.nodes >= 20 for plan in plans)
     assert all(plan.nodes >= plan.successors + 4 and plan.nodes_max > plan.nodes for plan in plans)
 
@@ -46,7 +51,10 @@ WISHES: list[tuple[dict[str, Any], set[str]]] = [
     ({"nodes": 12}, {"nodes", "nodes_max"}),
     ({"successors": 2}, {"successors"}),
     ({"successors": 6}, {"successors", "nodes", "nodes_max"}),
+    ({"replicas": 2}, {"replicas"}),
     ({"fidelity": "frames"}, {"fidelity"}),
+    ({"writes": 100}, {"writes"}),
+    ({"clients": 9}, {"clients"}),
     ({"faults": ()}, {"faults", "delay_s"}),
     ({"faults": ("jitter",)}, {"faults", "delay_s"}),
     ({"faults": ("crash", "loss")}, {"faults", "delay_s"}),
@@ -89,7 +97,7 @@ def test_what_follows_from_a_plan() -> None:
 
 
 def test_a_life_may_take_longer_where_more_is_to_happen() -> None:
-    assert draw(1).virtual_s_max == 600.0
-    assert draw(1, membership=60).virtual_s_max == 1200.0
-    assert draw(1, steps=20_000).virtual_s_max == 6000.0
-    assert draw(1, until_s=1000.0).virtual_s_max == 1600.0
+    assert draw(1).virtual_s_max == 900.0
+    assert draw(1, membership=60).virtual_s_max == 1800.0
+    assert draw(1, steps=20_000).virtual_s_max == 9000.0
+    assert draw(1, until_s=1000.0).virtual_s_max == 1900.0

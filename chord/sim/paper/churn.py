@@ -145,7 +145,7 @@ def measure(setting: Setting) -> Cell:
 
     async def main() -> None:
         network = MessageNetwork(seed, delay=exponential(PACKET_S))
-        constants = RingConstants(successors=SUCCESSORS)
+        constants = RingConstants(successors=SUCCESSORS, replicas=1)
         async with cluster(seed=seed, ring=constants, timing=TIMING, network=network) as ring:
             await ring.place(setting.nodes, ids=draw_points(random.Random(f"{seed}/points"), setting.nodes))
             await churn.run(ring)

@@ -108,7 +108,7 @@ def measure(setting: Setting) -> Cell:
     found: list[Cell] = []
 
     async def main() -> None:
-        constants = RingConstants(successors=SUCCESSORS)
+        constants = RingConstants(successors=SUCCESSORS, replicas=1)
         async with cluster(seed=seed, ring=constants, timing=setting.timing, network=MessageNetwork(seed)) as ring:
             nodes = setting.nodes * (2 if setting.kind == "split" else 1)
             await ring.place(nodes, ids=draw_points(random.Random(f"{seed}/points"), nodes))

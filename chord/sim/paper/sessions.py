@@ -152,7 +152,7 @@ class Weigher:
 def measure(setting: Setting) -> Cell:
     """Let nodes die and others join, look up random keys from random members, and compare."""
     seed = f"sessions/{setting.seed}/{setting.preset}/{setting.median_min}"
-    constants = RingConstants(successors=min(SUCCESSORS, setting.nodes // 4))
+    constants = RingConstants(successors=min(SUCCESSORS, setting.nodes // 4), replicas=1)
     weigher = Weigher(constants.circle)
     churn = _Churn(setting, random.Random(seed), weigher)
 

@@ -43,7 +43,7 @@ def draw_points(rng: random.Random, count: int) -> list[Point]:
 @asynccontextmanager
 async def still_ring(nodes: int, successors: int, seed: str) -> AsyncIterator[Cluster]:
     """Have an Ideal ring of so many nodes at drawn points, in which nothing happens by itself."""
-    constants = RingConstants(successors=successors)
+    constants = RingConstants(successors=successors, replicas=1)
     async with cluster(seed=seed, ring=constants, timing=STILL, network=MessageNetwork(seed)) as ring:
         await ring.place(nodes, ids=draw_points(random.Random(f"{seed}/points"), nodes))
         yield ring

@@ -1,0 +1,67 @@
+"""Are the copies where they should be? Read from the stores, with the members counted from the ids alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chord.data import versions
+from chord.data.digest import digest_of
+from chord.ids import Arc, Point
+from chord.messages import Record
+from chord.node import Node
+from chord.testing.rings import MemoryRing
+
+WHOLE = Arc(Point(0), Point(0))
+
+
+def records(ring: MemoryRing) -> dict[bytes, dict[str, Record]]:
+    """Return every record of the living: by key, then by address."""
+    found: dict[bytes, dict[str, Record]] = {}
+    for node in ring.nodes:
+        for record in node.host.storage.scan(WHOLE):
+            found.setdefault(record.key, {})[node.address] = record
+    return found
+
+
+def unequal(ring: MemoryRing, replicas: int) -> Iterator[str]:
+    """Yield what is wrong, in words, where nobody comes or goes any more: members that differ, and copies too many."""
+    points = [(point, vnode.me.address) for point, vnode in ring.vnodes().items()]
+    for key, copies in records(ring).items():
+        members = _members(points, ring[0].host.circle.hash(key), replicas)
+        digests = {address: digest_of(record) for address, record in copies.items()}
+        if len({digests.get(address) for address in members}) != 1:
+            held = ", ".join(f"{address} {digests.get(address, b'')[:3].hex() or 'nothing'}" for address in members)
+            yield f"the replicas of {key!r} differ: {held}"
+        if spare := [address for address in copies if address not in members]:
+            yield f"{key!r} is on {', '.join(spare)}, and belongs on {', '.join(members)}"
+
+
+def astray(ring: MemoryRing) -> Iterator[str]:
+    """Yield what a node holds that those who are asked for it, as its owner sees it, do not know among them."""
+    for key, copies in records(ring).items():
+        point = ring[0].host.circle.hash(key)
+        members = _seen_members(ring.nodes, point)
+        known: dict[bytes, int] = {}
+        for address in members:
+            if address in copies:
+                for actor, count in versions.context_of(copies[address]).items():
+                    known[actor] = max(count, known.get(actor, 0))
+        for address, record in copies.items():
+            if members and any(entry.count > known.get(entry.actor, 0) for entry in record.clock):
+                yield f"what {address} has of {key!r} is news to {', '.join(members)}"
+
+
+def _members(points: list[tuple[Point, str]], key: Point, replicas: int) -> list[str]:
+    """Return the first nodes clockwise from a key."""
+    behind = [address for point, address in points if point >= key] + [a for point, a in points if point < key]
+    return list(dict.fromkeys(behind))[:replicas]
+
+
+def _seen_members(nodes: list[Node], key: Point) -> list[str]:
+    living = [node.address for node in nodes]
+    for node in nodes:
+        for vnode in node.host.vnodes.values():
+            if vnode.ownership.is_owner(key):
+                members = [place.contact.address for place in vnode.replica_set(key).everyone]
+                return [address for address in members if address in living]
+    return []

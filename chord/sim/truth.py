@@ -1,0 +1,165 @@
+"""Who has what: the stores of the living, and the disks of the dead. What the ledger holds the ring to is read here.
+
+A node that dies takes with it what it kept in memory. Its disk is looked at when it is dead: what its store said was
+durable must be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import trio
+
+from chord.data import versions
+from chord.data.storage import Batch, MemoryStorage, Storage
+from chord.ids import Arc, Point
+from chord.messages import Record
+from chord.node import Node
+from chord.sim.disk import Disk
+from chord.sim.durable import DiskStorage, left_on
+from chord.testing.rings import MemoryRing
+
+
+class Copy(NamedTuple):
+    """A record at a host, and as much of it as is durable. `is_living`: its node runs."""
+
+    host: str
+    record: Record
+    durable: Record | None
+    is_living: bool
+
+
+class Dead(NamedTuple):
+    """What a dead node has left: its store as it saw it, or, once that was looked at, its disk. And since when."""
+
+    storage: Storage
+    since: float
+
+
+class Truth:
+    """The copies of one ring's records.
+
+    Attributes:
+        vanished: when copies were gone for good, and which, of the last few times.
+    """
+
+    def __init__(self, ring: MemoryRing) -> None:
+        self._ring = ring
+        self._dead: dict[str, Dead] = {}
+        self._claims: dict[str, dict[bytes, Record]] = {}
+        self.vanished: list[tuple[float, Callable[[bytes], object]]] = []
+
+    # -- questions ------------------------------------------------------------------------------
+
+    def copies(self, key: bytes) -> Iterator[Copy]:
+        """Yield every copy there is of a record."""
+        for node in self._ring.nodes:
+            if node.name not in self._dead:
+                storage = node.host.storage
+                record = storage.get(key)
+                if record is not None:
+                    yield Copy(node.name, record, _durable(storage, key), True)
+        for host, dead in self._dead.items():
+            record = dead.storage.get(key)
+            if record is not None:
+                yield Copy(host, record, _durable(dead.storage, key), False)
+
+    def merged(self, key: bytes, *, only_living: bool = False) -> Record | None:
+        """Return all that there is of a record, together."""
+        found: Record | None = None
+        for copy in self.copies(key):
+            if copy.is_living or not only_living:
+                found = copy.record if found is None else versions.sync(found, copy.record)
+        return found
+
+    def dead_since(self, host: str) -> float:
+        """Return when a dead node died."""
+        return self._dead[host].since
+
+    def vanished_since(self, at: float, key: bytes) -> int:
+        """Return how many copies of a record vanished since then."""
+        return sum(1 for when, get in self.vanished if when >= at and get(key))
+
+    # -- what happens to the copies ---------------------------------------------------------------
+
+    def dies(self, node: Node, is_told: Callable[[bytes], bool]) -> Storage | None:
+        """A node is about to die. Returns what vanishes with it; None where it has a disk.
+
+        Args:
+            is_told: whether a key is one to be looked for on its disk.
+        """
+        storage, circle = node.host.storage, node.host.circle
+        if self._disk(node.name) is None:
+            self._vanish(storage.get)
+            self._dead[node.name] = Dead(MemoryStorage(circle, bytes(8)), trio.current_time())
+            return storage
+        found = [record.key for record in storage.scan(Arc(circle.point(0), circle.point(0))) if is_told(record.key)]
+        self._claims[node.name] = {key: record for key in found if (record := _durable(storage, key)) is not None}
+        self._dead[node.name] = Dead(storage, trio.current_time())
+        return None
+
+    def autopsy(self, node: Node) -> list[bytes]:
+        """Look at the disk of a node that is dead now. Returns the keys of which it has lost what was durable."""
+        disk = self._disk(node.name)
+        if disk is None or node.name not in self._dead:
+            return []
+        left = left_on(disk, node.host.circle) or MemoryStorage(node.host.circle, bytes(8))
+        self._dead[node.name] = self._dead[node.name]._replace(storage=left)
+        claims = self._claims.pop(node.name, {})
+        return [key for key, record in claims.items() if not _covers(left.get(key), record)]
+
+    def comes_back(self, host: str) -> None:
+        """A dead node is started again with what it has left."""
+        self._dead.pop(host, None)
+
+    def is_wiped(self, host: str) -> Storage | None:
+        """A dead node's disk is emptied. Returns what was on it."""
+        dead = self._dead.pop(host, None)
+        if dead is None:
+            return None
+        self._vanish(dead.storage.get)
+        return dead.storage
+
+    def gone(self, before: float) -> Iterator[Storage]:
+        """Forget who died before a time, and its disk with it. Yields what vanishes with each."""
+        for host in [host for host, dead in self._dead.items() if dead.since < before]:
+            vanished = self.is_wiped(host)
+            self._disks.pop(host, None)
+            if vanished is not None:
+                yield vanished
+
+    def is_damaged(self, host: str, key: bytes) -> None:
+        """A record on a dead node's disk is no more."""
+        storage = self._dead[host].storage
+        assert isinstance(storage, MemoryStorage)
+        self._vanish(key.__eq__)
+        storage.apply(Batch(removals=[key]))
+
+    def records_of(self, host: str) -> list[bytes]:
+        """Return the keys a dead node has left."""
+        storage = self._dead[host].storage
+        return [record.key for record in storage.scan(Arc(Point(0), Point(0)))]
+
+    def _vanish(self, get: Callable[[bytes], object]) -> None:
+        self.vanished = [*self.vanished[-15:], (trio.current_time(), get)]
+
+    def _disk(self, host: str) -> Disk | None:
+        return self._disks.get(host)
+
+    @property
+    def _disks(self) -> dict[str, Disk]:
+        found: dict[str, Disk] = getattr(self._ring, "disks", {})
+        return found
+
+
+def _durable(storage: Storage, key: bytes) -> Record | None:
+    return storage.durable(key) if isinstance(storage, DiskStorage) else storage.get(key)
+
+
+def _covers(record: Record | None, other: Record) -> bool:
+    """Whether a record knows all that another knows."""
+    if record is None or record == other:
+        return record is not None
+    context = versions.context_of(record)
+    return all(context.get(entry.actor, 0) >= entry.count for entry in other.clock)

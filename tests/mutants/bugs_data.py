@@ -1,0 +1,166 @@
+"""Mistakes about replicas, quorums and versions."""
+
+from __future__ import annotations
+
+from chord.data import reap, replicate, versions
+from chord.data.misplaced import Misplaced
+from chord.data.records import Records
+from chord.data.replicate import Coordinator, Reading
+from chord.data.storage import MemoryStorage
+from chord.sim import durable
+from chord.vnode import Vnode
+
+from . import scenes_data as scenes
+from .mutant import Edit, Mutant
+
+MUTANTS = (
+    Mutant(
+        "one node counted twice",
+        "a write is acknowledged that one node has",
+        (Edit(replicate._count_stored, "return sum(", "return 1 + sum("),),
+        scenes.comings_and_goings,
+        4,
+        ("ledger: acknowledged",),
+    ),
+    Mutant(
+        "sent is stored",
+        "a write is acknowledged that is on its way",
+        (
+            Edit(
+                Coordinator._spread,
+                "for part in parts_of(self._host, record):",
+                "stored[contact] = None\n        for part in parts_of(self._host, record):",
+            ),
+        ),
+        scenes.comings_and_goings,
+        4,
+        ("ledger: acknowledged",),
+    ),
+    Mutant(
+        "plain version vector",
+        "of two concurrent writes through one node one is gone",
+        (Edit(versions.put, "(version, *values)", "(version,)"),),
+        scenes.replicated,
+        4,
+        ("ledger: misread",),
+    ),
+    Mutant(
+        "one actor for all its epochs",
+        "who gave a key away and coordinates it again mints its dots again",
+        (Edit(Records._actor, "storage.next_key_epoch()", "0"),),
+        scenes.bad_record,
+        4,
+        ("ledger: dots", "ledger: misread", "ledger: lost"),
+    ),
+    Mutant(
+        "a put after a bad record",
+        "a dot of the damaged record is minted again",
+        (
+            Edit(
+                durable.load,
+                "        index.apply(Batch(entry.puts, (*entry.removals, *entry.bad), entry.minted))\n",
+                "        was = {key: actor for key in entry.bad if (actor := index.minted(key))}\n"
+                "        index.apply(Batch(entry.puts, (*entry.removals, *entry.bad), entry.minted))\n"
+                "        index._minted.update(was)\n",
+            ),
+        ),
+        scenes.bad_record,
+        4,
+        ("ledger: dots", "ledger: misread", "ledger: lost"),
+    ),
+    Mutant(
+        "a copy overwrites what is there",
+        "repair writes one answer instead of the merge",
+        (Edit(Records.merge, "versions.sync(old, record)", "record"),),
+        scenes.comings_and_goings,
+        8,
+        ("ledger: lost", "ledger: misread", "ledger: dots", "copies"),
+    ),
+    Mutant(
+        "denied unasked",
+        "who answers for a key now missed its write, and says that nothing is there",
+        (Edit(Coordinator.get, "if not self._live(reading.record):", "if False:"),),
+        scenes.owner_missed_it,
+        4,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "denied by who stands in",
+        "who does not know what else is silent says that nothing is there",
+        (
+            Edit(Vnode._stands_in_for, "return bool(before)", "return True"),
+            Edit(
+                Coordinator._ask_everyone,
+                "if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):",
+                "if False:",
+            ),
+            Edit(Reading.add, "if not is_settled:", "if False:"),
+        ),
+        scenes.replicas_die_in_a_row,
+        8,
+        ("ledger: denied",),
+        is_slow=True,
+    ),
+    Mutant(
+        "coordinated before it is a member",
+        "an owner that is back writes to nobody else, for it knows nobody yet",
+        (Edit(Vnode._require_view, "and not self.ring.is_member", "and False"),),
+        scenes.owner_is_back,
+        4,
+        ("ledger: acknowledged",),
+    ),
+    Mutant(
+        "hint dropped before its home has it",
+        "one replica has it, and the others are believed to",
+        (Edit(Misplaced._hand_to, "for contact in confirmed.holders:", "for contact in confirmed.holders[:1]:"),),
+        scenes.comings_and_goings,
+        8,
+        ("ledger: dropped", "copies"),
+        is_slow=True,
+    ),
+    Mutant(
+        "dropped on the word of too few",
+        "what all replicas but one had is gone when that one is",
+        (
+            Edit(
+                Misplaced._bring_part_home,
+                "len(confirmed.holders) < min(self._host.constants.quorum, len(confirmed.replicas))",
+                "not confirmed.holders",
+            ),
+        ),
+        scenes.one_is_left_to_leave_it_to,
+        4,
+        ("ledger: dropped",),
+    ),
+    Mutant(
+        "sums without tombstones",
+        "a replica that missed a delete is taken for equal",
+        (
+            Edit(
+                MemoryStorage._account,
+                "if old is not None or new is not None:",
+                "if (old is not None or new is not None) and not (new is not None and not record_bytes(new)):",
+            ),
+        ),
+        scenes.one_is_silent,
+        8,
+        ("copies", "liveness"),
+        is_slow=True,
+    ),
+    Mutant(
+        "too few reported as a failure",
+        "a client is told that nothing happened, and it did",
+        (Edit(Coordinator._spread, 'QuorumFailed(f"stored on', 'TooFewReplicas(f"stored on'),),
+        scenes.too_few_answer,
+        8,
+        ("ledger: misread",),
+    ),
+    Mutant(
+        "tombstone reaped while a replica is silent",
+        "who hears again brings home what was deleted",
+        (Edit(reap.knows_of_silent, "return any(host", "return False and any(host"),),
+        scenes.deleted_while_away,
+        4,
+        ("ledger: dropped", "ledger: misread"),
+    ),
+)

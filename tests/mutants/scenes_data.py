@@ -1,0 +1,248 @@
+"""Small worlds with three replicas of each record: nodes are silent, die, come and go; what was told stays true.
+
+Each is a function of a seed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import trio
+
+from chord.config import PRESETS
+from chord.node import Node
+from chord.sim.disk import flash
+from chord.sim.durable import damage
+from chord.testing import MemoryNetwork
+
+from .play import World, live, play
+
+N = 3
+HASTY = msgspec.structs.replace(PRESETS["local"], anti_entropy_s=2.0, down_out_s=15.0, reprobe_first_s=1.0)
+SLOW = msgspec.structs.replace(PRESETS["local"], anti_entropy_s=30.0)
+OBLIVIOUS = msgspec.structs.replace(HASTY, grace_s=4.0, down_out_s=2.0)
+
+
+def replicated(seed: int) -> None:
+    """Clients write and read, of a ring in which nothing happens at all."""
+
+    async def scene(world: World) -> None:
+        await _busy(world, 6, 1.0)
+        await world.level(N)
+        await world.ledger.settle()
+
+    play(seed, scene, nodes=6, replicas=N, timing=HASTY, sync_delay=flash)
+
+
+def comings_and_goings(seed: int) -> None:
+    """A life with joins, leaves and crashes, every machine with a disk."""
+    live(seed, "adjacent", "crash", "silent", "restart", replicas=N, successors=4)
+
+
+def one_is_silent(seed: int) -> None:
+    """A replica is stopped for a while, and the others go on writing and deleting; there is nobody to stand in."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(30)
+        silent = world.rng.choice(world.nodes)
+        await _busy(world, 8, 1.0)
+        world.watch.go_outside()
+        world.ledger.is_lenient = True
+        world.ring.network.freeze(silent.name)
+        await _busy(world, 8, 6.0)
+        world.ring.network.unfreeze(silent.name)
+        await trio.sleep(1)
+        await world.level(N)
+        await world.ledger.settle()
+
+    play(seed, scene, nodes=5, successors=2, replicas=N, timing=HASTY, sync_delay=flash, network=MemoryNetwork(seed))
+
+
+def too_few_answer(seed: int) -> None:
+    """Writes that come through to too few: what the client is told of them must be true."""
+
+    async def scene(world: World) -> None:
+        network, ledger = world.ring.network, world.ledger
+        await ledger.fill(20)
+        world.watch.go_outside()
+        ledger.is_lenient = True
+        for _ in range(4):
+            one = world.rng.choice(world.nodes)
+            for other in world.nodes:
+                if other is not one:
+                    network.block(one.name, other.name)
+            async with trio.open_nursery() as nursery:
+                for number in range(20):
+                    nursery.start_soon(_put_strictly, world, one, f"old-{number}".encode())
+            network.heal()
+            await trio.sleep(2)
+        await world.converged()
+        ledger.is_lenient = False
+        await world.level(N)
+        await ledger.settle()
+
+    play(seed, scene, nodes=5, replicas=N, timing=HASTY, sync_delay=flash, network=MemoryNetwork(seed))
+
+
+async def _put_strictly(world: World, node: Node, key: bytes) -> None:
+    await world.ledger.write(node, key, "filler", "blind", strict=True)
+
+
+def bad_record(seed: int) -> None:
+    """A record is damaged while its owner is down; then the owner coordinates blind writes of it."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(20)
+        await world.level(N)
+        for owner in list(world.nodes):
+            keys = [key for key in world.ledger.stories if world.owner_of(key) is owner]
+            if keys:
+                await world.kill(owner)
+                for key in keys:
+                    damage(world.ring.disk(owner.name), key)
+                    world.ledger.damage(owner.name, key)
+                back = await world.restart(owner)
+                await back.ready()
+                for key in keys:
+                    await world.ledger.write(back, key, "filler", "blind")
+                await world.converged()
+        await world.level(N)
+        await world.ledger.settle()
+
+    play(seed, scene, nodes=6, replicas=N, timing=HASTY, sync_delay=flash)
+
+
+def deleted_while_away(seed: int) -> None:
+    """A replica hears nothing for longer than tombstones are kept and anybody waits for it; then it hears all again."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(20)
+        await world.level(N)
+        world.watch.go_outside()
+        world.ledger.is_lenient = True
+        away = world.rng.choice(world.nodes)
+        world.ring.network.freeze(away.name)
+        others = [node for node in world.nodes if node is not away]
+        for number in range(20):
+            await world.ledger.write(world.rng.choice(others), b"old-%d" % number, "filler", "put", is_delete=True)
+        await trio.sleep(12)
+        world.ring.network.unfreeze(away.name)
+        await world.converged()
+        await world.level(N)
+        await world.ledger.settle()
+
+    play(seed, scene, nodes=6, replicas=N, timing=OBLIVIOUS, sync_delay=flash, network=MemoryNetwork(seed))
+
+
+def owner_is_back(seed: int) -> None:
+    """An owner comes back, and its keys are written and read all the time."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(10)
+        await trio.sleep(6)  # all know all: a write needs a quorum of three from now on
+        owner = world.rng.choice(world.nodes)
+        keys = _keys_of(world, owner, 12)
+        others = [node for node in world.nodes if node is not owner]
+        await world.kill(owner)
+        await trio.sleep(1)
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                await world.ledger.write(world.rng.choice(others), key, "writer", "put")
+                nursery.start_soon(_read_on, world, key, others, 0.7)
+            back = await world.restart(owner)
+            await back.ready()
+            await trio.sleep(0.2)
+            nursery.cancel_scope.cancel()
+
+    play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash)
+
+
+def owner_missed_it(seed: int) -> None:
+    """Writes do not reach a replica, and then it answers for their keys: not found is not what it does not have."""
+
+    async def scene(world: World) -> None:
+        network = world.ring.network
+        await world.ledger.fill(10)
+        await world.level(N)
+        await trio.sleep(6)  # by now all are told that they hold what there is
+        owner, second = world.row(2)
+        keys = _keys_of(world, owner, 12)
+        others = [node for node in world.nodes if node is not owner]
+        network.block(owner.name, second.name)
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                nursery.start_soon(world.ledger.write, owner, key, "writer", "blind")
+        await world.kill(owner)
+        network.unblock(owner.name, second.name)
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                nursery.start_soon(_read_on, world, key, others, 0.0, 0.01)
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+
+    play(seed, scene, nodes=7, replicas=N, timing=HASTY, sync_delay=flash, network=MemoryNetwork(seed))
+
+
+def one_is_left_to_leave_it_to(seed: int) -> None:
+    """A node leaves, and of those who are to hold what it held all but one are silent, with nobody to stand in."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(10)
+        leaver, _, second, third = world.row(4)
+        await world.kill(second)
+        await world.converged()
+        for key in _keys_of(world, leaver, 12):
+            await world.ledger.write(leaver, key, "writer", "put")
+        await world.kill(third)
+        await world.converged()
+        await leaver.leave()
+
+    play(seed, scene, nodes=8, successors=2, replicas=N, timing=HASTY, sync_delay=flash)
+
+
+def replicas_die_in_a_row(seed: int) -> None:
+    """All replicas of some keys die within a moment, machines with disks: who is left may not deny what they hold."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(10)
+        gone = world.row(3)
+        keys = _keys_of(world, gone[0], 12)
+        for key in keys:
+            await world.ledger.write(gone[0], key, "writer", "put")
+        await world.level(N)
+        others = [node for node in world.nodes if node not in gone]
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                nursery.start_soon(_read_on, world, key, others, 0.0, 0.01)
+            for node in gone:
+                await world.kill(node)
+                await trio.sleep(world.rng.uniform(0, 0.6))
+            await trio.sleep(3)
+            nursery.cancel_scope.cancel()
+
+    play(seed, scene, nodes=10, replicas=N, timing=SLOW, sync_delay=flash)
+
+
+def _keys_of(world: World, owner: Node, count: int) -> list[bytes]:
+    """Return so many keys for which a node answers now."""
+    found: list[bytes] = []
+    for number in range(10000):
+        key = b"new-%d" % number
+        if len(found) < count and world.owner_of(key) is owner:
+            found.append(key)
+    return found
+
+
+async def _read_on(world: World, key: bytes, nodes: list[Node], writes: float = 0.1, pause_s: float = 0.002) -> None:
+    while True:
+        await world.ledger.read(world.rng.choice(nodes), key, r=world.rng.choice([1, 2, 3]))
+        if world.rng.random() < writes:
+            await world.ledger.write(world.rng.choice(nodes), key, "reader", "put")
+        await trio.sleep(pause_s)
+
+
+async def _busy(world: World, clients: int, seconds: float) -> None:
+    """Clients write and read for a while."""
+    async with trio.open_nursery() as nursery:
+        scope: trio.CancelScope = await nursery.start(world.ledger.clients, clients, 0.05)
+        await trio.sleep(seconds)
+        scope.cancel()
