@@ -68,7 +68,7 @@ async def live(case: Case, nodes: int, virtual_s: float) -> dict[str, Any]:
     """Place a ring, let it run, and say what that took."""
     network = case.network(SEED)
     before_kb, began = resident_kb(), time.process_time()
-    ring = RingConstants(successors=case.successors)
+    ring = RingConstants(successors=case.successors, replicas=1)
     async with cluster(seed=SEED, network=network, timing=case.timing, ring=ring) as machines:
         await machines.place(nodes)
         placed, deliveries = time.process_time(), network.deliveries

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = (sys.executable, "-m", "chord")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "CHORD_NODE": ""}
 
 T = TypeVar("T")
@@ -23,8 +25,8 @@ T = TypeVar("T")
 class Peer:
     """One `chord node` process."""
 
-    def __init__(self, *arguments: str, listen: str = "127.0.0.1:0") -> None:
-        command = [sys.executable, "-m", "chord", "node", "--json", "--preset", "local", "--listen", listen, *arguments]
+    def __init__(self, *arguments: str, listen: str = "127.0.0.1:0", program: Sequence[str] = PROGRAM) -> None:
+        command = [*program, "node", "--json", "--preset", "local", "--listen", listen, *arguments]
         self.process = subprocess.Popen(
             command, cwd="/", env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -42,6 +44,10 @@ class Peer:
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal."""
         self.process.send_signal(how)
+
+    def limit_files(self, bytes_max: int) -> None:
+        """Let every write beyond this size of a file fail from now on."""
+        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (bytes_max, bytes_max))
 
     def ended(self, within_s: float = 20) -> int:
         """Wait for the end and return the exit code."""
@@ -69,9 +75,9 @@ class Peers:
         for peer in self._all:
             peer.process.communicate()
 
-    def start(self, *arguments: str, listen: str = "127.0.0.1:0") -> Peer:
+    def start(self, *arguments: str, listen: str = "127.0.0.1:0", program: Sequence[str] = PROGRAM) -> Peer:
         """Start one, without waiting for it."""
-        peer = Peer(*arguments, listen=listen)
+        peer = Peer(*arguments, listen=listen, program=program)
         self._all.append(peer)
         return peer
 

@@ -1,0 +1,294 @@
+"""Clients that load a ring of real processes, and a ledger of what they were told: what may be read afterwards, and
+what must be.
+
+Every value is written once, so a reader knows which write it sees. A write either says what it covers (the values of
+the read whose context it came with; a blind put covers nothing) or leaves that to the coordinator: then it may cover
+whatever was written before it ended.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal, TypeAlias
+
+import trio
+
+import chord as library
+from chord.blocking import Ring
+from chord.errors import ChordError, DefiniteError, NotFound, WritesRefused
+
+Kind = Literal["blind", "context", "delete", "default"]
+
+KINDS: tuple[tuple[Kind | Literal["get"], int], ...] = (
+    ("blind", 30), ("context", 25), ("delete", 25), ("default", 12), ("get", 8),
+)  # fmt: skip
+HOT_KEYS = 10
+HOT_SHARE = 0.05
+SIBLINGS_MANY = 6
+TIMEOUT_S = 15.0
+READERS = 16
+
+
+class Write:
+    """One put or delete. `covers` is None where the coordinator decides; times are of the ledger's clock."""
+
+    __slots__ = ("began", "covers", "ended", "is_seen", "kind", "outcome", "value")
+
+    def __init__(self, kind: Kind, value: bytes | None, covers: frozenset[bytes] | None, began: int) -> None:
+        self.kind = kind
+        self.value = value
+        self.covers = covers
+        self.began = began
+        self.ended: int | None = None
+        self.outcome: Literal["open", "ok", "failed", "unknown"] = "open"
+        self.is_seen = False
+
+    def may_cover(self, other: Write) -> bool:
+        """Whether this write, if it happened, may have replaced another."""
+        if self is other or self.outcome == "failed":
+            return False
+        if self.covers is None:
+            return self.ended is None or self.ended > other.began
+        return other.value in self.covers
+
+    @property
+    def has_happened(self) -> bool:
+        """Whether there is proof."""
+        return self.outcome == "ok" or self.is_seen
+
+
+def may_be_gone(write: Write, writes: list[Write], present: Iterable[bytes | None], at: int | None = None) -> bool:
+    """Whether a value may rightly be absent while only these are present: it was covered by one that is, or by a
+    delete, or by one that may be gone itself. With `at`, only by what had begun by then."""
+    shown = frozenset(present)
+    open_, seen = [write], {write.began}
+    while open_:
+        one = open_.pop()
+        for other in writes:
+            if other.began in seen or (at is not None and other.began > at) or not other.may_cover(one):
+                continue
+            if other.value is None or other.value in shown:
+                return True
+            seen.add(other.began)
+            open_.append(other)
+    return False
+
+
+class Ledger:
+    """All writes, key by key, and what was wrong with what was read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._clock = 0
+        self.writes: dict[str, list[Write]] = {}
+        self.false_denials: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.slowest: list[tuple[float, str]] = []
+
+    def now(self) -> int:
+        """The next moment of the ledger's clock."""
+        with self._lock:
+            self._clock += 1
+            return self._clock
+
+    def begin(self, key: str, kind: Kind, value: bytes | None, covers: frozenset[bytes] | None) -> Write:
+        """A write is about to be sent."""
+        write = Write(kind, value, covers, self.now())
+        with self._lock:
+            self.writes.setdefault(key, []).append(write)
+        return write
+
+    def end(self, write: Write, error: ChordError | None) -> None:
+        """The write was acknowledged, or was not."""
+        write.ended = self.now()
+        write.outcome = "ok" if error is None else "failed" if isinstance(error, DefiniteError) else "unknown"
+        with self._lock:
+            self.counts[write.outcome] += 1
+            self.counts[f"{write.outcome} {write.kind}"] += 1
+            if error is not None:
+                self.counts[f"{write.kind}: {error.word}"] += 1
+                self.counts["writes refused"] += isinstance(error, WritesRefused)
+
+    def read(self, key: str, values: Iterable[bytes], began: int) -> None:
+        """A reader was shown these values; none: it was told that there is nothing."""
+        ended, shown = self.now(), frozenset(values)
+        with self._lock:
+            writes = list(self.writes.get(key, ()))
+            self.counts["reads"] += 1
+        for write in writes:
+            write.is_seen |= write.value in shown
+        known = [w for w in writes if w.outcome == "ok" and w.ended is not None and w.ended < began]
+        gone = [w for w in known if w.value is not None and w.value not in shown]
+        missing = [w for w in gone if not may_be_gone(w, writes, shown, ended)]
+        with self._lock:
+            self.counts["stale reads"] += bool(missing and shown)
+            if missing and not shown:
+                self.counts["false denials"] += 1
+                self.false_denials.append(key)
+
+    def unanswered(self, key: str, error: ChordError, began: int) -> None:
+        """A reader got an error; counted apart is what was owed: the key had an acknowledged value all the while."""
+        ended = self.now()
+        with self._lock:
+            writes = list(self.writes.get(key, ()))
+        known = [w for w in writes if w.outcome == "ok" and w.ended is not None and w.ended < began]
+        is_owed = any(w.value is not None and not may_be_gone(w, writes, (), ended) for w in known)
+        with self._lock:
+            self.counts[f"get: {error.word}" + (" of a live key" if is_owed else "")] += 1
+
+    @property
+    def acknowledged(self) -> int:
+        """How many writes were acknowledged."""
+        return self.counts["ok"]
+
+    def judge(self, key: str, present: frozenset[bytes]) -> Iterator[str]:
+        """Say what is wrong with the values of a key, as they are at the end."""
+        writes = self.writes[key]
+        by_value = {write.value: write for write in writes if write.value is not None}
+        for value in present:
+            if value not in by_value:
+                yield f"{key}: {value!r} was never written"
+            elif by_value[value].outcome == "failed":
+                yield f"{key}: {value!r} is there, and its write was said to have failed"
+            elif any(w.has_happened and w.covers is not None and value in w.covers for w in writes):
+                yield f"{key}: {value!r} was covered and is back"
+        for value, write in by_value.items():
+            if write.outcome == "ok" and value not in present and not may_be_gone(write, writes, present):
+                yield f"{key}: {value!r} ({write.kind}) was acknowledged and is lost"
+
+
+class Load:
+    """Clients, each in a thread, until told to stop."""
+
+    def __init__(self, addresses: list[str], *, clients: int, keys: int, seed: int, pause_s: float = 0.0) -> None:
+        self.ledger = Ledger()
+        self._addresses = addresses
+        self._keys = keys
+        self._pause_s = pause_s
+        self._stop = threading.Event()
+        self.failures: list[BaseException] = []
+        self._clients = clients
+        self._runs = 0
+        self._seed = seed
+
+    @contextmanager
+    def running(self) -> Iterator[Ledger]:
+        """Load the ring for the length of the block; once more goes on with the same ledger."""
+        self._stop.clear()
+        self._runs += 1
+        numbers = range(self._clients)
+        threads = [threading.Thread(target=self._client, args=(i, self._runs), daemon=True) for i in numbers]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self.ledger
+        finally:
+            self._stop.set()
+            for thread in threads:
+                thread.join()
+        if self.failures:
+            raise self.failures[0]
+
+    def _client(self, number: int, run: int) -> None:
+        rng = random.Random(f"{self._seed} {run} {number}")
+        turn = number * len(self._addresses) // self._clients
+        entries = self._addresses[turn:] + self._addresses[:turn]
+        try:
+            with library.connect(*entries, timeout_s=TIMEOUT_S) as ring:
+                count = 0
+                while not self._stop.wait(self._pause_s):
+                    count += 1
+                    began = time.monotonic()
+                    what = self._one(ring, rng, b"%d.%d.%d" % (run, number, count))
+                    took = time.monotonic() - began
+                    if took > 1.0:
+                        self.ledger.slowest.append((took, what))
+        except BaseException as error:
+            self.failures.append(error)
+
+    def _one(self, ring: Ring, rng: random.Random, value: bytes) -> str:
+        hot = rng.random() < HOT_SHARE
+        key = f"key-{rng.randrange(HOT_KEYS if hot else self._keys)}"
+        kind = rng.choices([kind for kind, _ in KINDS], [share for _, share in KINDS])[0]
+        if kind in ("blind", "default"):
+            self._write(ring, key, kind, value, None)
+            return kind
+        began = self.ledger.now()
+        try:
+            found = ring.get(key)
+        except NotFound:
+            self.ledger.read(key, (), began)
+            if kind != "get":
+                self._write(ring, key, "blind", value, None)
+            return kind
+        except ChordError as error:
+            self.ledger.unanswered(key, error, began)
+            return "get"
+        self.ledger.read(key, found.values, began)
+        if len(found.values) > SIBLINGS_MANY or kind in ("context", "delete"):
+            self._write(ring, key, "delete" if kind == "delete" else "context", value, found)
+        return kind
+
+    def _write(self, ring: Ring, key: str, kind: Kind, value: bytes, found: library.Found | None) -> None:
+        covers = frozenset(found.values) if found else frozenset() if kind == "blind" else None
+        write = self.ledger.begin(key, kind, None if kind == "delete" else value, covers)
+        try:
+            if kind == "delete" and found is not None:
+                ring.delete(key, context=found.context)
+            else:
+                ring.put(key, value, context=found.context if found else None, blind=kind == "blind")
+        except ChordError as error:
+            self.ledger.end(write, error)
+        else:
+            self.ledger.end(write, None)
+
+
+Answer: TypeAlias = frozenset[bytes] | ChordError
+"""The values of a key, or why they cannot be told."""
+
+
+def read_all(nodes: list[str], keys: Iterable[str], patience_s: float = 0.0) -> dict[str, Answer]:
+    """Read these keys through all nodes: for each its values, or why there is no answer. What fails within so many
+    seconds from now is asked again."""
+    found: dict[str, Answer] = {}
+    waiting = iter(list(keys))
+
+    async def reader(ring: library.Client, until: float) -> None:
+        for key in waiting:
+            while True:
+                asked_at = trio.current_time()
+                try:
+                    found[key] = frozenset((await ring.get(key)).values)
+                except NotFound:
+                    found[key] = frozenset()
+                except ChordError as error:
+                    found[key] = error
+                    if asked_at < until:
+                        await trio.sleep(0.1)
+                        continue
+                break
+
+    async def run() -> None:
+        async with library.open_client(*nodes) as ring, trio.open_nursery() as nursery:
+            until = trio.current_time() + patience_s
+            for _ in range(READERS):
+                nursery.start_soon(reader, ring, until)
+
+    trio.run(run)
+    return found
+
+
+def audit(ledger: Ledger, nodes: list[str]) -> list[str]:
+    """Read every key of the ledger and say what is wrong."""
+    wrong = [f"{key}: said to be not there" for key in ledger.false_denials]
+    for key, present in read_all(nodes, ledger.writes).items():
+        if isinstance(present, ChordError):
+            wrong.append(f"{key}: {present.word}: {present.message}")
+        else:
+            wrong += ledger.judge(key, present)
+    return wrong

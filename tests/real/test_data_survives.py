@@ -1,0 +1,201 @@
+"""Real processes with data directories, under load, while one thing after the other happens to them: nothing that was
+acknowledged is lost, nothing that was deleted is back, and nothing that is there is said not to be. `soak.py` has the
+scenes and plays them at length; here they are short. Each check is shown to fail."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import Cluster, uneven
+from load import Ledger, Load, may_be_gone
+from processes import Peers, eventually, stopped
+from soak import (
+    scene_all_at_once,
+    scene_failing_disk,
+    scene_full_disk,
+    scene_kills,
+    scene_stopped,
+    scene_wiped,
+)
+
+import chord as library
+from chord.data.sqlite_file import FILE_NAME
+from chord.errors import NotFound, OwnerDown, QuorumFailed
+
+KILLS = 12
+KEYS = 1000
+TOLD_EARLY = (sys.executable, "-c", """
+import sys, time
+from chord.cli import main
+from chord.data import sqlite
+
+class Eager(sqlite.SqliteStorage):
+    async def commit(self, batch):
+        if batch.puts or batch.removals:
+            self._apply(batch)
+
+    def is_durable(self, key):
+        return True
+
+sqlite.SqliteStorage = Eager
+sys.exit(main())
+""")  # fmt: skip
+
+
+def tell(**facts: Any) -> None:
+    print(facts)
+
+
+@pytest.mark.slow
+def test_sixteen_peers_killed_one_after_the_other_then_all_at_once_then_one_stopped(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    with Peers() as peers:
+        cluster = Cluster(peers, tmp_path, 16)
+        load = Load(cluster.addresses, clients=6, keys=KEYS, seed=1)
+        scene_kills(cluster, load, KILLS, 1000, rng, tell)
+        scene_all_at_once(cluster, load.ledger, tell)
+        scene_stopped(cluster, load, 8.0, rng, tell)
+
+
+@pytest.mark.slow
+def test_disks_wiped_failing_and_full(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    with Peers() as peers:
+        cluster = Cluster(peers, tmp_path, 6)
+        load = Load(cluster.addresses, clients=6, keys=KEYS, seed=2)
+        scene_wiped(cluster, load, rng, tell, whole=False)
+        scene_wiped(cluster, load, rng, tell, whole=True)
+        scene_failing_disk(cluster, load, rng, tell)
+        scene_full_disk(cluster, load, tell)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_owner", [True, False], ids=["of its own", "of another"])
+def test_a_put_that_a_stopped_node_wakes_up_with_is_not_done_a_second_time(tmp_path: Path, is_owner: bool) -> None:
+    """The client has long turned to another node, which did it; since then the value was deleted."""
+    with Peers() as peers:
+        cluster = Cluster(peers, tmp_path, 5)
+        keys = [key for key in (f"key-{i}" for i in range(200)) if cluster.is_owner(1, key) == is_owner][:3]
+        for key in keys:
+            stuck, other = cluster.addresses[1], cluster.addresses[3]
+            with library.connect(stuck, other, timeout_s=20) as ring, library.connect(other, timeout_s=20) as reader:
+                ring.describe()
+                with stopped(cluster.all[1]):
+                    ring.put(key, b"deleted", blind=True)
+                    reader.delete(key, context=reader.get(key).context)
+                time.sleep(1)
+                cluster.calm()
+                with pytest.raises(NotFound):
+                    reader.get(key)
+
+
+@pytest.mark.slow
+def test_records_that_were_never_on_a_disk_are_missed(tmp_path: Path) -> None:
+    """Peers that acknowledge what they have in memory only: the scene of all at once must notice."""
+    with Peers() as peers:
+        cluster = Cluster(peers, tmp_path, 4, program=TOLD_EARLY)
+        load = Load(cluster.addresses, clients=2, keys=50, seed=3)
+        with load.running() as ledger:
+            eventually(lambda: ledger.acknowledged > 50, 30)
+        with pytest.raises(AssertionError, match="acknowledged and is lost"):
+            scene_all_at_once(cluster, ledger, tell)
+
+
+@pytest.mark.slow
+def test_a_copy_that_is_missing_or_older_is_noticed(tmp_path: Path) -> None:
+    with Peers() as peers:
+        cluster = Cluster(peers, tmp_path, 4)
+        load = Load(cluster.addresses, clients=2, keys=50, seed=4)
+        with load.running() as ledger:
+            eventually(lambda: ledger.acknowledged > 50, 30)
+        cluster.calm()
+        assert uneven(cluster.copies()) == []
+        cluster.kill(0)
+        with closing(sqlite3.connect(cluster.directories[0] / FILE_NAME)) as store:
+            keys = [key for (key,) in store.execute("SELECT key FROM records")]
+            store.execute("DELETE FROM records WHERE key = ?", (keys[0],))
+            store.execute("UPDATE records SET digest = zeroblob(16) WHERE key = ?", (keys[1],))
+            store.commit()
+        assert sorted(line.partition(":")[0] for line in uneven(cluster.copies())) == sorted(map(repr, keys[:2]))
+
+
+# -- the ledger itself -------------------------------------------------------------------------------
+
+
+class Story:
+    """Writes to one key, in order."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+
+    def put(self, value: bytes, covers: set[bytes] | None = None, *, error: Any = None, read: bool = False) -> None:
+        """A put; with `read`, what it covers is left to the coordinator."""
+        write = self.ledger.begin("k", "blind", value, None if read else frozenset(covers or ()))
+        self.ledger.end(write, error)
+
+    def delete(self, covers: set[bytes], *, error: Any = None) -> None:
+        self.ledger.end(self.ledger.begin("k", "delete", None, frozenset(covers)), error)
+
+    def wrong(self, *present: bytes) -> list[str]:
+        return [line.rpartition(" is ")[2] for line in self.ledger.judge("k", frozenset(present))]
+
+
+def test_what_was_acknowledged_must_be_there_unless_it_was_covered() -> None:
+    story = Story()
+    story.put(b"1")
+    assert story.wrong(b"1") == []
+    assert story.wrong() == ["lost"]
+    story.put(b"2", {b"1"})
+    assert story.wrong(b"2") == []
+    assert story.wrong(b"1", b"2") == ["back"]
+    assert story.wrong() == ["lost", "lost"]
+    story.put(b"3", read=True)
+    assert story.wrong(b"3") == []
+    assert story.wrong(b"2", b"3") == [], "a coordinator may have missed it: then they stand side by side"
+
+
+def test_what_was_deleted_must_be_gone_and_what_was_beside_it_not() -> None:
+    story = Story()
+    story.put(b"1")
+    story.put(b"2")
+    story.delete({b"1"})
+    assert story.wrong(b"2") == []
+    assert story.wrong(b"1", b"2") == ["back"]
+    assert story.wrong() == ["lost"]
+
+
+def test_what_failed_is_nowhere_and_what_is_unknown_is_either() -> None:
+    story = Story()
+    story.put(b"1", error=OwnerDown("no"))
+    assert story.wrong() == []
+    assert story.wrong(b"1") == ["there, and its write was said to have failed"]
+    story.put(b"2")
+    story.put(b"3", {b"2"}, error=QuorumFailed("perhaps"))
+    assert story.wrong(b"2") == story.wrong(b"3") == []
+    assert story.wrong() == ["lost"], "neither the one nor the other"
+    assert "never written" in next(iter(story.ledger.judge("k", frozenset([b"4", b"2"]))))
+
+
+def test_a_denial_is_false_while_nothing_may_have_deleted_what_is_there() -> None:
+    story = Story()
+    ledger = story.ledger
+    ledger.read("k", (), ledger.now())
+    assert not ledger.false_denials
+    before = ledger.now()
+    story.put(b"1")
+    ledger.read("k", (), before)
+    assert not ledger.false_denials, "the write may have come later than the read"
+    ledger.read("k", (), ledger.now())
+    assert ledger.false_denials == ["k"]
+    story.delete({b"1"}, error=QuorumFailed("perhaps"))
+    ledger.read("k", (), ledger.now())
+    assert ledger.false_denials == ["k"]
+    write = ledger.writes["k"][0]
+    assert may_be_gone(write, ledger.writes["k"], ())
