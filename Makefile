@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 RUN := .venv/bin
-PYTEST := $(RUN)/python -m pytest
+PYTEST := $(RUN)/python -m pytest -n auto --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test check lint types mutants bench sim soak clean
@@ -32,15 +32,20 @@ check: lint types test  ## what CI runs: lint, types, every test
 mutants: venv  ## plant every known bug, and see it caught
 	@$(RUN)/python -m tests.mutants
 
-bench: venv  ## RPC against the limit of the stack; speed and weight of simulated nodes
+bench: venv  ## RPC against the limit of the stack; speed and weight of simulated nodes; the database; replicas
 	@mkdir -p out
 	@$(RUN)/python benchmarks/rpc.py
 	@$(RUN)/python benchmarks/simulation.py
+	@$(RUN)/python benchmarks/storage.py --directory out
+	@$(RUN)/python benchmarks/exchange.py
+	@$(RUN)/python benchmarks/replicas.py --directory out
 
 sim: venv  ## the published experiments with the real node, ten minutes; tables and plots in out/sim
 	@$(RUN)/chord sim paper --scale standard
 
-soak: venv  ## twenty thousand random lives of small rings with every fault, checked after every step; hours
+soak: venv  ## processes killed 300 times under load; twenty thousand simulated lives of small rings with every fault; hours
+	@mkdir -p out
+	@$(RUN)/python tests/real/soak.py --directory out
 	@$(RUN)/chord sim run --seeds 0-19999
 
 clean:  ## forget what was built

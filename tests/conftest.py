@@ -2,8 +2,53 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadlines: a loaded machine is slow, not wrong.
 settings.register_profile("chord", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("chord")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Real processes, and whole swarms, one after the other: they have the machine's cores for themselves."""
+    for item in items:
+        if "/real/" in item.nodeid or item.nodeid.endswith("test_the_swarm"):
+            item.add_marker(pytest.mark.xdist_group("cores"))
+
+
+if TYPE_CHECKING:
+    from cli_ring import CannedRing, Ended, Run
+
+
+@pytest.fixture
+def canned() -> Iterator[CannedRing]:
+    """The canned ring."""
+    from cli_ring import CannedRing
+
+    ring = CannedRing()
+    yield ring
+    ring.close()
+
+
+@pytest.fixture
+def run(canned: CannedRing, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command line in this process, pointed at the canned ring."""
+    from cli_ring import Ended
+
+    from chord import cli
+
+    monkeypatch.setenv("CHORD_NODE", canned.entry)
+
+    def run_(*args: str) -> Ended:
+        capfd.readouterr()
+        code = cli.run(args)
+        sys.stdout.flush()
+        out, err = capfd.readouterr()
+        return Ended(code, out, err)
+
+    return run_

@@ -19,11 +19,13 @@ ROOT = Path(__file__).parents[1]
 
 ROWS: dict[int, str] = {
     0: "errors ids events messages config data",
-    1: "finger ring ownership suspicion cbor wire greeting invariants values data.versions history",
-    2: "alarm transport calls identity data.storage",
+    1: "finger ring ownership suspicion cbor wire greeting invariants values data.versions data.digest data.view "
+    "history",
+    2: "alarm pulse transport calls identity data.storage data.sqlite data.sqlite_file",
     3: "rpc rpc_answers rpc_handshake rpc_link rpc_outbox rpc_shared periodic peers links",
-    4: "host vnode lookup stabilize self_lookup membership data.records data.transfer data.misplaced",
-    5: "dispatch describe interface node operations client blocking testing",
+    4: "host earlier vnode lookup stabilize self_lookup membership data.records data.copies data.exchange "
+    "data.transfer data.misplaced data.fan data.replicate data.repair data.reap",
+    5: "dispatch farewell describe interface node operations client blocking testing",
     6: "cli",
     7: "sim sim.pool",
 }
@@ -56,7 +58,7 @@ CATCH_ALL = {
 }
 
 LINES_MAX = 500
-LONGER_FILES = {"chord.messages": 600}  # the one table of all messages
+LONGER_FILES: dict[str, int] = {}
 FUNCTION_LINES_MAX = 70
 
 
