@@ -15,7 +15,7 @@ import pytest
 from processes import Peers, chord, chord_json, eventually, ideal
 
 import chord as library
-from chord.errors import NotFound, OwnerDown
+from chord.errors import NotFound
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def test_sixteen_peers_ten_thousand_keys_every_owner_computed_independently(tmp_
             held = {}
             for peer in ring:
                 node = client.describe(peer.address)
-                held[int(node.vnodes[0].contact.id)] = node.keys
+                held[int(node.vnodes[0].contact.id)] = node.vnodes[0].keys  # those it answers for
             assert held == expected
             paths = []
             for number in range(400):
@@ -126,7 +126,7 @@ def test_readers_and_writers_while_four_join_and_three_leave() -> None:
             for key, value in stored.items():
                 assert store.get(key).value == value
             nodes = [store.describe(peer.address) for peer in [*ring[:5], *joiners]]
-        assert sum(node.keys for node in nodes) == len(stored)
+        assert sum(vnode.keys for node in nodes for vnode in node.vnodes) == len(stored)
         assert all(node.misplaced == 0 for node in nodes)
 
 
@@ -155,12 +155,8 @@ def test_kill_9_of_one_of_sixteen() -> None:
             assert longest < 1.5 + 0.5, "the suspicion time, and what two busy cores add"
             ideal(ring[0].address, within_s=1.5 + 10 * 0.25 + 3)
             assert time.monotonic() - killed_at < 20
-            lost = [key for key in keys if owner_of(key) == sha1(victim.address)]
-            for key in lost[:5] or ["none of the keys lay on the victim"][:0]:
-                with pytest.raises(OwnerDown) as caught:
-                    store.get(key)
-                assert caught.value.peer is not None
-                assert caught.value.peer.address == victim.address
+            for key in keys:  # those of the dead, too: two others have them
+                assert store.get(key).value == key.encode()
 
 
 def test_a_stopped_peer_keeps_its_place_and_its_id(tmp_path: Path) -> None:
