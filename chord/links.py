@@ -46,6 +46,7 @@ class Link:
         self._targets: list[tuple[socket.AddressFamily, object]] = []
         self._expected: dict[int, type[Reply]] = {}
         self._last_call_id = 0
+        self._opened_at = 0.0  # the handshake has ended
 
     # -- opening: dial, then greet ------------------------------------------------------------------
 
@@ -132,6 +133,7 @@ class Link:
             self.close()
             raise MalformedMessage(f"{self.address} answered a {self.kind} stream as a {hello.role}'s {hello.stream}")
         self.hello, self.codec, self.is_open = hello, codec_for(Circle(hello.bits)), True
+        self._opened_at = monotonic()
         return hello
 
     # -- calls ----------------------------------------------------------------------------------------
@@ -146,7 +148,8 @@ class Link:
         assert self.codec is not None
         self._last_call_id += 1
         budget_ms = max(1, int((deadline - monotonic()) * 1000))
-        frame = self.codec.encode_call(self._last_call_id, vnode, budget_ms, request)
+        sent_ms = int((monotonic() - self._opened_at) * 1000)
+        frame = self.codec.encode_call(self._last_call_id, vnode, budget_ms, request, sent_ms)
         self._expected[self._last_call_id] = request.reply
         try:
             self._send(frame, deadline)

@@ -39,6 +39,7 @@ from chord.messages import (
     Route,
     Trace,
     Via,
+    as_retry,
 )
 
 R = TypeVar("R", bound=Reply)
@@ -357,7 +358,8 @@ class Lookups:
             sent = trio.current_time()
             path.calls += 1
             try:
-                reply = await self._call(candidate.contact, request, expect)
+                asked = request if path.doubt is None else as_retry(request)
+                reply = await self._call(candidate.contact, asked, expect)
             except NotOwner as error:
                 if error.peer is None or steps_back == 0:
                     return None

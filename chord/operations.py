@@ -44,6 +44,7 @@ from chord.messages import (
     Trace,
     Values,
     Written,
+    as_retry,
 )
 from chord.values import Found, Page, Resolver, Stored, resolved, to_key, to_quorum, to_ttl_ms, to_value
 
@@ -233,12 +234,13 @@ class Core:
     def write_all(self, requests: Sequence[Put | Merge]) -> Operation[list[ChordError | None]]:
         """Make these writes at the same time; the answer says for each what went wrong, or None."""
         failures: list[ChordError | None] = [None] * len(requests)
+        asked: list[Request] = list(requests)
         waiting = list(range(len(requests)))
         attempt = 0
         while waiting:
             entry = self.entry
             try:
-                outcomes = yield Ask(tuple(Call(entry, requests[i]) for i in waiting), self._attempt_s())
+                outcomes = yield Ask(tuple(Call(entry, asked[i]) for i in waiting), self._attempt_s())
             except DeadlineExceeded as error:
                 for i in waiting:
                     failures[i] = failures[i] or error
@@ -249,6 +251,8 @@ class Core:
                     failures[i] = None
                     continue
                 failures[i] = telling(failures[i], outcome)
+                if isinstance(outcome, IndefiniteError):
+                    asked[i] = as_retry(asked[i])
                 was_silent |= isinstance(outcome, SILENCE)
                 if self._is_worth_retrying(outcome, attempt):
                     again.append(i)
@@ -403,6 +407,8 @@ class Core:
                 return outcome
             assert isinstance(outcome, ChordError)
             known = telling(known, outcome)
+            if isinstance(outcome, IndefiniteError):
+                request = as_retry(request)
             if not self._is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, SILENCE)):
                 # To a read, a definite answer is the answer. A write may have happened in an earlier attempt.
                 raise known if isinstance(request, (Put, Merge)) else outcome

@@ -8,6 +8,7 @@ drains. A client dials and is never called.
     rpc_handshake   the first frame both ways
     rpc_link        one connection: asking, reading, its deadlines and its end
     rpc_answers     what it is asked
+    rpc_transit     how long that has been on its way
     rpc_outbox      what it writes
     rpc_shared      counters, limits and the tasks that all connections share
 """
@@ -116,7 +117,6 @@ class Rpc:
             self._shared.start_task = nursery.start_soon
             nursery.start_soon(self._shared.run)
             nursery.start_soon(self._shared.alarm.run, self._sweep)
-            nursery.start_soon(self._shared.pulse.run)
             if listener is not None:
                 nursery.start_soon(self._accept, listener, nursery)
             task_status.started("" if listener is None else listener.address)

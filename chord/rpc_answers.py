@@ -18,20 +18,22 @@ from chord.events import HandlerFailed
 from chord.messages import Reply
 from chord.rpc_outbox import Outbox
 from chord.rpc_shared import Shared
+from chord.rpc_transit import Transit
 from chord.wire import Call, Codec
 
 
 class Answers:
     """Answers the calls of one peer."""
 
-    __slots__ = ("_caller", "_codec", "_outbox", "_shared", "_works")
+    __slots__ = ("_caller", "_codec", "_outbox", "_shared", "_transit", "_works")
 
-    def __init__(self, codec: Codec, outbox: Outbox, shared: Shared, caller: Caller) -> None:
+    def __init__(self, codec: Codec, outbox: Outbox, shared: Shared, caller: Caller, transit: Transit) -> None:
         self._works: dict[trio.CancelScope, None] = {}
         self._codec = codec
         self._outbox = outbox
         self._shared = shared
         self._caller = caller
+        self._transit = transit
 
     @property
     def in_work(self) -> int:
@@ -51,6 +53,7 @@ class Answers:
         """
         call, shared = self._codec.decode_call(body), self._shared
         shared.stats.calls_received += 1
+        late_s = 0.0 if call.sent_ms is None else self._transit.late_s(call.sent_ms, trio.current_time())
         try:
             if isinstance(call.request, ChordError):
                 raise call.request
@@ -60,7 +63,7 @@ class Answers:
             if isinstance(answer, Reply):
                 self._outbox.post(self._codec.encode_reply(call.call_id, answer))
                 return
-            budget_s = call.budget_ms / 1000 - shared.pulse.late_s()
+            budget_s = call.budget_ms / 1000 - late_s
             self._admit(answer, len(body), budget_s)
         except Exception as error:
             self._post_error(call, self._answer_to(call, error))
@@ -105,7 +108,7 @@ class Answers:
             excess = f"{shared.bytes_in_work} bytes of calls are in work"
         elif budget_s <= 0:
             answer.close()
-            raise Busy("this process was stopped for longer than the call's budget")
+            raise Busy("the call was on its way for longer than its budget")
         else:
             return
         answer.close()

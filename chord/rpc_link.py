@@ -30,6 +30,7 @@ from chord.rpc_answers import Answers
 from chord.rpc_handshake import RECEIVE_BYTES, Met, StreamName, wait_for_end
 from chord.rpc_outbox import Outbox
 from chord.rpc_shared import Shared
+from chord.rpc_transit import Transit
 from chord.transport import Stream, pipe_of
 from chord.wire import GOODBYE, REFUSED_CALL_ID, Codec, Kind, encode_refusal, is_goodbye
 
@@ -103,7 +104,7 @@ class Link:
         self._frame_due = math.inf
         self._pipe = pipe_of(stream)
         self._outbox = Outbox(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
-        self._answers = Answers(codec, self._outbox, shared, Caller(self.address))
+        self._answers = Answers(codec, self._outbox, shared, Caller(self.address), Transit(self.opened_at))
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -124,7 +125,7 @@ class Link:
             await self._wait_for_room(deadline)
         self._last_call_id = call_id = self._last_call_id + 1
         budget_ms = math.ceil(left * 1000)  # not less than what is left: our own deadline comes before a word about it
-        frame = self._codec.encode_call(call_id, vnode, budget_ms, request)
+        frame = self._codec.encode_call(call_id, vnode, budget_ms, request, int(1000 * (now - self.opened_at)))
         self._outbox.post(frame)
         self._stats.calls_sent += 1
         if self._pending:

@@ -18,7 +18,6 @@ from chord.errors import NotReady
 from chord.events import Observer
 from chord.ids import Point
 from chord.messages import Reply, Request
-from chord.pulse import Pulse
 
 if TYPE_CHECKING:
     from chord.rpc_link import Link
@@ -38,7 +37,6 @@ class Shared:
         self.limits = limits
         self.observe = observe
         self.alarm = Alarm()
-        self.pulse = Pulse()
         self.handler: Handler = _nobody_home
         self.stats = Stats()
         self.calls_in_work = 0

@@ -3,7 +3,7 @@
 A frame is one byte of kind, three bytes of body length (big-endian), and the body, one CBOR item:
 
     hello   [version min, version max, role, stream, …]      the fields of `messages.Hello`
-    call    [call id, vnode id or nil, budget ms, [tag, fields…]]
+    call    [call id, vnode id or nil, budget ms, [tag, fields…], sent ms]
     reply   [call id, [tag, fields…]]
     error   [call id, [code, message, peer, after ms]]       call id 0 refuses the connection itself
     cast    [tag]                                             1: goodbye, no new calls on this stream, please
@@ -36,6 +36,7 @@ PREFIX_BYTES: Final = 4
 BODY_BYTES_MAX: Final = (1 << 24) - 1
 CALL_ID_MAX: Final = (1 << 63) - 1
 BUDGET_MS_MAX: Final = (1 << 32) - 1
+SENT_MS_MAX: Final = (1 << 53) - 1
 REFUSED_CALL_ID: Final = 0
 MESSAGE_CHARS_MAX: Final = 1024
 
@@ -64,6 +65,7 @@ ENVELOPE_BYTES_MAX: Final = 64
 _CALL, _REPLY, _ERROR = ((kind << 24) - PREFIX_BYTES for kind in (Kind.CALL, Kind.REPLY, Kind.ERROR))
 _TO_NODE: Final = Struct(">IBBQBBI")
 _ANSWER: Final = Struct(">IBBQ")
+_SENT: Final = Struct(">BQ")
 
 
 # -- frames -----------------------------------------------------------------------------------
@@ -155,12 +157,13 @@ def _open_envelope(body: bytes, fields: int) -> list[Any]:
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A decoded call; where `request` is an error, that is what to answer."""
+    """A decoded call; where `request` is an error, that is what to answer. `sent_ms`: see `Codec.encode_call`."""
 
     call_id: int
     vnode: Point | None
     budget_ms: int
     request: Request | MalformedMessage | UnknownRequest
+    sent_ms: int | None = None
 
 
 class Codec:
@@ -177,17 +180,22 @@ class Codec:
         self._encode = Encoder(circle.width, BODY_BYTES_MAX - ENVELOPE_BYTES_MAX).encode
         self._decode_point = self._point  # a bound method made once, not once a message
 
-    def encode_call(self, call_id: int, vnode: Point | None, budget_ms: int, request: Request) -> bytes:
-        """Return the frame of a call."""
+    def encode_call(
+        self, call_id: int, vnode: Point | None, budget_ms: int, request: Request, sent_ms: int | None = None
+    ) -> bytes:
+        """Return the frame of a call. `sent_ms`: when it leaves, by the sender's clock since the stream was opened."""
         content = self._encode(request)
+        head = 0x84
+        if sent_ms is not None:
+            head, content = 0x85, content + _SENT.pack(0x1B, sent_ms)
         if budget_ms > BUDGET_MS_MAX:
             budget_ms = BUDGET_MS_MAX
         if vnode is None:
             prefix = _CALL + _TO_NODE.size + len(content)
-            return _TO_NODE.pack(prefix, 0x84, 0x1B, call_id, 0xF6, 0x1A, budget_ms) + content
+            return _TO_NODE.pack(prefix, head, 0x1B, call_id, 0xF6, 0x1A, budget_ms) + content
         prefix = _CALL + self._to_vnode.size + len(content)
         at = vnode.to_bytes(self._width, "big")
-        return self._to_vnode.pack(prefix, 0x84, 0x1B, call_id, 0x40 + self._width, at, 0x1A, budget_ms) + content
+        return self._to_vnode.pack(prefix, head, 0x1B, call_id, 0x40 + self._width, at, 0x1A, budget_ms) + content
 
     def encode_reply(self, call_id: int, reply: Reply) -> bytes:
         """Return the frame of a reply."""
@@ -209,10 +217,13 @@ class Codec:
         call_id, vnode, budget_ms = item[0], item[1], item[2]
         if type(budget_ms) is not int or not 0 <= budget_ms <= BUDGET_MS_MAX:
             raise MalformedMessage("the budget is not a number in range")
+        sent_ms = item[4] if len(item) > 4 else None
+        if sent_ms is not None and (type(sent_ms) is not int or not 0 <= sent_ms <= SENT_MS_MAX):
+            raise MalformedMessage("the time of sending is not a number in range")
         try:
             if vnode is not None:
                 vnode = self._point(Point, vnode)
-            return Call(call_id, vnode, budget_ms, self._request(item[3]))
+            return Call(call_id, vnode, budget_ms, self._request(item[3]), sent_ms)
         except (MalformedMessage, UnknownRequest) as error:
             return Call(call_id, None, budget_ms, error)
         except ValueError as error:

@@ -513,7 +513,7 @@ async def test_a_frame_at_the_limit_passes() -> None:
     a, b = pair(MemoryNetwork(), limits=limits(bulk_from_bytes=1000, frame_control_bytes_max=1001))
     b.gate.set()
     async with running(a, b):
-        overhead = len(CODEC.encode_call(1, None, 1, Put(b"k", b"", bytes(16)))) - 4 + 2
+        overhead = len(CODEC.encode_call(1, None, 1, Put(b"k", b"", bytes(16)), 0)) - 4 + 2
         for size, streams in ((1000 - overhead, ["control"]), (1001 - overhead, ["control", "bulk"])):
             await a.rpc.call("b:1", Put(b"k", bytes(size), bytes(16)), deadline=trio.current_time() + 5)
             assert [event.stream for event in a.seen(ConnectionOpened)] == streams

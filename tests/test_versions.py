@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chord.data import versions
 from chord.errors import InvalidRequest
-from chord.messages import ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
+from chord.messages import ACTORS_MAX, CONTEXT_BYTES_MAX, SUPERSEDED_MAX, ActorClock, Record, Version
 
 KEY = b"user:42"
 ME = versions.actor(b"server-1", 1)
@@ -76,8 +78,58 @@ def test_siblings_of_one_operation_are_one() -> None:
     merged = versions.sync(written(base, None, 7, ME), written(base, None, 7, OTHER))
     assert versions.values(merged) == [b"v7"]
     assert len(versions.siblings(merged)) == 1
-    assert versions.find_op(merged, version(7).op_id) == version(7)
-    assert versions.find_op(merged, version(1).op_id) is None, "covered, so no longer held"
+    assert versions.is_done(merged, version(7).op_id)
+    assert not versions.is_done(merged, version(1).op_id), "covered, so no longer held"
+
+
+# -- an operation that was done twice -------------------------------------------------------------
+
+
+def retried(number: int) -> Version:
+    return msgspec.structs.replace(version(number), is_retry=True)
+
+
+def twice(number: int = 7) -> tuple[Record, Record]:
+    """One put, stored by a coordinator that then fell silent, and by the one that was asked next."""
+    base = written(None, None, 1)
+    return written(base, None, number, ME), versions.put(base, KEY, None, OTHER, retried(number))
+
+
+def test_what_replaces_one_copy_of_an_operation_replaces_the_other() -> None:
+    silent, seen = twice()
+    newer = written(seen, None, 8, OTHER)
+    for merged in (versions.sync(silent, newer), versions.sync(newer, silent)):
+        assert versions.values(merged) == [b"v8"]
+        assert versions.is_done(merged, version(7).op_id)
+        assert versions.check(merged) == []
+    deleted = versions.put(seen, KEY, None, OTHER, version(8, None))
+    assert versions.is_deleted(versions.sync(deleted, silent))
+
+
+def test_it_does_though_the_coordinator_of_the_newer_one_had_not_seen_it() -> None:
+    """Its context covers a dot of which it has no version; whoever has it notes that it is gone."""
+    silent, seen = twice()
+    newer = written(written(None, None, 1), versions.context_of(seen), 8, versions.actor(b"server-3", 1))
+    assert newer.superseded == ()
+    everything = versions.sync(versions.sync(silent, newer), seen)
+    assert versions.values(everything) == versions.values(versions.sync(silent, versions.sync(newer, seen))) == [b"v8"]
+
+
+def test_without_that_memory_the_other_copy_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_superseded", lambda clock, *of: ())
+    silent, seen = twice()
+    assert live(versions.sync(silent, written(seen, None, 8, OTHER))) == {b"v7", b"v8"}, "planted"
+
+
+def test_of_superseded_operations_the_latest_are_remembered() -> None:
+    record = None
+    for number in range(1, SUPERSEDED_MAX + 10):
+        record = versions.put(record, KEY, None, ME, retried(number))
+    assert record is not None
+    assert [one.written_ms for one in record.superseded] == list(range(SUPERSEDED_MAX + 8, 8, -1))
+    assert versions.check(record) == []
+    turned = Record(KEY, record.clock, record.superseded[::-1])
+    assert versions.check(turned) == ["superseded operations are not in strictly descending order"]
 
 
 def test_a_thousand_alternating_writes_by_two_clients_leave_two_siblings() -> None:
@@ -177,7 +229,9 @@ class Replica:
         self.record, self.known, self.minting = None, Known(frozenset(), frozenset()), None
 
     def put(self, number: int, context: dict[bytes, int] | None, seen: frozenset[int]) -> None:
-        self.record = written(self.record, context, number, self.actor())
+        new = retried(number) if number % 2 else version(number)
+        self.record = versions.put(self.record, KEY, context, self.actor(), new)
+        assert versions.check(self.record) == []
         if context is None:
             seen = self.known.seen
         self.known = Known(self.known.seen | seen | {number}, (self.known.live - seen) | {number})
@@ -190,10 +244,9 @@ class Replica:
         self.known = Known(a.seen | b.seen, (a.live & b.live) | (a.live - b.seen) | (b.live - a.seen))
 
 
+ACTIONS = ("get", "put", "blind", "cover", "pull", "drop", "wipe")
 STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["get", "put", "blind", "cover", "pull", "drop", "wipe"]), st.integers(0, 2), st.integers(0, 2)
-    ),
+    st.tuples(st.sampled_from(ACTIONS), st.integers(0, 2), st.integers(0, 2)),
     max_size=40,
 )
 
@@ -229,6 +282,12 @@ def play(steps: list[tuple[str, int, int]]) -> list[Replica]:
 @example([("cover", 0, 0), ("pull", 1, 0), ("blind", 1, 0), ("get", 1, 0), ("pull", 0, 1), ("put", 0, 0)])
 def test_every_read_agrees_with_the_causal_history(steps: list[tuple[str, int, int]]) -> None:
     play(steps)
+
+
+def test_ten_thousand_random_histories_agree_with_the_oracle() -> None:
+    rng = random.Random(0)
+    for _ in range(10_000):
+        play([(rng.choice(ACTIONS), rng.randrange(3), rng.randrange(3)) for _ in range(rng.randrange(8, 40))])
 
 
 def test_an_arc_given_away_and_back_must_not_go_on_in_its_old_epoch() -> None:

@@ -19,7 +19,8 @@ FORMAT = "chord-backup"
 VERSION = 1
 SUM_BYTES = 32
 LINE_BYTES_MAX = 4 << 20  # the largest record, in base64, and then some
-SHAPE = ["key", [["actor", "count", [["value, null: deleted", "op_id", "written_ms", "expires_ms, 0: never"]]]]]
+_VERSION = ["value, null: deleted", "op_id", "written_ms", "expires_ms, 0: never", "is_retry"]
+SHAPE = ["key", [["actor", "count", [_VERSION]]], [["op_id, superseded", "written_ms"]]]
 
 
 class Damaged(Exception):

@@ -45,14 +45,15 @@ class Records:
         """
         storage = self._host.storage
         old = self._merged(request.key, seen)
-        if old is not None and versions.find_op(old, request.op_id) is not None:
+        if old is not None and versions.is_done(old, request.op_id):
             await self.merge([old])  # the first attempt may be visible and not durable yet
             return old
         context = None if request.context is None else versions.decode_context(request.context)
         now = self._host.wall_now_ms()
         expires = now + request.ttl_ms if request.ttl_ms else 0
         actor = self._actor(request.key)
-        new = versions.put(old, request.key, context, actor, Version(request.value, request.op_id, now, expires))
+        version = Version(request.value, request.op_id, now, expires, request.is_retry)
+        new = versions.put(old, request.key, context, actor, version)
         self._check_siblings(new)
         self._note_write(request.key)  # before the wait: a transfer may end meanwhile, and must have taken it
         await storage.commit(Batch(puts=(new,), minted={request.key: actor}))

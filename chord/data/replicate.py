@@ -200,13 +200,13 @@ class Coordinator:
         needed = self._needed(request.w, who)
         self._require_reachable(who, needed, request.is_strict)
         seen = None
-        if request.context is None and len(who.members) > 1:
+        if (request.context is None or request.is_retry) and len(who.members) > 1:
             reading = Reading(request.key)
             await self._read(reading, who, point, self._needed(0, who))
             seen = reading.record
             self._vnode.require_coordinator(point)
         self._require_going_on()
-        await trio.lowlevel.checkpoint_if_cancelled()  # a process that was stopped must not write for who has given up
+        await trio.lowlevel.checkpoint()  # a process that was stopped must not write for who has given up
         record = await self._records.put(request, seen)
         return await self._spread(record, self._vnode.replica_set(point), needed, request.is_strict)
 

@@ -23,7 +23,7 @@ from chord.data.digest import SLICE_LEVEL, Digests, digest_of
 from chord.data.storage import record_bytes
 from chord.errors import ConfigError
 from chord.ids import Circle
-from chord.messages import ActorClock, Record
+from chord.messages import ActorClock, Record, Superseded
 
 FILE_NAME = "records.sqlite"
 ASIDE = ".aside"  # appended to the name of a store that was set aside; there is at most one
@@ -46,7 +46,7 @@ _DEFINITE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_NOMEM, sql
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[ActorClock, ...]).decode
+_decode = msgspec.msgpack.Decoder(tuple[tuple[ActorClock, ...], tuple[Superseded, ...]]).decode
 
 Place: TypeAlias = tuple[bytes, bytes]
 """Where a record stands: its point, big-endian, and its key. Sorts as the circle does."""
@@ -67,7 +67,7 @@ class Row(NamedTuple):
     @property
     def record(self) -> Record:
         """The record."""
-        return Record(self.key, _decode(self.clock))
+        return Record(self.key, *_decode(self.clock))
 
     @property
     def is_whole(self) -> bool:
@@ -82,7 +82,7 @@ def row_of(point: bytes, record: Record, minted: bytes | None) -> Row:
     """Return the row of a record."""
     digest, size = digest_of(record), record_bytes(record)
     versions = sum(len(entry.versions) for entry in record.clock)
-    clock = _encode(record.clock)
+    clock = _encode((record.clock, record.superseded))
     checksum = _checksum(point, record.key, digest, minted, versions, size, clock)
     return Row(point, record.key, digest, minted, versions, size, checksum, clock)
 

@@ -6,17 +6,21 @@ events are known but overwritten. A context is what a reader saw: actor to n, op
 clients. Plain version vectors keep a sibling for each of many writes made with an old context
 through one server; this keeps only what is truly concurrent.
 
+A put that has to be tried again may be done twice, by two coordinators who do not hear of each other, and then its
+value has two dots. They are one sibling. And as soon as one of them is covered, the value is replaced: so the record
+remembers the operation (`superseded`), and the other dot shows nothing when it turns up at last.
+
 A dot is never reused. An actor is a store's incarnation and a key epoch that the store never
 returns twice, so a node that has lost its clock of a key mints under a new actor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from chord.errors import InvalidRequest
-from chord.messages import ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
+from chord.messages import ACTORS_MAX, CONTEXT_BYTES_MAX, SUPERSEDED_MAX, ActorClock, Record, Superseded, Version
 
 ACTOR_BYTES = 16
 COUNT_MAX = 1 << 62
@@ -44,7 +48,7 @@ def discard(record: Record, context: Mapping[bytes, int]) -> Record:
             clock.append(entry)
         else:
             clock.append(ActorClock(who, max(entry.count, covered), entry.versions[: max(0, entry.count - covered)]))
-    return Record(record.key, tuple(clock))
+    return Record(record.key, tuple(clock), _superseded(clock, record))
 
 
 def put(
@@ -68,24 +72,26 @@ def put(
     count = next((entry.count for entry in record.clock if entry.actor == minting), 0)
     if context.get(minting, 0) > count:
         raise InvalidRequest("the context belongs to another key or ring: read the key again")
-    clock = {entry.actor: entry for entry in discard(record, context).clock}
+    left = discard(record, context)
+    clock = {entry.actor: entry for entry in left.clock}
     values = clock[minting].versions if minting in clock else ()
     clock[minting] = ActorClock(minting, count + 1, (version, *values))
     if len(clock) > ACTORS_MAX:
         raise InvalidRequest(f"too many nodes have coordinated writes of this key: a record remembers {ACTORS_MAX}")
-    return Record(key, tuple(clock[who] for who in sorted(clock)))
+    return Record(key, tuple(clock[who] for who in sorted(clock)), left.superseded)
 
 
 def sync(a: Record, b: Record) -> Record:
     """Return what both records know together. Commutative, associative, idempotent."""
     assert a.key == b.key, "records of two keys"
-    if a.clock == b.clock:
+    if a == b:
         return a
     clock = {entry.actor: entry for entry in a.clock}
     for entry in b.clock:
         mine = clock.get(entry.actor)
         clock[entry.actor] = entry if mine is None else _sync_entry(mine, entry)
-    return Record(a.key, tuple(clock[who] for who in sorted(clock)))
+    merged = tuple(clock[who] for who in sorted(clock))
+    return Record(a.key, merged, _superseded(merged, a, b))
 
 
 def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
@@ -98,6 +104,28 @@ def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
     return ActorClock(a.actor, a.count, a.versions[: a.count - overwritten])
 
 
+def _superseded(clock: Iterable[ActorClock], *of: Record) -> tuple[Superseded, ...]:
+    """Return which operations the records know to be superseded, and which of them are now that only this clock is
+    left; the latest, if they are too many."""
+    found = {one.op_id: one for record in of for one in record.superseded}
+    floors: dict[bytes, int] | None = None  # up to which event of an actor nothing is held
+    for record in of:
+        for entry in record.clock:
+            for place, version in enumerate(entry.versions):
+                if version.is_retry:
+                    if floors is None:
+                        floors = {left.actor: left.count - len(left.versions) for left in clock}
+                    if entry.count - place <= floors[entry.actor]:
+                        found[version.op_id] = Superseded(version.op_id, version.written_ms)
+    if not found:
+        return ()
+    return tuple(sorted(found.values(), key=_by_age, reverse=True)[:SUPERSEDED_MAX])
+
+
+def _by_age(one: Superseded) -> tuple[int, bytes]:
+    return one.written_ms, one.op_id
+
+
 # -- questions ----------------------------------------------------------------------------------
 
 
@@ -107,6 +135,8 @@ def siblings(record: Record) -> list[Version]:
     for entry in record.clock:
         for version in entry.versions:
             found.setdefault(version.op_id, version)
+    for one in record.superseded:
+        found.pop(one.op_id, None)
     return list(found.values())
 
 
@@ -139,7 +169,7 @@ def cut(record: Record, bytes_max: int) -> Record:
         else:
             clock.append(entry)
             size += own
-    return Record(record.key, tuple(entry for entry in clock if entry.count))
+    return Record(record.key, tuple(entry for entry in clock if entry.count), record.superseded)
 
 
 def split(record: Record, bytes_max: int) -> list[Record]:
@@ -157,16 +187,14 @@ def split(record: Record, bytes_max: int) -> list[Record]:
             size = 0
         parts[-1].append(entry)
         size += own
-    return [Record(record.key, tuple(part)) for part in parts]
+    return [Record(record.key, tuple(part), record.superseded) for part in parts]
 
 
-def find_op(record: Record, op_id: bytes) -> Version | None:
-    """Return the version an operation wrote, while it is still a sibling."""
-    for entry in record.clock:
-        for version in entry.versions:
-            if version.op_id == op_id:
-                return version
-    return None
+def is_done(record: Record, op_id: bytes) -> bool:
+    """Return whether an operation is known to have been carried out: its value is there, or was superseded since."""
+    return any(version.op_id == op_id for entry in record.clock for version in entry.versions) or any(
+        one.op_id == op_id for one in record.superseded
+    )
 
 
 def context_of(record: Record) -> dict[bytes, int]:
@@ -183,6 +211,8 @@ def check(record: Record) -> list[str]:
     for entry in record.clock:
         if entry.count < 1 or len(entry.versions) > entry.count:
             wrong.append(f"{len(entry.versions)} values of {entry.count} events")
+    if any(_by_age(a) <= _by_age(b) for a, b in pairwise(record.superseded)):
+        wrong.append("superseded operations are not in strictly descending order")
     return wrong
 
 

@@ -17,6 +17,7 @@ LIST_ENTRIES_MAX = 256
 PAGE_RECORDS_MAX = 128
 SIBLINGS_MAX = 64
 ACTORS_MAX = 160  # nodes that ever coordinated a write of one key; a context naming all of them fits its bound
+SUPERSEDED_MAX = 32
 HOPS_MAX = 4096  # a successor-only walk records every hop
 DIGEST_BYTES = 16
 SUMS_MAX = 64

@@ -14,6 +14,7 @@ from chord.messages.base import (
     PAGE_RECORDS_MAX,
     REPLICAS_MAX,
     SIBLINGS_MAX,
+    SUPERSEDED_MAX,
     Contact,
     Context,
     Count,
@@ -27,13 +28,14 @@ from chord.messages.base import (
 
 
 class Version(msgspec.Struct, frozen=True, array_like=True):
-    """One value of a record: what a put wrote (None deletes), its operation id, when (wall clock, ms), and until when
-    it lives (wall clock, ms; 0: for ever)."""
+    """One value of a record: what a put wrote (None deletes), its operation id, when (wall clock, ms), until when it
+    lives (wall clock, ms; 0: for ever), and whether an earlier attempt of the put may have left another copy of it."""
 
     value: Value | None
     op_id: Identity
     written_ms: Annotated[int, Meta(ge=0, le=(1 << 62))]
     expires_ms: Annotated[int, Meta(ge=0, le=(1 << 62))] = 0
+    is_retry: bool = False
 
 
 class ActorClock(msgspec.Struct, frozen=True, array_like=True):
@@ -44,11 +46,22 @@ class ActorClock(msgspec.Struct, frozen=True, array_like=True):
     versions: Annotated[tuple[Version, ...], Meta(max_length=SIBLINGS_MAX)]
 
 
+class Superseded(msgspec.Struct, frozen=True, array_like=True):
+    """An operation that took more than one attempt, and whose value has been replaced since."""
+
+    op_id: Identity
+    written_ms: Count
+
+
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """A key and its dotted version vector set, actors in ascending order. See `chord/data/versions.py`."""
+    """A key and its dotted version vector set, actors in ascending order. See `chord/data/versions.py`.
+
+    `superseded`: copies of these operations' values that turn up late count for nothing; latest first.
+    """
 
     key: Key
     clock: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_MAX)]
+    superseded: Annotated[tuple[Superseded, ...], Meta(max_length=SUPERSEDED_MAX)] = ()
 
 
 class ReplicaLine(msgspec.Struct, frozen=True, array_like=True):
@@ -117,7 +130,7 @@ class Put(Request, frozen=True, tag=33):
 
     A context of None covers whatever a read quorum holds at that moment. An empty context is a blind put: it covers
     nothing and leaves a sibling where a value exists. `is_strict`: only replicas count, not those who stand in for one.
-    `ttl_ms`: the value lives so long (0: for ever).
+    `ttl_ms`: the value lives so long (0: for ever). `is_retry`: an earlier attempt may have been carried out somewhere.
     """
 
     key: Key
@@ -127,8 +140,14 @@ class Put(Request, frozen=True, tag=33):
     w: Quorum = 0
     is_strict: bool = False
     ttl_ms: Count = 0
+    is_retry: bool = False
     reply = Written
     patient = True
+
+
+def as_retry(request: Request) -> Request:
+    """Return a request as it is sent when an earlier attempt may have been carried out."""
+    return msgspec.structs.replace(request, is_retry=True) if isinstance(request, Put) else request
 
 
 class Merge(Request, frozen=True, tag=42):

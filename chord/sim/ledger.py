@@ -417,7 +417,7 @@ class Ledger:
                     self._lose(story, op, how)
 
     def _lose(self, story: Story, op: Op, how: str = "acknowledged and lost") -> None:
-        op.is_lost = True
+        op.is_lost = story.has_lost = True
         self._lost.add(story.key)
         self.counts[how] += 1
 

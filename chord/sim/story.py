@@ -103,9 +103,10 @@ class Story:
         issued: how many there ever were.
         context: the writer's last, of a read or an acknowledgement.
         owner: the address that coordinated the last acknowledged write.
+        has_lost: operations of this key are lost; then what they had replaced may be back.
     """
 
-    __slots__ = ("_refused", "_seen", "context", "issued", "key", "ops", "owner", "point")
+    __slots__ = ("_refused", "_replaced", "_seen", "context", "has_lost", "issued", "key", "ops", "owner", "point")
 
     def __init__(self, key: bytes, point: int) -> None:
         self.key = key
@@ -114,7 +115,9 @@ class Story:
         self.issued = 0
         self.context: bytes | None = None
         self.owner = ""
+        self.has_lost = False
         self._refused: set[int] = set()
+        self._replaced: dict[bytes, str] = {}  # acknowledged operations, by their ids
         self._seen: dict[Dot, bytes] = {}
 
     # -- what the writer does ---------------------------------------------------------------------
@@ -149,6 +152,11 @@ class Story:
             earlier = {o.op_id for o in self.ops if o.is_ok and o is not op}
             present = {} if merged is None else dots_in(merged)
             op.spared = {dot: None for dot, op_id in present.items() if op_id not in earlier}
+        for old in self.ops:
+            if old.is_ok and old is not op and any(covers(op.covers, dot) and dot not in op.spared for dot in old.dots):
+                self._replaced[old.op_id] = str(old)
+        while len(self._replaced) > DOTS_MAX:
+            del self._replaced[next(iter(self._replaced))]
         self.ops = [o for o in self.ops if o is op or not self._is_over(o, op, now)]
 
     def _is_over(self, old: Op, by: Op, now: float) -> bool:
@@ -183,11 +191,13 @@ class Story:
     def wrong(self, merged: Record | None, now: float) -> list[str]:
         """Return what is wrong with all that there is of the key together, in words; nothing, if all is well."""
         found: list[str] = []
-        present = {} if merged is None else dots_in(merged)
+        shown = {} if merged is None else dict.fromkeys(version.op_id for version in versions.siblings(merged))
+        if not self.has_lost:
+            found += [f"{self._replaced[op_id]} was replaced, and is back" for op_id in shown if op_id in self._replaced]
         for op in self.required():
             if op.replaces(merged):
                 found.append(f"{op} has replaced what is there again")
-            if op.value is None or op.op_id in present.values():
+            if op.value is None or op.op_id in shown:
                 continue
             if not op.is_in(merged):
                 found.append(f"{op} was acknowledged, and nobody has it")

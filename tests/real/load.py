@@ -56,6 +56,12 @@ class Write:
             return self.ended is None or self.ended > other.began
         return other.value in self.covers
 
+    def has_replaced(self, other: Write) -> bool:
+        """Whether the other may not be seen again, if this write happened. While a write is still being tried, it may
+        take effect once more."""
+        is_known = self.covers is not None and other.value in self.covers
+        return is_known and other.ended is not None and other.ended < self.began
+
     @property
     def has_happened(self) -> bool:
         """Whether there is proof."""
@@ -155,7 +161,7 @@ class Ledger:
                 yield f"{key}: {value!r} was never written"
             elif by_value[value].outcome == "failed":
                 yield f"{key}: {value!r} is there, and its write was said to have failed"
-            elif any(w.has_happened and w.covers is not None and value in w.covers for w in writes):
+            elif any(w.has_happened and w.has_replaced(by_value[value]) for w in writes):
                 yield f"{key}: {value!r} was covered and is back"
         for value, write in by_value.items():
             if write.outcome == "ok" and value not in present and not may_be_gone(write, writes, present):

@@ -171,6 +171,16 @@ def test_what_was_deleted_must_be_gone_and_what_was_beside_it_not() -> None:
     assert story.wrong() == ["lost"]
 
 
+def test_what_was_replaced_while_it_was_still_being_tried_may_take_effect_again() -> None:
+    story = Story()
+    tried = story.ledger.begin("k", "blind", b"1", frozenset())
+    story.put(b"2", {b"1"})
+    story.ledger.end(tried, None)
+    assert story.wrong(b"2") == story.wrong(b"1", b"2") == []
+    story.put(b"3", {b"1", b"2"})
+    assert story.wrong(b"1", b"3") == ["back"]
+
+
 def test_what_failed_is_nowhere_and_what_is_unknown_is_either() -> None:
     story = Story()
     story.put(b"1", error=OwnerDown("no"))

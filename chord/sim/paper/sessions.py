@@ -141,7 +141,7 @@ class Weigher:
     def _frame(self, what: Request | outcome.Outcome[Reply]) -> bytes:
         call_id = self.messages
         if isinstance(what, Request):
-            return self._codec.encode_call(call_id, Point(0), BUDGET_MS, what)
+            return self._codec.encode_call(call_id, Point(0), BUDGET_MS, what, call_id)
         if isinstance(what, outcome.Value):
             return self._codec.encode_reply(call_id, what.value)
         assert isinstance(what, outcome.Error)
