@@ -89,7 +89,7 @@ class Parts:
         self.records = records  # the node's, of all its vnodes
         self.repair = Repair(vnode, exchange)
         self.reaper = Reaper(vnode, self.repair)
-        self.coordinator = Coordinator(vnode, records, self.repair.is_level)
+        self.coordinator = Coordinator(vnode, records, self.repair)
         self.mover = Mover(vnode, records, exchange)
         self.stabilizer = Stabilizer(vnode, lookups)
         self.self_lookup = SelfLookup(vnode, self.stabilizer)
@@ -246,7 +246,7 @@ class Dispatcher:
         elif isinstance(request, Returned):
             for parts in self._parts.values():
                 parts.vnode.view.is_back(request.address)
-                parts.repair.is_back(request.address)
+                parts.repair.fell_behind(request.address)
         elif isinstance(request, Retiring):
             for vnode in self._host.vnodes.values():
                 vnode.view.retires(request.address)

@@ -23,10 +23,12 @@ from worlds import misplaced, only, virtual
 
 from chord import testing
 from chord.data import versions
+from chord.data.repair import Repair
 from chord.data.storage import Batch
-from chord.errors import ChordError
+from chord.errors import ChordError, WritesRefused
 from chord.events import Event
 from chord.messages import Copy, Done, Forget, Get, ReadCopy, Values, Version
+from chord.node import Node
 from chord.testing.rings import MemoryRing
 
 KEY = b"key"
@@ -292,3 +294,82 @@ async def test_a_replica_answers_whether_it_was_brought_level() -> None:
                     await trio.sleep(0.001)
         assert not copy.is_settled, "empty, and new"
         await until(lambda: only(again).view.is_settled(owner.host.circle.hash(KEY)), within_s=5)
+
+
+# -- what a replica has missed ------------------------------------------------------------------------
+
+
+RARELY = timing(anti_entropy_s=10_000.0)
+
+
+def repair_of(node: Node) -> Repair:
+    (parts,) = node.parts.values()
+    return parts.repair
+
+
+async def has_caught_up(replica: Node, value: bytes, within_s: float) -> bool:
+    """Whether a replica comes to hold this value by itself."""
+    with trio.move_on_after(within_s):
+        await until(lambda: versions.values(record_at(replica, KEY)) == [value], within_s=2 * within_s)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_who_did_not_take_a_write_is_compared_at_once(is_planted: bool) -> None:
+    async def main() -> None:
+        async with testing.ring(5, seed=3, timing=RARELY) as ring:
+            await settled(ring)
+            owner, _, third, *_ = clockwise(ring, KEY)
+            await write(owner, KEY, b"1", w=3)
+            commit, storage = third.host.storage.commit, third.host.storage
+
+            async def refuse(batch: Batch) -> None:
+                storage.commit = commit  # type: ignore[method-assign]
+                raise WritesRefused("the disk is full")
+
+            storage.commit = refuse  # type: ignore[method-assign]
+            if is_planted:
+                repair_of(owner).fell_behind = lambda address: None  # type: ignore[method-assign]
+            await write(owner, KEY, b"2", is_strict=True)
+            assert await has_caught_up(third, b"2", within_s=10) is not is_planted
+
+    testing.run(main, seed=3)
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_who_stood_still_compares_with_all_who_may_have_stood_in(is_planted: bool) -> None:
+    async def main() -> None:
+        async with testing.ring(5, seed=3, timing=RARELY) as ring:
+            await settled(ring)
+            owner, second, third, *_ = clockwise(ring, KEY)
+            await write(owner, KEY, b"1", w=3)
+            actor = versions.actor(second.host.storage.incarnation, second.host.storage.next_key_epoch())
+            newer = versions.put(record_at(second, KEY), KEY, None, actor, Version(b"2", b"2" * 16, 0))
+            for node in (second, third):
+                node.host.storage.apply(Batch(puts=(newer,)))
+            if not is_planted:
+                repair_of(owner)._ended_at -= 2.0  # as if it had been stopped for so long
+            assert await has_caught_up(owner, b"2", within_s=10) is not is_planted
+
+    testing.run(main, seed=3)
+
+
+@virtual
+async def test_a_write_that_is_stored_here_is_sent_on_though_its_caller_gives_up() -> None:
+    async with testing.ring(5, seed=3, timing=RARELY) as ring:
+        await settled(ring)
+        owner, second, third, *_ = clockwise(ring, KEY)
+        await write(owner, KEY, b"1", w=3)
+        commit, storage = owner.host.storage.commit, owner.host.storage
+
+        async def slow(batch: Batch) -> None:
+            storage.commit = commit  # type: ignore[method-assign]
+            await trio.sleep(0.2)
+            await commit(batch)
+
+        storage.commit = slow  # type: ignore[method-assign]
+        with trio.move_on_after(0.1), pytest.raises(ChordError):
+            await write(second, KEY, b"2", context=b"")
+        for node in (second, third):
+            await until(lambda node=node: len(versions.values(record_at(node, KEY))) == 2, within_s=2)  # type: ignore[misc]

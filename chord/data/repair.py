@@ -21,6 +21,7 @@ from chord.messages import Contact, Done, ReplicaState, Settled, TransferInfo
 from chord.vnode import Vnode
 
 ROUNDS_MAX = 3
+PAUSE_S = 0.5  # a step that is overdue by more finds that the process stood still
 
 
 class Repair:
@@ -36,6 +37,7 @@ class Repair:
         self._exchange = exchange
         self.transfer: TransferInfo | None = None
         self._level: dict[Arc, dict[str, float]] = {}  # by part: node, and when it is due again
+        self._ended_at = math.inf  # the last round
 
     # -- questions ------------------------------------------------------------------------------
 
@@ -90,8 +92,8 @@ class Repair:
             found.append(ReplicaState(arc.start, arc.end, members, silent, pending))
         return tuple(found)
 
-    def is_back(self, address: str) -> None:
-        """A node was away, and missed what was written meanwhile: it is level no more."""
+    def fell_behind(self, address: str) -> None:
+        """A node was away or did not take a write: it is level no more."""
         for level in self._level.values():
             level.pop(address, None)
 
@@ -102,6 +104,14 @@ class Repair:
 
         Concurrency: checkpoints; cancellation loses nothing, and what is level stays so.
         """
+        if trio.current_time() - self._ended_at > 1.5 * self._host.timing.stabilize_s + PAUSE_S:
+            self._level.clear()  # who stood still does not know what others wrote in its stead
+        try:
+            await self._compare()
+        finally:
+            self._ended_at = trio.current_time()
+
+    async def _compare(self) -> None:
         parts = self.parts()
         self._level = {arc: self._level_in(arc) for arc, _ in parts}
         for arc, who in sorted(parts, key=lambda part: len(self._level[part[0]])):

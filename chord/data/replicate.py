@@ -14,8 +14,6 @@ Source: DeCandia et al. 2007 (Dynamo), sections 4.3 to 4.6; dotted version vecto
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import trio
 
 from chord.data import versions
@@ -23,6 +21,7 @@ from chord.data.copies import parts_of
 from chord.data.digest import digest_of
 from chord.data.fan import Fan
 from chord.data.records import Records
+from chord.data.repair import Repair
 from chord.data.view import Place, ReplicaSet
 from chord.errors import Busy, ChordError, InvalidRequest, NotReady, OwnerDown, QuorumFailed, TooFewReplicas
 from chord.messages import (
@@ -69,14 +68,14 @@ class Coordinator:
     """Coordinates reads and writes of one vnode's keys.
 
     Args:
-        is_level: whether a node is known to hold everything of the arc a point lies in.
+        repair: knows which replicas hold everything, and is told of those that do not take a write.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, is_level: Callable[[int, str], bool]) -> None:
+    def __init__(self, vnode: Vnode, records: Records, repair: Repair) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._records = records
-        self._is_level = is_level
+        self._levels = repair
         self._repairing: dict[bytes, None] = {}
 
     # -- reads ----------------------------------------------------------------------------------
@@ -110,7 +109,7 @@ class Coordinator:
         me = self._vnode.me
         reading.add(me, await self._records.read(reading.key), self._vnode.is_settled(point))
         others = [place for place in who.members if place.contact != me and self._vnode.is_up(place)]
-        others.sort(key=lambda place: not self._is_level(point, place.contact.address))
+        others.sort(key=lambda place: not self._levels.is_level(point, place.contact.address))
         others += [place for place in who.fallbacks if place.contact != me and self._vnode.is_up(place)]
         first = max(0, needed - len(reading.copies))
         fan = self._fan(reading, [place.contact for place in others[first:]])
@@ -207,7 +206,8 @@ class Coordinator:
             self._vnode.require_coordinator(point)
         self._require_going_on()
         await trio.lowlevel.checkpoint()  # a process that was stopped must not write for who has given up
-        record = await self._records.put(request, seen)
+        with trio.CancelScope(shield=True):  # what is stored here is sent to the others, though the caller gives up now
+            record = await self._records.put(request, seen)
         return await self._spread(record, self._vnode.replica_set(point), needed, request.is_strict)
 
     async def merge(self, request: Merge) -> Written:
@@ -236,14 +236,21 @@ class Coordinator:
 
         async def store(contact: Contact) -> None:
             sent = trio.current_time()
-            for part in parts_of(self._host, record):
-                await self._host.peers.call(contact, StoreCopies((part,), contact not in members), Done)
-            stored[contact] = 1000 * (trio.current_time() - sent)
+            try:
+                for part in parts_of(self._host, record):
+                    await self._host.peers.call(contact, StoreCopies((part,), contact not in members), Done)
+                stored[contact] = 1000 * (trio.current_time() - sent)
+            finally:
+                if contact not in stored:
+                    self._levels.fell_behind(contact.address)
 
         up = [place.contact for place in who.members if place.contact != me and self._vnode.is_up(place)]
         spare = [place.contact for place in who.fallbacks if place.contact != me and self._vnode.is_up(place)]
         spare = [] if is_strict else spare
         missing = len(members) - len(up) - (me in members)
+        for contact in members:
+            if contact != me and contact not in up:
+                self._levels.fell_behind(contact.address)
         fan = Fan(self._host, store, spare[missing:])
         counted = members if is_strict else [*members, *spare, me]
         try:
