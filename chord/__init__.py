@@ -10,7 +10,7 @@ The house, from the ground up; imports point strictly downward:
 
     values       errors  ids  events  messages/  config
     algorithms   finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  history/
-                 data/versions  data/digest  data/view
+                 data/versions (with superseded)  data/digest  data/view
     seams        alarm  transport  calls  identity  data/storage  data/sqlite (with its file)
     calls        rpc (with its rpc_* parts)  links  periodic  peers
     protocols    host  earlier  vnode  lookup  stabilize  self_lookup  membership

@@ -230,4 +230,4 @@ def pair_bytes(pair: tuple[str | bytes, str | bytes]) -> int:
 def record_bytes(record: Record) -> int:
     """Return about how many bytes a record takes on the wire: its key and values, and the clock around them."""
     versions_bytes = sum(48 + len(v.value or b"") for entry in record.clock for v in entry.versions)
-    return len(record.key) + 32 * (len(record.clock) + len(record.superseded)) + versions_bytes
+    return len(record.key) + len(record.superseded) + 32 * len(record.clock) + versions_bytes

@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chord.data import versions
+from chord.data.superseded import ENTRY_BYTES, OTHERS_MAX, OTHERS_MS, RETRIED_MAX
 from chord.errors import InvalidRequest
-from chord.messages import ACTORS_MAX, CONTEXT_BYTES_MAX, SUPERSEDED_MAX, ActorClock, Record, Version
+from chord.messages import ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
 
 KEY = b"user:42"
 ME = versions.actor(b"server-1", 1)
@@ -79,7 +80,8 @@ def test_siblings_of_one_operation_are_one() -> None:
     assert versions.values(merged) == [b"v7"]
     assert len(versions.siblings(merged)) == 1
     assert versions.is_done(merged, version(7).op_id)
-    assert not versions.is_done(merged, version(1).op_id), "covered, so no longer held"
+    assert versions.is_done(merged, version(1).op_id), "covered, and remembered"
+    assert not versions.is_done(merged, version(9).op_id)
 
 
 # -- an operation that was done twice -------------------------------------------------------------
@@ -110,26 +112,47 @@ def test_it_does_though_the_coordinator_of_the_newer_one_had_not_seen_it() -> No
     """Its context covers a dot of which it has no version; whoever has it notes that it is gone."""
     silent, seen = twice()
     newer = written(written(None, None, 1), versions.context_of(seen), 8, versions.actor(b"server-3", 1))
-    assert newer.superseded == ()
     everything = versions.sync(versions.sync(silent, newer), seen)
     assert versions.values(everything) == versions.values(versions.sync(silent, versions.sync(newer, seen))) == [b"v8"]
 
 
+def test_it_does_not_matter_which_of_the_two_is_replaced() -> None:
+    first, second = twice()
+    assert versions.values(versions.sync(written(first, None, 8), second)) == [b"v8"]
+    assert versions.is_done(written(first, None, 8), version(7).op_id), "an attempt that comes after it writes nothing"
+
+
 def test_without_that_memory_the_other_copy_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "_superseded", lambda clock, *of: ())
+    monkeypatch.setattr(versions, "_superseded", lambda clock, *of: b"")
     silent, seen = twice()
     assert live(versions.sync(silent, written(seen, None, 8, OTHER))) == {b"v7", b"v8"}, "planted"
 
 
-def test_of_superseded_operations_the_latest_are_remembered() -> None:
+def overwritten(count: int, every_ms: int, *, is_retry: bool) -> list[int]:
+    """Write a key so often; return which of the writes before the last are remembered."""
     record = None
-    for number in range(1, SUPERSEDED_MAX + 10):
-        record = versions.put(record, KEY, None, ME, retried(number))
+    for number in range(1, count + 1):
+        one = msgspec.structs.replace(version(number), written_ms=number * every_ms, is_retry=is_retry)
+        record = versions.put(record, KEY, None, ME, one)
     assert record is not None
-    assert [one.written_ms for one in record.superseded] == list(range(SUPERSEDED_MAX + 8, 8, -1))
     assert versions.check(record) == []
-    turned = Record(KEY, record.clock, record.superseded[::-1])
-    assert versions.check(turned) == ["superseded operations are not in strictly descending order"]
+    return [number for number in range(1, count) if versions.is_done(record, version(number).op_id)]
+
+
+def test_of_what_was_replaced_the_latest_and_the_young_are_remembered() -> None:
+    assert overwritten(100, 1, is_retry=True) == list(range(100 - RETRIED_MAX, 100))
+    assert overwritten(100, OTHERS_MS, is_retry=True) == list(range(100 - RETRIED_MAX, 100)), "however old"
+    assert overwritten(100, 1, is_retry=False) == list(range(100 - OTHERS_MAX, 100))
+    assert overwritten(100, OTHERS_MS // 3, is_retry=False) == [98, 99]
+    assert overwritten(100, OTHERS_MS, is_retry=False) == []
+
+
+def test_a_list_that_join_did_not_make_is_noticed() -> None:
+    record = written(written(written(None, None, 1), None, 2), None, 3)
+    assert len(record.superseded) == 2 * ENTRY_BYTES
+    for wrong in (record.superseded[1:], record.superseded[ENTRY_BYTES:] + record.superseded[:ENTRY_BYTES]):
+        assert versions.check(Record(KEY, record.clock, wrong)) == ["what was superseded is no such list"]
+
 
 
 def test_a_thousand_alternating_writes_by_two_clients_leave_two_siblings() -> None:
@@ -229,8 +252,8 @@ class Replica:
         self.record, self.known, self.minting = None, Known(frozenset(), frozenset()), None
 
     def put(self, number: int, context: dict[bytes, int] | None, seen: frozenset[int]) -> None:
-        new = retried(number) if number % 2 else version(number)
-        self.record = versions.put(self.record, KEY, context, self.actor(), new)
+        one = msgspec.structs.replace(version(number), written_ms=number * OTHERS_MS // 4, is_retry=number % 3 == 0)
+        self.record = versions.put(self.record, KEY, context, self.actor(), one)
         assert versions.check(self.record) == []
         if context is None:
             seen = self.known.seen

@@ -99,8 +99,8 @@ def in_frames(host: Host, page: tuple[Record, ...]) -> list[tuple[Record, ...]]:
 
 def bytes_of(record: Record) -> int:
     """Return about how many bytes a record takes on the wire: a page of tombstones is all clock."""
-    entries = len(record.clock) + len(record.superseded) + sum(len(entry.versions) for entry in record.clock)
-    return len(record.key) + record_bytes(record) + _ENTRY_BYTES * entries
+    entries = len(record.clock) + sum(len(entry.versions) for entry in record.clock)
+    return len(record.key) + len(record.superseded) + record_bytes(record) + _ENTRY_BYTES * entries
 
 
 class Replica:

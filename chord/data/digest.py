@@ -60,8 +60,7 @@ def digest_of(record: Record) -> bytes:
     state.update(len(record.key).to_bytes(2, "big") + record.key)
     for entry in record.clock:
         state.update(entry.actor + entry.count.to_bytes(8, "big") + len(entry.versions).to_bytes(2, "big"))
-    for one in record.superseded:
-        state.update(one.op_id)
+    state.update(record.superseded)
     return state.digest()
 
 

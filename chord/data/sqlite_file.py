@@ -23,7 +23,7 @@ from chord.data.digest import SLICE_LEVEL, Digests, digest_of
 from chord.data.storage import record_bytes
 from chord.errors import ConfigError
 from chord.ids import Circle
-from chord.messages import ActorClock, Record, Superseded
+from chord.messages import ActorClock, Record
 
 FILE_NAME = "records.sqlite"
 ASIDE = ".aside"  # appended to the name of a store that was set aside; there is at most one
@@ -46,7 +46,7 @@ _DEFINITE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_NOMEM, sql
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[tuple[ActorClock, ...], tuple[Superseded, ...]]).decode
+_decode = msgspec.msgpack.Decoder(tuple[tuple[ActorClock, ...], bytes]).decode
 
 Place: TypeAlias = tuple[bytes, bytes]
 """Where a record stands: its point, big-endian, and its key. Sorts as the circle does."""

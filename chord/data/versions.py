@@ -6,9 +6,8 @@ events are known but overwritten. A context is what a reader saw: actor to n, op
 clients. Plain version vectors keep a sibling for each of many writes made with an old context
 through one server; this keeps only what is truly concurrent.
 
-A put that has to be tried again may be done twice, by two coordinators who do not hear of each other, and then its
-value has two dots. They are one sibling. And as soon as one of them is covered, the value is replaced: so the record
-remembers the operation (`superseded`), and the other dot shows nothing when it turns up at last.
+A put that had to be tried again may have two dots. They are one sibling, and when one of them is covered, the other
+shows nothing any more (`superseded.py`).
 
 A dot is never reused. An actor is a store's incarnation and a key epoch that the store never
 returns twice, so a node that has lost its clock of a key mints under a new actor.
@@ -19,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
+from chord.data import superseded
 from chord.errors import InvalidRequest
-from chord.messages import ACTORS_MAX, CONTEXT_BYTES_MAX, SUPERSEDED_MAX, ActorClock, Record, Superseded, Version
+from chord.messages import ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
 
 ACTOR_BYTES = 16
 COUNT_MAX = 1 << 62
@@ -72,13 +72,13 @@ def put(
     count = next((entry.count for entry in record.clock if entry.actor == minting), 0)
     if context.get(minting, 0) > count:
         raise InvalidRequest("the context belongs to another key or ring: read the key again")
-    left = discard(record, context)
-    clock = {entry.actor: entry for entry in left.clock}
+    clock = {entry.actor: entry for entry in discard(record, context).clock}
     values = clock[minting].versions if minting in clock else ()
     clock[minting] = ActorClock(minting, count + 1, (version, *values))
     if len(clock) > ACTORS_MAX:
         raise InvalidRequest(f"too many nodes have coordinated writes of this key: a record remembers {ACTORS_MAX}")
-    return Record(key, tuple(clock[who] for who in sorted(clock)), left.superseded)
+    after = tuple(clock[who] for who in sorted(clock))
+    return Record(key, after, _superseded(after, record))
 
 
 def sync(a: Record, b: Record) -> Record:
@@ -104,26 +104,21 @@ def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
     return ActorClock(a.actor, a.count, a.versions[: a.count - overwritten])
 
 
-def _superseded(clock: Iterable[ActorClock], *of: Record) -> tuple[Superseded, ...]:
-    """Return which operations the records know to be superseded, and which of them are now that only this clock is
-    left; the latest, if they are too many."""
-    found = {one.op_id: one for record in of for one in record.superseded}
-    floors: dict[bytes, int] | None = None  # up to which event of an actor nothing is held
-    for record in of:
-        for entry in record.clock:
-            for place, version in enumerate(entry.versions):
-                if version.is_retry:
-                    if floors is None:
-                        floors = {left.actor: left.count - len(left.versions) for left in clock}
-                    if entry.count - place <= floors[entry.actor]:
-                        found[version.op_id] = Superseded(version.op_id, version.written_ms)
-    if not found:
-        return ()
-    return tuple(sorted(found.values(), key=_by_age, reverse=True)[:SUPERSEDED_MAX])
-
-
-def _by_age(one: Superseded) -> tuple[int, bytes]:
-    return one.written_ms, one.op_id
+def _superseded(clock: Iterable[ActorClock], *of: Record) -> bytes:
+    """Return what these records remember as replaced, and what of theirs is now that only this clock is left."""
+    floors = {entry.actor: entry.count - len(entry.versions) for entry in clock}  # up to which event nothing is held
+    gone = [
+        version
+        for record in of
+        for entry in record.clock
+        for place, version in enumerate(entry.versions)
+        if entry.count - place <= floors[entry.actor]
+    ]
+    remembered = {record.superseded for record in of}
+    if not gone and not any(remembered):
+        return b""
+    newest_ms = max((version.written_ms for entry in clock for version in entry.versions), default=0)
+    return superseded.join(remembered, gone, newest_ms)
 
 
 # -- questions ----------------------------------------------------------------------------------
@@ -135,8 +130,9 @@ def siblings(record: Record) -> list[Version]:
     for entry in record.clock:
         for version in entry.versions:
             found.setdefault(version.op_id, version)
-    for one in record.superseded:
-        found.pop(one.op_id, None)
+    if record.superseded:
+        hidden = superseded.prefixes(record.superseded)
+        return [version for op_id, version in found.items() if superseded.prefix(op_id) not in hidden]
     return list(found.values())
 
 
@@ -192,9 +188,9 @@ def split(record: Record, bytes_max: int) -> list[Record]:
 
 def is_done(record: Record, op_id: bytes) -> bool:
     """Return whether an operation is known to have been carried out: its value is there, or was superseded since."""
-    return any(version.op_id == op_id for entry in record.clock for version in entry.versions) or any(
-        one.op_id == op_id for one in record.superseded
-    )
+    if superseded.prefix(op_id) in superseded.prefixes(record.superseded):
+        return True
+    return any(version.op_id == op_id for entry in record.clock for version in entry.versions)
 
 
 def context_of(record: Record) -> dict[bytes, int]:
@@ -211,8 +207,8 @@ def check(record: Record) -> list[str]:
     for entry in record.clock:
         if entry.count < 1 or len(entry.versions) > entry.count:
             wrong.append(f"{len(entry.versions)} values of {entry.count} events")
-    if any(_by_age(a) <= _by_age(b) for a, b in pairwise(record.superseded)):
-        wrong.append("superseded operations are not in strictly descending order")
+    if not superseded.is_whole(record.superseded):
+        wrong.append("what was superseded is no such list")
     return wrong
 
 

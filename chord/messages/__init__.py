@@ -22,7 +22,7 @@ from chord.messages.base import PAGE_RECORDS_MAX as PAGE_RECORDS_MAX
 from chord.messages.base import REPLICAS_MAX as REPLICAS_MAX
 from chord.messages.base import SIBLINGS_MAX as SIBLINGS_MAX
 from chord.messages.base import SUMS_MAX as SUMS_MAX
-from chord.messages.base import SUPERSEDED_MAX as SUPERSEDED_MAX
+from chord.messages.base import SUPERSEDED_BYTES_MAX as SUPERSEDED_BYTES_MAX
 from chord.messages.base import VALUE_BYTES_MAX as VALUE_BYTES_MAX
 from chord.messages.base import Address as Address
 from chord.messages.base import Contact as Contact
@@ -62,7 +62,6 @@ from chord.messages.records import ReplicaLine as ReplicaLine
 from chord.messages.records import ReplicaLines as ReplicaLines
 from chord.messages.records import Scan as Scan
 from chord.messages.records import ScanPage as ScanPage
-from chord.messages.records import Superseded as Superseded
 from chord.messages.records import Values as Values
 from chord.messages.records import Version as Version
 from chord.messages.records import Written as Written

@@ -14,7 +14,7 @@ from chord.messages.base import (
     PAGE_RECORDS_MAX,
     REPLICAS_MAX,
     SIBLINGS_MAX,
-    SUPERSEDED_MAX,
+    SUPERSEDED_BYTES_MAX,
     Contact,
     Context,
     Count,
@@ -46,22 +46,15 @@ class ActorClock(msgspec.Struct, frozen=True, array_like=True):
     versions: Annotated[tuple[Version, ...], Meta(max_length=SIBLINGS_MAX)]
 
 
-class Superseded(msgspec.Struct, frozen=True, array_like=True):
-    """An operation that took more than one attempt, and whose value has been replaced since."""
-
-    op_id: Identity
-    written_ms: Count
-
-
 class Record(msgspec.Struct, frozen=True, array_like=True):
     """A key and its dotted version vector set, actors in ascending order. See `chord/data/versions.py`.
 
-    `superseded`: copies of these operations' values that turn up late count for nothing; latest first.
+    `superseded`: operations whose copies count for nothing when they turn up late; see `chord/data/superseded.py`.
     """
 
     key: Key
     clock: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_MAX)]
-    superseded: Annotated[tuple[Superseded, ...], Meta(max_length=SUPERSEDED_MAX)] = ()
+    superseded: Annotated[bytes, Meta(max_length=SUPERSEDED_BYTES_MAX)] = b""
 
 
 class ReplicaLine(msgspec.Struct, frozen=True, array_like=True):

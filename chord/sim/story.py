@@ -193,7 +193,8 @@ class Story:
         found: list[str] = []
         shown = {} if merged is None else dict.fromkeys(version.op_id for version in versions.siblings(merged))
         if not self.has_lost:
-            found += [f"{self._replaced[op_id]} was replaced, and is back" for op_id in shown if op_id in self._replaced]
+            back = [self._replaced[op_id] for op_id in shown if op_id in self._replaced]
+            found += [f"{op} was replaced, and is back" for op in back]
         for op in self.required():
             if op.replaces(merged):
                 found.append(f"{op} has replaced what is there again")

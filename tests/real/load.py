@@ -32,6 +32,7 @@ HOT_SHARE = 0.05
 SIBLINGS_MANY = 6
 TIMEOUT_S = 15.0
 READERS = 16
+AUDIT_S = 10.0  # a node of a machine that is busy reading may take another for silent for a moment
 
 
 class Write:
@@ -292,7 +293,7 @@ def read_all(nodes: list[str], keys: Iterable[str], patience_s: float = 0.0) -> 
 def audit(ledger: Ledger, nodes: list[str]) -> list[str]:
     """Read every key of the ledger and say what is wrong."""
     wrong = [f"{key}: said to be not there" for key in ledger.false_denials]
-    for key, present in read_all(nodes, ledger.writes).items():
+    for key, present in read_all(nodes, ledger.writes, AUDIT_S).items():
         if isinstance(present, ChordError):
             wrong.append(f"{key}: {present.word}: {present.message}")
         else:
