@@ -240,7 +240,10 @@ async def test_an_owner_that_leaves_takes_no_key_with_it() -> None:
         await until_level(ring)
 
 
-@pytest.mark.parametrize("split", [(3, 3), (2, 4), (4, 8), (2, 10)])
+@pytest.mark.parametrize(
+    "split",
+    [(3, 3), (2, 4), pytest.param((4, 8), marks=pytest.mark.slow), pytest.param((2, 10), marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_what_was_written_in_a_split_is_not_denied_when_it_heals(split: tuple[int, int], is_cut: bool) -> None:
     testing.run(written_in_a_split, split, is_cut, 4.0, seed=repr(split))

@@ -298,13 +298,13 @@ import os, sys, time, trio
 sys.path[:0] = [{root!r}, {tests!r}]
 from test_sqlite import *
 async def main():
-    store = SqliteStorage(CIRCLE, sys.argv[1], bytes(8), lambda: time.sleep(0.5))
+    store = SqliteStorage(CIRCLE, sys.argv[1], bytes(8), lambda: time.sleep(0.2))
     await store.open()
     await store.commit(Batch([record(b"a")]))
-    with trio.move_on_after(0.1):
+    with trio.move_on_after(0.05):
         await store.commit(Batch([record(b"b")]))
 trio.run(main)
-time.sleep(1)
+time.sleep(0.4)
 """.format(root=str(ROOT), tests=str(ROOT / "tests"))
     command = [sys.executable, "-W", "error", "-c", program, str(tmp_path)]
     ended = subprocess.run(command, timeout=9, capture_output=True, text=True, check=False)
