@@ -23,8 +23,8 @@ from trio._core import _run as scheduler
 
 from chord.events import Event
 from chord.node import Node
+from chord.sim.deaths import Deaths
 from chord.sim.life import Life
-from chord.sim.nemesis import Nemesis
 from chord.sim.plan import FAULTS, Fidelity, Plan, draw
 from chord.testing import MemoryNetwork, ring, run, uniform
 
@@ -120,15 +120,15 @@ def digest_elsewhere(scenario: str, seed: int, hash_seed: str, *bug: str) -> str
     return done.stdout.strip()
 
 
-def by_hash(nemesis: Nemesis) -> list[Node]:
+def by_hash(deaths: Deaths) -> list[Node]:
     """A planted bug: in the order of a set of strings."""
-    found = {node.name: node for node in nemesis._cluster.nodes}
+    found = {node.name: node for node in deaths._cluster.nodes}
     return [found[name] for name in set(found)]
 
 
-def by_address(nemesis: Nemesis) -> list[Node]:
+def by_address(deaths: Deaths) -> list[Node]:
     """A planted bug: in the order of addresses in memory, as in a set of objects."""
-    return sorted(nemesis._cluster.nodes, key=id)
+    return sorted(deaths._cluster.nodes, key=id)
 
 
 BUGS = {"by hash": by_hash, "by address": by_address}
@@ -219,6 +219,6 @@ def test_virtual_time_costs_nothing_and_is_exact() -> None:
 
 if __name__ == "__main__":
     _scattered = scatter()
-    _wrong = BUGS[sys.argv[3]] if len(sys.argv) > 3 else Nemesis._in_order
-    with mock.patch.object(Nemesis, "_in_order", _wrong):
+    _wrong = BUGS[sys.argv[3]] if len(sys.argv) > 3 else Deaths.in_order
+    with mock.patch.object(Deaths, "in_order", _wrong):
         sys.stdout.write(digest_of(sys.argv[1], int(sys.argv[2])) + "\n")
