@@ -9,7 +9,8 @@
 The house, from the ground up; imports point strictly downward:
 
     values       errors  ids  events  messages/  config
-    algorithms   finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  history/
+    algorithms   finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  bulk
+                 history/
                  data/versions (with superseded)  data/digest  data/view
     seams        alarm  transport  calls  identity  data/storage  data/sqlite (with its file)
     calls        rpc (with its rpc_* parts)  links  periodic  peers

@@ -15,24 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TypeVar
 
+from chord.bulk import many_pairs, many_records, record_bytes
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, OtherRing, UseBulk
 from chord.ids import Circle
 from chord.links import Link, StreamKind
 from chord.messages import Contact, Description, Merge, Mode, Record, Request, Route, Trace
 from chord.operations import Ask, Call, Core, Cursor, Operation, Outcome, Pause, nobody
-from chord.values import (
-    Found,
-    Pair,
-    Resolver,
-    Stored,
-    batches,
-    pair_bytes,
-    pair_key,
-    record_bytes,
-    record_key,
-    to_value,
-)
+from chord.values import Found, Pair, Resolver, Stored, to_value
 
 TIMEOUT_S = 5.0
 IN_FLIGHT = 64
@@ -159,9 +149,7 @@ class Ring:
             QuorumFailed: too few replicas acknowledged in time; it may have happened.
             VersionConflict: too many concurrent values; read, and put with the context.
         """
-        request = self._core.to_put(
-            key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s
-        )
+        request = self._core.to_put(key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s)
         return self._run(self._core.write(request))
 
     def delete(
@@ -185,15 +173,16 @@ class Ring:
         Returns:
             The keys that could not be written and why; empty when all went well.
         """
-        failures: list[tuple[str | bytes, ChordError]] = []
-        done = 0
-        for batch in batches(pairs, in_flight, self._limits.buffer_bytes_max, pair_bytes, pair_key):
-            puts = [self._core.to_put(key, value, w=w, strict=strict, ttl_s=ttl_s) for key, value in batch]
-            outcomes = self._run(self._core.write_all(puts))
-            failures += [(key, error) for (key, _), error in zip(batch, outcomes, strict=True) if error is not None]
-            done += len(batch)
-            on_progress(done)
-        return failures
+        bulk = many_pairs(
+            pairs,
+            lambda pair: self._core.to_put(*pair, w=w, strict=strict, ttl_s=ttl_s),
+            in_flight,
+            self._limits.buffer_bytes_max,
+            on_progress,
+        )
+        for requests in bulk:
+            bulk.ended(self._run(self._core.write_all(requests)))
+        return bulk.failures
 
     def scan(self) -> Iterator[Pair]:
         """Yield every key and its values, clockwise from point 0. Not a snapshot: what changes meanwhile may show."""
@@ -235,14 +224,16 @@ class Ring:
         Returns:
             The keys that could not be merged and why; empty when all went well.
         """
-        failures: list[tuple[bytes, ChordError]] = []
-        done = 0
-        for batch in batches(records, in_flight, self._limits.buffer_bytes_max, record_bytes, record_key):
-            outcomes = self._run(self._core.write_all([self._core.to_merge(record, w) for record in batch]))
-            failures += [(one.key, error) for one, error in zip(batch, outcomes, strict=True) if error is not None]
-            done += len(batch)
-            on_progress(done)
-        return failures
+        bulk = many_records(
+            records,
+            lambda record: self._core.to_merge(record, w),
+            in_flight,
+            self._limits.buffer_bytes_max,
+            on_progress,
+        )
+        for requests in bulk:
+            bulk.ended(self._run(self._core.write_all(requests)))
+        return bulk.failures
 
     # -- the ring ---------------------------------------------------------------------------------
 

@@ -12,22 +12,12 @@ from typing import TypeVar
 
 import trio
 
+from chord.bulk import many_pairs, many_records
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded
 from chord.messages import Contact, Description, Mode, Record, Route, Trace
 from chord.operations import Ask, Call, Core, Cursor, Operation, Outcome, Pause
-from chord.values import (
-    Found,
-    Pair,
-    Resolver,
-    Stored,
-    batches,
-    pair_bytes,
-    pair_key,
-    record_bytes,
-    record_key,
-    to_value,
-)
+from chord.values import Found, Pair, Resolver, Stored, to_value
 
 PATIENCE_S = 5.0  # where the caller set no deadline
 IN_FLIGHT = 64
@@ -92,9 +82,7 @@ class AsyncRing:
             QuorumFailed: too few replicas acknowledged in time; it may have happened.
             VersionConflict: too many concurrent values; read, and put with the context.
         """
-        request = self._core.to_put(
-            key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s
-        )
+        request = self._core.to_put(key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s)
         return await self._run(self._core.write(request))
 
     async def delete(
@@ -118,15 +106,16 @@ class AsyncRing:
         Returns:
             The keys that could not be written and why; empty when all went well.
         """
-        failures: list[tuple[str | bytes, ChordError]] = []
-        done = 0
-        for batch in batches(pairs, in_flight, self._limits.buffer_bytes_max, pair_bytes, pair_key):
-            puts = [self._core.to_put(key, value, w=w, strict=strict, ttl_s=ttl_s) for key, value in batch]
-            outcomes = await self._run(self._core.write_all(puts))
-            failures += [(key, error) for (key, _), error in zip(batch, outcomes, strict=True) if error is not None]
-            done += len(batch)
-            on_progress(done)
-        return failures
+        bulk = many_pairs(
+            pairs,
+            lambda pair: self._core.to_put(*pair, w=w, strict=strict, ttl_s=ttl_s),
+            in_flight,
+            self._limits.buffer_bytes_max,
+            on_progress,
+        )
+        for requests in bulk:
+            bulk.ended(await self._run(self._core.write_all(requests)))
+        return bulk.failures
 
     async def scan(self) -> AsyncIterator[Pair]:
         """Yield every key and its values, clockwise from point 0. Not a snapshot: what changes meanwhile may show."""
@@ -170,14 +159,16 @@ class AsyncRing:
         Returns:
             The keys that could not be merged and why; empty when all went well.
         """
-        failures: list[tuple[bytes, ChordError]] = []
-        done = 0
-        for batch in batches(records, in_flight, self._limits.buffer_bytes_max, record_bytes, record_key):
-            outcomes = await self._run(self._core.write_all([self._core.to_merge(record, w) for record in batch]))
-            failures += [(one.key, error) for one, error in zip(batch, outcomes, strict=True) if error is not None]
-            done += len(batch)
-            on_progress(done)
-        return failures
+        bulk = many_records(
+            records,
+            lambda record: self._core.to_merge(record, w),
+            in_flight,
+            self._limits.buffer_bytes_max,
+            on_progress,
+        )
+        for requests in bulk:
+            bulk.ended(await self._run(self._core.write_all(requests)))
+        return bulk.failures
 
     # -- the ring ---------------------------------------------------------------------------------
 

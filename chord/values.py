@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -128,14 +127,15 @@ def to_key(key: str | bytes) -> bytes:
     Raises:
         InvalidRequest: it is empty, longer than 1024 bytes, or neither text nor bytes.
     """
-    raw = _to_bytes(key, "key")
+    raw = to_bytes(key, "key")
     if not 1 <= len(raw) <= KEY_BYTES_MAX:
         what = "the key is empty" if not raw else f"the key has {len(raw)} bytes"
         raise InvalidRequest(f"{what}; a key has 1 to {KEY_BYTES_MAX} bytes")
     return raw
 
 
-def _to_bytes(item: object, what: str) -> bytes:
+def to_bytes(item: object, what: str) -> bytes:
+    """Return text or bytes as bytes; `what` names it in the error."""
     if isinstance(item, str):
         return item.encode()
     if isinstance(item, (bytes, bytearray, memoryview)):
@@ -149,7 +149,7 @@ def to_value(value: str | bytes) -> bytes:
     Raises:
         InvalidRequest: it is longer than 1 MiB, or neither text nor bytes.
     """
-    raw = _to_bytes(value, "value")
+    raw = to_bytes(value, "value")
     if len(raw) > VALUE_BYTES_MAX:
         raise InvalidRequest(f"the value has {len(raw)} bytes; at most {VALUE_BYTES_MAX} (1 MiB) can be stored")
     return raw
@@ -188,46 +188,3 @@ def live_values(record: Record, now_ms: int) -> tuple[bytes, ...]:
         for v in versions.siblings(record)
         if v.value is not None and (v.expires_ms == 0 or v.expires_ms > now_ms)
     )
-
-
-def batches(
-    items: Iterable[T], length: int, bytes_max: int, size_of: Callable[[T], int], key_of: Callable[[T], bytes]
-) -> Iterator[list[T]]:
-    """Cut items into lists of at most so many, and of at most so many bytes (but one item at least).
-
-    No list names a key twice: what is written at the same time has no order, and the later item is to win.
-    """
-    source = iter(items)
-    rest: list[T] = []
-    while rest := rest + list(islice(source, length - len(rest))):
-        size, count = 0, 0
-        keys: set[bytes] = set()
-        for item in rest:
-            size += size_of(item)
-            if count and (size > bytes_max or key_of(item) in keys):
-                break
-            keys.add(key_of(item))
-            count += 1
-        yield rest[:count]
-        rest = rest[count:]
-
-
-def pair_key(pair: tuple[str | bytes, str | bytes]) -> bytes:
-    """Return the key of a pair."""
-    return _to_bytes(pair[0], "key")
-
-
-def record_key(record: Record) -> bytes:
-    """Return the key of a record."""
-    return record.key
-
-
-def pair_bytes(pair: tuple[str | bytes, str | bytes]) -> int:
-    """Return about how many bytes a pair takes on the wire."""
-    return len(pair[0]) + len(pair[1])
-
-
-def record_bytes(record: Record) -> int:
-    """Return about how many bytes a record takes on the wire: its key and values, and the clock around them."""
-    versions_bytes = sum(48 + len(v.value or b"") for entry in record.clock for v in entry.versions)
-    return len(record.key) + len(record.superseded) + 32 * len(record.clock) + versions_bytes

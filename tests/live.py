@@ -26,6 +26,16 @@ def environment(entry: str | None = None) -> dict[str, str]:
     return {**clean, **here, **({"CHORD_NODE": entry} if entry is not None else {})}
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGINT end what is started in the block: a shell's background jobs, such as these tests, may ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a handler is not inherited, to ignore is
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Ended:
     """A command that has ended."""
 

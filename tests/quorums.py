@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import trio
 from worlds import misplaced, only
 
+from chord import testing
 from chord.config import PRESETS, NodeConfig, Timing
 from chord.data.storage import MemoryStorage
 from chord.messages import Get, Put, Record, Values, Written
@@ -17,6 +19,7 @@ from chord.node import Node
 from chord.testing.rings import MemoryRing
 
 LOCAL = PRESETS["local"]
+KEY = b"key"
 
 
 def timing(**changes: float) -> Timing:
@@ -95,6 +98,18 @@ def keep_disks(ring: MemoryRing) -> dict[str, MemoryStorage]:
 
     ring.make_node = make_node  # type: ignore[method-assign]
     return disks
+
+
+@asynccontextmanager
+async def settled_ring(
+    n: int, seed: int | str, *, keeps_disks: bool = False, **changes: float
+) -> AsyncIterator[MemoryRing]:
+    """A ring on the local preset with changes, whose owners have brought their arcs level; see `keep_disks`."""
+    async with testing.ring(n, seed=seed, timing=timing(**changes)) as ring:
+        if keeps_disks:
+            keep_disks(ring)
+        await settled(ring)
+        yield ring
 
 
 async def back(ring: MemoryRing, name: str) -> Node:

@@ -17,7 +17,7 @@ import click
 import pytest
 from canned import described
 from fake_node import FakeNode
-from live import CHORD, Running, chord_command, environment, free_ports, is_alive, ring_of, running
+from live import CHORD, Running, chord_command, environment, free_ports, interruptible, is_alive, ring_of, running
 from schemas import check_shape
 
 from chord.cli import up
@@ -144,7 +144,7 @@ def test_when_all_are_gone_the_parent_ends() -> None:
 
 
 def test_check_watches_until_ctrl_c() -> None:
-    with ring_of(3) as family, subprocess.Popen(
+    with ring_of(3) as family, interruptible(), subprocess.Popen(
         [*CHORD, "check", "--watch"], env=environment(family.entry), stdout=subprocess.PIPE, text=True
     ) as watcher:
         assert watcher.stdout is not None
@@ -164,7 +164,7 @@ def test_join_enlarges_a_ring() -> None:
 
 
 def test_a_ring_with_data_comes_back_as_itself(tmp_path: Path) -> None:
-    arguments = ("up", "-n", "4", "--base-port", str(free_ports(4)), "--data", str(tmp_path))
+    arguments = ("up", "-n", "3", "--base-port", str(free_ports(3)), "--data", str(tmp_path))
     with running(*arguments) as before:
         ring_id = before("status", "--json").json["ring"]
         vnodes = [v["id"] for v in before("ring", "--json").json["vnodes"]]

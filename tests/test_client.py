@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import chord
 from chord import interface
+from chord.bulk import batches, pair_bytes, pair_key
 from chord.errors import (
     Busy,
     ChordError,
@@ -52,7 +53,7 @@ from chord.messages import (
     Version,
     Written,
 )
-from chord.values import batches, pair_bytes, pair_key, to_key, to_value
+from chord.values import to_key, to_value
 
 OWNER = Contact(Point(7), "127.0.0.1:1")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 from quorums import (
+    KEY,
     back,
     clockwise,
     holding,
@@ -13,6 +14,7 @@ from quorums import (
     read,
     record_at,
     settled,
+    settled_ring,
     stop_repair,
     until,
     until_level,
@@ -31,18 +33,13 @@ from chord.errors import (
 from chord.ids import Circle
 from chord.messages import Put, Written
 
-KEY = b"key"
-
-
 # -- the owner is silent ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["killed", "vanished", "frozen", "stopped"])
 def test_reads_and_writes_go_on_without_the_owner(how: str) -> None:
     async def main() -> None:
-        async with testing.ring(7, seed=how) as ring:
-            keep_disks(ring)
-            await settled(ring)
+        async with settled_ring(7, how, keeps_disks=True) as ring:
             key = key_at(ring, "n3")
             await write(ring[0], key, b"before")
             await trio.sleep(0.1)
@@ -82,9 +79,7 @@ def test_reads_and_writes_go_on_without_the_owner(how: str) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_an_owner_that_was_away_writes_no_sibling_of_what_was_written_meanwhile(how: str, seed: int) -> None:
     async def main() -> None:
-        async with testing.ring(6, seed=seed) as ring:
-            keep_disks(ring)
-            await settled(ring)
+        async with settled_ring(6, seed, keeps_disks=True) as ring:
             key = key_at(ring, "n3")
             await write(ring[0], key, b"1")
             owner, second, *_ = clockwise(ring, key)
@@ -112,8 +107,7 @@ def test_a_late_duplicate_does_not_undo_a_later_write() -> None:
     """The first try of a write lies in the frozen owner's ear while the second is done elsewhere, and a next one."""
 
     async def main() -> None:
-        async with testing.ring(6, seed=0) as ring:
-            await settled(ring)
+        async with settled_ring(6, 0) as ring:
             key = key_at(ring, "n3")
             await write(ring[0], key, b"1")
             ring.network.freeze("n3")
@@ -206,8 +200,7 @@ async def test_a_replica_that_was_never_brought_level_does_not_count_for_r() -> 
 
 @virtual
 async def test_nobody_coordinates_while_the_owner_answers() -> None:
-    async with testing.ring(6, seed=19) as ring:
-        await settled(ring)
+    async with settled_ring(6, 19) as ring:
         _, *others = clockwise(ring, KEY)
         for node in others:
             with pytest.raises(NotOwner):

@@ -10,10 +10,10 @@ from quorums import (
     back,
     clockwise,
     holding,
-    keep_disks,
     key_at,
     read,
     settled,
+    settled_ring,
     stop_repair,
     timing,
     until_level,
@@ -59,8 +59,7 @@ async def never_denied(ring: MemoryRing, key: bytes, value: bytes, for_s: float,
 @pytest.mark.parametrize(("silent", "is_denied"), [(0, True), (1, True), (2, False)])
 def test_so_many_silent_replicas_are_too_many(how: str, silent: int, is_denied: bool) -> None:
     async def main() -> None:
-        async with testing.ring(8, seed=silent) as ring:
-            await settled(ring)
+        async with settled_ring(8, silent) as ring:
             _, *others = clockwise(ring, ABSENT)
             gone = others[:silent]
             for node in gone:
@@ -116,8 +115,7 @@ def test_small_rings_deny_what_was_never_written(nodes: int) -> None:
 
 @virtual
 async def test_in_a_ring_of_two_the_one_that_is_left_denies_nothing_while_it_waits() -> None:
-    async with testing.ring(2, seed=1, timing=timing(down_out_s=20.0)) as ring:
-        await settled(ring)
+    async with settled_ring(2, 1, down_out_s=20.0) as ring:
         survivor, gone = ring.nodes
         await ring.kill(gone)
         for _ in range(100):
@@ -130,9 +128,7 @@ async def test_in_a_ring_of_two_the_one_that_is_left_denies_nothing_while_it_wai
 
 @virtual
 async def test_who_is_left_and_restarts_denies_again_one_day() -> None:
-    async with testing.ring(2, seed=2, timing=timing(down_out_s=20.0)) as ring:
-        keep_disks(ring)
-        await settled(ring)
+    async with settled_ring(2, 2, keeps_disks=True, down_out_s=20.0) as ring:
         await write(ring[0], b"k", b"v")
         survivor, gone = ring.nodes
         await ring.kill(gone)
@@ -206,8 +202,7 @@ def test_new_owners_deny_nothing_that_was_there(joiners: int, seed: int) -> None
     """Several join at once in front of a key's replicas, and one of these dies before they are level."""
 
     async def main() -> None:
-        async with testing.ring(5, seed=seed) as ring:
-            await settled(ring)
+        async with settled_ring(5, seed) as ring:
             keys = [key_at(ring, "n2", number) for number in range(8)]
             for key in keys:
                 await write(ring[0], key, b"v")
@@ -227,8 +222,7 @@ def test_new_owners_deny_nothing_that_was_there(joiners: int, seed: int) -> None
 
 @virtual
 async def test_an_owner_that_leaves_takes_no_key_with_it() -> None:
-    async with testing.ring(6, seed=3) as ring:
-        await settled(ring)
+    async with settled_ring(6, 3) as ring:
         keys = [key_at(ring, "n2", number) for number in range(10)]
         for key in keys:
             await write(ring[0], key, b"v")
@@ -240,7 +234,10 @@ async def test_an_owner_that_leaves_takes_no_key_with_it() -> None:
         await until_level(ring)
 
 
-@pytest.mark.parametrize("split", [(3, 3), (2, 4), (4, 8), (2, 10)])
+@pytest.mark.parametrize(
+    "split",
+    [(3, 3), (2, 4), pytest.param((4, 8), marks=pytest.mark.slow), pytest.param((2, 10), marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_what_was_written_in_a_split_is_not_denied_when_it_heals(split: tuple[int, int], is_cut: bool) -> None:
     testing.run(written_in_a_split, split, is_cut, 4.0, seed=repr(split))
@@ -284,9 +281,7 @@ async def written_in_a_split(split: tuple[int, int], is_cut: bool, old_s: float)
 @virtual
 async def test_a_retiring_node_that_did_not_leave_after_all_is_a_replica_again() -> None:
     """It began to leave, was killed, and is back with all it held."""
-    async with testing.ring(6, seed=9, timing=timing(leave_s=2.0)) as ring:
-        keep_disks(ring)
-        await settled(ring)
+    async with settled_ring(6, 9, keeps_disks=True, leave_s=2.0) as ring:
         key = key_at(ring, "n2")
         await write(ring[0], key, b"v", w=3)
         leaver = clockwise(ring, key)[1]
@@ -305,8 +300,7 @@ async def test_a_retiring_node_that_did_not_leave_after_all_is_a_replica_again()
 
 @virtual
 async def test_a_forgotten_node_that_is_back_is_waited_for_like_any_other() -> None:
-    async with testing.ring(8, seed=10) as ring:
-        await settled(ring)
+    async with settled_ring(8, 10) as ring:
         owner, second, *_ = clockwise(ring, ABSENT)
         await ring.kill(second)
         for node in ring.nodes:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 import trio
 from quorums import (
+    KEY,
     back,
     clockwise,
     compare_nothing,
     holding,
-    keep_disks,
     key_at,
     read,
     record_at,
-    settled,
-    timing,
+    settled_ring,
     until,
     until_level,
     write,
@@ -24,15 +23,11 @@ from worlds import only, virtual
 from chord import testing
 from chord.data import versions
 
-KEY = b"key"
-
 
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_a_hint_is_kept_until_its_home_has_it(position: int) -> None:
     async def main() -> None:
-        async with testing.ring(8, seed=position) as ring:
-            keep_disks(ring)
-            await settled(ring)
+        async with settled_ring(8, position, keeps_disks=True) as ring:
             places = clockwise(ring, KEY)
             home, fallback = places[position], places[3]
             await home.stop()
@@ -59,9 +54,7 @@ def test_a_hint_is_kept_until_its_home_has_it(position: int) -> None:
 
 @virtual
 async def test_a_hint_comes_home_though_nobody_compares() -> None:
-    async with testing.ring(8, seed=30) as ring:
-        keep_disks(ring)
-        await settled(ring)
+    async with settled_ring(8, 30, keeps_disks=True) as ring:
         places = clockwise(ring, KEY)
         home, fallback = places[1], places[3]
         await ring.kill(home)
@@ -77,9 +70,7 @@ async def test_a_hint_comes_home_though_nobody_compares() -> None:
 
 @virtual
 async def test_two_homes_are_down_and_both_get_their_hints() -> None:
-    async with testing.ring(9, seed=3) as ring:
-        keep_disks(ring)
-        await settled(ring)
+    async with settled_ring(9, 3, keeps_disks=True) as ring:
         keys = [key_at(ring, "n4", number) for number in range(10)]
         places = clockwise(ring, keys[0])
         for node in places[1:3]:
@@ -99,8 +90,7 @@ async def test_two_homes_are_down_and_both_get_their_hints() -> None:
 
 @virtual
 async def test_a_home_that_is_gone_for_good_is_replaced() -> None:
-    async with testing.ring(8, seed=4, timing=timing(down_out_s=15.0)) as ring:
-        await settled(ring)
+    async with settled_ring(8, 4, down_out_s=15.0) as ring:
         places = clockwise(ring, KEY)
         await ring.kill(places[1])
         await write(places[0], KEY, b"v")
@@ -112,9 +102,7 @@ async def test_a_home_that_is_gone_for_good_is_replaced() -> None:
 
 @virtual
 async def test_the_fallback_itself_dies() -> None:
-    async with testing.ring(9, seed=5) as ring:
-        keep_disks(ring)
-        await settled(ring)
+    async with settled_ring(9, 5, keeps_disks=True) as ring:
         places = clockwise(ring, KEY)
         home, fallback = places[1], places[3]
         await ring.kill(home)
@@ -131,9 +119,7 @@ async def test_the_fallback_itself_dies() -> None:
 
 @virtual
 async def test_hints_from_before_and_a_newer_value_at_home_merge_to_the_newer() -> None:
-    async with testing.ring(8, seed=6) as ring:
-        keep_disks(ring)
-        await settled(ring)
+    async with settled_ring(8, 6, keeps_disks=True) as ring:
         places = clockwise(ring, KEY)
         await write(places[0], KEY, b"1")
         home, fallback = places[1], places[3]

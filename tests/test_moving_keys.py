@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 import trio
-from worlds import get, in_order, keys_of, misplaced, only, owner, patiently, put, virtual
+from worlds import get, in_order, keys_of, misplaced, only, owner, patiently, put, seeds, virtual
 
 from chord import events, testing
 from chord.config import PRESETS
@@ -96,7 +96,7 @@ async def churn(ring: MemoryRing, order: list[str], positions: list[int]) -> Non
     ],
     ids=["two adjacent leavers", "three over zero", "joiner before leaver", "joiner behind leaver", "all at one place"],
 )
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_neighbours_that_come_and_go_at_once(order: list[str], positions: list[int], seed: int) -> None:
     async def main() -> None:
         async with testing.ring(8, seed=seed) as ring:
@@ -108,7 +108,7 @@ def test_neighbours_that_come_and_go_at_once(order: list[str], positions: list[i
     testing.run(main, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_two_adjacent_joiners(seed: int) -> None:
     async def main() -> None:
         async with testing.ring(4, bits=16, ids=[1000, 20000, 40000, 60000], seed=seed) as ring:
@@ -219,7 +219,7 @@ async def test_a_dead_owner_that_returns_is_no_longer_missed() -> None:
 
 
 @pytest.mark.parametrize("who", ["joiner", "giver"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_crash_in_the_middle_of_a_transfer_loses_nothing_the_other_still_has(who: str, seed: int) -> None:
     async def main() -> None:
         started = trio.Event()
@@ -355,7 +355,7 @@ async def test_a_dot_is_not_reused_when_an_arc_is_given_away_and_an_old_copy_com
         assert b"3" in await get(ring[0], b"k")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_node_whose_vnodes_stand_side_by_side_can_leave(seed: int) -> None:
     """The last of a row goes first; a vnode that has handed over is stepped past."""
 

@@ -21,6 +21,7 @@ from chord.cli.settings import node_config
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SIMULATOR = "$ chord sim "
 README_LINES_MAX = 200
 
 
@@ -37,18 +38,30 @@ def blocks(kind: str) -> list[object]:
 
 
 def sessions() -> list[object]:
-    """The command blocks of each page as shell sessions: one that starts a ring, and those that go on with it."""
+    """The command blocks of each page as shell sessions: one that starts a ring, and those that go on with it.
+
+    A block of the simulator needs no ring and begins a session too: a slow one, many lives of whole rings.
+    """
     found: list[tuple[str, str]] = []
     for page in PAGES:
         for kind, block in BLOCK.findall(page.read_text()):
             if kind == "console":
-                starts = block.partition("\n")[0].endswith(" &")
+                first = block.partition("\n")[0]
                 name = str(page.relative_to(ROOT))
+                starts = first.endswith(" &") or (first.startswith(SIMULATOR) and not _simulates(found))
                 if starts or not found or found[-1][0] != name:
                     found.append((name, block))
                 else:
                     found[-1] = (name, found[-1][1] + block)
-    return [pytest.param(text, id=f"{name}:{i}") for i, (name, text) in enumerate(found)]
+    return [
+        pytest.param(text, id=f"{name}:{i}", marks=[pytest.mark.slow] if text.startswith(SIMULATOR) else [])
+        for i, (name, text) in enumerate(found)
+    ]
+
+
+def _simulates(found: list[tuple[str, str]]) -> bool:
+    """Whether the last session is one of the simulator."""
+    return bool(found) and found[-1][1].startswith(SIMULATOR)
 
 
 @pytest.mark.parametrize("block", sessions())

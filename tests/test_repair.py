@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import trio
 from quorums import (
+    KEY,
     back,
     clockwise,
     holding,
@@ -14,7 +15,7 @@ from quorums import (
     read,
     record_at,
     settled,
-    timing,
+    settled_ring,
     until,
     until_level,
     write,
@@ -31,8 +32,6 @@ from chord.messages import Copy, Done, Forget, Get, ReadCopy, Values, Version
 from chord.node import Node
 from chord.testing.rings import MemoryRing
 
-KEY = b"key"
-
 
 async def fill(ring: MemoryRing, count: int) -> list[bytes]:
     keys = [b"k-%d" % number for number in range(count)]
@@ -46,8 +45,7 @@ async def fill(ring: MemoryRing, count: int) -> list[bytes]:
 
 @virtual
 async def test_a_read_brings_a_stale_replica_level_and_mints_nothing() -> None:
-    async with testing.ring(5, seed=7, timing=timing(anti_entropy_s=10_000.0)) as ring:
-        await settled(ring)
+    async with settled_ring(5, 7, anti_entropy_s=10_000.0) as ring:
         await write(ring[0], KEY, b"1", w=3)
         first, second, third, *_ = clockwise(ring, KEY)
         old = record_at(second, KEY)
@@ -64,8 +62,7 @@ async def test_a_read_brings_a_stale_replica_level_and_mints_nothing() -> None:
 
 @virtual
 async def test_a_read_repair_merges_what_both_know() -> None:
-    async with testing.ring(5, seed=8, timing=timing(anti_entropy_s=10_000.0)) as ring:
-        await settled(ring)
+    async with settled_ring(5, 8, anti_entropy_s=10_000.0) as ring:
         first, second, third, *_ = clockwise(ring, KEY)
         await write(ring[0], KEY, b"1", w=3)
         alone = record_at(first, KEY)
@@ -82,8 +79,7 @@ async def test_a_read_repair_merges_what_both_know() -> None:
 
 @virtual
 async def test_two_replicas_that_differ_both_get_what_both_have() -> None:
-    async with testing.ring(5, seed=31, timing=timing(anti_entropy_s=0.5)) as ring:
-        await settled(ring)
+    async with settled_ring(5, 31, anti_entropy_s=0.5) as ring:
         first, second, third, *_ = clockwise(ring, KEY)
         await write(ring[0], KEY, b"1", w=3)
         both = record_at(first, KEY)
@@ -99,8 +95,7 @@ async def test_two_replicas_that_differ_both_get_what_both_have() -> None:
 @pytest.mark.parametrize("r", [1, 2, 3])
 def test_a_read_asks_so_many(r: int) -> None:
     async def main() -> None:
-        async with testing.ring(6, seed=r) as ring:
-            await settled(ring)
+        async with settled_ring(6, r) as ring:
             await write(ring[0], KEY, b"v", w=3)
             found = await read(ring[1], KEY, r=r)
             assert (found.values, found.r_needed) == ((b"v",), r)
@@ -112,8 +107,7 @@ def test_a_read_asks_so_many(r: int) -> None:
 
 @virtual
 async def test_a_slow_replica_is_hedged() -> None:
-    async with testing.ring(6, seed=9) as ring:
-        await settled(ring)
+    async with settled_ring(6, 9) as ring:
         await write(ring[0], KEY, b"v", w=3)
         owner, second, third, *_ = clockwise(ring, KEY)
         ring.network.block(second.name, owner.name)
@@ -206,8 +200,7 @@ async def test_every_node_is_killed_in_turn_and_comes_back_empty() -> None:
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_a_node_is_forgotten_and_its_copies_are_replaced_at_once(position: int) -> None:
     async def main() -> None:
-        async with testing.ring(8, seed=position) as ring:
-            await settled(ring)
+        async with settled_ring(8, position) as ring:
             keys = [key_at(ring, "n4", number) for number in range(10)]
             for key in keys:
                 await write(ring[0], key, b"v", w=3)
@@ -225,8 +218,7 @@ def test_a_node_is_forgotten_and_its_copies_are_replaced_at_once(position: int) 
 
 @virtual
 async def test_a_node_that_is_forgotten_before_it_is_missed_is_not_waited_for() -> None:
-    async with testing.ring(8, seed=20) as ring:
-        await settled(ring)
+    async with settled_ring(8, 20) as ring:
         keys = await fill(ring, 20)
         await ring.kill(ring[3])
         for node in ring.nodes:
@@ -242,8 +234,7 @@ async def test_a_node_that_is_forgotten_before_it_is_missed_is_not_waited_for() 
 @virtual
 async def test_replicas_are_told_of_every_part_of_an_arc() -> None:
     """Whoever took an arc over answers for several parts. A replica that hears of one does not forget the others."""
-    async with testing.ring(8, seed=21, timing=timing(anti_entropy_s=2.0)) as ring:
-        await settled(ring)
+    async with settled_ring(8, 21, anti_entropy_s=2.0) as ring:
         keys = [key_at(ring, "n4", number) for number in range(3)]
         dead, taker, second, third, *_ = clockwise(ring, keys[0])
         await ring.kill(dead)
@@ -259,8 +250,7 @@ async def test_replicas_are_told_of_every_part_of_an_arc() -> None:
 @virtual
 async def test_who_was_settled_in_an_arc_and_keeps_half_of_it_is_settled_in_that_half() -> None:
     """The third replica of an arc that a joiner cuts in two holds the lower part no more, and hears of it no more."""
-    async with testing.ring(6, seed=22, timing=timing(anti_entropy_s=10_000.0)) as ring:
-        await settled(ring)
+    async with settled_ring(6, 22, anti_entropy_s=10_000.0) as ring:
         key = key_at(ring, "n2")
         places = clockwise(ring, key)
         owner, third = places[0], places[2]
@@ -279,8 +269,7 @@ async def test_who_was_settled_in_an_arc_and_keeps_half_of_it_is_settled_in_that
 
 @virtual
 async def test_a_replica_answers_whether_it_was_brought_level() -> None:
-    async with testing.ring(6, seed=23) as ring:
-        await settled(ring)
+    async with settled_ring(6, 23) as ring:
         owner, second, *_ = clockwise(ring, KEY)
         copy = await owner.host.peers.call(only(second).me, ReadCopy(KEY), Copy)
         assert copy.is_settled

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 import trio
 from quorums import (
+    KEY,
     clockwise,
     holding,
     key_at,
     read,
     record_at,
     settled,
+    settled_ring,
     timing,
     until,
     until_level,
@@ -29,9 +31,6 @@ from chord.errors import (
     VersionConflict,
 )
 from chord.messages import Merge, Put, StoreCopies, Written
-
-KEY = b"key"
-
 
 # -- writes -----------------------------------------------------------------------------------------
 
@@ -101,8 +100,7 @@ async def test_a_write_for_which_too_few_answer_leaves_nothing_anywhere() -> Non
 @virtual
 async def test_a_quorum_that_fails_after_the_own_dot_is_no_definite_answer() -> None:
     """The coordinator cannot know yet that the others are gone: its own copy is durable and may be read one day."""
-    async with testing.ring(3, seed=3) as ring:
-        await settled(ring)
+    async with settled_ring(3, 3) as ring:
         owner, *others = clockwise(ring, KEY)
         for node in others:
             ring.network.freeze(node.name)
@@ -117,8 +115,7 @@ async def test_a_quorum_that_fails_after_the_own_dot_is_no_definite_answer() -> 
 
 @virtual
 async def test_strict_counts_only_replicas_and_sloppy_says_that_it_was() -> None:
-    async with testing.ring(7, seed=4) as ring:
-        await settled(ring)
+    async with settled_ring(7, 4) as ring:
         owner, second, third, fallback, *_ = clockwise(ring, KEY)
         for node in (second, third):
             await ring.kill(node)
@@ -144,8 +141,7 @@ async def test_strict_and_all_there_is_strict() -> None:
 @virtual
 async def test_a_node_that_ends_never_says_nothing_happened_when_something_did() -> None:
     """Ending, a coordinator asks nobody any more: then it must not write either, or say that it may have."""
-    async with testing.ring(4, seed=6) as ring:
-        await settled(ring)
+    async with settled_ring(4, 6) as ring:
         owner = clockwise(ring, KEY)[0]
         owner.host.is_ending = True
         for context in (None, b""):

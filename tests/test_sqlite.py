@@ -70,6 +70,16 @@ async def opened(
         await store.close()
 
 
+@asynccontextmanager
+async def one_under_way(store: SqliteStorage, gate: Gate) -> AsyncIterator[trio.Nursery]:
+    """Have a transaction held up at a closed gate: what is committed in the block waits behind it."""
+    gate.close()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.commit, Batch([record(b"first")]))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        yield nursery
+
+
 def keys(store: SqliteStorage) -> list[bytes]:
     return sorted(found.key for found in store.scan(WHOLE))
 
@@ -230,10 +240,7 @@ def test_planted_epochs_that_are_only_counted_in_memory_are_caught(tmp_path: Pat
 async def test_all_that_is_committed_while_one_is_under_way_shares_the_next(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path, gate) as store:
-        gate.close()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(store.commit, Batch([record(b"first")]))
-            await trio.testing.wait_all_tasks_blocked(0.01)
+        async with one_under_way(store, gate) as nursery:
             for number in range(100):
                 nursery.start_soon(store.commit, Batch([record(b"%d" % number)]))
             nursery.start_soon(store.commit, Batch())
@@ -298,13 +305,13 @@ import os, sys, time, trio
 sys.path[:0] = [{root!r}, {tests!r}]
 from test_sqlite import *
 async def main():
-    store = SqliteStorage(CIRCLE, sys.argv[1], bytes(8), lambda: time.sleep(0.5))
+    store = SqliteStorage(CIRCLE, sys.argv[1], bytes(8), lambda: time.sleep(0.2))
     await store.open()
     await store.commit(Batch([record(b"a")]))
-    with trio.move_on_after(0.1):
+    with trio.move_on_after(0.05):
         await store.commit(Batch([record(b"b")]))
 trio.run(main)
-time.sleep(1)
+time.sleep(0.4)
 """.format(root=str(ROOT), tests=str(ROOT / "tests"))
     command = [sys.executable, "-W", "error", "-c", program, str(tmp_path)]
     ended = subprocess.run(command, timeout=9, capture_output=True, text=True, check=False)
@@ -757,10 +764,7 @@ async def test_every_transaction_is_synced(tmp_path: Path) -> None:
 async def test_a_key_written_twice_in_one_group_is_one_row(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path, gate) as store:
-        gate.close()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(store.commit, Batch([record(b"first")]))
-            await trio.testing.wait_all_tasks_blocked(0.01)
+        async with one_under_way(store, gate) as nursery:
             for number in range(5):
                 nursery.start_soon(store.commit, Batch([record(b"a", b"%d" % number)]))
                 await trio.testing.wait_all_tasks_blocked(0.01)

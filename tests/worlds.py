@@ -6,6 +6,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 import trio
 
 from chord import testing
@@ -25,6 +26,11 @@ def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
         testing.run(test, seed=test.__name__)
 
     return wrapper
+
+
+def seeds(count: int) -> list[Any]:
+    """Return the values of a parameter `seed`: the first for every run of the tests, the others for the slow one."""
+    return [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, count))]
 
 
 async def put(node: Node, key: bytes, value: bytes | None, *, context: bytes | None = None) -> bytes:

@@ -16,13 +16,13 @@ from typing import BinaryIO
 import click
 
 from chord.blocking import Ring
+from chord.bulk import batches, record_bytes, record_key
 from chord.cli.backup_file import Backup, Damaged, Header, Writer, records, verify
 from chord.cli.bulk import BATCH_BYTES_MAX, Tally, key_count, lost_failure, lost_owners
 from chord.cli.data import file_failure, w_option
 from chord.cli.failures import OK, USAGE
 from chord.cli.output import Failure, Out, byte_size
 from chord.cli.target import Target, ring_options
-from chord.values import batches, record_bytes, record_key
 
 
 @click.command("backup")

@@ -14,13 +14,14 @@ from typing import IO, Any
 import click
 
 from chord.blocking import Ring
+from chord.bulk import batches, pair_bytes, pair_key
 from chord.cli.data import file_failure, strict_option, ttl_option, w_option
 from chord.cli.failures import OK, QUORUM, USAGE, explain
 from chord.cli.output import Failure, Out
 from chord.cli.shapes import Json, error_json, key_json, pair_json
 from chord.cli.target import Target, count_keys, descriptions, ring_options
 from chord.errors import ChordError, IndefiniteError
-from chord.values import Pair, batches, pair_bytes, pair_key, to_key, to_value
+from chord.values import Pair, to_key, to_value
 
 FAILURES_SHOWN = 5
 FAILURES_KEPT = 10_000

@@ -57,6 +57,9 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     superseded: Annotated[bytes, Meta(max_length=SUPERSEDED_BYTES_MAX)] = b""
 
 
+Records: TypeAlias = Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+
+
 class ReplicaLine(msgspec.Struct, frozen=True, array_like=True):
     """What one replica had to do with a read or write: a line of its trace.
 
@@ -155,7 +158,7 @@ class Merge(Request, frozen=True, tag=42):
 class ScanPage(Reply, frozen=True, tag=146):
     """Records in ring order. The scan is done up to `until` when `more_after` is None, else go on after that key."""
 
-    records: Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+    records: Records
     until: Point
     more_after: Key | None
     now_ms: Count = 0  # the owner's wall clock, by which values that live for a time are judged

@@ -22,12 +22,8 @@ from chord.messages.base import (
     Reply,
     Request,
 )
-from chord.messages.records import (
-    Record,
-)
-from chord.messages.ring import (
-    Downs,
-)
+from chord.messages.records import Record, Records
+from chord.messages.ring import Downs
 
 
 class Copy(Reply, frozen=True, tag=147):
@@ -55,7 +51,7 @@ class StoreCopies(Request, frozen=True, tag=36):
     `is_hint`: for another that does not answer; keep them until all replicas hold them.
     """
 
-    records: Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+    records: Records
     is_hint: bool = False
     patient = True
 
@@ -106,7 +102,7 @@ class Copies(Reply, frozen=True, tag=150):
     """Records, as many of those asked for as fit one frame, in the order of the question; what is not held is left
     out. `asked`: how many of the keys this answers."""
 
-    records: Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+    records: Records
     asked: Count
 
 
@@ -184,7 +180,7 @@ class StorePage(Request, frozen=True, tag=50):
     """Merge these records: in a session whatever they are; without one only where you own the key."""
 
     session: Identity | None
-    records: Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+    records: Records
     reply = PageStored
     patient = True
     bulk = True

@@ -3,6 +3,7 @@
     plan       what a seed draws: nodes, network, faults, clients
     life       one seed's run: everything at will, then calm; what becomes of it
     nemesis    what happens to a ring: joins, leaves, and the faults of the plan
+    deaths     who is killed, who comes back, and who may die: the failure assumption of the proof
     ledger     clients that write and read, and remember what they were told
     watch      checks the ring after every change of a pointer
     swarm      many seeds on all cores, and the names of what none may leave out

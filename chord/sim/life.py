@@ -116,9 +116,7 @@ class Life:
         kind = MessageNetwork if plan.fidelity == "messages" else MemoryNetwork
         self._network = kind(plan.seed, delay=plan.delay, quantum_s=plan.quantum_s, is_traced=True)
         self.report = Report(plan.seed)
-        self._watch = Watch(
-            f"seed {plan.seed}", plan.successors, mourning_s=plan.mourning_s, is_atomic=plan.is_atomic
-        )
+        self._watch = Watch(f"seed {plan.seed}", plan.successors, mourning_s=plan.mourning_s, is_atomic=plan.is_atomic)
 
     def run(self) -> Report:
         """Run it on virtual time.

@@ -98,9 +98,7 @@ class Watch:
         on_late: called when a vnode adopts another that died after it answered: to the proof an answer takes no time.
     """
 
-    def __init__(
-        self, label: str, successors: int, *, mourning_s: float = math.inf, is_atomic: bool = True
-    ) -> None:
+    def __init__(self, label: str, successors: int, *, mourning_s: float = math.inf, is_atomic: bool = True) -> None:
         self.label = label
         self._r = successors
         self._mourning_s = mourning_s

@@ -21,6 +21,7 @@ MUTANTS = (
         scenes.comings_and_goings,
         4,
         ("ledger: acknowledged",),
+        is_slow=True,
     ),
     Mutant(
         "sent is stored",
@@ -75,6 +76,7 @@ MUTANTS = (
         scenes.comings_and_goings,
         8,
         ("ledger: lost", "ledger: misread", "ledger: dots", "copies"),
+        is_slow=True,
     ),
     Mutant(
         "denied unasked",

@@ -46,6 +46,7 @@ MUTANTS = (
         comings_and_goings,
         4,
         ("ledger: acknowledged",),
+        is_slow=True,
     ),
     Mutant(
         "empty store taken for none",
@@ -96,6 +97,7 @@ MUTANTS = (
         scenes.back_while_it_is_forgotten,
         8,
         ("ledger: denied", "ledger: dropped"),
+        is_slow=True,
     ),
     Mutant(
         "marks lost in a restart",

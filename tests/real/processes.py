@@ -89,6 +89,23 @@ class Peers:
         ideal(first.address)
         return ring
 
+    def ring_on_disks(self, n: int, directory: Path) -> list[Peer]:
+        """Start n with data that make one ring, one after the other, and wait until the ring is Ideal."""
+        ring = [self.start("--data", str(directory / "0")).ready()]
+        for number in range(1, n):
+            peer = self.start("--join", ring[0].address, "--data", str(directory / str(number)))
+            ring.append(peer.ready())
+        ideal(ring[0].address)
+        return ring
+
+    def killed_at_once(self, ring: Sequence[Peer], directory: Path) -> list[Peer]:
+        """Kill all of a ring on disks, and start all of them again where they were, without waiting for them."""
+        for peer in ring:
+            peer.kill()
+        for peer in ring:
+            peer.ended()
+        return [self.start("--data", str(directory / str(n)), listen=peer.address) for n, peer in enumerate(ring)]
+
 
 def chord(*arguments: str, node: str | None = None, expect: int | None = 0, stdin: str | None = None) -> str:
     """Run a command and return its stdout; its exit code must be as expected."""

@@ -70,21 +70,13 @@ def test_a_node_killed_in_the_middle_of_writes_has_them_all(tmp_path: Path) -> N
 
 def test_a_ring_killed_at_once_and_restarted_has_them_all(tmp_path: Path) -> None:
     with Peers() as peers:
-        first = peers.start("--data", str(tmp_path / "0")).ready()
-        ring = [first]
-        for number in range(1, 4):
-            ring.append(peers.start("--join", first.address, "--data", str(tmp_path / str(number))).ready())
-        ideal(first.address)
-        expected = write(first.address, range(200))
-        for peer in ring:
-            peer.kill()
-        for peer in ring:
-            peer.ended()
-        again = [peers.start("--data", str(tmp_path / str(n)), listen=p.address) for n, p in enumerate(ring)]
-        for peer in again:
+        ring = peers.ring_on_disks(4, tmp_path)
+        entry = ring[0].address
+        expected = write(entry, range(200))
+        for peer in peers.killed_at_once(ring, tmp_path):
             peer.ready()
-        ideal(first.address)
-        assert lost(first.address, expected) == []
+        ideal(entry)
+        assert lost(entry, expected) == []
 
 
 def test_a_node_that_left_starts_empty_and_its_old_store_is_kept_aside(tmp_path: Path) -> None:

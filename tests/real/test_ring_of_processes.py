@@ -177,21 +177,13 @@ def test_a_stopped_peer_keeps_its_place_and_its_id(tmp_path: Path) -> None:
 
 def test_a_peer_killed_and_restarted_at_once_and_all_of_them_at_once(tmp_path: Path) -> None:
     with Peers() as peers:
-        first = peers.start("--data", str(tmp_path / "0")).ready()
-        ring = [first]
-        for number in range(1, 5):
-            ring.append(peers.start("--join", first.address, "--data", str(tmp_path / str(number))).ready())
-        ideal(first.address)
+        ring = peers.ring_on_disks(5, tmp_path)
         ring[2].kill()
         ring[2].ended()
         ring[2] = peers.start("--data", str(tmp_path / "2"), listen=ring[2].address).ready()
-        ideal(first.address)
-        for peer in ring:
-            peer.kill()
-        for peer in ring:
-            peer.ended()
+        ideal(ring[0].address)
         began = time.monotonic()
-        again = [peers.start("--data", str(tmp_path / str(n)), listen=p.address) for n, p in enumerate(ring)]
+        again = peers.killed_at_once(ring, tmp_path)
         for peer in again:
             peer.ready()
         chord("put", "a", "1", node=again[0].address)

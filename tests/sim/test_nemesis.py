@@ -45,17 +45,17 @@ async def test_what_the_dead_said_last_counts_as_copied(nemesis: Nemesis, machin
     """Its asker has a longer list of its own; the answer replaces it, and must not name only those that die now."""
     await machines.place(NODES)
     asker, head, new, dead, *_ = in_order(machines)
-    await nemesis._kill(dead, is_silent=True)
+    await nemesis.deaths.kill(dead, is_silent=True)
     await trio.sleep(PLAN.timing.timeout_cap_s)
     ring = only(asker).ring
     ring.successors = (only(head).me, only(dead).me, *ring.successors[-1:])  # it has not heard of the new one yet
     only(head).ring.successors = (only(new).me, only(dead).me, *ring.successors[-1:])
-    assert nemesis._may_go(new)
-    assert nemesis._may_go(head)
-    await nemesis._kill(head)
-    assert not nemesis._may_go(new), "the answer of the head may be under way"
+    assert nemesis.deaths.may_go(new)
+    assert nemesis.deaths.may_go(head)
+    await nemesis.deaths.kill(head)
+    assert not nemesis.deaths.may_go(new), "the answer of the head may be under way"
     await trio.sleep(PLAN.timing.timeout_cap_s + 0.1)
-    assert nemesis._may_go(new)
+    assert nemesis.deaths.may_go(new)
 
 
 @nemesis_test

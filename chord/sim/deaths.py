@@ -1,0 +1,185 @@
+"""Who is killed, who comes back, and who may die: the failure assumption of the proof.
+
+No member loses its last live successor entry, and enough principals remain. To the proof a leave is a failure. A joiner
+is not a member yet: it may die or stall at any moment.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+import trio
+
+from chord import invariants
+from chord.ids import Point
+from chord.node import Node
+from chord.sim.cluster import Cluster
+from chord.sim.durable import damage
+from chord.sim.ledger import Ledger
+from chord.sim.plan import Plan
+from chord.sim.watch import Watch
+
+SKEW_MAX_S = 3600.0
+WIPED = 0.3
+DAMAGED = 0.5
+"""So many of the restarts find an empty disk, or a damaged record, where those faults are on."""
+
+
+class Deaths:
+    """Starts and kills the nodes of one cluster, and tells the ledger and the watch.
+
+    Attributes:
+        membership: joins, leaves, crashes and restarts so far.
+        born_s: when each node that was started here began its present life, by its address.
+    """
+
+    def __init__(self, plan: Plan, cluster: Cluster, ledger: Ledger, watch: Watch, rng: random.Random) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._ledger = ledger
+        self._watch = watch
+        self._rng = rng
+        self._returning: dict[str, tuple[str, ...]] = {}  # who is down and comes back, and whom it will ask
+        self._last_words: list[tuple[float, tuple[int, ...]]] = []  # when somebody died, and what its list was
+        self.born_s: dict[str, float] = {}
+        self.membership = 0
+
+    def count(self, what: str, membership: int = 1) -> None:
+        """Note that something was done, and how many nodes came or went by it."""
+        self._watch.counts[f"action {what}"] += 1
+        self.membership += membership
+
+    # -- down and back ----------------------------------------------------------------------------
+
+    async def start(self, **changes: object) -> Node:
+        """Start a node; the arguments are those of `Cluster.start`."""
+        node = await self._cluster.start(**changes)  # type: ignore[arg-type]
+        self.born_s[node.address] = trio.current_time()
+        if "skew" in self._plan.faults:
+            self._cluster.skew(node.config.name or "", self._rng.uniform(-SKEW_MAX_S, SKEW_MAX_S))
+        return node
+
+    async def kill(self, node: Node, *, is_silent: bool = False) -> None:
+        """Kill a node, within the failure assumption or not; every other time by pulling the plug."""
+        self._ledger.bury(node)
+        self._watch.somebody_died()
+        self._last_words += [(trio.current_time(), entries) for entries in self._lists_of(node)]
+        await self._cluster.kill(node, is_silent=is_silent, is_power_lost=self._rng.random() < 0.5)
+        self._ledger.autopsy(node)
+        self._watch.check()
+
+    def known(self, host: str) -> tuple[str, ...]:
+        """Return whom a node will ask when it comes back."""
+        kept = self._cluster.kept(host)
+        return () if kept is None else kept.known
+
+    def will_come_back(self, host: str, known: tuple[str, ...]) -> None:
+        """A node is down for a while: one of those it will ask has to live."""
+        self._returning[host] = known
+
+    async def come_back(self, node: Node, after_s: float) -> None:
+        """Start a node that was killed again: on its disk, without its records, or as a new node."""
+        host = node.config.name or ""
+        is_wiped = "wipe" in self._plan.faults and self._rng.random() < WIPED
+        await trio.sleep(after_s)
+        while is_wiped and not any(other.state == "ready" for other in self._cluster.nodes):
+            await trio.sleep(0.1)  # it knows nobody any more: without a member to join by it would be a ring of its own
+        if is_wiped:
+            del self._returning[host]
+            self._ledger.wipe(host)
+            self._ledger.revive()
+            self._cluster.wipe(host)
+            self.count("restart wiped", 2)
+            await self.start(name=host, id=self._a_point())
+            return
+        if "damage" in self._plan.faults and self._rng.random() < DAMAGED:
+            self._damage(host)
+        self.count("restart", 2)
+        self._watch.excused.update(node.host.vnodes)
+        await self._bring_back(host)
+
+    def _damage(self, host: str) -> None:
+        """A record on a dead machine's disk is no longer what was written."""
+        keys = self._ledger.truth.records_of(host)
+        if keys:
+            key = self._rng.choice(keys)
+            disk = self._cluster.disk(host)
+            room, disk.capacity_bytes = disk.capacity_bytes, math.inf  # what decays needs none
+            damage(disk, key)
+            disk.capacity_bytes = room
+            self._ledger.damage(host, key)
+            self.count("damage", 0)
+
+    def _a_point(self) -> Point:
+        return Point(self._rng.getrandbits(160))
+
+    async def come_back_soon(self, node: Node, after_s: float) -> None:
+        """Start a node that was killed with all the others again, on its disk."""
+        await trio.sleep(after_s)
+        await self._bring_back(node.config.name)
+
+    async def _bring_back(self, host: str | None) -> None:
+        self._ledger.bring_back(await self.start(join=(), name=host))
+        self._ledger.revive()
+
+    # -- the failure assumption -------------------------------------------------------------------
+
+    def in_order(self) -> list[Node]:
+        """Return the nodes in the order of the circle."""
+        return sorted(self._cluster.nodes, key=lambda node: next(iter(node.host.vnodes)))
+
+    def neighbours(self, count: int) -> list[Node]:
+        """Return so many members in a row, drawn; none when that would leave too few."""
+        ready = [node for node in self.in_order() if node.state == "ready"]
+        if len(ready) - count < self._plan.nodes_min:
+            return []
+        at = self._rng.randrange(len(ready))
+        return [ready[(at + i) % len(ready)] for i in range(count)]
+
+    def may_go(self, node: Node) -> bool:
+        """The failure assumption: every list keeps a live entry, and more than r + 1 principals remain.
+
+        So does every list that is being copied: to the proof an answer takes no time, so that what somebody said before
+        it died is its asker's list from then on, also while it is under way. Those that are leaving count as gone
+        already: to the proof a leave is a failure. And who is joining, or coming back, keeps one of the members it
+        knows: nobody can join by the dead.
+        """
+        cluster = self._cluster
+        going = {node.address, *(n.address for n in cluster.nodes if n.host.is_leaving)}
+        rest = {p: m for p, m in cluster.snapshot().items() if m.address not in going}
+        has_best = all(invariants.best(rest, point) is not None for point in rest)
+        those = [n for n in cluster.nodes if n.address in going]
+        copied = [*self._under_way(), *(entries for n in those for entries in self._lists_of(n))]
+        if any(rest.keys().isdisjoint(entries[: self._plan.successors - 1]) for entries in copied):
+            return False
+        if self._run_of_going(going) >= self._plan.successors:
+            return False  # no list has such a gap yet, but each of them copies the next
+        living = {n.address for n in cluster.nodes if n.state == "ready"} - going
+        for back in [n.name for n in cluster.nodes if n.state == "ready"]:
+            self._returning.pop(back, None)
+        knows = [n.config.join for n in cluster.nodes if n.state == "joining" and n.address != node.address]
+        knows += [known for host, known in self._returning.items() if host != node.name]
+        if any(not living.intersection(known) for known in knows):
+            return False
+        return has_best and len(invariants.principals(rest)) > self._plan.successors + 1
+
+    @staticmethod
+    def _lists_of(node: Node) -> list[tuple[int, ...]]:
+        rings = [v.ring for v in node.host.vnodes.values() if v.ring.is_member]
+        return [tuple(contact.id for contact in ring.successors) for ring in rings]
+
+    def _under_way(self) -> list[tuple[int, ...]]:
+        """Return the lists of those who died so lately that an answer of theirs may still arrive."""
+        since = trio.current_time() - self._plan.timing.timeout_cap_s
+        self._last_words = [words for words in self._last_words if words[0] >= since]
+        return [entries for _, entries in self._last_words]
+
+    def _run_of_going(self, going: set[str]) -> int:
+        """Return how many members in a row go, at most: so many entries of an exact list are lost at once."""
+        is_going = [member.address in going for member in self._cluster.snapshot().values()]
+        longest = run = 0
+        for one in is_going * 2:
+            run = run + 1 if one else 0
+            longest = max(longest, run)
+        return longest
