@@ -16,6 +16,7 @@ from quorums import (
     record_at,
     settled,
     settled_ring,
+    timing,
     until,
     until_level,
     write,
