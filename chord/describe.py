@@ -41,8 +41,6 @@ def describe(me: Self, host: Host, parts: dict[Point, Parts], misplaced: Misplac
         "bytes_sent": me.bytes_sent,
         "bytes_received": me.bytes_received,
     }
-    surplus = misplaced.count()
-    hints = min(surplus, misplaced.hints)
     for name in ("keys_sent", "keys_received", "keys_dropped", "keys_brought_home", "gets", "puts", "forwarded"):
         counters.setdefault(name, 0)
     return Description(
@@ -63,13 +61,13 @@ def describe(me: Self, host: Host, parts: dict[Point, Parts], misplaced: Misplac
         has_data_dir=me.has_data_dir,
         keys=len(host.storage),
         value_bytes=host.storage.value_bytes,
-        misplaced=surplus - hints,
+        misplaced=misplaced.on_their_way(),
         vnodes=tuple(_vnode(p, host) for p in parts.values())[:LIST_ENTRIES_MAX],
         peers=tuple(host.peers.suspicion.peers(now))[:LIST_ENTRIES_MAX],
         known=known_contacts(host, parts)[:LIST_ENTRIES_MAX],
         counters=tuple(sorted(counters.items()))[:LIST_ENTRIES_MAX],
         timing=tuple((field, float(getattr(host.timing, field))) for field in host.timing.__struct_fields__),
-        hints=hints,
+        hints=misplaced.hints,
         under_replicated=sum(_under_replicated(p, host) for p in parts.values()),
         sibling_keys=host.storage.sibling_keys,
         clock_skew_ms=host.skew_ms,

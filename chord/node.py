@@ -329,7 +329,7 @@ class Node(AsyncRing):
 
     async def _bring_home(self) -> None:
         is_giving = any(p.mover.outbound for p in self.parts.values())
-        if not is_giving and self.misplaced.count():
+        if not is_giving:
             await self.misplaced.bring_home(self.contact)
 
     def _stabilize_soon(self) -> None:

@@ -13,6 +13,7 @@ from chord.config import Limits, NodeConfig, RingConstants
 from chord.data import versions
 from chord.data.copies import Reaped, Replica
 from chord.data.exchange import Exchange
+from chord.data.reap import on_reap
 from chord.data.storage import Batch, MemoryStorage
 from chord.greeting import Greeter
 from chord.host import Host
@@ -22,6 +23,7 @@ from chord.messages import (
     GetCopies,
     GetHeads,
     GetSums,
+    Reap,
     Record,
     Reply,
     Request,
@@ -102,12 +104,14 @@ class Wire:
         assert arrived == request
         self.before(request)
         await trio.lowlevel.checkpoint()
-        replica = self.sides[to.address].replica
+        side = self.sides[to.address]
+        replica = side.replica
         answers: dict[type[Request], Callable[[Any], Coroutine[Any, Any, Reply]]] = {
             GetSums: replica.on_get_sums,
             GetHeads: replica.on_get_heads,
             GetCopies: replica.on_get_copies,
             StoreCopies: replica.on_store_copies,
+            Reap: lambda reap: on_reap(side.host, side.reaped, reap),
         }
         answer = codec.encode_reply(1, await answers[type(request)](request))
         _, reply = codec.decode_reply(answer[PREFIX_BYTES:], expect)

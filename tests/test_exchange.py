@@ -530,19 +530,29 @@ async def reap(side: Side, key: bytes, now: float) -> None:
     side.reaped.add(key, digest_of(record), now)
 
 
-async def test_a_tombstone_reaped_on_one_side_is_no_difference_for_a_while(autojump_clock: object) -> None:
+async def test_a_tombstone_reaped_on_one_side_is_not_pushed_back_for_a_while(autojump_clock: object) -> None:
     a, b, _ = full_pair(20)
     key = b"user:00000007"
     b.store(a.put(key, None))
     await reap(a, key, trio.current_time())
-    outcome = await a.exchange.with_partner(b.contact, EVERYTHING)
-    assert (outcome.is_equal, outcome.pulled, outcome.pushed) == (True, 0, 0)
     await b.exchange.with_partner(a.contact, EVERYTHING)
-    assert a.storage.get(key) is None, "not pushed back either"
+    assert a.storage.get(key) is None
     assert b.storage.get(key) is not None
     await trio.sleep(copies.REAPED_S + 1)
-    await a.exchange.with_partner(b.contact, EVERYTHING)
+    await b.exchange.with_partner(a.contact, EVERYTHING)
     assert a.storage.get(key) == b.storage.get(key) is not None
+
+
+async def test_a_tombstone_reaped_here_goes_from_a_partner_nobody_knew_of(autojump_clock: object) -> None:
+    a, b, _ = full_pair(20)
+    leftover, revived = b"user:00000007", b"user:00000008"
+    for key in (leftover, revived):
+        b.store(a.put(key, None))
+        await reap(a, key, trio.current_time())
+    value = b.put(revived, b"back")
+    assert (await a.exchange.with_partner(b.contact, EVERYTHING)).is_equal
+    assert a.storage.get(leftover) is b.storage.get(leftover) is None
+    assert a.storage.get(revived) == b.storage.get(revived) == value, "it is another record now"
 
 
 async def test_only_that_very_tombstone_is_kept_away(autojump_clock: object) -> None:

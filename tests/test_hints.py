@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from quorums import (
     KEY,
     back,
@@ -18,10 +20,13 @@ from quorums import (
     until_level,
     write,
 )
-from worlds import only, virtual
+from worlds import in_order, keys_of, only, virtual
 
 from chord import testing
 from chord.data import versions
+from chord.data.misplaced import Misplaced, lies_in
+from chord.ids import Arc, Circle, Point
+from chord.messages import Contact
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
@@ -136,3 +141,93 @@ async def test_hints_from_before_and_a_newer_value_at_home_merge_to_the_newer() 
         await until_level(ring)
         with trio.fail_after(5):
             assert (await read(places[5], KEY)).values == (b"3",)
+
+
+# -- who knows that it is a hint --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_hints_are_counted_while_their_home_is_away(position: int) -> None:
+    """The fallback sees nobody before it who is silent: it must be told that what it holds is another's."""
+
+    async def main() -> None:
+        async with testing.ring(8, seed=40 + position, timing=timing(anti_entropy_s=3.0)) as ring:
+            keep_disks(ring)
+            await settled(ring)
+            places = clockwise(ring, KEY)
+            home, fallback = places[position], places[3]
+            await ring.kill(home)
+            await trio.sleep(3)
+            await write(places[5], KEY, b"v")
+            await until(lambda: fallback.name in holding(ring, KEY))
+            await trio.sleep(5)
+            counts = {node.name: node.description().hints for node in ring.nodes}
+            assert {name for name, count in counts.items() if count} == {fallback.name}, counts
+            assert counts[fallback.name] == 1
+            assert [node.description().misplaced for node in ring.nodes] == [0] * 7
+            home = await back(ring, home.name)
+            await until(lambda: fallback.name not in holding(ring, KEY))
+            await trio.sleep(3)
+            assert [node.description().hints for node in ring.nodes] == [0] * 8
+
+    testing.run(main, seed=position)
+
+
+async def told_to_a_fallback_only() -> None:
+    """A write reaches its owner and the fallback of a silent member; the owner dies, and is never seen again."""
+    async with testing.ring(4, seed=50, timing=timing(anti_entropy_s=3.0)) as ring:
+        await settled(ring)
+        owner, silent, third, fallback = clockwise(ring, KEY)
+        await ring.kill(silent)
+        await trio.sleep(3)
+        ring.network.block(owner.name, third.name)
+        with trio.fail_after(3):
+            await write(owner, KEY, b"v", w=2)
+        assert holding(ring, KEY) == [owner.name, fallback.name]
+        await ring.kill(owner)
+        ring.network.unblock(owner.name, third.name)
+        compare_nothing(*ring.nodes)
+        await until(lambda: third.name in holding(ring, KEY), within_s=20.0)
+
+
+def test_what_only_a_stand_in_holds_comes_to_the_members_that_answer() -> None:
+    testing.run(told_to_a_fallback_only, seed=50)
+
+
+def test_planted_owners_are_not_asked_whose_hints_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it would be if a node judged by its predecessors alone: it takes the hint for a copy of its own."""
+
+    async def nothing(self: Misplaced, start: Contact) -> list[Arc]:
+        return []
+
+    monkeypatch.setattr(Misplaced, "_not_mine", nothing)
+    with pytest.raises(trio.TooSlowError):
+        testing.run(told_to_a_fallback_only, seed=50)
+
+
+@virtual
+async def test_a_stretch_is_cut_where_another_was_the_owner() -> None:
+    """A taken-over arc has two sets of members: who is none in the first part may be one in the second."""
+    async with testing.ring(8, seed=60, timing=timing(anti_entropy_s=3.0)) as ring:
+        keep_disks(ring)
+        await settled(ring)
+        order = in_order(ring)
+        dead, taker, _, member_of_the_second = order[1:5]
+        first, second = keys_of(ring, dead, 3), keys_of(ring, taker, 3)
+        await ring.kill(dead)
+        await trio.sleep(3)
+        for key in (*first, *second):
+            await write(taker, key, b"v")
+        await trio.sleep(5)
+        assert member_of_the_second.description().hints == len(first)
+        assert [node.description().hints for node in ring.nodes if node is not member_of_the_second] == [0] * 6
+
+
+points = st.integers(0, 255).map(Point)
+arcs = st.builds(Arc, points, points)
+
+
+@given(arcs, arcs)
+def test_a_part_lies_in_an_arc_when_all_of_its_points_do(part: Arc, arc: Arc) -> None:
+    everywhere = [Point(point) for point in range(256)]
+    assert lies_in(Circle(8), part, arc) == all(point in arc for point in everywhere if point in part)

@@ -11,6 +11,7 @@ from chord import testing
 from chord.config import PRESETS
 from chord.data import reap
 from chord.data.reap import Reaper, is_ripe
+from chord.data.storage import Batch
 from chord.errors import ChordError, NotFound
 from chord.messages import ActorClock, Forget, Record, Version
 from chord.messages.base import Done
@@ -136,6 +137,21 @@ def test_planted_forgetting_while_somebody_is_away_undoes_the_delete(
                 return False
 
     assert testing.run(main, seed=4) == is_planted
+
+
+@virtual
+async def test_what_is_left_over_where_nobody_knew_of_goes_too() -> None:
+    """A replica holds a reaped tombstone still, its owner or another. All are equal again long before `REAPED_S`."""
+    async with testing.ring(6, seed=6, timing=TIMING) as ring:
+        await put(ring[0], b"k", b"v")
+        await put(ring[1], b"k", None)
+        tombstone = next(r for node in ring.nodes if (r := node.host.storage.get(b"k")) is not None)
+        await trio.sleep(GRACE_S + 10)
+        assert holders(ring, b"k") == []
+        for name in replicas(ring, b"k"):
+            named(ring, name).host.storage.apply(Batch(puts=(tombstone,)))
+            await trio.sleep(12)
+            assert holders(ring, b"k") == [], name
 
 
 def test_ripe_is_what_has_ended_long_enough_ago() -> None:

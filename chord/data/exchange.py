@@ -30,7 +30,10 @@ from chord.messages import (
     GetCopies,
     GetHeads,
     GetSums,
+    Head,
     Heads,
+    PageStored,
+    Reap,
     Record,
     Reply,
     Request,
@@ -268,11 +271,17 @@ class _Walk:
             self.proven.update((key, digest) for key, digest in ours.items() if theirs.get(key) == digest)
         fetched: dict[bytes, bytes] = {}
         if self._pull:
-            reaped = self._exchange.reaped
-            lacking = [k for k, digest in theirs.items() if k not in ours and not reaped.covers(k, digest, now)]
+            covers = self._exchange.reaped.covers
+            lacking = [k for k, digest in theirs.items() if k not in ours and not covers(k, digest, now)]
+            await self._reap([Head(k, d) for k, d in theirs.items() if k not in ours and covers(k, d, now)])
             fetched = await self._fetch([*(key for key in differing if key in theirs), *lacking])
         if self._push:  # after the merge, so that they get what both know together, once
             await self._send([key for key in differing if self._digest(key) != fetched.get(key)])
+
+    async def _reap(self, heads: list[Head]) -> None:
+        """A partner that was not known of when these tombstones were reaped holds them alone, and lets them go too."""
+        for begin in range(0, len(heads), PAGE_RECORDS_MAX):
+            await self._call(Reap(tuple(heads[begin : begin + PAGE_RECORDS_MAX]), "drop"), PageStored)
 
     def _digest(self, key: bytes) -> bytes | None:
         record = self._storage.get(key)

@@ -1,10 +1,15 @@
-"""Records outside every arc this node keeps replicas of: bring them home, drop them on proof.
+"""Records that others are to keep: bring them home, drop them on proof.
 
 They are hints, kept for a replica that did not answer; copies of an arc that others keep now, after a join; all that a
 leaving node holds; what is left of a healed split or of a transfer that broke off. One mechanism for all: ask the owner
 who is to hold them, bring every one of these level, and drop what all of them are proven to hold, if it is still the
 same here. While a replica is silent, who stands in for it is one of them: so a hint stays until its home is back, or
 another has taken its place.
+
+What lies outside every arc this node keeps replicas of is *misplaced* for certain. Which arcs these are, a node reads
+off its predecessors; but a silent one is in nobody's list and a member all the same, and only owners know of it. So
+they are asked now and then, too, whether what this node takes for its own copies are not hints. Those are brought to
+the members that answer, and stay here.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ import trio
 from chord import events
 from chord.data.exchange import Exchange
 from chord.data.storage import Batch
-from chord.errors import ChordError
+from chord.errors import ChordError, LookupFailed
 from chord.host import Host
 from chord.ids import Arc, Circle, Point
 from chord.lookup import Lookups
@@ -39,11 +44,17 @@ def gaps(circle: Circle, arcs: list[Arc]) -> list[Arc]:
     return list(dict.fromkeys(found))
 
 
+def lies_in(circle: Circle, part: Arc, arc: Arc) -> bool:
+    """Whether all of a part of the circle lies in an arc."""
+    length = circle.distance(part.start, part.end) or circle.size
+    return arc.is_whole or (part.end in arc and length <= circle.distance(arc.start, part.end))
+
+
 class Misplaced:
-    """Finds the misplaced records of a node and brings them home.
+    """Finds the misplaced records and the hints of a node, and brings them home.
 
     Attributes:
-        hints: how many of them are kept for a replica that does not answer, as of the last round.
+        hints: how many records are kept for a replica that does not answer, as of the last round.
         transfer: what is being brought home now, None while nothing is.
     """
 
@@ -52,18 +63,24 @@ class Misplaced:
         self._lookups = lookups
         self._exchange = exchange
         self.hints = 0
+        self._misplaced_hints = 0  # those that lie outside of all this node takes for its to keep
+        self._mine: dict[Point, tuple[Arc, float]] = {}  # parts it is a member of, as their owners said; and until when
         self.transfer: TransferInfo | None = None
 
     def arcs(self) -> list[Arc]:
         """Return the arcs in which this node keeps records that are not its to keep."""
-        return gaps(self._host.circle, [arc for vnode in self._host.vnodes.values() for arc in vnode.replicated()])
+        return gaps(self._host.circle, self._replicated())
 
     def count(self) -> int:
         """Return how many records are misplaced."""
         return sum(self._host.storage.count(arc) for arc in self.arcs()) if len(self._host.storage) else 0
 
+    def on_their_way(self) -> int:
+        """Return how many records are misplaced and wait for nobody."""
+        return max(0, self.count() - self._misplaced_hints)
+
     async def bring_home(self, start: Contact) -> int:
-        """Bring every misplaced record home, part by part, and drop what all its replicas hold.
+        """Bring every misplaced record home, part by part, and drop what all its replicas hold. Bring hints to members.
 
         Args:
             start: the vnode whose view of the ring the lookups use.
@@ -71,10 +88,17 @@ class Misplaced:
             How many were dropped.
         Concurrency: checkpoints; cancellation loses nothing.
         """
+        dropped, self._misplaced_hints = await self._bring_arcs_home(self.arcs(), start)
+        also_dropped, hints = await self._bring_arcs_home(await self._not_mine(start), start)
+        self.hints = self._misplaced_hints + hints
+        return dropped + also_dropped
+
+    async def _bring_arcs_home(self, arcs: list[Arc], start: Contact) -> tuple[int, int]:
+        """Go through arcs stretch by stretch. Returns how many records were dropped, and how many are hints."""
         storage = self._host.storage
         began = trio.current_time()
         done = dropped = hints = 0
-        stretches = [s for arc in self.arcs() for s in storage.digests.stretches(arc, PART_RECORDS, storage.heads)]
+        stretches = [s for arc in arcs for s in storage.digests.stretches(arc, PART_RECORDS, storage.heads)]
         total = sum(storage.count(stretch) for stretch in stretches)
         try:
             for stretch in stretches:
@@ -91,12 +115,67 @@ class Misplaced:
                 hints += kept
         finally:
             self.transfer = None
-        self.hints = hints
-        return dropped
+        return dropped, hints
+
+    async def _not_mine(self, start: Contact) -> list[Arc]:
+        """Return where this node seems to keep replicas and is no member, as the owners say who know of the silent."""
+        found = []
+        for arc in self._unsure():
+            rest: Arc | None = arc
+            while rest is not None:
+                first = next(self._host.storage.heads(rest), None)
+                if first is None:
+                    break
+                point = self._host.circle.hash(first[0])
+                try:
+                    confirmed = await self._ask_owner(point, start)
+                except ChordError as error:
+                    self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
+                    break  # another time
+                part, rest = self._cut(rest, point, confirmed)
+                if _is_among(confirmed.replicas, self._host.address):
+                    until = trio.current_time() + self._host.jitter(self._host.timing.anti_entropy_s)
+                    self._mine[part.end] = (part, until)
+                else:
+                    found.append(part)
+        return found
+
+    def _unsure(self) -> list[Arc]:
+        """Return where this node seems to keep replicas, and no owner has said so lately."""
+        circle, now = self._host.circle, trio.current_time()
+        kept = self._replicated()
+        self._mine = {
+            end: (part, until)
+            for end, (part, until) in self._mine.items()
+            if now < until and any(lies_in(circle, part, arc) for arc in kept)
+        }
+        own = [vnode.ownership.arc for vnode in self._host.vnodes.values()]
+        sure = [*(arc for arc in own if arc is not None), *(part for part, _ in self._mine.values())]
+        return gaps(circle, [*sure, *gaps(circle, kept)])
+
+    def _replicated(self) -> list[Arc]:
+        return [arc for vnode in self._host.vnodes.values() for arc in vnode.replicated()]
+
+    async def _ask_owner(self, point: Point, start: Contact) -> Confirmed:
+        """Ask who is to hold a point, and no longer than for the others' sake: they are to have their turn."""
+        try:
+            with trio.fail_after(self._host.timing.timeout_cap_s):
+                return (await self._lookups.deliver(Confirm(point), Confirmed, point, start))[0]
+        except trio.TooSlowError:
+            raise LookupFailed("its owner is not found now") from None
+
+    def _cut(self, rest: Arc, point: Point, confirmed: Confirmed) -> tuple[Arc, Arc | None]:
+        """Cut off what the same members hold as a point: up to the next vnode that is, or was, and is waited for."""
+        circle, owner = self._host.circle, confirmed.owner.id
+        ahead = [contact.id for contact in confirmed.replicas if contact.id in Arc(circle.point(point - 1), owner)]
+        end = min((circle.distance(point, other), other) for other in (*ahead, owner))[1]
+        is_last = rest.end in Arc(circle.point(point - 1), end)
+        part = Arc(circle.point(point - 1), rest.end if is_last else end)
+        return part, None if is_last or end == rest.end else Arc(end, rest.end)
 
     async def _bring_part_home(self, stretch: Arc, start: Contact) -> tuple[int, int]:
         """Go through a stretch owner by owner. Returns how many records were dropped, and how many are hints."""
-        circle, storage = self._host.circle, self._host.storage
+        circle, storage, me = self._host.circle, self._host.storage, self._host.address
         dropped = hints = 0
         rest: Arc | None = stretch
         while rest is not None:
@@ -104,17 +183,16 @@ class Misplaced:
             if first is None or self._host.is_receiving():  # an arc being received is on its way, not lost
                 break
             point = circle.hash(first[0])
-            confirmed, _, _, _ = await self._lookups.deliver(Confirm(point), Confirmed, point, start)
-            is_last = rest.end in Arc(circle.point(point - 1), confirmed.owner.id)
-            part = Arc(circle.point(point - 1), rest.end if is_last else confirmed.owner.id)
-            rest = None if is_last or confirmed.owner.id == rest.end else Arc(confirmed.owner.id, rest.end)
-            if len(confirmed.holders) < min(self._host.constants.quorum, len(confirmed.replicas)):
-                continue  # too few of them answer to leave it to them
-            if all(contact.address != self._host.address for contact in confirmed.holders):
-                dropped += await self._hand_to(confirmed, part, start)
-            elif all(contact.address != self._host.address for contact in confirmed.replicas):
+            confirmed = await self._ask_owner(point, start)
+            part, rest = self._cut(rest, point, confirmed)
+            if _is_among(confirmed.replicas, me):
+                continue
+            is_lone = len(confirmed.holders) < min(self._host.constants.quorum, len(confirmed.replicas))
+            if is_lone or _is_among(confirmed.holders, me):  # too few of them answer to leave it to them
                 hints += storage.count(part)
                 await self._share(confirmed, part)
+            else:
+                dropped += await self._hand_to(confirmed, part, start)
         return dropped, hints
 
     async def _share(self, confirmed: Confirmed, part: Arc) -> None:
@@ -143,6 +221,8 @@ class Misplaced:
     def _is_to_drop(self, key: bytes) -> bool:
         """Only what is still outside of all this node keeps goes."""
         point: Point = self._host.circle.hash(key)
-        return not any(point in arc for vnode in self._host.vnodes.values() for arc in vnode.replicated())
+        return not any(point in arc for arc in self._replicated())
 
 
+def _is_among(contacts: tuple[Contact, ...], address: str) -> bool:
+    return any(contact.address == address for contact in contacts)

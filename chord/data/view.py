@@ -187,11 +187,15 @@ class View:
         """
         if own.taken or own.arc is None or key not in own.arc:
             return self._replica_set(key, ring, own, replicas, fallbacks)
-        source = (ring.successors, self._downs, self._retiring, replicas, fallbacks)
+        source = (ring.successors, self._downs, self._retiring, own.start, replicas, fallbacks)
         cached = self._cached
-        if cached is None or any(a is not b for a, b in zip(cached[0], source, strict=True)):
-            cached = self._cached = (source, self._replica_set(key, ring, own, replicas, fallbacks))
-        return cached[1]  # in an arc without marks all keys have the same
+        if cached is not None and all(a is b for a, b in zip(cached[0], source, strict=True)):
+            return cached[1]
+        who = self._replica_set(key, ring, own, replicas, fallbacks)
+        behind = (*(contact.id for contact in ring.successors), *self._downs)
+        if not any(point in own.arc for point in behind if point != self._me.id):
+            self._cached = (source, who)  # in an arc without marks, and with nobody else in it, all keys have the same
+        return who
 
     def _replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
         places = list(self.walk(key, ring, own))
