@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 RUN := .venv/bin
+LONG := restart,blackout,meddle,hiccup,freeze,oneway,partition,loss,jitter,adjacent
 PYTEST := $(RUN)/python -m pytest -n auto --dist loadgroup
 
 .DEFAULT_GOAL := help
@@ -43,9 +44,11 @@ bench: venv  ## RPC against the limit of the stack; speed and weight of simulate
 sim: venv  ## the published experiments with the real node, ten minutes; tables and plots in out/sim
 	@$(RUN)/chord sim paper --scale standard
 
-soak: venv  ## processes killed 300 times under load; twenty thousand simulated lives of small rings with every fault; hours
+soak: venv  ## processes killed 300 times under load; a life of a million writes; twenty thousand short lives; hours
 	@mkdir -p out
 	@$(RUN)/python tests/real/soak.py --directory out
+	@$(RUN)/chord sim run --seeds 1 --nodes 12 --successors 4 --replicas 3 --fidelity messages --faults $(LONG) \
+		--clients 64 --membership 10000 --writes 1000000
 	@$(RUN)/chord sim run --seeds 0-19999
 
 clean:  ## forget what was built

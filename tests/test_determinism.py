@@ -9,10 +9,12 @@ import functools
 import hashlib
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -26,7 +28,7 @@ from chord.node import Node
 from chord.sim.deaths import Deaths
 from chord.sim.life import Life
 from chord.sim.plan import FAULTS, Fidelity, Plan, draw
-from chord.testing import MemoryNetwork, ring, run, uniform
+from chord.testing import MemoryNetwork, ring, run, runner, uniform
 
 SEED, OTHER = 13, 10  # lives in which much happens within a second of real time
 QUANTUM_S = 0.005  # coarse against the delays, so that many deliveries are due at the same moment
@@ -167,6 +169,29 @@ def test_other_processes_with_other_hashes_give_the_same_history(scenario: str) 
 def test_an_order_that_is_not_the_seeds_would_be_seen(bug: str) -> None:
     found = {digest_elsewhere("life over messages", SEED, hash_seed, bug) for hash_seed in ("1", "4242")}
     assert len(found) == 2
+
+
+@contextmanager
+def interrupted() -> Iterator[list[int]]:
+    """A signal that comes again and again, as the lookout's does in a long run; yields those that were handled."""
+    handled: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: handled.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+    try:
+        yield handled
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_signals_change_nothing(is_planted: bool) -> None:
+    with interrupted() as handled, pytest.MonkeyPatch.context() as patch:
+        if is_planted:
+            patch.setattr(runner, "_let_signals_pass", lambda: None)
+        found = {digest_of("life over messages", SEED) for _ in range(3)}
+    assert len(handled) > 10
+    assert (found == {digest_here("life over messages", SEED)}) is not is_planted
 
 
 @pytest.mark.parametrize("name", LIVES)
