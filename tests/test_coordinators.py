@@ -160,7 +160,7 @@ def test_a_write_that_was_done_twice_is_replaced_once(value: bytes | None) -> No
 @virtual
 async def test_planted_without_its_memory_the_first_attempt_comes_back() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(versions, "_superseded", lambda clock, *of: b"")
+        patch.setattr(versions, "_superseded", lambda *_, **__: b"")
         async with testing.ring(6, seed=0) as ring:
             await settled(ring)
             assert await done_twice(ring, b"3") == (b"2", b"3")

@@ -28,6 +28,7 @@ from worlds import in_order, keys_of, only, virtual
 from chord import testing
 from chord.data import versions
 from chord.data.misplaced import Misplaced, lies_in
+from chord.data.storage import Batch
 from chord.ids import Arc, Circle, Point
 from chord.messages import Contact
 
@@ -234,3 +235,18 @@ arcs = st.builds(Arc, points, points)
 def test_a_part_lies_in_an_arc_when_all_of_its_points_do(part: Arc, arc: Arc) -> None:
     everywhere = [Point(point) for point in range(256)]
     assert lies_in(Circle(8), part, arc) == all(point in arc for point in everywhere if point in part)
+
+
+@virtual
+async def test_where_all_members_are_silent_a_hint_reaches_the_owner() -> None:
+    """It stands behind them, and is the one who is asked."""
+    async with settled_ring(10, seed=5) as ring:
+        await write(ring[0], KEY, b"1", w=3)
+        first, second, third, owner, fifth, sixth, keeper, *_ = clockwise(ring, KEY)
+        record = record_at(first, KEY)
+        for node in (first, second, third, fifth, sixth):  # nor does anybody answer who might stand in
+            await ring.kill(node, is_silent=True)
+        await until(lambda: only(owner).ownership.is_owner(owner.host.circle.hash(KEY)))
+        assert owner.host.storage.get(KEY) is None
+        keeper.host.storage.apply(Batch(puts=(record,)))
+        await until(lambda: owner.host.storage.get(KEY) == record)

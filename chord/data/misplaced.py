@@ -196,9 +196,12 @@ class Misplaced:
         return dropped, hints
 
     async def _share(self, confirmed: Confirmed, part: Arc) -> None:
-        """Hints wait here for those who are silent. The members that answer may lack them too, and get them now."""
-        for contact in confirmed.replicas:
-            if contact not in confirmed.silent:
+        """Hints wait here for those who are silent. Who answers may lack them too, and gets them now.
+
+        The members, those that stand in for silent ones, and the owner, who is neither where many before it are silent.
+        """
+        for contact in dict.fromkeys((*confirmed.replicas, *confirmed.holders, confirmed.owner)):
+            if contact not in confirmed.silent and contact.address != self._host.address:
                 await self._exchange.prove(contact, part)
 
     async def _hand_to(self, confirmed: Confirmed, part: Arc, start: Contact) -> int:

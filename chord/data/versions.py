@@ -6,8 +6,8 @@ events are known but overwritten. A context is what a reader saw: actor to n, op
 clients. Plain version vectors keep a sibling for each of many writes made with an old context
 through one server; this keeps only what is truly concurrent.
 
-A put that had to be tried again may have two dots. They are one sibling, and when one of them is covered, the other
-shows nothing any more (`superseded.py`).
+A put that had to be tried again may have two dots. They are one sibling, and when one of them is covered, the other, if
+it is not younger, shows nothing any more (`superseded.py`).
 
 A dot is never reused. An actor is a store's incarnation and a key epoch that the store never
 returns twice, so a node that has lost its clock of a key mints under a new actor.
@@ -78,7 +78,7 @@ def put(
     if len(clock) > ACTORS_MAX:
         raise InvalidRequest(f"too many nodes have coordinated writes of this key: a record remembers {ACTORS_MAX}")
     after = tuple(clock[who] for who in sorted(clock))
-    return Record(key, after, _superseded(after, record))
+    return Record(key, after, _superseded(after, record, by_ms=version.written_ms))
 
 
 def sync(a: Record, b: Record) -> Record:
@@ -104,35 +104,37 @@ def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
     return ActorClock(a.actor, a.count, a.versions[: a.count - overwritten])
 
 
-def _superseded(clock: Iterable[ActorClock], *of: Record) -> bytes:
-    """Return what these records remember as replaced, and what of theirs is now that only this clock is left."""
+def _superseded(clock: Iterable[ActorClock], *of: Record, by_ms: int = 0) -> bytes:
+    """Return what these records remember as replaced, and what of theirs is now that only this clock is left.
+
+    Args:
+        by_ms: when the version was written that replaced it; 0: elsewhere, nobody knows.
+    """
     floors = {entry.actor: entry.count - len(entry.versions) for entry in clock}  # up to which event nothing is held
-    gone = [
-        version
+    replaced = [
+        (version, by_ms or version.written_ms)
         for record in of
         for entry in record.clock
         for place, version in enumerate(entry.versions)
         if entry.count - place <= floors[entry.actor]
     ]
     remembered = {record.superseded for record in of}
-    if not gone and not any(remembered):
+    if not replaced and not any(remembered):
         return b""
     newest_ms = max((version.written_ms for entry in clock for version in entry.versions), default=0)
-    return superseded.join(remembered, gone, newest_ms)
+    return superseded.join(remembered, replaced, newest_ms)
 
 
 # -- questions ----------------------------------------------------------------------------------
 
 
 def siblings(record: Record) -> list[Version]:
-    """Return the concurrent versions, tombstones included; of those with one operation id, one."""
+    """Return the concurrent versions, tombstones included; of those with one operation id, one; no late copies."""
     found: dict[bytes, Version] = {}
     for entry in record.clock:
         for version in entry.versions:
-            found.setdefault(version.op_id, version)
-    if record.superseded:
-        hidden = superseded.prefixes(record.superseded)
-        return [version for op_id, version in found.items() if superseded.prefix(op_id) not in hidden]
+            if not record.superseded or not superseded.is_hidden(version, record.superseded):
+                found.setdefault(version.op_id, version)
     return list(found.values())
 
 
@@ -188,7 +190,7 @@ def split(record: Record, bytes_max: int) -> list[Record]:
 
 def is_done(record: Record, op_id: bytes) -> bool:
     """Return whether an operation is known to have been carried out: its value is there, or was superseded since."""
-    if superseded.prefix(op_id) in superseded.prefixes(record.superseded):
+    if superseded.names(op_id, record.superseded):
         return True
     return any(version.op_id == op_id for entry in record.clock for version in entry.versions)
 
