@@ -15,7 +15,7 @@
     messages   the network at message level: calls without streams or codec, for scale
     disk       a disk that keeps what is written and what is durable apart
     files      the files on such a disk
-    durable    records and identity on such a disk
+    durable    records and identity on such a disk, in a log (record_log)
 
     paper/     the published experiments, measured beside what was published
 

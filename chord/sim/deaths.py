@@ -15,9 +15,9 @@ from chord import invariants
 from chord.ids import Point
 from chord.node import Node
 from chord.sim.cluster import Cluster
-from chord.sim.durable import damage
 from chord.sim.ledger import Ledger
 from chord.sim.plan import Plan
+from chord.sim.record_log import damage
 from chord.sim.watch import Watch
 
 SKEW_MAX_S = 3600.0

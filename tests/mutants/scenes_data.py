@@ -11,7 +11,7 @@ import trio
 from chord.config import PRESETS
 from chord.node import Node
 from chord.sim.disk import flash
-from chord.sim.durable import damage
+from chord.sim.record_log import damage
 from chord.testing import MemoryNetwork
 
 from .play import World, live, play
