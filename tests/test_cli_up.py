@@ -125,8 +125,8 @@ def test_ctrl_c_reaches_the_whole_group_and_is_still_orderly() -> None:
 
 def test_a_dead_child_is_reported_and_not_restarted() -> None:
     with ring_of(3) as family:
-        os.kill(family.nodes[1]["pid"], signal.SIGKILL)
         assert family("leave", "n2").code == 0
+        os.kill(family.nodes[1]["pid"], signal.SIGKILL)
         eventually(lambda: not is_alive(family.nodes[1]["pid"]) and not is_alive(family.nodes[2]["pid"]))
         time.sleep(0.5)
         family.stop()

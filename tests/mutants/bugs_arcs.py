@@ -45,6 +45,7 @@ MUTANTS = (
         scenes.busy,
         2,
         ("OwnedOnce",),
+        is_slow=True,
     ),
     Mutant(
         "served while switching",
@@ -61,6 +62,7 @@ MUTANTS = (
         scenes.busy,
         4,
         ("ledger: denied", "ledger: misread"),
+        is_slow=True,
     ),
     Mutant(
         "switch not idempotent",
@@ -142,6 +144,7 @@ MUTANTS = (
         scenes.giver_dies_after_the_switch,
         8,
         ("ledger: denied", "ledger: misread"),
+        is_slow=True,
     ),
     Mutant(
         "misplaced records dropped unacknowledged",

@@ -85,6 +85,7 @@ MUTANTS = (
         scenes.owner_missed_it,
         4,
         ("ledger: denied",),
+        is_slow=True,
     ),
     Mutant(
         "denied by who stands in",
@@ -156,6 +157,7 @@ MUTANTS = (
         scenes.too_few_answer,
         8,
         ("ledger: misread",),
+        is_slow=True,
     ),
     Mutant(
         "tombstone reaped while a replica is silent",
