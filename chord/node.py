@@ -59,6 +59,7 @@ class Node(AsyncRing):
     Attributes:
         address: where others reach it, once it runs.
         state: where it is in its life.
+        started_at: when it began to take calls, on the clock of its event loop.
         closed: set when `run` has ended.
     """
 
@@ -120,7 +121,7 @@ class Node(AsyncRing):
         self._fatal: ChordError | None = None
         self._timetable = Timetable(rng, self._on_step_failed)
         self._stabilizing: list[Periodic] = []
-        self._started_at = 0.0
+        self.started_at = 0.0
         self._goodbye: tuple[str, ...] = ()
         self._limits = config.limits
         self._others = config.join  # addresses to ask for news besides those in the lists
@@ -168,7 +169,7 @@ class Node(AsyncRing):
                 async with trio.open_nursery() as connections:
                     connections.start_soon(self._end_with_storage, connections.cancel_scope)
                     bound = await connections.start(self._rpc.run, self.config.listen)
-                    self._started_at = trio.current_time()
+                    self.started_at = trio.current_time()
                     self._settle_address(bound, kept)
                     task_status.started(bound)
                     async with trio.open_nursery() as maintenance:
@@ -244,8 +245,8 @@ class Node(AsyncRing):
     def _settle_address(self, bound: str, kept: Kept | None) -> None:
         """Fix the advertised address and the vnodes: stored ids first, then the configured one, then SHA-1."""
         self.host.address = self.host.peers.address = address = self.config.advertise or bound
-        self._core = Core((address,), rng=self.host.rng)
-        self._core.circle = self.host.circle
+        self.core = Core((address,), rng=self.host.rng)
+        self.core.circle = self.host.circle
         if kept is not None:
             ids = [v.id for v in kept.vnodes]
         elif self.config.id is not None:
@@ -380,7 +381,7 @@ class Node(AsyncRing):
             self.name,
             self.state,
             self.ring_id,
-            self._started_at,
+            self.started_at,
             self.config.data_dir is not None,
             self._rpc.stats.bytes_sent,
             self._rpc.stats.bytes_received,

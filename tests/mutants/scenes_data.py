@@ -99,7 +99,7 @@ def bad_record(seed: int) -> None:
                 await world.kill(owner)
                 for key in keys:
                     damage(world.ring.disk(owner.name), key)
-                    world.ledger.damage(owner.name, key)
+                    world.ledger.losses.damage(owner.name, key)
                 back = await world.restart(owner)
                 await back.ready()
                 for key in keys:
