@@ -16,7 +16,8 @@ from typing import NamedTuple
 import trio
 
 from chord import events
-from chord.data.transfer import Mover, TransferFailed
+from chord.data.sending import TransferFailed
+from chord.data.transfer import Mover
 from chord.errors import (
     SILENCE,
     Busy,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chord.data.misplaced import Misplaced
+from chord.data.sending import Sender
 from chord.data.transfer import Mover
 from chord.membership import Membership
 from chord.node import Node
@@ -77,7 +78,7 @@ MUTANTS = (
         "the joiner dies, and the giver has forgotten everything",
         (
             Edit(
-                Mover._switch,
+                Sender.switch,
                 "    now = trio.current_time()\n",
                 "    from chord.data.storage import Batch\n"
                 "    keys = [record.key for record in self._host.storage.scan(giving.arc)]\n"
@@ -124,7 +125,7 @@ MUTANTS = (
     Mutant(
         "mark lost in a join",
         "what died with its owner is denied by who joins there",
-        (Edit(Mover._switch, "for m in marks_within(self._own.taken, giving.arc)", "for m in ()"),),
+        (Edit(Sender.switch, "for m in marks_within(self._own.taken, giving.arc)", "for m in ()"),),
         scenes.mourning,
         4,
         ("ledger: denied",),
