@@ -12,7 +12,7 @@ The house, from the ground up; imports point strictly downward:
     algorithms   finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  bulk
                  history/
                  data/versions (with superseded)  data/digest  data/view
-    seams        alarm  transport  calls  identity  data/storage  data/sqlite (with its file)
+    seams        alarm  transport  calls  identity  data/storage  data/sqlite (with its file and rows)
     calls        rpc (with its rpc_* parts)  links  periodic  peers
     protocols    host  earlier  vnode  lookup  stabilize  self_lookup  membership
     on records   data/records  data/replicate (with its fan)  data/repair  data/exchange  data/copies  data/sending
