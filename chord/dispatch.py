@@ -71,6 +71,7 @@ from chord.messages import (
     Values,
     Written,
 )
+from chord.resume import Resumption
 from chord.self_lookup import SelfLookup
 from chord.stabilize import Stabilizer
 from chord.vnode import RETRY_MS, Vnode
@@ -94,6 +95,7 @@ class Parts:
         self.stabilizer = Stabilizer(vnode, lookups)
         self.self_lookup = SelfLookup(vnode, self.stabilizer)
         self.membership = Membership(vnode, self.mover)
+        self.resumption = Resumption(vnode, self.membership)
 
 
 class Dispatcher:
