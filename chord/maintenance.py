@@ -51,7 +51,7 @@ class Maintenance:
         look_for_others = partial(parts.self_lookup.look_for_others, others)
         self._stabilizing += (
             self._repeat(vnode, "stabilize", stabilize, timing.stabilize_s),
-            self._repeat(vnode, "refresh_predecessor", stabilizer.refresh_predecessor, timing.stabilize_s),
+            self._repeat(vnode, "refresh_predecessor", parts.bounds.refresh_predecessor, timing.stabilize_s),
         )
         self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s)
         self._repeat(vnode, "fix_finger", stabilizer.fix_finger, timing.finger_s)

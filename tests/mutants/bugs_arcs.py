@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chord.bounds import Bounds
 from chord.data.misplaced import Misplaced
 from chord.data.sending import Sender
 from chord.data.transfer import Mover
@@ -109,7 +110,7 @@ MUTANTS = (
     Mutant(
         "take-over unasked",
         "a living newcomer's arc is taken",
-        (Edit(Stabilizer._take_over, "if living:", "if False:"),),
+        (Edit(Bounds._take_over, "if living:", "if False:"),),
         scenes.comings_and_goings,
         2,
         ("OwnedOnce",),
