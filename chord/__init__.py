@@ -17,8 +17,8 @@ The house, from the ground up; imports point strictly downward:
     protocols    host  earlier  vnode  lookup  stabilize  bounds  self_lookup  membership  resume
     on records   data/records  data/replicate (with its fan)  data/repair  data/exchange  data/copies  data/sending
                  data/transfer  data/misplaced  data/reap
-    assembly     dispatch  farewell  maintenance  describe  interface  node  embedded  operations  client  blocking
-                 testing/
+    assembly     dispatch  farewell  maintenance  describe  interface  node  embedded  asking  operations  client
+                 blocking  testing/
     shells       cli/
     beyond       sim/
 

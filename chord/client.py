@@ -16,13 +16,14 @@ from typing import Literal
 
 import trio
 
+from chord.asking import Call, Outcome
 from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, unwrapped
 from chord.events import ignore
 from chord.ids import Circle
 from chord.interface import AsyncRing
 from chord.messages import Hello
-from chord.operations import Call, Core, Outcome
+from chord.operations import Core
 from chord.rpc import Rpc
 from chord.transport import TcpTransport, Transport
 

@@ -12,11 +12,12 @@ from typing import TypeVar
 
 import trio
 
+from chord.asking import Ask, Call, Operation, Outcome, Pause
 from chord.bulk import many_pairs, many_records
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded
 from chord.messages import Contact, Description, Mode, Record, Route, Trace
-from chord.operations import Ask, Call, Core, Cursor, Operation, Outcome, Pause
+from chord.operations import Core, Cursor
 from chord.values import Found, Pair, Resolver, Stored, to_value
 
 PATIENCE_S = 5.0  # where the caller set no deadline

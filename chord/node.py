@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 import trio
 
 from chord import earlier
+from chord.asking import Call, Outcome
 from chord.calls import CallsService
 from chord.config import NodeConfig
 from chord.data.copies import Reaped, Replica
@@ -39,7 +40,7 @@ from chord.interface import AsyncRing
 from chord.lookup import Lookups
 from chord.maintenance import Maintenance
 from chord.messages import Contact, Description
-from chord.operations import Call, Core, Outcome
+from chord.operations import Core
 from chord.peers import Peers
 from chord.rpc import Rpc
 from chord.transport import TcpTransport, Transport
