@@ -93,6 +93,7 @@ def test_every_node_answers_as_an_entry(ring: Running) -> None:
 
 
 def test_the_second_entry_stands_in(ring: Running) -> None:
+    assert ring("put", "from", "anywhere").code == 0
     with socket.create_server(("127.0.0.1", 0)) as silent:
         nobody = f"127.0.0.1:{silent.getsockname()[1]}"
         ended = chord_command("get", "from", "--node", nobody, "--node", ring.entry, "--timeout", "2")
