@@ -31,10 +31,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "real"))
 from processes import PROGRAM, Peer, Peers, ideal
 
 import chord as library
+from chord.asking import Call
 from chord.errors import ChordError
 from chord.ids import Circle
 from chord.messages import Description, Ping
-from chord.operations import Call
 
 CIRCLE = Circle(160)
 VALUE = b"v" * 100

@@ -1,6 +1,6 @@
 """A Chord ring you can run, watch and break: a peer-to-peer key-value store on Trio.
 
-    chord.open_node(listen=…, join=[…])    a peer inside your Trio program        (chord/node.py)
+    chord.open_node(listen=…, join=[…])    a peer inside your Trio program        (chord/embedded.py)
     chord.open_client("127.0.0.1:9000")    talk to a ring from Trio               (chord/client.py)
     chord.connect("127.0.0.1:9000")        talk to a ring from blocking code      (chord/blocking.py)
     chord.testing.ring(16, seed=7)         a whole ring on virtual time           (chord/testing/)
@@ -12,12 +12,13 @@ The house, from the ground up; imports point strictly downward:
     algorithms   finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  bulk
                  history/
                  data/versions (with superseded)  data/digest  data/view
-    seams        alarm  transport  calls  identity  data/storage  data/sqlite (with its file)
+    seams        alarm  transport  calls  identity  data/storage  data/sqlite (with its file and rows)
     calls        rpc (with its rpc_* parts)  links  periodic  peers
-    protocols    host  earlier  vnode  lookup  stabilize  self_lookup  membership
-    on records   data/records  data/replicate (with its fan)  data/repair  data/exchange  data/copies  data/transfer
-                 data/misplaced  data/reap
-    assembly     dispatch  farewell  describe  interface  node  operations  client  blocking  testing/
+    protocols    host  earlier  vnode  route  lookup  stabilize  bounds  self_lookup  membership  resume
+    on records   data/records  data/replicate (with its fan)  data/repair  data/exchange  data/copies  data/sending
+                 data/transfer  data/misplaced  data/reap
+    assembly     dispatch  farewell  maintenance  describe  interface  node  embedded  asking  operations  client
+                 blocking  testing/
     shells       cli/
     beyond       sim/
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from chord.blocking import Ring, connect
     from chord.client import Client, open_client
     from chord.config import NodeConfig, RingConstants
-    from chord.node import Node, open_node
+    from chord.embedded import open_node
+    from chord.node import Node
     from chord.values import Found, Stored, last_writer_wins
 
 __version__ = "0.1.0"
@@ -66,7 +68,7 @@ _HOME = {
     "connect": "chord.blocking",
     "last_writer_wins": "chord.values",
     "open_client": "chord.client",
-    "open_node": "chord.node",
+    "open_node": "chord.embedded",
 }
 
 

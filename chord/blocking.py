@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TypeVar
 
+from chord.asking import Ask, Call, Operation, Outcome, Pause, nobody
 from chord.bulk import many_pairs, many_records, record_bytes
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, OtherRing, UseBulk
 from chord.ids import Circle
 from chord.links import Link, StreamKind
 from chord.messages import Contact, Description, Merge, Mode, Record, Request, Route, Trace
-from chord.operations import Ask, Call, Core, Cursor, Operation, Outcome, Pause, nobody
+from chord.operations import Core, Cursor
 from chord.values import Found, Pair, Resolver, Stored, to_value
 
 TIMEOUT_S = 5.0

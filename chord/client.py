@@ -16,13 +16,14 @@ from typing import Literal
 
 import trio
 
+from chord.asking import Call, Outcome
 from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, unwrapped
 from chord.events import ignore
 from chord.ids import Circle
 from chord.interface import AsyncRing
 from chord.messages import Hello
-from chord.operations import Call, Core, Outcome
+from chord.operations import Core
 from chord.rpc import Rpc
 from chord.transport import TcpTransport, Transport
 
@@ -64,28 +65,28 @@ class Client(AsyncRing):
     """A ring of nodes, seen from outside. Made by `open_client`; see `AsyncRing` for what it does."""
 
     def __init__(self, core: Core, rpc: Rpc, limits: Limits) -> None:
-        self._core = core
+        self.core = core
         self._rpc = rpc
         self._limits = limits
 
     async def enter(self) -> None:
         """Find an entry node that answers. Done by `open_client`."""
-        await self._run(self._core.enter())
+        await self.drive(self.core.enter())
 
     @property
     def entry(self) -> str:
         """The node operations go through at the moment."""
-        return self._core.entry
+        return self.core.entry
 
     @property
     def circle(self) -> Circle:
         """The ring's identifier circle."""
-        assert self._core.circle is not None  # learnt on entering
-        return self._core.circle
+        assert self.core.circle is not None  # learnt on entering
+        return self.core.circle
 
     async def leave(self, address: str) -> None:
         """Tell a node to hand everything over and leave. Returns at once; the node ends when it has."""
-        await self._run(self._core.leave(address))
+        await self.drive(self.core.leave(address))
 
     async def _call(self, call: Call, deadline: float) -> Outcome:
         """Make a call; the error it ends in is its outcome."""

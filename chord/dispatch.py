@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, TypeAlias
 
+from chord.bounds import Bounds
 from chord.calls import Caller
 from chord.data import versions
 from chord.data.copies import Replica
@@ -71,6 +72,7 @@ from chord.messages import (
     Values,
     Written,
 )
+from chord.resume import Resumption
 from chord.self_lookup import SelfLookup
 from chord.stabilize import Stabilizer
 from chord.vnode import RETRY_MS, Vnode
@@ -92,8 +94,10 @@ class Parts:
         self.coordinator = Coordinator(vnode, records, self.repair)
         self.mover = Mover(vnode, records, exchange)
         self.stabilizer = Stabilizer(vnode, lookups)
+        self.bounds = Bounds(vnode, self.stabilizer)
         self.self_lookup = SelfLookup(vnode, self.stabilizer)
         self.membership = Membership(vnode, self.mover)
+        self.resumption = Resumption(vnode, self.membership)
 
 
 class Dispatcher:

@@ -12,11 +12,12 @@ from typing import TypeVar
 
 import trio
 
+from chord.asking import Ask, Call, Operation, Outcome, Pause
 from chord.bulk import many_pairs, many_records
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded
 from chord.messages import Contact, Description, Mode, Record, Route, Trace
-from chord.operations import Ask, Call, Core, Cursor, Operation, Outcome, Pause
+from chord.operations import Core, Cursor
 from chord.values import Found, Pair, Resolver, Stored, to_value
 
 PATIENCE_S = 5.0  # where the caller set no deadline
@@ -33,10 +34,13 @@ class AsyncRing:
     reached), `PeerLost` (it may have happened), `OwnerDown` (the copies are on nodes that are down) and
     `InvalidRequest`. What may be asked again is asked again; a put keeps its operation id, so that it is done once.
 
+    Attributes:
+        core: makes the operations; for who wants to make one himself and `drive` it.
+
     Concurrency: every coroutine checkpoints; any number of tasks may share it.
     """
 
-    _core: Core
+    core: Core
     _limits: Limits
 
     # -- records ----------------------------------------------------------------------------------
@@ -53,7 +57,7 @@ class AsyncRing:
             NotFound: nothing is stored there, for sure.
             QuorumFailed: too few replicas answered in time.
         """
-        return await self._run(self._core.get(key, r, resolve))
+        return await self.drive(self.core.get(key, r, resolve))
 
     async def put(
         self,
@@ -82,14 +86,14 @@ class AsyncRing:
             QuorumFailed: too few replicas acknowledged in time; it may have happened.
             VersionConflict: too many concurrent values; read, and put with the context.
         """
-        request = self._core.to_put(key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s)
-        return await self._run(self._core.write(request))
+        request = self.core.to_put(key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s)
+        return await self.drive(self.core.write(request))
 
     async def delete(
         self, key: str | bytes, *, context: bytes | None = None, w: int | None = None, strict: bool = False
     ) -> Stored:
         """Delete a key; no error where nothing is there. The arguments are those of `put`."""
-        return await self._run(self._core.write(self._core.to_put(key, None, context=context, w=w, strict=strict)))
+        return await self.drive(self.core.write(self.core.to_put(key, None, context=context, w=w, strict=strict)))
 
     async def put_many(
         self,
@@ -108,21 +112,21 @@ class AsyncRing:
         """
         bulk = many_pairs(
             pairs,
-            lambda pair: self._core.to_put(*pair, w=w, strict=strict, ttl_s=ttl_s),
+            lambda pair: self.core.to_put(*pair, w=w, strict=strict, ttl_s=ttl_s),
             in_flight,
             self._limits.buffer_bytes_max,
             on_progress,
         )
         for requests in bulk:
-            bulk.ended(await self._run(self._core.write_all(requests)))
+            bulk.ended(await self.drive(self.core.write_all(requests)))
         return bulk.failures
 
     async def scan(self) -> AsyncIterator[Pair]:
         """Yield every key and its values, clockwise from point 0. Not a snapshot: what changes meanwhile may show."""
-        for cursor in await self._run(self._core.scan_start()):
+        for cursor in await self.drive(self.core.scan_start()):
             following: Cursor | None = cursor
             while following is not None:
-                page, following = await self._run(self._core.scan_page(following))
+                page, following = await self.drive(self.core.scan_page(following))
                 for pair in page.pairs():
                     yield pair
 
@@ -132,10 +136,10 @@ class AsyncRing:
         Args:
             of: only the records of the arcs the node at this address answers for.
         """
-        for cursor in await self._run(self._core.scan_start(of)):
+        for cursor in await self.drive(self.core.scan_start(of)):
             following: Cursor | None = cursor
             while following is not None:
-                page, following = await self._run(self._core.scan_page(following))
+                page, following = await self.drive(self.core.scan_page(following))
                 for record in page.records:
                     yield record
 
@@ -144,7 +148,7 @@ class AsyncRing:
 
         What was overwritten since stays overwritten, what was written since stays beside it.
         """
-        return await self._run(self._core.write(self._core.to_merge(record, w)))
+        return await self.drive(self.core.write(self.core.to_merge(record, w)))
 
     async def merge_many(
         self,
@@ -161,13 +165,13 @@ class AsyncRing:
         """
         bulk = many_records(
             records,
-            lambda record: self._core.to_merge(record, w),
+            lambda record: self.core.to_merge(record, w),
             in_flight,
             self._limits.buffer_bytes_max,
             on_progress,
         )
         for requests in bulk:
-            bulk.ended(await self._run(self._core.write_all(requests)))
+            bulk.ended(await self.drive(self.core.write_all(requests)))
         return bulk.failures
 
     # -- the ring ---------------------------------------------------------------------------------
@@ -193,11 +197,11 @@ class AsyncRing:
         Raises:
             LookupFailed: definite; no way was found.
         """
-        return await self._run(self._core.lookup(key, key_id, mode, route, from_))
+        return await self.drive(self.core.lookup(key, key_id, mode, route, from_))
 
     async def describe(self, address: str | None = None) -> Description:
         """Return what a node says of itself; default: the entry node."""
-        return await self._run(self._core.describe(address))
+        return await self.drive(self.core.describe(address))
 
     async def members(self, *, also: Iterable[str] = (), only: Sequence[str] = ()) -> dict[str, Outcome]:
         """Ask every node that can be named to describe itself; for each address the description or the error.
@@ -206,7 +210,7 @@ class AsyncRing:
             also: addresses to visit besides the entry nodes.
             only: if given, visit exactly these and follow nothing.
         """
-        return await self._run(self._core.members(also, only))
+        return await self.drive(self.core.members(also, only))
 
     async def forget(self, address: str) -> dict[str, Outcome]:
         """Say that the node at this address will never be back, so that nobody waits for what it holds.
@@ -219,11 +223,12 @@ class AsyncRing:
         Raises:
             InvalidRequest: the node answers; make it leave instead.
         """
-        return await self._run(self._core.forget(address))
+        return await self.drive(self.core.forget(address))
 
     # -- driving operations -------------------------------------------------------------------------
 
-    async def _run(self, operation: Operation[T]) -> T:
+    async def drive(self, operation: Operation[T]) -> T:
+        """Carry out an operation of `core`, within the caller's deadline."""
         now = trio.current_time()
         deadline = trio.current_effective_deadline()
         if math.isinf(deadline):

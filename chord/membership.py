@@ -1,22 +1,21 @@
-"""How a vnode becomes a member and stops being one: join, resume after a restart, leave.
+"""How a vnode becomes a member and stops being one: join, leave. (After a restart: `resume.py`.)
 
 Join: find the owner of my id, receive the part of its arc up to me (`data/transfer.py`), and only
-then take the predecessor's list and notify. Resume: a running ring decides what became of my
-place; only where nobody runs one do the stored pointers count. Leave: hand the arc to the
-successor, under a deadline the caller opened.
+then take the predecessor's list and notify. Leave: hand the arc to the successor, under a
+deadline the caller opened.
 
 Source: Zave 2017, section III (JOIN); the hand-over of keys, Stoica et al. 2001, section 4.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import trio
 
 from chord import events
-from chord.data.transfer import Mover, TransferFailed
+from chord.data.sending import TransferFailed
+from chord.data.transfer import Mover
 from chord.errors import (
     SILENCE,
     Busy,
@@ -27,7 +26,6 @@ from chord.errors import (
     NotOwner,
     NotReady,
     OtherRing,
-    PeerUnreachable,
     UnknownVnode,
 )
 from chord.ids import Arc, Point, between
@@ -48,11 +46,10 @@ from chord.messages import (
     Pong,
     RingPointers,
 )
-from chord.ownership import Remembered, Taken
+from chord.ownership import Taken
 from chord.vnode import Vnode
 
 RETRY_S = 0.05
-EAGER_LOOKS = 2  # after a restart: a self-lookup every round until so many changed nothing
 LEARNT_MAX = 16
 STEPS_MAX = 16  # how often one attempt follows a "not mine, ask that one"
 
@@ -71,7 +68,11 @@ class LastTime(NamedTuple):
 
 
 class Membership:
-    """Takes one vnode into a ring and out of it."""
+    """Takes one vnode into a ring and out of it.
+
+    Attributes:
+        last: its place before a restart, where that counts.
+    """
 
     def __init__(self, vnode: Vnode, mover: Mover) -> None:
         self._vnode = vnode
@@ -79,7 +80,7 @@ class Membership:
         self._host = vnode.host
         self._peers = vnode.host.peers
         self._mover = mover
-        self._last = LastTime()
+        self.last = LastTime()
 
     # -- join -----------------------------------------------------------------------------------
 
@@ -122,7 +123,7 @@ class Membership:
             except (ChordError, TransferFailed, trio.TooSlowError) as error:
                 silences += isinstance(error, trio.TooSlowError)
                 await trio.sleep(self._host.jitter(RETRY_S * min(turn, 10)))
-        await self._announce()
+        await self.announce()
 
     def _patience_s(self, silences: int) -> float:
         """How long to wait for a contact to look up my place, after so many did not answer in time.
@@ -217,7 +218,7 @@ class Membership:
             await trio.sleep(self._host.jitter(RETRY_S))
         raise LookupFailed("no predecessor to join behind")
 
-    async def _announce(self) -> None:
+    async def announce(self) -> None:
         """Notify the successor, and hint to the vnode before: it need not wait for its next round."""
         self._vnode.state = "member"
         predecessor = self._ring.predecessor
@@ -261,7 +262,7 @@ class Membership:
         If that one stands further back, whoever stood where my arc began is dead: then it is for a take-over to say so,
         and to mark what died with it. Without a memory of last time all of it is mine.
         """
-        last = self._last
+        last = self.last
         start, before = last.start, last.before
         if start is None or start == predecessor.id or between(start, predecessor.id, self._vnode.id):
             start, before = predecessor.id, (predecessor,)
@@ -311,75 +312,6 @@ class Membership:
         except (*SILENCE, UnknownVnode):
             return
         raise DuplicateId(f"{holder.address} already stands at id {int(holder.id)}", peer=holder)
-
-    # -- resume ---------------------------------------------------------------------------------
-
-    async def resume(
-        self, last: LastTime, known: list[Contact | str], is_given_up: Callable[[], Awaitable[bool]]
-    ) -> None:
-        """Come back after a restart, with the pointers of last time.
-
-        A known node that answers as a member decides: we rejoin by it. If for `resume_s` none does (all are restarting
-        too, or nobody answers), the stored lists count, live entries first. A new ring is never started.
-
-        Args:
-            is_given_up: asked once the ring is found running: whether last time is too long ago to count.
-
-        Raises:
-            OtherRing, DuplicateId: definite; the ring does not take the node back.
-        """
-        self._vnode.state = "resuming"
-        self._last = last
-        boundary = last.before[0] if last.before and last.before[0].id == last.start else None
-        self._vnode.ownership.last = Remembered(last.start, boundary, last.taken)
-        asked: list[Contact | str] = [*last.successors, *([last.predecessor] if last.predecessor else []), *known]
-        asked = [c for c in asked if (c if isinstance(c, str) else c.address) != self._host.address]
-        states = await self._states_of(asked) if asked else {}
-        members = [address for address, state in states.items() if state in ("member", "leaving")]
-        if members and await is_given_up():
-            self._last, self._vnode.ownership.last = LastTime(), Remembered()
-        if members or last.start is None:  # without an arc of its own it can only join, however long that takes
-            await self.join([*members, *asked])
-            return
-        living = [c for c in last.successors if c.address in states or c.address == self._host.address]
-        self._host.tell(self._ring.resume(last.predecessor, living or [self._vnode.me]))
-        for contact in last.successors:
-            if contact not in living:
-                self._peers.passive.add(contact, trio.current_time())
-                self._vnode.view.fell_silent(contact, trio.current_time())
-        self._host.tell(self._vnode.ownership.resume(last.start, last.before, last.epoch))
-        self._vnode.eager_looks = EAGER_LOOKS
-        await self._announce()
-
-    async def _states_of(self, contacts: list[Contact | str]) -> dict[str, str]:
-        """Ask all of them at once, again and again, until one answers as a member or `resume_s` is over."""
-        states: dict[str, str] = {}
-        refused: list[ChordError] = []
-        addresses = list(dict.fromkeys(c if isinstance(c, str) else c.address for c in contacts))
-
-        async def ask(address: str, scope: trio.CancelScope) -> None:
-            while True:
-                try:
-                    with trio.fail_after(self._peers.suspicion.timeout(address)):  # what is lost is asked again
-                        states[address] = (await self._peers.call(address, Ping(), Pong)).state
-                    if states[address] in ("member", "leaving"):
-                        scope.cancel()
-                except FATAL as error:
-                    refused.append(error)
-                    return
-                except PeerUnreachable:
-                    states.pop(address, None)
-                except (ChordError, trio.TooSlowError):
-                    pass  # what it said before still counts
-                await trio.sleep(self._host.jitter(self._host.timing.resume_s / 8))
-
-        with trio.move_on_after(self._host.timing.resume_s) as scope:
-            async with trio.open_nursery() as nursery:
-                for address in addresses:
-                    nursery.start_soon(ask, address, scope)
-        if refused and not states:
-            raise refused[0]
-        return states
 
     # -- leave ----------------------------------------------------------------------------------
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, TypeAlias
 
 import trio
 
 from chord import earlier
+from chord.asking import Call, Outcome
 from chord.calls import CallsService
-from chord.config import PRESETS, NodeConfig, Preset, RingConstants
+from chord.config import NodeConfig
 from chord.data.copies import Reaped, Replica
 from chord.data.exchange import Exchange
 from chord.data.misplaced import Misplaced
@@ -38,10 +38,10 @@ from chord.identity import FileIdentity, IdentityStore, Kept, MemoryIdentity
 from chord.ids import Arc, Point, vnode_id
 from chord.interface import AsyncRing
 from chord.lookup import Lookups
+from chord.maintenance import Maintenance
 from chord.messages import Contact, Description
-from chord.operations import Call, Core, Outcome
+from chord.operations import Core
 from chord.peers import Peers
-from chord.periodic import Periodic, Timetable
 from chord.rpc import Rpc
 from chord.transport import TcpTransport, Transport
 from chord.vnode import Vnode
@@ -59,6 +59,7 @@ class Node(AsyncRing):
     Attributes:
         address: where others reach it, once it runs.
         state: where it is in its life.
+        started_at: when it began to take calls, on the clock of its event loop.
         closed: set when `run` has ended.
     """
 
@@ -99,6 +100,7 @@ class Node(AsyncRing):
         reaped = Reaped()
         self._exchange = Exchange(self.host, self._records.merge, reaped)
         self.misplaced = Misplaced(self.host, self.lookups, self._exchange)
+        self._maintenance = Maintenance(self.host, config, self.parts, self.misplaced, self._save)
         self._farewell = Farewell(self.host, self.parts, self.misplaced)
         self._dispatcher = Dispatcher(
             self.host,
@@ -108,7 +110,7 @@ class Node(AsyncRing):
             Replica(self.host, self._records.merge, reaped),
             self.description,
             lambda: self._end("leave"),
-            self._stabilize_soon,
+            self._maintenance.stabilize_soon,
             lambda: self.misplaced.hints,
         )
         peers.serve(self._dispatcher.handle)
@@ -118,9 +120,7 @@ class Node(AsyncRing):
         self._ending = trio.Event()
         self._how: Literal["stop", "leave"] = "stop"
         self._fatal: ChordError | None = None
-        self._timetable = Timetable(rng, self._on_step_failed)
-        self._stabilizing: list[Periodic] = []
-        self._started_at = 0.0
+        self.started_at = 0.0
         self._goodbye: tuple[str, ...] = ()
         self._limits = config.limits
         self._others = config.join  # addresses to ask for news besides those in the lists
@@ -168,7 +168,7 @@ class Node(AsyncRing):
                 async with trio.open_nursery() as connections:
                     connections.start_soon(self._end_with_storage, connections.cancel_scope)
                     bound = await connections.start(self._rpc.run, self.config.listen)
-                    self._started_at = trio.current_time()
+                    self.started_at = trio.current_time()
                     self._settle_address(bound, kept)
                     task_status.started(bound)
                     async with trio.open_nursery() as maintenance:
@@ -186,7 +186,7 @@ class Node(AsyncRing):
     async def _live(self, maintenance: trio.Nursery, kept: Kept | None) -> None:
         self.host.start_task = maintenance.start_soon
         try:
-            maintenance.start_soon(self._timetable.run, maintenance.start_soon)
+            maintenance.start_soon(self._maintenance.run, maintenance.start_soon)
             maintenance.start_soon(self._take_part, kept)
             await self._ending.wait()
             if self._how == "leave" and self._fatal is None:
@@ -244,8 +244,8 @@ class Node(AsyncRing):
     def _settle_address(self, bound: str, kept: Kept | None) -> None:
         """Fix the advertised address and the vnodes: stored ids first, then the configured one, then SHA-1."""
         self.host.address = self.host.peers.address = address = self.config.advertise or bound
-        self._core = Core((address,), rng=self.host.rng)
-        self._core.circle = self.host.circle
+        self.core = Core((address,), rng=self.host.rng)
+        self.core.circle = self.host.circle
         if kept is not None:
             ids = [v.id for v in kept.vnodes]
         elif self.config.id is not None:
@@ -267,13 +267,12 @@ class Node(AsyncRing):
                 await self._save()  # before there is a record: somebody must say whose it is
             for index, parts in enumerate(self.parts.values()):
                 await self._enter(parts, kept, index)
-                self._maintain(parts)
+                self._maintenance.keep(parts, self._others)
         except (OtherRing, DuplicateId, ConfigError) as error:
             self._fatal = error
             self._end("stop")
             return
-        bring_home = self._repeat(self.contact.id, "bring_home", self._bring_home, 4 * self.host.timing.stabilize_s)
-        self.host.bring_home_soon = bring_home.kick
+        self._maintenance.keep_at_home(self.contact)
         await self._save()
         self.host.start_task(self._farewell.say_back, self._others)
         self._change("ready")
@@ -287,7 +286,7 @@ class Node(AsyncRing):
             known: list[Contact | str] = [*joins, *(a for a in kept.known if a not in joins)]
             last = last_time(kept.vnodes[index], trio.current_time())
             is_given_up = partial(earlier.give_up_if_outdated, kept, self.host, is_first=index == 0)
-            await parts.membership.resume(last, known, is_given_up)
+            await parts.resumption.resume(last, known, is_given_up)
         elif joins:
             self._change("joining")
             await parts.membership.join(joins)
@@ -297,44 +296,6 @@ class Node(AsyncRing):
             self.host.tell(parts.vnode.ownership.create())
             parts.vnode.view.settled(parts.vnode.id, Arc(parts.vnode.id, parts.vnode.id))
             parts.vnode.state = "member"
-
-    # -- maintenance ----------------------------------------------------------------------------
-
-    def _maintain(self, parts: Parts) -> None:
-        # Each step by itself: a silent predecessor, a slow lookup must not keep the list from being repaired.
-        timing, stabilizer, vnode = self.host.timing, parts.stabilizer, parts.vnode.id
-        stabilize = partial(self._round, parts)
-        look_for_others = partial(parts.self_lookup.look_for_others, self._others)
-        self._stabilizing += (
-            self._repeat(vnode, "stabilize", stabilize, timing.stabilize_s),
-            self._repeat(vnode, "refresh_predecessor", stabilizer.refresh_predecessor, timing.stabilize_s),
-        )
-        self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s)
-        self._repeat(vnode, "fix_finger", stabilizer.fix_finger, timing.finger_s)
-        if self.config.ring.replicas > 1:
-            self._repeat(vnode, "repair", parts.repair.repair, timing.stabilize_s)
-        self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s)
-
-    def _repeat(self, vnode: Point, name: str, step: Callable[[], Awaitable[object]], period_s: float) -> Periodic:
-        deadline_s = max(10 * period_s, 8 * self.host.timing.timeout_cap_s)
-        return self._timetable.add(vnode, name, step, period_s=period_s, deadline_s=deadline_s)
-
-    def _on_step_failed(self, vnode: Point, name: str, word: str) -> None:
-        self.host.tell([StepFailed(vnode, name, word)])
-
-    async def _round(self, parts: Parts) -> None:
-        """One stabilize round; then the pointers are kept."""
-        await parts.stabilizer.stabilize()
-        await self._save()
-
-    async def _bring_home(self) -> None:
-        is_giving = any(p.mover.outbound for p in self.parts.values())
-        if not is_giving:
-            await self.misplaced.bring_home(self.contact)
-
-    def _stabilize_soon(self) -> None:
-        for periodic in self._stabilizing:
-            periodic.kick()
 
     async def _save(self, *, has_left: bool = False) -> None:
         try:
@@ -380,7 +341,7 @@ class Node(AsyncRing):
             self.name,
             self.state,
             self.ring_id,
-            self._started_at,
+            self.started_at,
             self.config.data_dir is not None,
             self._rpc.stats.bytes_sent,
             self._rpc.stats.bytes_received,
@@ -390,57 +351,3 @@ class Node(AsyncRing):
 
 def _start_nothing(task: object, *args: object) -> None:
     """The node is ending: new work is not begun."""
-
-
-@asynccontextmanager
-async def open_node(
-    *,
-    listen: str = "127.0.0.1:0",
-    join: Sequence[str] = (),
-    name: str | None = None,
-    advertise: str | None = None,
-    data_dir: str | None = None,
-    vnodes: int = 1,
-    preset: Preset = "lan",
-    ring: RingConstants | None = None,
-    observe: Observer = ignore,
-) -> AsyncIterator[Node]:
-    """Run a peer inside a Trio program for the length of the block.
-
-    It is a member when the block begins. At the block's end it stops and keeps its data where it has a data
-    directory; without one it first hands its keys over and leaves, within the preset's `leave_s`.
-
-    Args:
-        listen, join, name, advertise, data_dir, vnodes: see `NodeConfig`.
-        preset: local, lan or wan; periods and timeouts.
-        ring: the ring's constants; all members must agree on them.
-        observe: called with every event.
-
-    Raises:
-        ConfigError: the arguments contradict each other, or the data directory is another node's.
-        OSError: the address cannot be listened on.
-        OtherRing, DuplicateId: the ring does not take this node.
-
-    Concurrency: checkpoints. Cancelling the block is a crash: nobody is told, nothing is handed over.
-    """
-    config = NodeConfig(
-        listen=listen,
-        join=tuple(join),
-        name=name,
-        advertise=advertise,
-        data_dir=data_dir,
-        vnodes=vnodes,
-        ring=ring or RingConstants(),
-        preset=preset,
-        timing=PRESETS[preset],
-    )
-    node = Node(config, observe=observe)
-    with unwrapped():
-        async with trio.open_nursery() as nursery:
-            await nursery.start(node.run)
-            try:
-                await node.ready()
-            except ChordError:
-                await trio.sleep_forever()  # `run` raises the very same error, once
-            yield node
-            await (node.stop() if data_dir else node.leave())

@@ -1,16 +1,14 @@
 """What a client of a ring does, without I/O: the one core both clients drive.
 
-Owns the choice of entry node, retries, bounds and the shape of results; knows nothing of sockets,
-Trio or clocks. An operation is a generator: it yields effects (`Ask`, `Pause`) and is sent what came
-of them. A driver answers `Ask` with one outcome per call, and throws `DeadlineExceeded` in when an
-effect would begin after the operation's deadline. `chord.blocking` and `chord.client` are the drivers.
+Owns the bounds and the shape of results; how a request is made is `chord.asking`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from chord.asking import Ask, Call, Entries, Operation, Outcome, Pause, nobody, telling
 from chord.config import split_address
 from chord.errors import (
     SILENCE,
@@ -20,10 +18,8 @@ from chord.errors import (
     InvalidRequest,
     NotFound,
     OtherRing,
-    PeerUnreachable,
-    RemoteFailure,
 )
-from chord.ids import Circle, Point
+from chord.ids import Point
 from chord.messages import (
     Contact,
     Describe,
@@ -36,7 +32,6 @@ from chord.messages import (
     Mode,
     Put,
     Record,
-    Reply,
     Request,
     Route,
     Scan,
@@ -48,50 +43,9 @@ from chord.messages import (
 )
 from chord.values import Found, Page, Resolver, Stored, resolved, to_key, to_quorum, to_ttl_ms, to_value
 
-if TYPE_CHECKING:
-    import random
-
-ATTEMPT_S = 1.5  # with another entry node to turn to, one attempt gets so long
 CRAWL_S = 1.0  # one node gets so long to describe itself
 CRAWL_NODES_MAX = 4096
 CRAWL_AT_ONCE = 128
-REMOTE_FAILURES_MAX = 3  # a bug on the other side does not go away by asking for ever
-BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.02, 0.5
-
-T = TypeVar("T")
-
-
-class Call(NamedTuple):
-    """One request to a vnode (a contact) or to the node at an address."""
-
-    to: Contact | str
-    request: Request
-
-    @property
-    def address(self) -> str:
-        """The node that is called."""
-        return self.to if isinstance(self.to, str) else self.to.address
-
-
-class Ask(NamedTuple):
-    """Effect: make these calls at the same time; the answer is one outcome for each, in order.
-
-    `within_s` limits the calls besides the operation's deadline.
-    """
-
-    calls: tuple[Call, ...]
-    within_s: float | None = None
-
-
-class Pause(NamedTuple):
-    """Effect: wait so long; the answer is None."""
-
-    seconds: float
-
-
-Effect: TypeAlias = Ask | Pause
-Outcome: TypeAlias = Reply | ChordError
-Operation: TypeAlias = Generator[Effect, Any, T]
 
 
 class Cursor(NamedTuple):
@@ -105,28 +59,6 @@ class Cursor(NamedTuple):
     covered: int
     span: int
     of: Contact | None = None
-
-
-def telling(before: ChordError | None, now: ChordError) -> ChordError:
-    """Return which error of two attempts to tell the caller.
-
-    Once an attempt may have had its effect, no later one may say that nothing happened. And an answer, like "one
-    replica of two", says more than silence after it.
-    """
-    if not isinstance(before, IndefiniteError):
-        return now
-    if not isinstance(now, IndefiniteError):
-        return before
-    return before if isinstance(now, SILENCE) and not isinstance(before, SILENCE) else now
-
-
-def nobody(failures: Mapping[str, Outcome]) -> ChordError:
-    """Return what to raise when none of several nodes could be talked to: what one said, else all silences."""
-    errors = [outcome for outcome in failures.values() if isinstance(outcome, ChordError)]
-    spoken = [error for error in errors if not isinstance(error, SILENCE)]
-    if spoken or len(errors) == 1:
-        return (spoken or errors)[0]
-    return PeerUnreachable("; ".join(error.message for error in errors) or "no node answered")
 
 
 def contacts_in(node: Description) -> list[Contact]:
@@ -146,40 +78,11 @@ def addresses_in(node: Description) -> list[str]:
     return list(dict.fromkeys([node.address, *(contact.address for contact in contacts_in(node))]))
 
 
-class Core:
-    """The state operations share: the entry nodes, the one in use, and the circle once it is known.
+class Core(Entries):
+    """Everything that can be asked of a ring.
 
     Concurrency: synchronous; several operations may be under way at once.
     """
-
-    def __init__(self, entries: Sequence[str], *, rng: random.Random) -> None:
-        if not entries:
-            raise InvalidRequest("name at least one node of the ring, HOST:PORT")
-        for entry in entries:
-            split_address(entry)
-        self.entries = tuple(dict.fromkeys(entries))
-        self.circle: Circle | None = None
-        self._rng = rng
-        self._ring_id: bytes | None = None
-        self._at = 0
-
-    @property
-    def entry(self) -> str:
-        """The entry node in use."""
-        return self.entries[self._at]
-
-    def learn(self, address: str, bits: int, ring_id: bytes | None) -> None:
-        """Take note of what a node says of its ring; the ring id is None where it has not joined yet.
-
-        Raises:
-            OtherRing: it is not the ring already known.
-        """
-        if self.circle is not None and self.circle.bits != bits:
-            raise OtherRing(f"{address} has {bits} bits, the nodes met before {self.circle.bits}: not one ring")
-        if None not in (ring_id, self._ring_id) and ring_id != self._ring_id:
-            raise OtherRing(f"{address} belongs to another ring than the nodes met before")
-        self.circle = Circle(bits)
-        self._ring_id = self._ring_id or ring_id
 
     # -- records ----------------------------------------------------------------------------------
 
@@ -215,9 +118,7 @@ class Core:
             raise InvalidRequest("a blind put covers nothing; it takes no context")
         raw = None if value is None else to_value(value)
         covers = b"" if blind else context
-        return Put(
-            to_key(key), raw, self._rng.randbytes(16), covers, to_quorum(w, "w"), bool(strict), to_ttl_ms(ttl_s)
-        )
+        return Put(to_key(key), raw, self.rng.randbytes(16), covers, to_quorum(w, "w"), bool(strict), to_ttl_ms(ttl_s))
 
     def write(self, request: Put | Merge) -> Operation[Stored]:
         """Write until it is acknowledged: the same request each time, so that it is done once."""
@@ -240,7 +141,7 @@ class Core:
         while waiting:
             entry = self.entry
             try:
-                outcomes = yield Ask(tuple(Call(entry, asked[i]) for i in waiting), self._attempt_s())
+                outcomes = yield Ask(tuple(Call(entry, asked[i]) for i in waiting), self.attempt_s())
             except DeadlineExceeded as error:
                 for i in waiting:
                     failures[i] = failures[i] or error
@@ -254,14 +155,14 @@ class Core:
                 if isinstance(outcome, IndefiniteError):
                     asked[i] = as_retry(asked[i])
                 was_silent |= isinstance(outcome, SILENCE)
-                if self._is_worth_retrying(outcome, attempt):
+                if self.is_worth_retrying(outcome, attempt):
                     again.append(i)
             if again and was_silent:
                 self.turn_from(entry)
             waiting = again
             if waiting:
                 try:
-                    yield Pause(self._backoff_s(attempt, failures[waiting[0]]))
+                    yield Pause(self.backoff_s(attempt, failures[waiting[0]]))
                 except DeadlineExceeded:
                     return failures
             attempt += 1
@@ -383,82 +284,3 @@ class Core:
         if not only and not any(isinstance(outcome, Description) for outcome in found.values()):
             raise nobody(found)
         return found
-
-    # -- how requests are made --------------------------------------------------------------------
-
-    def request(self, request: Request, to: Contact | str | None = None) -> Operation[Reply]:
-        """Make a request until it is answered for good: by one place, or by whichever entry node answers.
-
-        A place that was named is not asked again when it is silent: that it does not answer is the answer.
-
-        Raises:
-            ChordError: the answer, where it is an error that asking again does not change; else, at the deadline,
-                the last error: an indefinite one if any attempt may have had its effect.
-        """
-        attempt = 0
-        known: ChordError | None = None
-        while True:
-            entry = self.entry
-            try:
-                (outcome,) = yield Ask((Call(to or entry, request),), None if to else self._attempt_s())
-            except DeadlineExceeded as error:
-                raise (known or error) from None
-            if isinstance(outcome, Reply):
-                return outcome
-            assert isinstance(outcome, ChordError)
-            known = telling(known, outcome)
-            if isinstance(outcome, IndefiniteError):
-                request = as_retry(request)
-            if not self._is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, SILENCE)):
-                # To a read, a definite answer is the answer. A write may have happened in an earlier attempt.
-                raise known if isinstance(request, (Put, Merge)) else outcome
-            if isinstance(outcome, SILENCE):
-                self.turn_from(entry)
-            try:
-                yield Pause(self._backoff_s(attempt, outcome))
-            except DeadlineExceeded:
-                raise known from None
-            attempt += 1
-
-    def enter(self) -> Operation[None]:
-        """Find an entry node that answers, each asked once, and learn the circle from it."""
-        failures: dict[str, Outcome] = {}
-        for _ in self.entries:
-            entry = self.entry
-            (failures[entry],) = yield Ask((Call(entry, Describe()),), ATTEMPT_S)
-            outcome = failures[entry]
-            if isinstance(outcome, Description):
-                self.learn(entry, outcome.bits, outcome.ring)
-                return
-            self.turn_from(entry)
-        raise nobody(failures)
-
-    def known_circle(self) -> Operation[Circle]:
-        """Return the ring's circle, asking for it where no connection has told it yet."""
-        if self.circle is None:
-            node = yield from self.describe(None)
-            self.learn(node.address, node.bits, node.ring)
-        assert self.circle is not None
-        return self.circle
-
-    def _attempt_s(self) -> float | None:
-        return ATTEMPT_S if len(self.entries) > 1 else None
-
-    def turn_from(self, entry: str) -> None:
-        """Use another entry node from now on, unless another operation has turned away already."""
-        if entry == self.entry:
-            self._at = (self._at + 1) % len(self.entries)
-
-    @staticmethod
-    def _is_worth_retrying(error: ChordError, attempt: int) -> bool:
-        if isinstance(error, RemoteFailure):
-            return attempt + 1 < REMOTE_FAILURES_MAX
-        return error.is_retryable or isinstance(error, IndefiniteError)
-
-    def _backoff_s(self, attempt: int, error: ChordError | None) -> float:
-        if isinstance(error, SILENCE) and attempt + 1 < len(self.entries):
-            return 0.0  # another entry node has not been tried yet
-        least = BACKOFF_FIRST_S * 2.0 ** min(attempt, 10)
-        if error is not None and error.after_ms is not None:
-            least = max(least, error.after_ms / 1000)
-        return float(min(least, BACKOFF_MAX_S) * self._rng.uniform(0.5, 1.5))

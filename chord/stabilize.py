@@ -1,4 +1,5 @@
-"""Stabilize, rectify, fix fingers: the steps that keep a vnode's pointers true. (The self-lookup: `self_lookup`.)
+"""Stabilize, rectify, fix fingers: the steps that keep a vnode's pointers true. (The self-lookup: `self_lookup`;
+the arc: `bounds`.)
 
 Each step of the corrected protocol is one question to a peer and then one transition of
 `RingState`, decided against the state of that moment. *Abort-if-observed* makes the step atomic
@@ -12,7 +13,6 @@ Source: Zave 2017 (TSE), section III; Stoica et al. 2003, Fig. 6.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Literal
 
 import trio
@@ -20,7 +20,7 @@ import trio
 from chord import events
 from chord.errors import SILENCE, Busy, ChordError, NotReady, UnknownVnode
 from chord.events import Event
-from chord.ids import Arc, Point, between
+from chord.ids import between
 from chord.lookup import Lookups
 from chord.messages import (
     Confirm,
@@ -214,114 +214,7 @@ class Stabilizer:
             return False
         return True
 
-    # -- predecessor and the arc ----------------------------------------------------------------
-
-    async def refresh_predecessor(self) -> None:
-        """Ask the predecessor how it is; copy its list, and bring the arc in line with it (`ownership.py`).
-
-        - It stands where my arc begins: all is well.
-        - It stands inside my arc and answers for its own: shrink.
-        - It stands before my arc, names me as its head, and the vnode between is dead: take over. Not while it owns
-          nothing itself: then it is leaving, and what lies before it is no longer bounded by it.
-        """
-        ring, arc = self._ring, self._vnode.ownership
-        predecessor = ring.predecessor
-        if predecessor is None:
-            return
-        arc.expire(trio.current_time(), self._host.timing.down_out_s)
-        self._vnode.view.expire(trio.current_time(), self._host.timing.down_out_s)
-        for address in self._vnode.view.retiring:
-            if self._peers.suspicion.is_dead(address):  # it crashed on the way, or is gone by now
-                self._vnode.view.stays(address)
-        for mark in arc.taken:
-            if self._peers.suspicion.state(mark.dead.address) == "left":
-                arc.owner_left(mark.dead.address)
-        seen = arc.epoch
-        try:
-            reply = await self._probe(predecessor)
-        except PeerGone:
-            # The next NOTIFY replaces it; alone, nobody is left to notify but ourselves.
-            if ring.is_alone and predecessor.id != self._vnode.id:
-                self.notified(self._vnode.me)
-            return
-        if reply is None or ring.predecessor != predecessor:
-            return
-        self._host.note_clock(predecessor.address, reply.now_ms)
-        ring.learn_predecessors(predecessor, reply.predecessors)
-        self._vnode.view.keep_settled(self._vnode.replicated())
-        if arc.start is None or arc.giving is not None or arc.epoch != seen:  # the answer may be older than the arc
-            return
-        if predecessor.id == arc.start:
-            arc.learn_boundary(predecessor, reply.predecessors)
-        elif between(arc.start, predecessor.id, self._vnode.id):
-            if reply.owned_from is not None:
-                await self._shrink(predecessor)
-        elif reply.successors and reply.successors[0].id == self._vnode.id and reply.owned_from is not None:
-            await self._take_over(predecessor)
-
-    async def _shrink(self, predecessor: Contact) -> None:
-        """Leave to the predecessor what is its own, if it says so for sure: not while it is handing its arc to me."""
-        arc = self._vnode.ownership
-        seen = arc.epoch
-        try:
-            await self._peers.call(predecessor, Confirm(predecessor.id), Confirmed)
-        except ChordError:
-            return
-        if arc.epoch == seen and self._ring.predecessor == predecessor and self._host.tell(arc.shrink(predecessor)):
-            self._host.bring_home_soon()
-
-    async def _take_over(self, predecessor: Contact) -> None:
-        """The gap is mine if all that I know to have stood in it are gone; else the nearest living is my predecessor.
-
-        All of them are asked, not only the nearest: behind it may stand a joiner that only the dead knew. It owns what
-        it was given, is in nobody's list yet, and may go on looking for its place for a while.
-        """
-        arc = self._vnode.ownership
-        start, boundary = arc.start, arc.boundary
-        if start is None:
-            return
-        gap = Arc(predecessor.id, start)
-        known = {c.id: c for c in (*([boundary] if boundary else []), *arc.before) if c.id in gap}
-        is_gone = await self._are_gone([c for c in known.values() if c.id != self._vnode.id])
-        living = [known[point] for point, gone in is_gone.items() if gone is False]
-        if living:
-            self.notified(min(living, key=lambda c: self._ring.circle.distance(c.id, start)))
-        elif None not in is_gone.values() and arc.start == start and self._ring.predecessor == predecessor:
-            # One that left handed its arc to the next: if that one died, it was its.
-            dead = [known[p] for p in is_gone if self._peers.suspicion.state(known[p].address) != "left"]
-            missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact.address)]
-            self._host.tell(arc.take_over(predecessor, missed, trio.current_time()))
-            for contact in dead:
-                if self._peers.is_dead(contact):
-                    self.remember_silent(contact)
-
-    async def _are_gone(self, contacts: list[Contact]) -> dict[Point, bool | None]:
-        """Find out at once which of these are gone; None: one that has paused, of which nobody can tell."""
-        found: dict[Point, bool | None] = {contact.id: None for contact in contacts}
-
-        async def ask(contact: Contact) -> None:
-            with suppress(ChordError):
-                found[contact.id] = await self._peers.is_gone(contact)
-
-        async with trio.open_nursery() as nursery:
-            for contact in contacts:
-                nursery.start_soon(ask, contact)
-        return found
-
-    async def _probe(self, contact: Contact) -> RingPointers | None:
-        """Ask for pointers that nobody adopts, until an answer or certain death. None: alive, but no pointers now."""
-        while True:
-            try:
-                return await self._peers.call(contact, GetRing(adopt=False), RingPointers)
-            except UnknownVnode as error:
-                raise PeerGone from error
-            except SILENCE as error:
-                if self._peers.is_dead(contact):
-                    raise PeerGone from error
-                if self._peers.suspicion.state(contact.address) == "paused":
-                    return None
-            except ChordError:
-                return None
+    # -- asking ---------------------------------------------------------------------------------
 
     async def _ask_pointers(self, contact: Contact, step: Literal["stabilize", "adopt"]) -> RingPointers | None:
         """Ask a vnode for pointers and adopt them in one transition, unless ours were observed meanwhile.

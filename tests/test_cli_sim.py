@@ -37,7 +37,7 @@ from chord.sim.plan import FAULTS, Plan
 from chord.stabilize import Stabilizer
 from chord.vnode import Vnode
 
-SMALL = ("--nodes", "6", "--successors", "2", "--faults", "none", "--fidelity", "messages", "--until", "1")
+SMALL = ("--nodes", "5", "--successors", "2", "--faults", "none", "--fidelity", "messages", "--until", "1")
 ENDED_WITHIN_S = 20.0
 
 
@@ -140,7 +140,7 @@ def test_a_failure_has_its_exit_code_and_is_replayed_by_the_last_line(
         last = ended.out.splitlines()[-1]
         again = sim(*shlex.split(last)[2:])
     assert ended.code == as_json.code == again.code == code
-    assert last == "chord sim replay 2 --nodes 6 --successors 2 --faults none --fidelity messages --until 1.0"
+    assert last == "chord sim replay 2 --nodes 5 --successors 2 --faults none --fidelity messages --until 1.0"
     assert "2 seeds, 0 of them over frames: 2 FAILED" in ended.out
     found = json.loads(as_json.out)
     check_shape("sim-run", found)
@@ -269,7 +269,7 @@ def test_a_replay_as_json_is_the_event_log(sim: Sim) -> None:
 
 
 def test_the_history_of_a_ring_without_faults_is_acceptable(sim: Sim, capsys: pytest.CaptureFixture[str]) -> None:
-    ended = sim("replay", "3", "--faults", "none", "--until", "4", "--history", "history")
+    ended = sim("replay", "3", "--faults", "none", "--until", "6", "--history", "history")
     assert ended.code == 0
     assert "; history: history\n" in ended.err
     assert cli.run(["check-history", "history", "--model", "acknowledged", "--json"]) == 0

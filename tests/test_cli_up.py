@@ -93,6 +93,7 @@ def test_every_node_answers_as_an_entry(ring: Running) -> None:
 
 
 def test_the_second_entry_stands_in(ring: Running) -> None:
+    assert ring("put", "from", "anywhere").code == 0
     with socket.create_server(("127.0.0.1", 0)) as silent:
         nobody = f"127.0.0.1:{silent.getsockname()[1]}"
         ended = chord_command("get", "from", "--node", nobody, "--node", ring.entry, "--timeout", "2")
@@ -125,8 +126,8 @@ def test_ctrl_c_reaches_the_whole_group_and_is_still_orderly() -> None:
 
 def test_a_dead_child_is_reported_and_not_restarted() -> None:
     with ring_of(3) as family:
-        os.kill(family.nodes[1]["pid"], signal.SIGKILL)
         assert family("leave", "n2").code == 0
+        os.kill(family.nodes[1]["pid"], signal.SIGKILL)
         eventually(lambda: not is_alive(family.nodes[1]["pid"]) and not is_alive(family.nodes[2]["pid"]))
         time.sleep(0.5)
         family.stop()

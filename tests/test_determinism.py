@@ -158,11 +158,8 @@ def test_another_seed_gives_another_history(scenario: str) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_other_processes_with_other_hashes_give_the_same_history(scenario: str) -> None:
-    """Lives in one other process; the bugs below are seen between any two, and so would others be."""
-    hash_seeds = ("4242",) if scenario in LIVES else ("1", "4242")
-    for hash_seed in hash_seeds:
-        found = digest_elsewhere(scenario, SEED, hash_seed)
-        assert found == digest_here(scenario, SEED), f"PYTHONHASHSEED={hash_seed}"
+    """One other process is enough: the bugs below are seen between any two."""
+    assert digest_elsewhere(scenario, SEED, "4242") == digest_here(scenario, SEED)
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -402,7 +402,7 @@ async def test_what_is_being_received_is_not_brought_home_and_dropped() -> None:
         copies = list(leaver.host.storage.scan(arc))
         await parts.records.merge(copies)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(heir._bring_home)
+            nursery.start_soon(heir._maintenance.bring_home, heir.contact)
             await trio.sleep(0.003)
             nursery.start_soon(leaver.leave)
         await ring.converged()

@@ -22,6 +22,7 @@ from chord.cli.settings import node_config
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SIMULATOR = "$ chord sim "
+LONG = "docs/how-to/store-data.md"
 README_LINES_MAX = 200
 
 
@@ -40,7 +41,7 @@ def blocks(kind: str) -> list[object]:
 def sessions() -> list[object]:
     """The command blocks of each page as shell sessions: one that starts a ring, and those that go on with it.
 
-    A block of the simulator needs no ring and begins a session too: a slow one, many lives of whole rings.
+    A block of the simulator needs no ring and begins a session too. It is a slow one, of many lives of whole rings.
     """
     found: list[tuple[str, str]] = []
     for page in PAGES:
@@ -53,10 +54,8 @@ def sessions() -> list[object]:
                     found.append((name, block))
                 else:
                     found[-1] = (name, found[-1][1] + block)
-    return [
-        pytest.param(text, id=f"{name}:{i}", marks=[pytest.mark.slow] if text.startswith(SIMULATOR) else [])
-        for i, (name, text) in enumerate(found)
-    ]
+    slow = [[pytest.mark.slow] if text.startswith(SIMULATOR) or name == LONG else [] for name, text in found]
+    return [pytest.param(text, id=f"{name}:{i}", marks=slow[i]) for i, (name, text) in enumerate(found)]
 
 
 def _simulates(found: list[tuple[str, str]]) -> bool:

@@ -375,7 +375,7 @@ class ForgetsTheTotals(SqliteStorage):
     """Planted: what was added up stays."""
 
     def _take_back(self) -> None:
-        self._changes.clear()
+        self._rows.changes.clear()
 
 
 class KeepsTheQueue(SqliteStorage):
@@ -384,13 +384,13 @@ class KeepsTheQueue(SqliteStorage):
     def _end(self, group: Group, error: ChordError) -> None:
         following = self._next.rows
         super()._end(group, error)
-        self._recent.clear()
+        self._rows._recent.clear()
         self._next.rows = following
         self._write_next()
 
     def _settle(self, group: Group) -> None:
-        self._changes.clear()
-        self._recent.clear()
+        self._rows.changes.clear()
+        self._rows._recent.clear()
 
 
 @pytest.mark.parametrize(

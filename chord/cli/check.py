@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import click
 
+from chord.asking import Outcome
 from chord.blocking import Ring
 from chord.cli.failures import CHECK_FAILED, OK
 from chord.cli.output import Failure, Out
@@ -21,7 +22,6 @@ from chord.cli.target import Target, descriptions, ring_options
 from chord.ids import Arc, Circle, Point
 from chord.invariants import Member, Violation, ownership, violations, waiting
 from chord.messages import Description, VnodeInfo
-from chord.operations import Outcome
 
 REREADS_MAX = 4
 WATCH_EVERY_S = 0.5

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from chord.asking import Outcome
 from chord.cli.failures import OK
 from chord.cli.output import Column, bar, percent
 from chord.cli.shapes import Json, error_json, fingers_json, names_of, node_json, owned_share, ring_json, vnode_json
@@ -15,7 +16,6 @@ from chord.cli.trace import short_id
 from chord.errors import ChordError
 from chord.ids import Circle
 from chord.messages import Description
-from chord.operations import Outcome
 
 SUCCESSORS_SHOWN = 4
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from chord.asking import Outcome
 from chord.blocking import Ring, connect
 from chord.cli.failures import USAGE, explain
 from chord.cli.output import DEFAULT_NODE, Failure, Out
@@ -17,7 +18,6 @@ from chord.config import split_address
 from chord.errors import ChordError, ConfigError
 from chord.ids import Circle
 from chord.messages import Description, VnodeInfo
-from chord.operations import Outcome
 
 PREFIX_MIN = 3  # hexadecimal digits; fewer might be meant as something else
 

@@ -12,33 +12,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from typing import Any
 
 import trio
 from outcome import Outcome
-from sortedcontainers import SortedDict
 
 from chord.data.digest import Digests
 from chord.data.sqlite_file import Place, Row, StoreFile, is_definite, row_of
+from chord.data.sqlite_rows import Rows
 from chord.data.storage import Batch
 from chord.errors import ChordError, RemoteFailure, WritesRefused
 from chord.ids import Arc, Circle
 from chord.messages import Record
 
 CLOSE_S = 5.0
-RECENT_ROWS = 256
-
-
-class Change:
-    """What is not durable of one key: what stands there in the file, and what is to stand there."""
-
-    __slots__ = ("before", "row", "was_bad")
-
-    def __init__(self, before: Row | None, was_bad: bool, row: Row | None) -> None:
-        self.before = before
-        self.was_bad = was_bad
-        self.row = row
 
 
 class Group:
@@ -61,7 +47,6 @@ class SqliteStorage:
 
     Attributes:
         failed: set when the disk failed. From then on every commit is refused.
-        bad_records: how many records were found damaged since the opening; they count as missing.
         transactions: how many were committed since the opening.
         rows_written: in these.
     """
@@ -72,15 +57,13 @@ class SqliteStorage:
         self._circle = circle
         self._fresh = incarnation
         self._file = StoreFile(circle, directory, before_commit)
-        self._summary = self._file.summary
-        self._changes: SortedDict[Place, Change] = SortedDict()
-        self._recent: dict[Place, Row | None] = {}
+        self._rows = Rows(circle, self._file, self._unreadable)
         self._next = Group()
         self._under_way: Group | None = None
         self._key_epoch = 0
         self._failure = ""
         self.failed = trio.Event()
-        self.bad_records = self.transactions = self.rows_written = 0
+        self.transactions = self.rows_written = 0
 
     # -- opening and closing --------------------------------------------------------------------
 
@@ -93,9 +76,8 @@ class SqliteStorage:
         Concurrency: checkpoints; cancelled, it is opened nevertheless.
         """
         await trio.to_thread.run_sync(self._file.open, self._fresh)
-        self._summary = self._file.summary
         self._key_epoch = self._file.key_epoch
-        self.bad_records += len(self._summary.bad)
+        self._rows.opened()
 
     async def close(self) -> None:
         """Let what is under way become durable, and close the file. Twice is once.
@@ -115,11 +97,15 @@ class SqliteStorage:
         """
         await self.close()
         await trio.to_thread.run_sync(self._file.set_aside)
-        self._fresh, self.bad_records = incarnation, 0
-        self._recent.clear()
+        self._fresh, self._rows.bad_records = incarnation, 0
         await self.open()
 
     # -- reading --------------------------------------------------------------------------------
+
+    @property
+    def bad_records(self) -> int:
+        """How many records were found damaged since the opening; they count as missing."""
+        return self._rows.bad_records
 
     @property
     def incarnation(self) -> bytes:
@@ -129,17 +115,17 @@ class SqliteStorage:
     @property
     def digests(self) -> Digests:
         """The tree of sums over all visible records."""
-        return self._summary.digests
+        return self._rows.summary.digests
 
     @property
     def value_bytes(self) -> int:
         """Bytes of all stored values."""
-        return self._summary.value_bytes
+        return self._rows.summary.value_bytes
 
     @property
     def sibling_keys(self) -> int:
         """How many records hold more than one version."""
-        return self._summary.sibling_keys
+        return self._rows.summary.sibling_keys
 
     @property
     def counters(self) -> dict[str, int]:
@@ -151,37 +137,37 @@ class SqliteStorage:
         }
 
     def __len__(self) -> int:
-        return self._summary.keys
+        return self._rows.summary.keys
 
     def get(self, key: bytes) -> Record | None:
         """Return the record stored under a key, or None; it may not be durable yet."""
-        row = self._row(self._place(key))
+        row = self._rows.row(self._rows.place(key))
         return None if row is None else row.record
 
     def minted(self, key: bytes) -> bytes | None:
         """Return the actor under which this store minted a dot of a key it has held ever since, or None."""
-        row = self._row(self._place(key))
+        row = self._rows.row(self._rows.place(key))
         return None if row is None else row.minted
 
     def is_durable(self, key: bytes) -> bool:
         """Whether what `get` returns for a key is durable."""
-        return self._place(key) not in self._changes
+        return self._rows.place(key) not in self._rows.changes
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
-        for found in self._rows("*", arc, after):
+        for found in self._rows.rows("*", arc, after):
             row = Row._make(found)
             if row.is_whole:
                 yield row.record
             else:
-                self._count_bad(row)
+                self._rows.count_bad(row)
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield key and digest of each record, as `scan` would yield the records.
 
         Damage that nobody has come across yet is not found here: the records themselves are not read.
         """
-        for row in self._rows("point, key, digest", arc, after):
+        for row in self._rows.rows("point, key, digest", arc, after):
             yield row[1], row[2]
 
     def count(self, arc: Arc) -> int:
@@ -221,7 +207,7 @@ class SqliteStorage:
             await group.done.wait()
             if group.error is not None:
                 raise type(group.error)(group.error.message)
-        elif self._changes:
+        elif self._rows.changes:
             raise self._in_doubt()
 
     def _require_sound(self) -> None:
@@ -234,24 +220,17 @@ class SqliteStorage:
 
     def _apply(self, batch: Batch) -> None:
         for record in batch.puts:
-            place = self._place(record.key)
-            old = self._row(place)
+            place = self._rows.place(record.key)
+            old = self._rows.row(place)
             minted = batch.minted.get(record.key, old and old.minted)
             self._change(place, old, row_of(place[0], record, minted))
         for key in batch.removals:
-            place = self._place(key)
-            self._change(place, self._row(place), None)
+            place = self._rows.place(key)
+            self._change(place, self._rows.row(place), None)
 
     def _change(self, place: Place, old: Row | None, new: Row | None) -> None:
-        change = self._changes.get(place)
-        if change is None:
-            self._changes[place] = Change(old, place in self._summary.bad, new)
-            self._summary.bad.discard(place)
-        else:
-            change.row = new
-        self._recent.pop(place, None)
+        self._rows.change(place, old, new)
         self._next.rows[place] = new
-        self._summary.change(place[0], old, new)
 
     # -- one transaction after the other --------------------------------------------------------
 
@@ -298,19 +277,10 @@ class SqliteStorage:
 
     def _settle(self, group: Group) -> None:
         for place, row in group.rows.items():
-            if place in self._next.rows:
-                change = self._changes[place]
-                change.before, change.was_bad = row, False
-            else:
-                del self._changes[place]
+            self._rows.settle(place, row, is_changed_again=place in self._next.rows)
 
     def _take_back(self) -> None:
-        """Nothing that is not durable has happened."""
-        for place, change in self._changes.items():
-            self._summary.change(place[0], change.row, change.before)
-            if change.was_bad:
-                self._summary.bad.add(place)
-        self._changes.clear()
+        self._rows.take_back()
 
     def _end(self, group: Group, error: ChordError) -> None:
         """This group has come to nothing, and so has what was to follow it."""
@@ -325,81 +295,6 @@ class SqliteStorage:
 
     def _in_doubt(self) -> RemoteFailure:
         return RemoteFailure(f"not known to be durable: {self._failure}")
-
-    # -- rows -----------------------------------------------------------------------------------
-
-    def _place(self, key: bytes) -> Place:
-        return self._circle.hash(key).to_bytes(self._circle.width, "big"), key
-
-    def _row(self, place: Place) -> Row | None:
-        """Return what is visible at a place."""
-        change: Change | None = self._changes.get(place)
-        if change is not None:
-            return change.row
-        if place in self._recent:
-            return self._recent[place]
-        try:
-            row = self._file.row(place)
-        except sqlite3.Error as error:
-            raise self._unreadable(error) from error
-        if row is None or place in self._summary.bad:
-            self._remember(place, None)
-            return None
-        if not row.is_whole:
-            self._count_bad(row)
-            return None
-        self._remember(place, row)
-        return row
-
-    def _remember(self, place: Place, row: Row | None) -> None:
-        """Keep a row for a moment: who reads a record mostly changes it, and the same again soon."""
-        self._recent[place] = row
-        while len(self._recent) > RECENT_ROWS:
-            del self._recent[next(iter(self._recent))]
-
-    def _rows(self, columns: str, arc: Arc, after: bytes | None) -> Iterator[tuple[Any, ...]]:
-        """Yield columns of the visible rows of an arc, in order; the first three are always point, key, digest."""
-        behind, width = None if after is None else self._place(after), self._circle.width
-        for low, high in arc.spans():
-            if low == self._circle.size:  # the arc starts at the largest point
-                continue
-            start = (low.to_bytes(width, "big"), b"")
-            last = (self._circle.size - 1 if high is None else high).to_bytes(width, "big")
-            if behind is not None:
-                if not start[0] <= behind[0] <= last:
-                    continue
-                start, behind = behind, None
-            yield from self._merged(columns, start, last)
-
-    def _merged(self, columns: str, start: Place, last: bytes) -> Iterator[tuple[Any, ...]]:
-        """Yield rows of the file, and in the place of those that were changed, the change."""
-        changed: list[Place] = list(self._changes.irange(start, (last + b"\0", b""), inclusive=(False, False)))
-        changed.reverse()  # the next one last
-        try:
-            with closing(self._file.rows(columns, start, last)) as found:
-                for row in found:
-                    place = (row[0], row[1])
-                    while changed and changed[-1] < place:
-                        yield from self._changed(changed.pop())
-                    if changed and changed[-1] == place:
-                        yield from self._changed(changed.pop())
-                    elif place not in self._summary.bad:
-                        yield row
-        except sqlite3.Error as error:
-            raise self._unreadable(error) from error
-        while changed:
-            yield from self._changed(changed.pop())
-
-    def _changed(self, place: Place) -> Iterator[Row]:
-        row = self._changes[place].row
-        if row is not None:
-            yield row
-
-    def _count_bad(self, row: Row) -> None:
-        """A row is not what was written: from now on it is missing."""
-        self.bad_records += 1
-        self._summary.change(row.point, row, None)
-        self._summary.bad.add((row.point, row.key))
 
     def _unreadable(self, error: sqlite3.Error) -> RemoteFailure:
         self._fail(error)

@@ -5,6 +5,7 @@
     nemesis    what happens to a ring: joins, leaves, and the faults of the plan
     deaths     who is killed, who comes back, and who may die: the failure assumption of the proof
     ledger     clients that write and read, and remember what they were told
+    losses     what happens to copies: put, dropped, gone with their nodes; who is to blame
     watch      checks the ring after every change of a pointer
     swarm      many seeds on all cores, and the names of what none may leave out
     replay     one seed again, as lines and as an event log
@@ -15,7 +16,7 @@
     messages   the network at message level: calls without streams or codec, for scale
     disk       a disk that keeps what is written and what is durable apart
     files      the files on such a disk
-    durable    records and identity on such a disk
+    durable    records and identity on such a disk, in a log (record_log)
 
     paper/     the published experiments, measured beside what was published
 

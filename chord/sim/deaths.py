@@ -15,9 +15,9 @@ from chord import invariants
 from chord.ids import Point
 from chord.node import Node
 from chord.sim.cluster import Cluster
-from chord.sim.durable import damage
 from chord.sim.ledger import Ledger
 from chord.sim.plan import Plan
+from chord.sim.record_log import damage
 from chord.sim.watch import Watch
 
 SKEW_MAX_S = 3600.0
@@ -62,11 +62,11 @@ class Deaths:
 
     async def kill(self, node: Node, *, is_silent: bool = False) -> None:
         """Kill a node, within the failure assumption or not; every other time by pulling the plug."""
-        self._ledger.bury(node)
+        self._ledger.losses.bury(node)
         self._watch.somebody_died()
         self._last_words += [(trio.current_time(), entries) for entries in self._lists_of(node)]
         await self._cluster.kill(node, is_silent=is_silent, is_power_lost=self._rng.random() < 0.5)
-        self._ledger.autopsy(node)
+        self._ledger.losses.autopsy(node)
         self._watch.check()
 
     def known(self, host: str) -> tuple[str, ...]:
@@ -87,8 +87,8 @@ class Deaths:
             await trio.sleep(0.1)  # it knows nobody any more: without a member to join by it would be a ring of its own
         if is_wiped:
             del self._returning[host]
-            self._ledger.wipe(host)
-            self._ledger.revive()
+            self._ledger.losses.wipe(host)
+            self._ledger.losses.revive()
             self._cluster.wipe(host)
             self.count("restart wiped", 2)
             await self.start(name=host, id=self._a_point())
@@ -108,7 +108,7 @@ class Deaths:
             room, disk.capacity_bytes = disk.capacity_bytes, math.inf  # what decays needs none
             damage(disk, key)
             disk.capacity_bytes = room
-            self._ledger.damage(host, key)
+            self._ledger.losses.damage(host, key)
             self.count("damage", 0)
 
     def _a_point(self) -> Point:
@@ -120,8 +120,8 @@ class Deaths:
         await self._bring_back(node.config.name)
 
     async def _bring_back(self, host: str | None) -> None:
-        self._ledger.bring_back(await self.start(join=(), name=host))
-        self._ledger.revive()
+        self._ledger.losses.bring_back(await self.start(join=(), name=host))
+        self._ledger.losses.revive()
 
     # -- the failure assumption -------------------------------------------------------------------
 

@@ -1,13 +1,8 @@
 """Clients that write and read all the time and remember what was acknowledged to them; and what they hold the ring to.
 
-An acknowledged write is durable on as many nodes as the answer says. It is known to somebody until the last node that
-had it is gone with what it stood on: then it is *lost*, which is counted, and everything about it is excused. No node
-drops what fewer than a write quorum would have left. Whoever reads is given what was written, never anything else; an
-old value perhaps, as long as nodes come and go; and never "not found" where a value is. In the end everybody reads the
-same.
-
-With one copy of each record a death takes its keys out of reach. Then *owner down* is an answer and "not found" is not,
-unless a node has been restarted since: it may have lost the key itself, or have known whose death tore the gap.
+An acknowledged write is durable on as many nodes as the answer says, and known to somebody until it is lost
+(`losses.py`). Whoever reads is given what was written, never anything else; an old value perhaps, as long as nodes come
+and go; and never "not found" where a value is. In the end everybody reads the same.
 """
 
 from __future__ import annotations
@@ -20,27 +15,19 @@ import trio
 
 from chord.config import RingConstants
 from chord.data import versions
-from chord.data.storage import Storage
 from chord.errors import ChordError, DefiniteError, NotFound
 from chord.history.recorder import Call, Recorder
-from chord.ids import Arc, Point
-from chord.messages import Record
 from chord.node import Node
+from chord.sim.losses import Losses
 from chord.sim.story import Kind, Op, Story
-from chord.sim.truth import Truth
 from chord.testing.rings import MemoryRing
 from chord.values import Stored
 
-WHOLE = Arc(Point(0), Point(0))
 KEYS_PER_CLIENT = 20
 PATIENCE_S = 4.0
 AT_ONCE = 16
 KNOWN_S = 5.0
 READS_MAX = 4000
-GONE_S = 120.0
-"""Who is dead for so long after nobody waits for it never comes back."""
-PROOF_S = 30.0
-"""Between the proof that others hold a record and the drop. Copies that vanish meanwhile are nobody's fault."""
 WRITES = 0.4
 DELETES = 0.25
 BLIND = 0.38
@@ -59,6 +46,7 @@ class Ledger:
         counts: operations by kind and outcome, and what else is worth counting.
         complain: told, in words, what must not be.
         is_lenient: a partition lasts, or has just healed: what was written on the other side may be denied or old.
+        losses: what happens to copies; to be told of it.
         truth: who has what.
     """
 
@@ -77,17 +65,14 @@ class Ledger:
         self._rng = rng
         self._recorder = recorder
         self._constants = constants or ring[0].host.constants
-        self._down_out_s = down_out_s
         self._keys_per_client = keys_per_client
         self.complain = complain
         self.is_lenient = False
-        self.truth = Truth(ring)
         self.counts: Counter[str] = Counter()
         self.stories: dict[bytes, Story] = {}
-        self._deniable: set[bytes] = set()
+        self.losses = Losses(ring, self._constants, self.stories, self.counts, complain, down_out_s)
+        self.truth = self.losses.truth
         self._old: list[bytes] = []
-        self._lost: set[bytes] = set()
-        self._away: set[bytes] = set()  # the only copy of a record is on the disk of a node that died
         self._quorum = self._constants.quorum
 
     @property
@@ -98,7 +83,7 @@ class Ledger:
     @property
     def lost(self) -> int:
         """How many keys have lost something that was acknowledged, ever."""
-        return len(self._lost)
+        return len(self.losses.lost)
 
     # -- clients --------------------------------------------------------------------------------
 
@@ -179,14 +164,14 @@ class Ledger:
         wanted = min(w or self._quorum, self._settled_nodes())
         op = story.begin(kind, is_delete=is_delete)
         context = story.context if kind == "with context" else None
-        request = node._core.to_put(key, op.value, context=context, blind=kind == "blind", w=w, strict=strict)
+        request = node.core.to_put(key, op.value, context=context, blind=kind == "blind", w=w, strict=strict)
         op.op_id = request.op_id
         call = self._begin_write(client, op, key)
         outcome, is_refused = "unknown", False
         stored: Stored | None = None
         try:
             with trio.move_on_after(PATIENCE_S):
-                stored = await node._run(node._core.write(request))
+                stored = await node.drive(node.core.write(request))
                 outcome = "ok"
         except ChordError as error:
             outcome, is_refused = error.word, isinstance(error, DefiniteError)
@@ -207,7 +192,7 @@ class Ledger:
     def _settled_nodes(self) -> int:
         """Return how many members there are that all others have had the time to hear of."""
         since = trio.current_time() - KNOWN_S
-        return sum(1 for node in self._ring.nodes if node.state == "ready" and node._started_at < since)
+        return sum(1 for node in self._ring.nodes if node.state == "ready" and node.started_at < since)
 
     def _begin_write(self, client: str, op: Op, key: bytes) -> Call | None:
         if self._recorder is None:
@@ -223,17 +208,15 @@ class Ledger:
         op.w = stored.w_needed
         merged = self.truth.merged(story.key)
         story.acknowledged(op, stored.context, merged, trio.current_time())
-        self._lost.discard(story.key)
-        self._away.discard(story.key)
-        self._deniable.discard(story.key)
+        self.losses.acknowledged(story.key)
         self._count_write(story, op, stored)
-        durable = self._holders(story, op)
+        durable = self.losses.holders(story, op)
         if durable + self.truth.vanished_since(began, story.key) < stored.w:
             self.complain(
                 f"{node.name} was told that {story.key!r} is stored on {stored.w} nodes, and it is durable on {durable}"
             )
         elif merged is None or not op.is_in(merged):
-            self._lose(story, op)
+            self.losses.lose(story, op)
 
     def _count_write(self, story: Story, op: Op, stored: Stored) -> None:
         is_elsewhere = story.owner not in ("", stored.owner.address)
@@ -249,11 +232,6 @@ class Ledger:
     def _is_owner(self, address: str, point: int) -> bool:
         nodes = [node for node in self._ring.nodes if node.address == address]
         return any(v.ownership.is_owner(point) for node in nodes for v in node.host.vnodes.values())
-
-    def _holders(self, story: Story, op: Op, *, but: str = "") -> int:
-        """Return on how many nodes an operation, or what has replaced it, is durable."""
-        copies = self.truth.copies(story.key)
-        return len({copy.host for copy in copies if copy.host != but and op.is_in(copy.durable)})
 
     # -- reads ----------------------------------------------------------------------------------
 
@@ -301,24 +279,16 @@ class Ledger:
 
     def _judge_denial(self, node: Node, story: Story, required: list[Op]) -> None:
         required = [op for op in required if op in story.ops and not op.is_lost]
-        if self.is_lenient or story.key in self._deniable:
+        if self.is_lenient or self.losses.may_deny(story.key):
             return
-        if required and self._is_away(story, required):
+        if required and self.losses.is_away(story, required):
             self.counts["denied, away for too long"] += 1
         elif required:
             held = ", ".join(f"{c.host}{'' if c.is_living else ' (dead)'}" for c in self.truth.copies(story.key))
             what = ", ".join(map(str, required))
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged: {what}; held by {held}")
-        elif story.key in self._lost and self._constants.replicas == 1:
+        elif story.key in self.losses.lost and self._constants.replicas == 1:
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
-
-    def _is_away(self, story: Story, required: list[Op]) -> bool:
-        """Whether only nodes have it that nobody waits for any more: by then it counts as lost to the ring."""
-        holders = [copy for copy in self.truth.copies(story.key) if any(op.is_in(copy.record) for op in required)]
-        if any(copy.is_living for copy in holders):
-            return False
-        given_up = trio.current_time() - self._down_out_s
-        return bool(holders) and all(self.truth.dead_since(copy.host) < given_up for copy in holders)
 
     def _judge_silence(self, node: Node, story: Story, outcome: str) -> None:
         there = self._values(story)
@@ -328,98 +298,6 @@ class Ledger:
     def _values(self, story: Story) -> list[bytes]:
         record = self.truth.merged(story.key, only_living=True)
         return [] if record is None else versions.values(record)
-
-    # -- what happens to copies -----------------------------------------------------------------
-
-    def saw(self, host: str, record: Record, is_own: bool) -> None:
-        """A record was put in a store."""
-        story = self.stories.get(record.key)
-        if story is not None and (wrong := story.saw(record, is_shared=not is_own)):
-            self.complain(f"{host} has {record.key!r}, of which {wrong}")
-
-    def dropped(self, host: str, record: Record) -> None:
-        """A store is about to remove a record: enough others must have what it knows."""
-        story = self.stories.get(record.key)
-        if story is None:
-            return
-        needed = min(self._quorum, max(1, len(self._ring) - 1))
-        excused = self.truth.vanished_since(trio.current_time() - PROOF_S, story.key)
-        for op in story.required():
-            if not op.is_in(record):
-                continue
-            left = self._holders(story, op, but=host)
-            if op.value is None and not versions.values(record):
-                if not left:
-                    self._judge_reaping(host, story, op)
-            elif left + excused < needed:
-                self.complain(f"{host} drops {op} of {record.key!r}, which is left on {left} nodes")
-            elif not left:
-                self._lose(story, op)
-
-    def left(self, node: Node) -> None:
-        """A node has left: what it kept to the end is dropped now."""
-        for record in node.host.storage.scan(WHOLE):
-            self.dropped(node.name, record)
-
-    def _judge_reaping(self, host: str, story: Story, op: Op) -> None:
-        """The last tombstone may go when nobody has what it deletes, but who was away so long that it is emptied."""
-        self.counts["reaped"] += 1
-        given_up = trio.current_time() - self._ring[0].config.timing.grace_s
-        for copy in self.truth.copies(story.key):
-            is_over = not copy.is_living and self.truth.dead_since(copy.host) < given_up
-            if copy.host != host and not is_over and op.replaces(copy.record):
-                text = f"which is left on 0 nodes, and {copy.host} has what it deletes"
-                self.complain(f"{host} drops {op} of {story.key!r}, {text}")
-
-    def bury(self, node: Node) -> None:
-        """A node is about to die: what it alone keeps in memory is lost."""
-        if self._constants.replicas == 1:
-            self._away.update(record.key for record in node.host.storage.scan(WHOLE) if record.key in self.stories)
-        self._reckon(self.truth.dies(node, self.stories.__contains__), "acknowledged and lost")
-        for gone in self.truth.gone(trio.current_time() - self._down_out_s - GONE_S):
-            self._reckon(gone, "acknowledged and away for ever")
-
-    def autopsy(self, node: Node) -> None:
-        """A node is dead: what it had made durable must be on its disk."""
-        for key in self.truth.autopsy(node):
-            self.complain(f"{node.name} is dead; its disk has lost {key!r}, which was durable")
-
-    def bring_back(self, node: Node) -> None:
-        """A node that died is back."""
-        self.truth.comes_back(node.name)
-
-    def wipe(self, host: str) -> None:
-        """A dead node's disk is about to be emptied."""
-        self._reckon(self.truth.is_wiped(host), "acknowledged and lost")
-
-    def revive(self) -> None:
-        """A node that died is back: what is lost may be denied.
-
-        It may have lost it itself, with its memory; or it was told whose death tore the gap, and no longer knows.
-        """
-        self._deniable |= self._lost | self._away
-
-    def damage(self, host: str, key: bytes) -> None:
-        """A record on a dead node's disk is damaged."""
-        self.truth.is_damaged(host, key)
-        self._reckon_key(key, "acknowledged and lost")
-
-    def _reckon(self, vanished: Storage | None, how: str) -> None:
-        for record in () if vanished is None else vanished.scan(WHOLE):
-            self._reckon_key(record.key, how)
-
-    def _reckon_key(self, key: bytes, how: str) -> None:
-        story = self.stories.get(key)
-        if story is not None:
-            merged = self.truth.merged(key)
-            for op in story.required():
-                if not op.is_in(merged) and (op.value is not None or op.replaces(merged)):
-                    self._lose(story, op, how)
-
-    def _lose(self, story: Story, op: Op, how: str = "acknowledged and lost") -> None:
-        op.is_lost = story.has_lost = True
-        self._lost.add(story.key)
-        self.counts[how] += 1
 
     # -- the end --------------------------------------------------------------------------------
 

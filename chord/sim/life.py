@@ -160,7 +160,8 @@ class Life:
             self._ledger = Ledger(
                 ring, rng, watch.complain, recorder, constants=plan.constants, down_out_s=plan.down_out_s
             )
-            ring.on_put, ring.on_drop, ring.on_left = self._ledger.saw, self._ledger.dropped, self._ledger.left
+            losses = self._ledger.losses
+            ring.on_put, ring.on_drop, ring.on_left = losses.saw, losses.dropped, losses.left
             with watch.over(ring), trio.fail_after(plan.virtual_s_max), trio.CancelScope() as scope:
                 watch.on_broken = scope.cancel
                 watch.on_event = self._observer(ignore)

@@ -127,8 +127,8 @@ class Nemesis:
         if isinstance(event, events.NodeStateChanged) and event.state == "stopped":
             for node in self._cluster.nodes:
                 if node.address == event.address:
-                    self._ledger.bury(node)
-                    self._ledger.autopsy(node)
+                    self._ledger.losses.bury(node)
+                    self._ledger.losses.autopsy(node)
                     self._watch.somebody_died()
                     self.deaths.count("leave in vain", 0)
         if isinstance(event, events.TransferStarted) and self._plots:
@@ -329,7 +329,7 @@ class Nemesis:
     async def _heal(self) -> None:
         await self._healed()
         self._watch.come_back()
-        self._ledger.revive()
+        self._ledger.losses.revive()
         self._is_episode = self._is_alarmed = self._ledger.is_lenient = False
 
     async def _partition(self) -> None:

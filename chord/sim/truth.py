@@ -17,7 +17,8 @@ from chord.ids import Arc, Point
 from chord.messages import Record
 from chord.node import Node
 from chord.sim.disk import Disk
-from chord.sim.durable import DiskStorage, left_on
+from chord.sim.durable import DiskStorage
+from chord.sim.record_log import left_on
 from chord.testing.rings import MemoryRing
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from chord.bounds import Bounds
 from chord.data.misplaced import Misplaced
+from chord.data.sending import Sender
 from chord.data.transfer import Mover
 from chord.membership import Membership
 from chord.node import Node
@@ -45,6 +47,7 @@ MUTANTS = (
         scenes.busy,
         2,
         ("OwnedOnce",),
+        is_slow=True,
     ),
     Mutant(
         "served while switching",
@@ -61,6 +64,7 @@ MUTANTS = (
         scenes.busy,
         4,
         ("ledger: denied", "ledger: misread"),
+        is_slow=True,
     ),
     Mutant(
         "switch not idempotent",
@@ -75,7 +79,7 @@ MUTANTS = (
         "the joiner dies, and the giver has forgotten everything",
         (
             Edit(
-                Mover._switch,
+                Sender.switch,
                 "    now = trio.current_time()\n",
                 "    from chord.data.storage import Batch\n"
                 "    keys = [record.key for record in self._host.storage.scan(giving.arc)]\n"
@@ -106,7 +110,7 @@ MUTANTS = (
     Mutant(
         "take-over unasked",
         "a living newcomer's arc is taken",
-        (Edit(Stabilizer._take_over, "if living:", "if False:"),),
+        (Edit(Bounds._take_over, "if living:", "if False:"),),
         scenes.comings_and_goings,
         2,
         ("OwnedOnce",),
@@ -122,7 +126,7 @@ MUTANTS = (
     Mutant(
         "mark lost in a join",
         "what died with its owner is denied by who joins there",
-        (Edit(Mover._switch, "for m in marks_within(self._own.taken, giving.arc)", "for m in ()"),),
+        (Edit(Sender.switch, "for m in marks_within(self._own.taken, giving.arc)", "for m in ()"),),
         scenes.mourning,
         4,
         ("ledger: denied",),
@@ -142,6 +146,7 @@ MUTANTS = (
         scenes.giver_dies_after_the_switch,
         8,
         ("ledger: denied", "ledger: misread"),
+        is_slow=True,
     ),
     Mutant(
         "misplaced records dropped unacknowledged",

@@ -7,7 +7,7 @@ from chord.data.misplaced import Misplaced
 from chord.data.records import Records
 from chord.data.replicate import Coordinator, Reading
 from chord.data.storage import MemoryStorage
-from chord.sim import durable
+from chord.sim import record_log
 from chord.vnode import Vnode
 
 from . import scenes_data as scenes
@@ -58,7 +58,7 @@ MUTANTS = (
         "a dot of the damaged record is minted again",
         (
             Edit(
-                durable.load,
+                record_log.load,
                 "        index.apply(Batch(entry.puts, (*entry.removals, *entry.bad), entry.minted))\n",
                 "        was = {key: actor for key in entry.bad if (actor := index.minted(key))}\n"
                 "        index.apply(Batch(entry.puts, (*entry.removals, *entry.bad), entry.minted))\n"
@@ -85,6 +85,7 @@ MUTANTS = (
         scenes.owner_missed_it,
         4,
         ("ledger: denied",),
+        is_slow=True,
     ),
     Mutant(
         "denied by who stands in",
@@ -156,6 +157,7 @@ MUTANTS = (
         scenes.too_few_answer,
         8,
         ("ledger: misread",),
+        is_slow=True,
     ),
     Mutant(
         "tombstone reaped while a replica is silent",

@@ -91,6 +91,7 @@ MUTANTS = (
         scenes.hurry,
         24,
         ("PrincipalsPersist", "SufficientPrincipals", "OneLiveSuccessor"),
+        is_slow=True,
     ),
     Mutant(
         "dead head dropped unasked",

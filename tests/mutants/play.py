@@ -51,8 +51,8 @@ class World:
         self.watch = watch
         self.rng = random.Random(f"scenario/{seed}")
         self.ledger = Ledger(ring, self.rng, watch.complain)
-        ring.on_put, ring.on_drop = self.ledger.saw, self.ledger.dropped
-        ring.on_left, ring.on_stopped = self.ledger.left, self._mourn
+        ring.on_put, ring.on_drop = self.ledger.losses.saw, self.ledger.losses.dropped
+        ring.on_left, ring.on_stopped = self.ledger.losses.left, self._mourn
 
     @property
     def nodes(self) -> list[Node]:
@@ -75,21 +75,21 @@ class World:
 
     async def kill(self, node: Node, *, is_silent: bool = False) -> None:
         """Let a node die. What it alone kept in memory is lost, what was durable is on its disk."""
-        self.ledger.bury(node)
+        self.ledger.losses.bury(node)
         self.watch.somebody_died()
         await self.ring.kill(node, is_silent=is_silent)
-        self.ledger.autopsy(node)
+        self.ledger.losses.autopsy(node)
         self.watch.check()
 
     def _mourn(self, node: Node) -> None:
-        self.ledger.bury(node)
-        self.ledger.autopsy(node)
+        self.ledger.losses.bury(node)
+        self.ledger.losses.autopsy(node)
 
     async def restart(self, node: Node) -> Node:
         """Start a node that is dead again, with what its machine has kept."""
         self.watch.excused.update(node.host.vnodes)
         back = await self.ring.start(join=(), name=node.config.name)
-        self.ledger.bring_back(back)
+        self.ledger.losses.bring_back(back)
         return back
 
     async def converged(self) -> None:

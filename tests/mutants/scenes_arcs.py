@@ -127,7 +127,7 @@ def no_time_to_leave(seed: int) -> None:
     async def scene(world: World) -> None:
         await world.ledger.fill(100)
         leaver = world.rng.choice(world.nodes)
-        world.ledger.bury(leaver)
+        world.ledger.losses.bury(leaver)
         world.watch.somebody_died()
         await leaver.leave()
         await world.settle()

@@ -11,7 +11,7 @@ import trio
 from chord.config import PRESETS
 from chord.node import Node
 from chord.sim.disk import flash
-from chord.sim.durable import damage
+from chord.sim.record_log import damage
 from chord.testing import MemoryNetwork
 
 from .play import World, live, play
@@ -99,7 +99,7 @@ def bad_record(seed: int) -> None:
                 await world.kill(owner)
                 for key in keys:
                     damage(world.ring.disk(owner.name), key)
-                    world.ledger.damage(owner.name, key)
+                    world.ledger.losses.damage(owner.name, key)
                 back = await world.restart(owner)
                 await back.ready()
                 for key in keys:

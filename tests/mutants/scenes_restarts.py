@@ -143,8 +143,8 @@ async def _given_away_and_back(world: World, *, is_wiped: bool) -> None:
     await world.converged()
     if is_wiped:
         await world.kill(giver)
-        world.ledger.wipe(giver.name)
-        world.ledger.revive()
+        world.ledger.losses.wipe(giver.name)
+        world.ledger.losses.revive()
         world.ring.wipe(giver.name)
         await (await world.ring.start(name=giver.name)).ready()
         await world.converged()

@@ -15,9 +15,10 @@ from worlds import virtual
 from chord.data.storage import Batch
 from chord.errors import ConfigError, RemoteFailure, WritesRefused
 from chord.ids import Circle
-from chord.sim import durable
+from chord.sim import record_log
 from chord.sim.disk import Disk, Mount
-from chord.sim.durable import COMPACT_FROM_BYTES, LOG_NAME, DiskStorage
+from chord.sim.durable import COMPACT_FROM_BYTES, DiskStorage
+from chord.sim.record_log import LOG_NAME
 from chord.testing import run
 
 
@@ -140,7 +141,7 @@ def test_planted_bugs_are_caught(made: Made, sign: str) -> None:
 
 
 def test_planted_a_replay_that_ignores_checksums_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "checksum", lambda data: bytes(16))
+    monkeypatch.setattr(record_log, "checksum", lambda data: bytes(16))
     found = [line for seed in range(SEEDS_MAX) for line in drive(some_steps(seed), seed).wrong]
     assert "found: the state after no number of batches" in found
 
@@ -446,7 +447,7 @@ async def test_a_log_of_another_circle_or_format_is_refused() -> None:
     with pytest.raises(ConfigError, match="a ring of 160 bits, not 8"):
         DiskStorage(Circle(8), disk, random.Random(1))
     files = disk.mount()
-    files.write(LOG_NAME, durable.pack(durable.Header(2, 160, b"12345678", 1, 0)))
+    files.write(LOG_NAME, record_log.pack(record_log.Header(2, 160, b"12345678", 1, 0)))
     with pytest.raises(ConfigError, match="format 2, this version reads 1"):
         open_store(disk)
     files.write(LOG_NAME, b"")

@@ -11,7 +11,7 @@ from chord.events import Event, Observer, StoreBegun
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
-from chord.sim.durable import LOG_NAME
+from chord.sim.record_log import LOG_NAME
 
 DAY_S = 86_400.0
 KEYS = [b"key-%d" % number for number in range(40)]

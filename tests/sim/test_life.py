@@ -125,10 +125,10 @@ async def test_who_drops_what_too_few_have_is_told_of(told: Told) -> None:
     first, second, _ = told.holders(b"old-5")
     record = first.host.storage.get(b"old-5")
     assert record is not None
-    told.ledger.dropped(first.name, record)
+    told.ledger.losses.dropped(first.name, record)
     assert told.complaints == []
     await second.host.storage.commit(Batch([], removals=[b"old-5"]))
-    told.ledger.dropped(first.name, record)
+    told.ledger.losses.dropped(first.name, record)
     (complaint,) = told.complaints
     assert complaint == f"{first.name} drops put 1 of b'old-5', which is left on 1 nodes"
 
@@ -171,8 +171,8 @@ async def test_a_dot_of_two_values_is_told_of(told: Told) -> None:
     assert record is not None
     (entry,) = record.clock
     other = msgspec.structs.replace(entry, versions=(Version(b"other", bytes(16), 0),))
-    told.ledger.saw("n0", record, False)
-    told.ledger.saw("n1", msgspec.structs.replace(record, clock=(other,)), False)
+    told.ledger.losses.saw("n0", record, False)
+    told.ledger.losses.saw("n1", msgspec.structs.replace(record, clock=(other,)), False)
     (complaint,) = told.complaints
     assert complaint.startswith("n1 has b'old-5', of which a dot was minted twice")
 
@@ -180,7 +180,7 @@ async def test_a_dot_of_two_values_is_told_of(told: Told) -> None:
 @ledger_test
 async def test_what_dies_with_its_last_holder_is_lost(told: Told) -> None:
     for node in told.holders(b"old-5"):
-        told.ledger.bury(node)
+        told.ledger.losses.bury(node)
     assert told.ledger.lost > 0
     assert told.ledger.keys + told.ledger.lost == KEYS
     assert told.complaints == []

@@ -53,7 +53,7 @@ def test_the_swarm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
 
 
 def short(seed: int) -> Plan:
-    return draw(seed, nodes=6, successors=2, faults=("crash",), fidelity="messages", until_s=1.0)
+    return draw(seed, nodes=5, successors=2, faults=("crash",), fidelity="messages", until_s=0.5)
 
 
 def test_processes_find_what_one_finds() -> None:

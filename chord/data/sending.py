@@ -1,0 +1,176 @@
+"""What a giver sends in a transfer: a snapshot, what was written meanwhile, and the Switch.
+
+Everything is sent again until it is acknowledged, the receiver is dead, or the lease has run out without progress.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import trio
+
+from chord.data.copies import bytes_of, in_frames
+from chord.data.exchange import Exchange
+from chord.data.records import Records
+from chord.errors import SILENCE, ChordError, DefiniteError
+from chord.ids import Arc
+from chord.messages import (
+    LIST_ENTRIES_MAX,
+    PAGE_RECORDS_MAX,
+    Contact,
+    Done,
+    Down,
+    PageStored,
+    Record,
+    StorePage,
+    Switch,
+    TakenArc,
+)
+from chord.ownership import Giving, marks_within
+from chord.vnode import RETRY_MS, Vnode
+
+STRETCH_RECORDS = 1024  # so many are compared before any of them is sent
+
+
+class TransferFailed(Exception):
+    """The transfer ended without a switch; the giver still owns the arc."""
+
+
+class Outbound:
+    """A transfer under way from this vnode."""
+
+    def __init__(self, session: bytes, to: Contact, arc: Arc, reason: Literal["join", "leave"], now: float) -> None:
+        self.session = session
+        self.to = to
+        self.arc = arc  # as granted; if it changes under the transfer, the transfer fails
+        self.reason = reason
+        self.dirty: dict[bytes, None] = {}  # keys written since the snapshot began, in order
+        self.progress = now
+        self.began = now
+        self.records = 0
+        self.total = self.done = self.bytes = 0  # records in the arc, of these dealt with, bytes sent
+
+
+class Sender:
+    """Sends for one vnode that gives an arc away.
+
+    Every coroutine raises `TransferFailed` where the receiver does not take what is sent.
+    """
+
+    def __init__(self, vnode: Vnode, records: Records, exchange: Exchange) -> None:
+        self._vnode = vnode
+        self._host = vnode.host
+        self._own = vnode.ownership
+        self._records = records
+        self._exchange = exchange
+
+    async def snapshot(self, outbound: Outbound, arc: Arc) -> None:
+        """Send what the receiver does not hold yet: one that was away for a moment holds nearly all."""
+        storage = self._host.storage
+        outbound.total = storage.count(arc)
+        for stretch in list(storage.digests.stretches(arc, STRETCH_RECORDS, storage.heads)):
+            if await self._is_equal(outbound, stretch):
+                outbound.done += storage.count(stretch)
+                continue
+            after: bytes | None = None
+            is_cut = True
+            while is_cut:
+                page, is_cut = self._records.page(stretch, after, PAGE_RECORDS_MAX)
+                if page:
+                    await self._send(outbound, page)
+                    after = page[-1].key
+        while len(outbound.dirty) > PAGE_RECORDS_MAX:
+            await self.deltas(outbound)
+
+    async def _is_equal(self, outbound: Outbound, stretch: Arc) -> bool:
+        """Compare a stretch with the receiver, which also shows it that the transfer goes on."""
+        try:
+            is_equal = await self._exchange.is_equal(outbound.to, stretch)
+        except ChordError:
+            return False  # the pages will show whether it is there
+        if is_equal:
+            await self._send(outbound, ())
+        return is_equal
+
+    async def deltas(self, outbound: Outbound) -> None:
+        """Send a page of what was written since the snapshot began."""
+        keys = list(outbound.dirty)[:PAGE_RECORDS_MAX]
+        found = [(key, self._host.storage.get(key)) for key in keys]
+        page, _ = self._records.pack((record for _, record in found if record is not None), PAGE_RECORDS_MAX)
+        packed = {record.key for record in page}
+        for key, record in found:
+            if record is None or key in packed:
+                del outbound.dirty[key]
+        if page:
+            await self._send(outbound, page)
+
+    async def _send(self, outbound: Outbound, page: tuple[Record, ...]) -> None:
+        """Send one page until it is stored, the receiver is dead, or the lease runs out."""
+        while True:
+            try:
+                with trio.fail_after(self._host.timing.timeout_cap_s):
+                    for part in in_frames(self._host, page):
+                        await self._host.peers.call(outbound.to, StorePage(outbound.session, part), PageStored)
+            except (*SILENCE, trio.TooSlowError) as error:
+                self._give_up_if_hopeless(outbound, error)
+                await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+                continue
+            except ChordError as error:
+                if error.is_retryable:
+                    self._give_up_if_hopeless(outbound, error)
+                    await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+                    continue
+                raise TransferFailed(error.message) from error
+            outbound.progress = trio.current_time()
+            outbound.records += len(page)
+            outbound.done += len(page)
+            outbound.bytes += sum(bytes_of(record) for record in page)
+            self._host.counters["keys_sent"] += len(page)
+            await self._host.give_way()
+            return
+
+    def _give_up_if_hopeless(self, outbound: Outbound, error: Exception) -> None:
+        is_late = trio.current_time() - outbound.progress > self._host.timing.lease_s
+        if is_late or self._host.peers.is_dead(outbound.to):
+            raise TransferFailed(f"{outbound.to.address} does not take the records") from error
+
+    async def switch(self, outbound: Outbound, giving: Giving) -> None:
+        """Repeat the Switch until the receiver acknowledges or is dead: it is idempotent by session and epoch.
+
+        First it is written down that the arc may be another's: a giver that is restarted must not own it again as if
+        nothing had been.
+        """
+        await self._host.save()
+        now = trio.current_time()
+        taken = tuple(
+            TakenArc(m.arc.start, m.arc.end, m.dead, int(1000 * (now - m.since)))
+            for m in marks_within(self._own.taken, giving.arc)
+        )
+        between = [  # silent ones between the receiver and this vnode: they are behind the receiver
+            Down(m.dead, int(1000 * max(0.0, now - m.since))) for m in self._own.taken if m.dead.id not in giving.arc
+        ]
+        request = Switch(
+            session=outbound.session,
+            giver=self._vnode.me,
+            arc_start=giving.arc.start,
+            arc_end=giving.arc.end,
+            epoch=giving.epoch,
+            boundary=self._own.boundary,
+            taken=taken,
+            downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
+            is_settled=self._vnode.view.is_settled_in(giving.arc),
+        )
+        while True:
+            try:
+                await self._host.peers.call(outbound.to, request, Done)
+                return
+            except SILENCE as error:
+                if self._host.peers.is_dead(outbound.to):
+                    raise TransferFailed("the receiver died before it acknowledged") from error
+            except DefiniteError as error:
+                if not error.is_retryable:
+                    raise TransferFailed(error.message) from error
+                self._give_up_if_hopeless(outbound, error)
+            except ChordError as error:
+                self._give_up_if_hopeless(outbound, error)
+            await trio.sleep(self._host.jitter(RETRY_MS / 1000))

@@ -1,0 +1,165 @@
+"""What is visible of a database: the rows of its file, and in the place of those that were changed, the change.
+
+Changes are here from the moment they are made until they are durable, or taken back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+from sortedcontainers import SortedDict
+
+from chord.data.sqlite_file import Place, Row, StoreFile, Summary
+from chord.errors import ChordError
+from chord.ids import Arc, Circle
+
+RECENT_ROWS = 256
+
+
+class Change:
+    """What is not durable of one key: what stands there in the file, and what is to stand there."""
+
+    __slots__ = ("before", "row", "was_bad")
+
+    def __init__(self, before: Row | None, was_bad: bool, row: Row | None) -> None:
+        self.before = before
+        self.was_bad = was_bad
+        self.row = row
+
+
+class Rows:
+    """The visible rows of one store.
+
+    Args:
+        unreadable: told that the file could not be read; returns what to raise.
+
+    Attributes:
+        changes: what is not durable, by place.
+        bad_records: how many records were found damaged since the opening; they count as missing.
+    """
+
+    def __init__(self, circle: Circle, file: StoreFile, unreadable: Callable[[sqlite3.Error], ChordError]) -> None:
+        self._circle = circle
+        self._file = file
+        self._unreadable = unreadable
+        self._recent: dict[Place, Row | None] = {}
+        self.changes: SortedDict[Place, Change] = SortedDict()
+        self.bad_records = 0
+
+    @property
+    def summary(self) -> Summary:
+        """All that is visible, added up."""
+        return self._file.summary
+
+    def opened(self) -> None:
+        """The file was opened: nothing that was read before counts."""
+        self._recent.clear()
+        self.bad_records += len(self.summary.bad)
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def place(self, key: bytes) -> Place:
+        """Return where the record of a key stands."""
+        return self._circle.hash(key).to_bytes(self._circle.width, "big"), key
+
+    def row(self, place: Place) -> Row | None:
+        """Return what is visible at a place."""
+        change: Change | None = self.changes.get(place)
+        if change is not None:
+            return change.row
+        if place in self._recent:
+            return self._recent[place]
+        try:
+            row = self._file.row(place)
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        if row is None or place in self.summary.bad:
+            self._remember(place, None)
+            return None
+        if not row.is_whole:
+            self.count_bad(row)
+            return None
+        self._remember(place, row)
+        return row
+
+    def _remember(self, place: Place, row: Row | None) -> None:
+        """Keep a row for a moment: who reads a record mostly changes it, and the same again soon."""
+        self._recent[place] = row
+        while len(self._recent) > RECENT_ROWS:
+            del self._recent[next(iter(self._recent))]
+
+    def rows(self, columns: str, arc: Arc, after: bytes | None) -> Iterator[tuple[Any, ...]]:
+        """Yield columns of the visible rows of an arc, in order; the first three are always point, key, digest."""
+        behind, width = None if after is None else self.place(after), self._circle.width
+        for low, high in arc.spans():
+            if low == self._circle.size:  # the arc starts at the largest point
+                continue
+            start = (low.to_bytes(width, "big"), b"")
+            last = (self._circle.size - 1 if high is None else high).to_bytes(width, "big")
+            if behind is not None:
+                if not start[0] <= behind[0] <= last:
+                    continue
+                start, behind = behind, None
+            yield from self._merged(columns, start, last)
+
+    def _merged(self, columns: str, start: Place, last: bytes) -> Iterator[tuple[Any, ...]]:
+        """Yield rows of the file, and in the place of those that were changed, the change."""
+        changed: list[Place] = list(self.changes.irange(start, (last + b"\0", b""), inclusive=(False, False)))
+        changed.reverse()  # the next one last
+        try:
+            with closing(self._file.rows(columns, start, last)) as found:
+                for row in found:
+                    place = (row[0], row[1])
+                    while changed and changed[-1] < place:
+                        yield from self._changed(changed.pop())
+                    if changed and changed[-1] == place:
+                        yield from self._changed(changed.pop())
+                    elif place not in self.summary.bad:
+                        yield row
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        while changed:
+            yield from self._changed(changed.pop())
+
+    def _changed(self, place: Place) -> Iterator[Row]:
+        row = self.changes[place].row
+        if row is not None:
+            yield row
+
+    def count_bad(self, row: Row) -> None:
+        """A row is not what was written: from now on it is missing."""
+        self.bad_records += 1
+        self.summary.change(row.point, row, None)
+        self.summary.bad.add((row.point, row.key))
+
+    # -- changing -------------------------------------------------------------------------------
+
+    def change(self, place: Place, old: Row | None, new: Row | None) -> None:
+        """From now on something else is visible at a place; `old` is what was."""
+        change = self.changes.get(place)
+        if change is None:
+            self.changes[place] = Change(old, place in self.summary.bad, new)
+            self.summary.bad.discard(place)
+        else:
+            change.row = new
+        self._recent.pop(place, None)
+        self.summary.change(place[0], old, new)
+
+    def settle(self, place: Place, row: Row | None, *, is_changed_again: bool) -> None:
+        """What was changed at a place is durable now."""
+        if is_changed_again:
+            change = self.changes[place]
+            change.before, change.was_bad = row, False
+        else:
+            del self.changes[place]
+
+    def take_back(self) -> None:
+        """Nothing that is not durable has happened."""
+        for place, change in self.changes.items():
+            self.summary.change(place[0], change.row, change.before)
+            if change.was_bad:
+                self.summary.bad.add(place)
+        self.changes.clear()

@@ -1,0 +1,89 @@
+"""The steps a node repeats to keep the ring, its copies and its own memory of them: which, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+from chord.config import NodeConfig
+from chord.data.misplaced import Misplaced
+from chord.dispatch import Parts
+from chord.events import StepFailed
+from chord.host import Host
+from chord.ids import Point
+from chord.messages import Contact
+from chord.periodic import Periodic, Timetable
+
+
+class Maintenance:
+    """The periodic steps of one node.
+
+    Args:
+        parts: of every vnode.
+        save: writes down what a restart must know.
+
+    Attributes:
+        run: the coroutine function that does them; see `Timetable.run`.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        config: NodeConfig,
+        parts: Mapping[Point, Parts],
+        misplaced: Misplaced,
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._host = host
+        self._has_replicas = config.ring.replicas > 1
+        self._parts = parts
+        self._misplaced = misplaced
+        self._save = save
+        self._timetable = Timetable(host.rng, self._on_step_failed)
+        self._stabilizing: list[Periodic] = []
+        self.run = self._timetable.run
+
+    def keep(self, parts: Parts, others: tuple[str, ...]) -> None:
+        """Begin the steps of a vnode that has become a member; `others` are asked for news of other rings."""
+        # Each step by itself: a silent predecessor, a slow lookup must not keep the list from being repaired.
+        timing, stabilizer, vnode = self._host.timing, parts.stabilizer, parts.vnode.id
+        stabilize = partial(self._round, parts)
+        look_for_others = partial(parts.self_lookup.look_for_others, others)
+        self._stabilizing += (
+            self._repeat(vnode, "stabilize", stabilize, timing.stabilize_s),
+            self._repeat(vnode, "refresh_predecessor", parts.bounds.refresh_predecessor, timing.stabilize_s),
+        )
+        self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s)
+        self._repeat(vnode, "fix_finger", stabilizer.fix_finger, timing.finger_s)
+        if self._has_replicas:
+            self._repeat(vnode, "repair", parts.repair.repair, timing.stabilize_s)
+        self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s)
+
+    def keep_at_home(self, contact: Contact) -> None:
+        """Begin to bring misplaced records home, on behalf of the node's first vnode."""
+        step = partial(self.bring_home, contact)
+        bring_home = self._repeat(contact.id, "bring_home", step, 4 * self._host.timing.stabilize_s)
+        self._host.bring_home_soon = bring_home.kick
+
+    async def bring_home(self, contact: Contact) -> None:
+        """Bring misplaced records home, unless an arc is being given away just now."""
+        is_giving = any(p.mover.outbound for p in self._parts.values())
+        if not is_giving:
+            await self._misplaced.bring_home(contact)
+
+    def stabilize_soon(self) -> None:
+        """Do not wait for the next round."""
+        for periodic in self._stabilizing:
+            periodic.kick()
+
+    def _repeat(self, vnode: Point, name: str, step: Callable[[], Awaitable[object]], period_s: float) -> Periodic:
+        deadline_s = max(10 * period_s, 8 * self._host.timing.timeout_cap_s)
+        return self._timetable.add(vnode, name, step, period_s=period_s, deadline_s=deadline_s)
+
+    def _on_step_failed(self, vnode: Point, name: str, word: str) -> None:
+        self._host.tell([StepFailed(vnode, name, word)])
+
+    async def _round(self, parts: Parts) -> None:
+        """One stabilize round; then the pointers are kept."""
+        await parts.stabilizer.stabilize()
+        await self._save()

@@ -1,0 +1,96 @@
+"""How a vnode comes back after a restart: a running ring decides what became of its place.
+
+Only where nobody runs one do the stored pointers count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from chord.errors import ChordError, PeerUnreachable
+from chord.membership import FATAL, LastTime, Membership
+from chord.messages import Contact, Ping, Pong
+from chord.ownership import Remembered
+from chord.vnode import Vnode
+
+EAGER_LOOKS = 2  # after a restart: a self-lookup every round until so many changed nothing
+
+
+class Resumption:
+    """Takes one vnode back into its ring."""
+
+    def __init__(self, vnode: Vnode, membership: Membership) -> None:
+        self._vnode = vnode
+        self._ring = vnode.ring
+        self._host = vnode.host
+        self._peers = vnode.host.peers
+        self._membership = membership
+
+    async def resume(
+        self, last: LastTime, known: list[Contact | str], is_given_up: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Come back after a restart, with the pointers of last time.
+
+        A known node that answers as a member decides: we rejoin by it. If for `resume_s` none does (all are restarting
+        too, or nobody answers), the stored lists count, live entries first. A new ring is never started.
+
+        Args:
+            is_given_up: asked once the ring is found running: whether last time is too long ago to count.
+
+        Raises:
+            OtherRing, DuplicateId: definite; the ring does not take the node back.
+        """
+        self._vnode.state = "resuming"
+        self._membership.last = last
+        boundary = last.before[0] if last.before and last.before[0].id == last.start else None
+        self._vnode.ownership.last = Remembered(last.start, boundary, last.taken)
+        asked: list[Contact | str] = [*last.successors, *([last.predecessor] if last.predecessor else []), *known]
+        asked = [c for c in asked if (c if isinstance(c, str) else c.address) != self._host.address]
+        states = await self._states_of(asked) if asked else {}
+        members = [address for address, state in states.items() if state in ("member", "leaving")]
+        if members and await is_given_up():
+            self._membership.last, self._vnode.ownership.last = LastTime(), Remembered()
+        if members or last.start is None:  # without an arc of its own it can only join, however long that takes
+            await self._membership.join([*members, *asked])
+            return
+        living = [c for c in last.successors if c.address in states or c.address == self._host.address]
+        self._host.tell(self._ring.resume(last.predecessor, living or [self._vnode.me]))
+        for contact in last.successors:
+            if contact not in living:
+                self._peers.passive.add(contact, trio.current_time())
+                self._vnode.view.fell_silent(contact, trio.current_time())
+        self._host.tell(self._vnode.ownership.resume(last.start, last.before, last.epoch))
+        self._vnode.eager_looks = EAGER_LOOKS
+        await self._membership.announce()
+
+    async def _states_of(self, contacts: list[Contact | str]) -> dict[str, str]:
+        """Ask all of them at once, again and again, until one answers as a member or `resume_s` is over."""
+        states: dict[str, str] = {}
+        refused: list[ChordError] = []
+        addresses = list(dict.fromkeys(c if isinstance(c, str) else c.address for c in contacts))
+
+        async def ask(address: str, scope: trio.CancelScope) -> None:
+            while True:
+                try:
+                    with trio.fail_after(self._peers.suspicion.timeout(address)):  # what is lost is asked again
+                        states[address] = (await self._peers.call(address, Ping(), Pong)).state
+                    if states[address] in ("member", "leaving"):
+                        scope.cancel()
+                except FATAL as error:
+                    refused.append(error)
+                    return
+                except PeerUnreachable:
+                    states.pop(address, None)
+                except (ChordError, trio.TooSlowError):
+                    pass  # what it said before still counts
+                await trio.sleep(self._host.jitter(self._host.timing.resume_s / 8))
+
+        with trio.move_on_after(self._host.timing.resume_s) as scope:
+            async with trio.open_nursery() as nursery:
+                for address in addresses:
+                    nursery.start_soon(ask, address, scope)
+        if refused and not states:
+            raise refused[0]
+        return states
