@@ -13,12 +13,14 @@ from worlds import misplaced, only
 
 from chord import testing
 from chord.config import PRESETS, NodeConfig, Timing
-from chord.data.storage import MemoryStorage
+from chord.data.storage import Batch, MemoryStorage
+from chord.ids import Arc, Circle, Point
 from chord.messages import Get, Put, Record, Values, Written
 from chord.node import Node
 from chord.testing.rings import MemoryRing
 
 LOCAL = PRESETS["local"]
+WHOLE = Arc(Point(0), Point(0))
 KEY = b"key"
 
 
@@ -158,3 +160,20 @@ def key_at(ring: MemoryRing, name: str, number: int = 0) -> bytes:
                 return key
             seen += 1
     raise AssertionError("no such key")
+
+
+class SlowDisk(MemoryStorage):
+    """What is committed is visible at once and durable a while later."""
+
+    def __init__(self, circle: Circle, incarnation: bytes) -> None:
+        super().__init__(circle, incarnation)
+        self.durable: dict[bytes, Record] = {}
+
+    def is_durable(self, key: bytes) -> bool:
+        return self.durable.get(key) == self.get(key)
+
+    async def commit(self, batch: Batch) -> None:
+        self.apply(batch)
+        visible = {record.key: record for record in self.scan(WHOLE)}
+        await trio.sleep(0.05)
+        self.durable = visible

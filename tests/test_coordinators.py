@@ -6,6 +6,7 @@ import pytest
 import trio
 from quorums import (
     KEY,
+    SlowDisk,
     back,
     clockwise,
     holding,
@@ -24,13 +25,12 @@ from worlds import only, patiently, replicas, virtual
 
 from chord import testing
 from chord.data import versions
-from chord.data.storage import Batch, MemoryStorage
+from chord.data.storage import MemoryStorage
 from chord.errors import (
     IndefiniteError,
     NotOwner,
     PeerLost,
 )
-from chord.ids import Circle
 from chord.messages import Put, Written
 
 # -- the owner is silent ----------------------------------------------------------------------------
@@ -221,26 +221,6 @@ def test_copies_are_on_different_nodes_however_many_vnodes_these_have(vnodes: in
                 assert [n.name for n in ring.nodes if n.host.storage.get(key)] == sorted(replicas(ring, key))
 
     testing.run(main, seed=vnodes)
-
-
-class SlowDisk(MemoryStorage):
-    """What is committed is visible at once and durable a while later."""
-
-    def __init__(self, circle: Circle, incarnation: bytes) -> None:
-        super().__init__(circle, incarnation)
-        self.durable: dict[bytes, None] = {}
-        self.pending = 0
-
-    def is_durable(self, key: bytes) -> bool:
-        return key in self.durable or self.get(key) is None
-
-    async def commit(self, batch: Batch) -> None:
-        self.apply(batch)
-        written = [record.key for record in batch.puts]
-        for key in written:
-            self.durable.pop(key, None)
-        await trio.sleep(0.05)
-        self.durable.update(dict.fromkeys(written))
 
 
 @virtual

@@ -8,15 +8,20 @@ from collections import Counter
 import msgspec
 import pytest
 import trio
+from quorums import SlowDisk, keep_disks
 from worlds import get, in_order, keys_of, misplaced, only, owner, patiently, put, seeds, virtual
 
 from chord import events, testing
 from chord.config import PRESETS
+from chord.data.sending import Outbound, Sender
 from chord.data.storage import Batch
 from chord.errors import ChordError, InvalidRequest, OwnerDown
 from chord.events import Event
-from chord.messages import Departing, Done, Pausing, Switch
+from chord.ids import Circle
+from chord.messages import Departing, Done, Pausing, Record, Switch
 from chord.testing.rings import MemoryRing
+
+CIRCLE = Circle(160)
 
 
 async def fill(ring: MemoryRing, count: int) -> dict[bytes, bytes]:
@@ -41,6 +46,42 @@ async def until_level(ring: MemoryRing) -> None:
         while misplaced(ring):
             await trio.sleep(0.25)
     assert misplaced(ring) == []
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_what_is_sent_in_a_transfer_is_durable_at_the_giver(is_planted: bool) -> None:
+    """Else a crash of the giver takes back a dot that others know, and it mints it a second time."""
+    early: list[bytes] = []
+    send = Sender._send
+
+    async def check(sender: Sender, outbound: Outbound, page: tuple[Record, ...]) -> None:
+        disk = sender._host.storage
+        if isinstance(disk, SlowDisk):
+            early.extend(record.key for record in page if disk.durable.get(record.key) != record)
+        await send(sender, outbound, page)
+
+    async def as_it_is(sender: Sender, outbound: Outbound, page: tuple[Record, ...]) -> tuple[Record, ...]:
+        return page
+
+    async def main() -> None:
+        async with testing.ring(1, seed=2) as ring:
+            disks = keep_disks(ring)
+            await ring.kill(ring[0])
+            disks["n0"] = SlowDisk(CIRCLE, b"slowdisk")
+            giver = await ring.start(name="n0")
+            await giver.ready()
+            async with trio.open_nursery() as nursery:
+                for number in range(40):
+                    nursery.start_soon(put, giver, b"key-%d" % number, b"v")
+                await trio.sleep(0.01)
+                await (await ring.start(join=[giver])).ready()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sender, "_send", check)
+        if is_planted:
+            patch.setattr(Sender, "_durable", as_it_is)
+        testing.run(main, seed=2)
+    assert bool(early) is is_planted
 
 
 @virtual

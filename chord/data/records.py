@@ -32,6 +32,11 @@ class Records:
             await storage.commit(Batch())
         return storage.get(key)
 
+    def holds(self, record: Record) -> bool:
+        """Return whether all that a record knows is held here."""
+        mine = self._host.storage.get(record.key)
+        return mine is not None and versions.sync(mine, record) == mine
+
     async def put(self, request: Put, seen: Record | None) -> Record:
         """Store a new version, durably, and return the record. The same operation id twice writes once.
 

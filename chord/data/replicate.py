@@ -106,7 +106,7 @@ class Coordinator:
         Raises:
             TooFewReplicas: definite; they did not.
         """
-        me = self._vnode.me
+        me = self._here(who)
         reading.add(me, await self._records.read(reading.key), self._vnode.is_settled(point))
         others = [place for place in who.members if place.contact != me and self._vnode.is_up(place)]
         others.sort(key=lambda place: not self._levels.is_level(point, place.contact.address))
@@ -154,7 +154,7 @@ class Coordinator:
 
     def _fan(self, reading: Reading, spare: list[Contact]) -> Fan:
         async def ask(contact: Contact) -> None:
-            mine = reading.copies.get(self._vnode.me)
+            mine = next(iter(reading.copies.values()), None)  # it was the first
             sent = trio.current_time()
             request = ReadCopy(reading.key, b"" if mine is None else digest_of(mine))
             reply = await self._host.peers.call(contact, request, Copy)
@@ -199,7 +199,7 @@ class Coordinator:
         needed = self._needed(request.w, who)
         self._require_reachable(who, needed, request.is_strict)
         seen = None
-        if (request.context is None or request.is_retry) and len(who.members) > 1:
+        if len(who.members) > 1 and self._must_read(request):
             reading = Reading(request.key)
             await self._read(reading, who, point, self._needed(0, who))
             seen = reading.record
@@ -230,7 +230,7 @@ class Coordinator:
 
         For each member that is silent, fails or is late, the next fallback keeps it.
         """
-        me = self._vnode.me
+        me = self._here(who)
         members = [place.contact for place in who.members]
         stored: dict[Contact, float | None] = {me: None}
 
@@ -266,7 +266,7 @@ class Coordinator:
         lines = [_write_line(place, stored, fan, version, members) for place in who.everyone]
         return Written(
             context=versions.encode_context(versions.context_of(record)),
-            owner=me,
+            owner=self._vnode.me,
             w=w,
             w_needed=needed,
             is_sloppy=is_sloppy,
@@ -294,7 +294,7 @@ class Coordinator:
         try:
             for contact in stale:
                 with trio.move_on_after(self._host.timing.timeout_cap_s):
-                    if contact == self._vnode.me:
+                    if contact.address == self._host.address:
                         await self._records.merge([record])
                     else:
                         for part in parts_of(self._host, record):
@@ -306,6 +306,15 @@ class Coordinator:
             self._repairing.pop(record.key, None)
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _must_read(self, request: Put) -> bool:
+        """Whether a write depends on what others hold: on what it covers, or on whether it was done already."""
+        if request.context is None or request.is_retry:
+            return True
+        mine = self._host.storage.get(request.key)
+        known = {} if mine is None else versions.context_of(mine)
+        covered = versions.decode_context(request.context)
+        return any(known.get(actor, 0) < count for actor, count in covered.items())
 
     def _needed(self, asked: int, who: ReplicaSet) -> int:
         """Return R or W: what was asked for, or a majority; never more than there are members.
@@ -337,9 +346,14 @@ class Coordinator:
             TooFewReplicas: definite; this vnode is none of them, because it stands behind too many that are silent.
         """
         who = self._vnode.replica_set(point)
-        if all(place.contact != self._vnode.me for place in who.everyone):
+        if all(place.contact.address != self._host.address for place in who.everyone):
             raise TooFewReplicas("every node that may hold the key is silent", after_ms=RETRY_MS)
         return who
+
+    def _here(self, who: ReplicaSet) -> Contact:
+        """Return this node as it stands in the set: maybe by another of its vnodes than the one that coordinates."""
+        own = [place.contact for place in who.everyone if place.contact.address == self._host.address]
+        return own[0] if own else self._vnode.me
 
     def _require_reachable(self, who: ReplicaSet, needed: int, is_strict: bool) -> None:
         """Refuse a write that cannot succeed before anything of it is stored.

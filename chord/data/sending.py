@@ -12,6 +12,7 @@ import trio
 from chord.data.copies import bytes_of, in_frames
 from chord.data.exchange import Exchange
 from chord.data.records import Records
+from chord.data.storage import Batch
 from chord.errors import SILENCE, ChordError, DefiniteError
 from chord.ids import Arc
 from chord.messages import (
@@ -77,8 +78,8 @@ class Sender:
             while is_cut:
                 page, is_cut = self._records.page(stretch, after, PAGE_RECORDS_MAX)
                 if page:
-                    await self._send(outbound, page)
                     after = page[-1].key
+                    await self._send(outbound, await self._durable(outbound, page))
         while len(outbound.dirty) > PAGE_RECORDS_MAX:
             await self.deltas(outbound)
 
@@ -102,7 +103,21 @@ class Sender:
             if record is None or key in packed:
                 del outbound.dirty[key]
         if page:
-            await self._send(outbound, page)
+            await self._send(outbound, await self._durable(outbound, page))
+
+    async def _durable(self, outbound: Outbound, page: tuple[Record, ...]) -> tuple[Record, ...]:
+        """Return what of a page is durable here: a dot that others know and a crash takes back would be minted twice.
+
+        What the disk refuses is taken back; then the record as it was before is sent with the deltas.
+        """
+        storage = self._host.storage
+        early = [record for record in page if not storage.is_durable(record.key)]
+        if not early:
+            return page
+        await storage.commit(Batch())
+        refused = [record.key for record in early if not self._records.holds(record)]
+        outbound.dirty.update(dict.fromkeys(refused))
+        return tuple(record for record in page if record.key not in refused)
 
     async def _send(self, outbound: Outbound, page: tuple[Record, ...]) -> None:
         """Send one page until it is stored, the receiver is dead, or the lease runs out."""

@@ -1,69 +1,99 @@
 """Which operations have been replaced: so that another copy of one, when it turns up late, shows nothing.
 
 A put that has to be tried again may be carried out twice, by two coordinators that do not hear of each other; its value
-then has two dots. Who replaces the one that can be seen knows nothing of the other. So a record remembers what was
-replaced in it, in fourteen bytes each: eight of the operation's id, when the version was written that replaced it (ms),
-and whether it took more than one attempt. Copies older than that show nothing. A copy that is younger was written in
-spite of it, and stays: else two operations, each done twice and in either order, would hide each other.
+then has two dots. Who replaces the one that can be seen knows nothing of the other. So a record remembers which
+operation was replaced by which. Two operations, each done twice and in either order, have replaced each other: then
+both are shown, for nobody can say which was meant to be the last.
 
-Operations of more than one attempt are remembered until there are too many of them; of the others, whose second copy is
-still to come, only young ones. Both lists are joins (the latest time of each operation, and of these the latest few):
-merging records commutes, associates and is idempotent, as `versions.sync` must.
+Operations of more than one attempt are remembered until there are too many of them; of the others, whose second copy
+may still come, the latest of some minutes. Clocks decide nothing but what is forgotten first. Both lists are joins
+(unions, of which the latest few are kept): merging records commutes, associates and is idempotent, as `versions.sync`
+must.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from chord.messages import SUPERSEDED_BYTES_MAX, Version
 
-ENTRY_BYTES = 14
+ENTRY_BYTES = 22
 RETRIED_MAX = 16
 OTHERS_MAX = 8
 OTHERS_MS = 600_000
 """So much older than a key's newest write an operation of one attempt may be: a silent node is waited for so long."""
 
-_ID_BYTES = 8
+_TAG_BYTES = 8
+"""Operation ids are random: half of one tells it from the others of its key."""
+_SOMEBODY = bytes(_TAG_BYTES)
 _RETRIED = 1 << 47
 
 assert (RETRIED_MAX + OTHERS_MAX) * ENTRY_BYTES == SUPERSEDED_BYTES_MAX
 
 
-def is_hidden(version: Version, remembered: bytes) -> bool:
-    """Return whether a version is a late copy of something that has been replaced."""
-    own = version.op_id[-_ID_BYTES:]
-    return any(id_ == own and version.written_ms < at_ms for id_, at_ms, _ in _entries(remembered))
+class Replaced(NamedTuple):
+    """A version that is gone, and the operation that replaced it where that is known."""
+
+    version: Version
+    by: bytes | None
 
 
-def names(op_id: bytes, remembered: bytes) -> bool:
-    """Return whether an operation is among those that have been replaced."""
-    return any(id_ == op_id[-_ID_BYTES:] for id_, _, _ in _entries(remembered))
+class _Entry(NamedTuple):
+    """In the order in which they are forgotten, last first. `at_ms`: when the version that was replaced was written."""
+
+    at_ms: int
+    tag: bytes
+    by: bytes
 
 
-def join(remembered: Iterable[bytes], replaced: Iterable[tuple[Version, int]], newest_ms: int) -> bytes:
+def join(remembered: Iterable[bytes], replaced: Iterable[Replaced], newest_ms: int) -> bytes:
     """Return what is to be remembered.
 
     Args:
         remembered: what several records did.
-        replaced: versions that are gone now, and when what replaced them was written; at least when they were
-            themselves, where nobody knows.
+        replaced: what is gone now.
         newest_ms: when the latest version was written that is left.
     """
-    retried: dict[bytes, int] = {}
-    others: dict[bytes, int] = {}
+    retried: set[_Entry] = set()
+    others: set[_Entry] = set()
     for entries in remembered:
-        for id_, at_ms, is_retry in _entries(entries):
-            found = retried if is_retry else others
-            found[id_] = max(at_ms, found.get(id_, 0))
-    for version, at_ms in replaced:
-        found = retried if version.is_retry else others
-        id_ = version.op_id[-_ID_BYTES:]
-        found[id_] = max(at_ms % _RETRIED, found.get(id_, 0))
+        for entry, is_retry in _entries(entries):
+            (retried if is_retry else others).add(entry)
+    for version, by in replaced:
+        entry = _Entry(version.written_ms % _RETRIED, _tag(version.op_id), _SOMEBODY if by is None else _tag(by))
+        (retried if version.is_retry else others).add(entry)
     if not retried and not others:
         return b""
-    oldest_ms = max(newest_ms, *retried.values(), *others.values()) - OTHERS_MS
-    young = {id_: at_ms for id_, at_ms in others.items() if at_ms > oldest_ms}
+    oldest_ms = max(newest_ms, *(entry.at_ms for entry in (*retried, *others))) - OTHERS_MS
+    young = {entry for entry in others if entry.at_ms > oldest_ms}
     return _packed(retried, RETRIED_MAX, _RETRIED) + _packed(young, OTHERS_MAX, 0)
+
+
+def names(op_id: bytes, remembered: bytes) -> bool:
+    """Return whether an operation is among those that have been replaced."""
+    return any(entry.tag == _tag(op_id) for entry, _ in _entries(remembered))
+
+
+def is_hidden(op_id: bytes, remembered: bytes) -> bool:
+    """Return whether an operation has been replaced, and by none that it has replaced itself."""
+    tag = _tag(op_id)
+    if tag not in remembered:
+        return False
+    by: dict[bytes, list[bytes]] = {}
+    for entry, _ in _entries(remembered):
+        by.setdefault(entry.tag, []).append(entry.by)
+    has_replaced = any(tag in replacers for replacers in by.values())
+    seen: dict[bytes, None] = {}
+    following = list(by.get(tag, ()))
+    while following:
+        other = following.pop()
+        if other == tag or (other == _SOMEBODY and has_replaced):
+            return False
+        if other not in seen:
+            seen[other] = None
+            following += by.get(other, ())
+    return bool(seen)
 
 
 def is_whole(remembered: bytes) -> bool:
@@ -71,12 +101,20 @@ def is_whole(remembered: bytes) -> bool:
     return len(remembered) % ENTRY_BYTES == 0 and remembered == join([remembered], (), 0)
 
 
-def _entries(remembered: bytes) -> Iterator[tuple[bytes, int, bool]]:
+def _tag(op_id: bytes) -> bytes:
+    return op_id[-_TAG_BYTES:]
+
+
+def _entries(remembered: bytes) -> Iterator[tuple[_Entry, bool]]:
     for at in range(0, len(remembered), ENTRY_BYTES):
-        what = int.from_bytes(remembered[at + _ID_BYTES : at + ENTRY_BYTES], "big")
-        yield remembered[at : at + _ID_BYTES], what % _RETRIED, what >= _RETRIED
+        middle, end = at + _TAG_BYTES, at + 2 * _TAG_BYTES
+        what = int.from_bytes(remembered[end : at + ENTRY_BYTES], "big")
+        yield _Entry(what % _RETRIED, remembered[at:middle], remembered[middle:end]), what >= _RETRIED
 
 
-def _packed(found: dict[bytes, int], count_max: int, mark: int) -> bytes:
-    latest = sorted(((at_ms, id_) for id_, at_ms in found.items()), reverse=True)[:count_max]
-    return b"".join(id_ + (mark + at_ms).to_bytes(ENTRY_BYTES - _ID_BYTES, "big") for at_ms, id_ in latest)
+def _packed(found: set[_Entry], count_max: int, mark: int) -> bytes:
+    """Return the latest entries as bytes. That somebody has replaced an operation is said where nobody knows who."""
+    width = ENTRY_BYTES - 2 * _TAG_BYTES
+    known = {entry.tag for entry in found if entry.by != _SOMEBODY}
+    latest = sorted((e for e in found if e.by != _SOMEBODY or e.tag not in known), reverse=True)[:count_max]
+    return b"".join(tag + by + (mark + at_ms).to_bytes(width, "big") for at_ms, tag, by in latest)

@@ -6,8 +6,8 @@ events are known but overwritten. A context is what a reader saw: actor to n, op
 clients. Plain version vectors keep a sibling for each of many writes made with an old context
 through one server; this keeps only what is truly concurrent.
 
-A put that had to be tried again may have two dots. They are one sibling, and when one of them is covered, the other, if
-it is not younger, shows nothing any more (`superseded.py`).
+A put that had to be tried again may have two dots. They are one sibling, and when one of them is covered, the other
+shows nothing any more (`superseded.py`).
 
 A dot is never reused. An actor is a store's incarnation and a key epoch that the store never
 returns twice, so a node that has lost its clock of a key mints under a new actor.
@@ -78,7 +78,7 @@ def put(
     if len(clock) > ACTORS_MAX:
         raise InvalidRequest(f"too many nodes have coordinated writes of this key: a record remembers {ACTORS_MAX}")
     after = tuple(clock[who] for who in sorted(clock))
-    return Record(key, after, _superseded(after, record, by_ms=version.written_ms))
+    return Record(key, after, _superseded(after, record, by=version.op_id))
 
 
 def sync(a: Record, b: Record) -> Record:
@@ -104,15 +104,15 @@ def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
     return ActorClock(a.actor, a.count, a.versions[: a.count - overwritten])
 
 
-def _superseded(clock: Iterable[ActorClock], *of: Record, by_ms: int = 0) -> bytes:
+def _superseded(clock: Iterable[ActorClock], *of: Record, by: bytes | None = None) -> bytes:
     """Return what these records remember as replaced, and what of theirs is now that only this clock is left.
 
     Args:
-        by_ms: when the version was written that replaced it; 0: elsewhere, nobody knows.
+        by: the operation that replaced it; None: it was done elsewhere, and the record that tells so may know.
     """
     floors = {entry.actor: entry.count - len(entry.versions) for entry in clock}  # up to which event nothing is held
     replaced = [
-        (version, by_ms or version.written_ms)
+        superseded.Replaced(version, by)
         for record in of
         for entry in record.clock
         for place, version in enumerate(entry.versions)
@@ -133,8 +133,11 @@ def siblings(record: Record) -> list[Version]:
     found: dict[bytes, Version] = {}
     for entry in record.clock:
         for version in entry.versions:
-            if not record.superseded or not superseded.is_hidden(version, record.superseded):
-                found.setdefault(version.op_id, version)
+            found.setdefault(version.op_id, version)
+    if record.superseded:
+        shown = [one for op_id, one in found.items() if not superseded.is_hidden(op_id, record.superseded)]
+        if shown:  # else too much was forgotten to tell who replaced whom
+            return shown
     return list(found.values())
 
 

@@ -30,7 +30,7 @@ MUTANTS = (
             Edit(
                 Coordinator._spread,
                 "for part in parts_of(self._host, record):",
-                "stored[contact] = None\n        for part in parts_of(self._host, record):",
+                "stored[contact] = None\n            for part in parts_of(self._host, record):",
             ),
         ),
         scenes.comings_and_goings,
