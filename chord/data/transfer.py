@@ -303,7 +303,7 @@ class Mover:
             boundary=self._own.boundary,
             taken=taken,
             downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
-            is_settled=self._vnode.view.is_settled_in(giving.arc),
+            is_settled=self._vnode.vouches_for(giving.arc),
         )
         while True:
             try:
@@ -390,6 +390,8 @@ class Mover:
         self._host.tell(happened)
         if request.is_settled:
             self._vnode.view.settled(arc.end, arc)
+        else:
+            self._own.doubt(arc)
         for down in request.downs:
             self._vnode.view.fell_silent(down.contact, now - down.since_ms / 1000)
         self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]

@@ -143,7 +143,7 @@ MUTANTS = (
             ),
         ),
         scenes.one_is_silent,
-        8,
+        32,
         ("copies", "liveness"),
         is_slow=True,
     ),
