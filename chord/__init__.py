@@ -15,8 +15,8 @@ The house, from the ground up; imports point strictly downward:
     seams        alarm  transport  calls  identity  data/storage  data/sqlite (with its file and rows)
     calls        rpc (with its rpc_* parts)  links  periodic  peers
     protocols    host  earlier  vnode  route  lookup  stabilize  bounds  self_lookup  membership  resume
-    on records   data/records  data/replicate (with its fan)  data/repair  data/exchange  data/copies  data/sending
-                 data/transfer  data/misplaced  data/reap
+    on records   data/records  data/replicate (with fan and reading)  data/repair  data/exchange  data/copies
+                 data/sending  data/transfer  data/misplaced  data/reap
     assembly     dispatch  farewell  maintenance  describe  interface  node  embedded  asking  operations  client
                  blocking  testing/
     shells       cli/

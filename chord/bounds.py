@@ -43,6 +43,7 @@ class Bounds:
         for address in self._vnode.view.retiring:
             if self._peers.suspicion.is_dead(address):  # it crashed on the way, or is gone by now
                 self._vnode.view.stays(address)
+        arc.learn_silent(self._vnode.view.downs())
         for mark in arc.taken:
             if self._peers.suspicion.state(mark.dead.address) == "left":
                 arc.owner_left(mark.dead.address)
@@ -68,6 +69,7 @@ class Bounds:
                 await self._shrink(predecessor)
         elif reply.successors and reply.successors[0].id == self._vnode.id and reply.owned_from is not None:
             await self._take_over(predecessor)
+            arc.learn_boundary(predecessor, reply.predecessors)  # it may be the next to die, and those before it
 
     async def _shrink(self, predecessor: Contact) -> None:
         """Leave to the predecessor what is its own, if it says so for sure: not while it is handing its arc to me."""
@@ -91,7 +93,8 @@ class Bounds:
         if start is None:
             return
         gap = Arc(predecessor.id, start)
-        known = {c.id: c for c in (*([boundary] if boundary else []), *arc.before) if c.id in gap}
+        silent = [contact for contact, _ in self._vnode.view.downs()]  # in a small ring they stand before this one, too
+        known = {c.id: c for c in (*silent, *([boundary] if boundary else []), *arc.before) if c.id in gap}
         is_gone = await self._are_gone([c for c in known.values() if c.id != self._vnode.id])
         living = [known[point] for point, gone in is_gone.items() if gone is False]
         if living:

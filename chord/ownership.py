@@ -58,7 +58,7 @@ class Remembered(NamedTuple):
 class Ownership:
     """The arc of one vnode. `start` is None while it answers for nothing; equal to its id, for the whole circle."""
 
-    __slots__ = ("before", "boundary", "epoch", "giving", "last", "me", "moved", "start", "taken")
+    __slots__ = ("before", "boundary", "doubtful", "epoch", "giving", "last", "me", "moved", "start", "taken")
 
     def __init__(self, me: Contact) -> None:
         self.me = me
@@ -67,6 +67,7 @@ class Ownership:
         self.before: tuple[Contact, ...] = ()  # who was last seen to stand at and before `start`, nearest first
         self.epoch = 0
         self.giving: Giving | None = None
+        self.doubtful: tuple[Arc, ...] = ()  # where this vnode has not coordinated every write since it knew all
         self.taken: tuple[Taken, ...] = ()
         self.moved: tuple[Giving, ...] = ()
         self.last = Remembered()
@@ -114,6 +115,7 @@ class Ownership:
         gained = self._gain(start, boundary, "resumed", max(self.epoch, epoch) + 1)
         self.before = before
         self.taken = self._recalled(Arc(start, self.me.id))
+        self.doubt(Arc(start, self.me.id))
         assert not self.check(), self.check()
         return gained
 
@@ -194,8 +196,24 @@ class Ownership:
                 low = contact.id
         gained = self._gain(predecessor.id, predecessor, "taken_over", self.epoch + 1, gap)
         self.taken = (*marks, *self.taken)
+        self.doubt(gap)
         assert not self.check(), self.check()
         return gained
+
+    def learn_silent(self, silent: Iterable[tuple[Contact, float]]) -> None:
+        """Others are known to be silent, and since when: those that stood in a marked part owned what ends at them.
+
+        Who took over named all whom its predecessor list did, and that may have been too short.
+        """
+        for contact, since in silent:
+            for at, mark in enumerate(self.taken):
+                if contact.id in mark.arc and contact.id != mark.arc.end and contact.id != self.me.id:
+                    parts = (
+                        Taken(Arc(mark.arc.start, contact.id), contact, since),
+                        mark._replace(arc=Arc(contact.id, mark.arc.end)),
+                    )
+                    self.taken = (*self.taken[:at], *parts, *self.taken[at + 1 :])
+                    break
 
     def shrink(self, predecessor: Contact) -> list[Event]:
         """A member that joined elsewhere (healed split, untangled loop) stands inside my arc: that part is its own."""
@@ -212,15 +230,33 @@ class Ownership:
         arc = self.arc
         assert arc is not None, "nothing to renounce"
         self.last = Remembered(self.start, self.boundary, self.taken)
-        self.start, self.boundary, self.before, self.taken = None, None, (), ()
+        self.start, self.boundary, self.before, self.taken, self.doubtful = None, None, (), (), ()
         return [events.ArcLost(self.me.id, arc, self.epoch, "renounced")]
 
     def learn_boundary(self, predecessor: Contact, further: Iterable[Contact] = ()) -> None:
-        """The predecessor stands exactly where my arc begins: moves to it are common knowledge now."""
+        """The predecessor stands exactly where my arc begins: moves to it are common knowledge now.
+
+        Args:
+            further: who stands before it, as far as it knows: N + 2 nodes with it. A key has N + 3 places at most: two
+                who took over from that many, and do not know who else is silent, are not both among the key's places.
+        """
         if predecessor.id == self.start:
             self.boundary = predecessor
             self.before = (predecessor, *further)
             self.moved = tuple(m for m in self.moved if m.to.id != predecessor.id)
+
+    def doubt(self, arc: Arc) -> None:
+        """Others coordinated writes of this part, and this vnode may have missed what they acknowledged."""
+        self.sure(arc)
+        self.doubtful = (arc, *self.doubtful)
+
+    def sure(self, arc: Arc) -> None:
+        """All that was acknowledged in this part is known here, or it is another's affair."""
+        self.doubtful = tuple(left for doubtful in self.doubtful for left in _without(doubtful, arc))
+
+    def is_doubtful(self, arc: Arc) -> bool:
+        """Whether anything may have been acknowledged in some part of this arc that is not known here."""
+        return any(_overlap(doubtful, arc) for doubtful in self.doubtful)
 
     def expire(self, now: float, down_out_s: float) -> None:
         """Stop waiting for owners that have been down too long: their keys count as lost."""
@@ -276,6 +312,7 @@ class Ownership:
 
     def _let_go(self, lost: Giving) -> None:
         end = lost.arc.end
+        self.sure(lost.arc)
         if end == self.me.id:
             self.start, self.boundary, self.before, self.taken = None, None, (), ()
         else:
@@ -289,6 +326,22 @@ class Ownership:
             self.taken = tuple(kept)
         self.moved = (*self.moved, lost)[-MOVED_MAX:]
         assert not self.check(), self.check()
+
+
+def _overlap(one: Arc, other: Arc) -> bool:
+    return one.end in other or other.end in one
+
+
+def _without(arc: Arc, part: Arc) -> list[Arc]:
+    """Return what is left of an arc without another."""
+    if part.is_whole:
+        return []
+    if not _overlap(arc, part):
+        return [arc]
+    begins, ends = between(arc.start, part.start, arc.end), between(arc.start, part.end, arc.end)
+    if begins and ends and between(arc.start, part.end, part.start):
+        return [Arc(part.end, part.start)]
+    return [Arc(arc.start, part.start)] * begins + [Arc(part.end, arc.end)] * ends
 
 
 def marks_within(taken: Iterable[Taken], arc: Arc) -> list[Taken]:

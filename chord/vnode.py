@@ -176,6 +176,13 @@ class Vnode:
             return verdict.answer == "owned" and verdict.taken is None
         return self.view.is_settled(key)
 
+    def vouches_for(self, arc: Arc) -> bool:
+        """Whether this vnode knows all that was acknowledged in an arc: who holds what it holds does so, too.
+
+        Who took over from another holds what a replica must, and may have missed what others were acknowledged for.
+        """
+        return self.view.is_settled_in(arc) and not self.ownership.is_doubtful(arc)
+
     def require_coordinator(self, key: int) -> Verdict:
         """Return the verdict on a key whose reads and writes this vnode coordinates: its own, or a silent owner's.
 

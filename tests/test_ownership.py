@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chord.ids import Arc, Point
 from chord.messages import Contact
@@ -201,3 +203,59 @@ def test_a_mark_that_begins_before_the_arc_says_nothing_of_what_i_owned() -> Non
     own.last = Remembered(Point(40), at(40), ())
     own.receive(arc(50, 100), 3, at(50), [Taken(arc(30, 100), at(100), 1.0)])
     assert own.taken == ()
+
+
+# -- what may have been missed ----------------------------------------------------------------------
+
+
+def test_who_is_learnt_to_be_silent_later_gets_its_part_of_a_mark() -> None:
+    own = owner(100, 80)
+    own.take_over(at(10), [at(80)], 1.0)
+    own.learn_silent([(at(40), 2.0), (at(80), 2.0), (at(90), 2.0), (at(5), 2.0), (at(60), 3.0)])
+    assert own.taken == (
+        Taken(arc(10, 40), at(40), 2.0),
+        Taken(arc(40, 60), at(60), 3.0),
+        Taken(arc(60, 80), at(80), 1.0),
+    )
+    own.learn_silent([(at(40), 9.0)])
+    assert len(own.taken) == 3, "once"
+
+
+def doubted(own: Ownership) -> list[int]:
+    return [p for p in range(256) if own.is_doubtful(arc(p - 1, p))] if own.doubtful else []
+
+
+def test_what_was_taken_over_is_in_doubt_until_it_is_compared_or_given_away() -> None:
+    own = owner(100, 50)
+    own.sure(arc(50, 100))
+    own.take_over(at(10), [at(50)], 1.0)
+    assert doubted(own) == list(range(11, 51))
+    assert own.is_doubtful(arc(10, 100))
+    assert not own.is_doubtful(arc(50, 100))
+    own.sure(arc(20, 30))
+    assert doubted(own) == [*range(11, 21), *range(31, 51)]
+    own.begin_switch(Point(40), at(40))
+    own.finish_switch()
+    assert doubted(own) == list(range(41, 51))
+    own.renounce()
+    assert own.doubtful == ()
+
+
+def test_who_founds_or_is_given_an_arc_doubts_nothing_and_who_is_back_all_of_it() -> None:
+    founder, joiner = Ownership(at(10)), Ownership(at(100))
+    founder.create()
+    joiner.receive(arc(80, 100), 7, at(80), ())
+    assert founder.doubtful == joiner.doubtful == ()
+    assert doubted(owner(100, 50)) == list(range(51, 101))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 255), st.integers(1, 255)), max_size=8))
+def test_doubt_is_kept_point_by_point(steps: list[tuple[bool, int, int]]) -> None:
+    own = Ownership(at(0))
+    own.create()
+    expected: set[int] = set()
+    for is_doubt, start, end in steps:
+        part = {p for p in range(256) if Point(p) in arc(start, end)}
+        (own.doubt if is_doubt else own.sure)(arc(start, end))
+        expected = expected | part if is_doubt else expected - part
+    assert {p for p in range(256) if any(Point(p) in doubtful for doubtful in own.doubtful)} == expected

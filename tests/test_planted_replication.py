@@ -15,7 +15,8 @@ import trio
 
 from chord.data.exchange import Exchange
 from chord.data.records import Records
-from chord.data.replicate import Coordinator, Reading
+from chord.data.reading import Reading
+from chord.data.replicate import Coordinator
 from chord.data.storage import Batch
 from chord.data.view import Place, ReplicaSet, View
 from chord.errors import ChordError

@@ -115,8 +115,9 @@ class Replica:
         """Return the sum of each asked part within the arc."""
         storage, arc = self._host.storage, Arc(request.arc_start, request.arc_end)
         sums = tuple(storage.digests.sum(arc, request.level, part, storage.heads) for part in request.parts)
+        is_settled = any(vnode.view.is_settled_in(arc) for vnode in self._host.vnodes.values())
         await storage.commit(Batch())
-        return Sums(sums)
+        return Sums(sums, is_settled)
 
     async def on_get_heads(self, request: GetHeads) -> Heads:
         """Return a page of what is held in the arc."""

@@ -75,6 +75,7 @@ class Outcome(msgspec.Struct):
         bytes: of the records moved, both ways.
         is_equal: both hold the same of the arc. Not so where others write to it all the time; but every record that
             one of them held when the exchange began is at both when it has returned, if it was of both ways.
+        is_settled: the partner said, when it began, that it had been brought level before.
     """
 
     share: float = 0.0
@@ -82,6 +83,7 @@ class Outcome(msgspec.Struct):
     pushed: int = 0
     bytes: int = 0
     is_equal: bool = False
+    is_settled: bool = False
 
 
 Progress: TypeAlias = Callable[[Outcome], None]
@@ -113,9 +115,11 @@ class Exchange:
         """
         outcome = Outcome()
         walk = _Walk(self, partner, arc, outcome, push, pull, progress)
-        for _ in range(PASSES_MAX if push and pull else 1):
-            if await walk.is_equal():
-                outcome.is_equal = True
+        for number in range(PASSES_MAX if push and pull else 1):
+            outcome.is_equal = await walk.is_equal()
+            if number == 0:
+                outcome.is_settled = walk.is_settled
+            if outcome.is_equal:
                 break
             moved = outcome.pulled + outcome.pushed
             await walk.descend(arc, 0)
@@ -126,6 +130,16 @@ class Exchange:
             outcome.is_equal = await walk.is_equal()
         outcome.share = 1.0
         return outcome
+
+    async def pull_if_settled(self, partner: Contact, arc: Arc) -> bool:
+        """Fetch what a partner holds of an arc, if it says that it was brought level there; return whether it does.
+
+        Raises what `with_partner` does.
+        """
+        walk = _Walk(self, partner, arc, Outcome(), push=False, pull=True)
+        if not await walk.is_equal() and walk.is_settled:
+            await walk.descend(arc, 0)
+        return walk.is_settled
 
     async def is_equal(self, partner: Contact, arc: Arc) -> bool:
         """Return whether a partner holds the same of an arc as is held here, now. Raises what `with_partner` does."""
@@ -170,6 +184,7 @@ class _Walk:
         self._push = push
         self._pull = pull
         self._progress = progress
+        self.is_settled = False  # as the partner said last
         self.proven: dict[bytes, bytes] | None = None  # kept only where asked for: it may be all there is
 
     # -- from the top down ----------------------------------------------------------------------
@@ -215,6 +230,8 @@ class _Walk:
         for begin in range(0, len(parts), SUMS_MAX):
             asked = parts[begin : begin + SUMS_MAX]
             reply = await self._call(GetSums(arc.start, arc.end, level, asked), Sums)
+            if level == 0:
+                self.is_settled = reply.is_settled
             if len(reply.sums) != len(asked):
                 raise MalformedMessage(f"{self._partner.address} answered {len(reply.sums)} of {len(asked)} sums")
             for part, theirs in zip(asked, reply.sums, strict=True):

@@ -9,6 +9,7 @@ Source: DeCandia et al. 2007 (Dynamo), section 4.7 (anti-entropy); who drives it
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import trio
 
@@ -24,6 +25,13 @@ ROUNDS_MAX = 3
 PAUSE_S = 0.5  # a step that is overdue by more finds that the process stood still
 
 
+class Level(NamedTuple):
+    """A replica holds what this vnode holds of a part. When to compare again; whether it knows that it is settled."""
+
+    until: float
+    is_settled: bool
+
+
 class Repair:
     """Anti-entropy for the arc of one vnode.
 
@@ -36,7 +44,9 @@ class Repair:
         self._host = vnode.host
         self._exchange = exchange
         self.transfer: TransferInfo | None = None
-        self._level: dict[Arc, dict[str, float]] = {}  # by part: node, and when it is due again
+        self._level: dict[Arc, dict[str, Level]] = {}  # by part and node
+        self._length = 0  # of the vnode's arc, when it was last looked at
+        self._grown_at = -math.inf
         self._ended_at = math.inf  # the last round
 
     # -- questions ------------------------------------------------------------------------------
@@ -65,7 +75,8 @@ class Repair:
         """Whether a replica is known to hold everything of the part a point lies in."""
         if address == self._host.address:
             return True
-        return any(address in self._level_in(arc) for arc in self._arcs() if point in arc)
+        levels = [self._level_in(arc).get(address) for arc in self._arcs() if point in arc]
+        return any(level is not None and level.is_settled for level in levels)
 
     def is_complete(self) -> bool:
         """Whether this vnode holds all that was acknowledged in its arc, as far as those who answer know."""
@@ -112,6 +123,7 @@ class Repair:
             self._ended_at = trio.current_time()
 
     async def _compare(self) -> None:
+        self._note_growth()
         parts = self.parts()
         self._level = {arc: self._level_in(arc) for arc, _ in parts}
         for arc, who in sorted(parts, key=lambda part: len(self._level[part[0]])):
@@ -120,13 +132,25 @@ class Repair:
             for address in [a for a in level if all(contact.address != a for contact in up)]:
                 del level[address]  # when it is back, it is compared again
             now = trio.current_time()
-            due = [contact for contact in up if level.get(contact.address, -math.inf) <= now]
-            if due:
+            due = [c for c in up if c.address not in level or level[c.address].until <= now]
+            if not self._vnode.view.is_settled_in(arc):
+                due = up
+            if due or not up:
                 await self._bring_level(arc, due, up)
+
+    def _note_growth(self) -> None:
+        """Note since when nobody else has been the owner of any of this arc."""
+        arc = self._vnode.ownership.arc
+        length = 0 if arc is None else self._host.circle.distance(arc.start, arc.end) or self._host.circle.size
+        if length > self._length:
+            self._grown_at = trio.current_time()
+        self._length = length
 
     async def _bring_level(self, arc: Arc, due: list[Contact], up: list[Contact]) -> None:
         level = self._level[arc]
-        equal: dict[Contact, None] = {}
+        equal: dict[Contact, bool] = {}  # and whether it was settled before
+        known = {contact for contact in up if contact.address in level and level[contact.address].is_settled}
+        elsewhere = 0 if self._may_vouch(arc, len(known)) else await self._pull_from_fallbacks(arc)
         to_ask = due
         for _ in range(ROUNDS_MAX):
             pulled = 0
@@ -140,20 +164,44 @@ class Repair:
                 pulled += outcome.pulled
                 self._host.counters["repair_keys_pulled"] += outcome.pulled
                 self._host.counters["repair_keys_pushed"] += outcome.pushed
-                equal[contact] = None
+                equal[contact] = outcome.is_settled or equal.get(contact, False)
             if not pulled:
                 break
             to_ask = up  # what one of them had is news to the others
-        if self._is_mine(arc):
-            self._settle_here(arc, sum(1 for contact in up if contact in equal or contact.address in level))
-            for contact in equal:
-                await self._settle(contact, arc, level)
-
-    def _settle_here(self, arc: Arc, compared: int) -> None:
-        """Whoever has compared with so many that none may hold alone what was acknowledged holds all of it."""
-        members = len(self._vnode.replica_set(arc.end).members)
-        if compared > members - min(self._host.constants.quorum, members):
+        if not self._is_mine(arc):
+            return
+        settled = len(known | {contact for contact, was_settled in equal.items() if was_settled})
+        vouches = self._may_vouch(arc, settled + elsewhere) or (len(equal) == len(up) and self._is_given_up())
+        if vouches:
             self._vnode.view.settled(arc.end, arc)
+            self._vnode.ownership.sure(arc)
+        for contact, was_settled in equal.items():
+            await self._settle(contact, arc, level, was_settled, vouches)
+
+    def _may_vouch(self, arc: Arc, others: int) -> bool:
+        """Whether this vnode knows all that was acknowledged: it did, or so many do that none may hold alone what was.
+
+        These must be settled themselves, this vnode too if it is to count: two who are new know nothing, however often
+        they compare it. And who took over may have missed what the others were acknowledged for.
+        """
+        members = len(self._vnode.replica_set(arc.end).members)
+        settled = others + self._vnode.view.is_settled_in(arc)
+        return self._vnode.vouches_for(arc) or settled > members - min(self._host.constants.quorum, members)
+
+    def _is_given_up(self) -> bool:
+        """What nobody who answers has had for so long that the silent are out, too, counts as lost."""
+        return trio.current_time() - self._grown_at >= self._host.timing.down_out_s
+
+    async def _pull_from_fallbacks(self, arc: Arc) -> int:
+        """A replica that stands further behind since others joined knows what it knew. Returns how many do."""
+        found = 0
+        for place in self._vnode.replica_set(arc.end).fallbacks:
+            if place.contact.address != self._host.address and self._vnode.is_up(place):
+                try:
+                    found += await self._exchange.pull_if_settled(place.contact, arc)
+                except ChordError as error:
+                    self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
+        return found
 
     async def _exchange_with(self, contact: Contact, arc: Arc) -> Outcome:
         began = trio.current_time()
@@ -169,18 +217,23 @@ class Repair:
         finally:
             self.transfer = None
 
-    async def _settle(self, contact: Contact, arc: Arc, level: dict[str, float]) -> None:
+    async def _settle(
+        self, contact: Contact, arc: Arc, level: dict[str, Level], was_settled: bool, vouches: bool
+    ) -> None:
         """A replica holds everything of a part: count it for R, and tell it, unless that is in doubt here too."""
-        if self._vnode.view.is_settled_in(arc):
+        until = trio.current_time() + self._host.jitter(self._host.timing.anti_entropy_s)
+        if vouches:
             try:
                 await self._host.peers.call(contact, Settled(self._vnode.me, arc.start, arc.end), Done)
             except ChordError as error:
                 self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
                 return
-        level[contact.address] = trio.current_time() + self._host.jitter(self._host.timing.anti_entropy_s)
+        elif not was_settled:
+            until = -math.inf  # and again, until somebody knows
+        level[contact.address] = Level(until, was_settled or vouches)
         self._host.tell([events.StepDone(self._vnode.id, "repair")])
 
-    def _level_in(self, arc: Arc) -> dict[str, float]:
+    def _level_in(self, arc: Arc) -> dict[str, Level]:
         """Return who is level in a part: whoever was, where it has shrunk; nobody, where it has grown."""
         distance, size = self._host.circle.distance, self._host.circle.size
         length = distance(arc.start, arc.end) or size

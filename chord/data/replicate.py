@@ -20,6 +20,7 @@ from chord.data import versions
 from chord.data.copies import parts_of
 from chord.data.digest import digest_of
 from chord.data.fan import Fan
+from chord.data.reading import VERSION_BYTES, Reading
 from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.view import Place, ReplicaSet
@@ -41,27 +42,6 @@ from chord.messages import (
 )
 from chord.ownership import Verdict
 from chord.vnode import RETRY_MS, Vnode
-
-VERSION_BYTES = 4  # of a clock's digest, shown in traces
-
-
-class Reading:
-    """What the holders of a key have said so far."""
-
-    def __init__(self, key: bytes) -> None:
-        self.key = key
-        self.record: Record | None = None
-        self.copies: dict[Contact, Record | None] = {}
-        self.unsettled: dict[Contact, None] = {}
-        self.rtt_ms: dict[Contact, float] = {}
-
-    def add(self, contact: Contact, record: Record | None, is_settled: bool) -> None:
-        """One holder's answer; the record is the merge of all."""
-        self.copies[contact] = record
-        if not is_settled:
-            self.unsettled[contact] = None
-        if record is not None:
-            self.record = record if self.record is None else versions.sync(self.record, record)
 
 
 class Coordinator:
@@ -154,7 +134,7 @@ class Coordinator:
 
     def _fan(self, reading: Reading, spare: list[Contact]) -> Fan:
         async def ask(contact: Contact) -> None:
-            mine = next(iter(reading.copies.values()), None)  # it was the first
+            mine = reading.own
             sent = trio.current_time()
             request = ReadCopy(reading.key, b"" if mine is None else digest_of(mine))
             reply = await self._host.peers.call(contact, request, Copy)
@@ -166,8 +146,7 @@ class Coordinator:
     def _answer(self, reading: Reading, who: ReplicaSet, needed: int) -> Values:
         record = reading.record
         members = [place.contact for place in who.members]
-        best = digest_of(record) if record is not None else b""
-        lines = tuple(_read_line(place, reading, best, place.contact in members) for place in who.everyone)
+        lines = tuple(reading.line(place, place.contact in members) for place in who.everyone)
         shown = versions.cut(record, self._host.limits.record_bytes_max) if record is not None else None
         context = versions.encode_context({} if shown is None else versions.context_of(shown))
         told = [version for version in ([] if shown is None else versions.siblings(shown)) if self._is_live(version)]
@@ -280,12 +259,7 @@ class Coordinator:
         record = reading.record
         if record is None or record.key in self._repairing or self._host.is_ending:
             return
-        best = digest_of(record)
-        stale = [
-            place.contact
-            for place in who.members
-            if place.contact in reading.copies and _digest(reading.copies[place.contact]) != best
-        ]
+        stale = reading.stale([place.contact for place in who.members])
         if stale:
             self._repairing[record.key] = None
             self._host.start_task(self._repair, record, stale)
@@ -373,21 +347,8 @@ class Coordinator:
         return versions.is_live(version, self._host.wall_now_ms())
 
 
-def _digest(record: Record | None) -> bytes:
-    return b"" if record is None else digest_of(record)
-
-
 def _count_stored(stored: dict[Contact, float | None], counted: list[Contact]) -> int:
     return sum(1 for contact in stored if contact in counted)
-
-
-def _read_line(place: Place, reading: Reading, best: bytes, is_member: bool) -> ReplicaLine:
-    contact = place.contact
-    if contact not in reading.copies:
-        return ReplicaLine(contact, "silent" if place.is_waited_for else "not asked", False)
-    mine = _digest(reading.copies[contact])
-    outcome = "ok" if mine == best and mine else "stale" if mine else "absent"
-    return ReplicaLine(contact, outcome, is_member, reading.rtt_ms.get(contact), mine[:VERSION_BYTES])
 
 
 def _write_line(

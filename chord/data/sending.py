@@ -173,7 +173,7 @@ class Sender:
             boundary=self._own.boundary,
             taken=taken,
             downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
-            is_settled=self._vnode.view.is_settled_in(giving.arc),
+            is_settled=self._vnode.vouches_for(giving.arc),
         )
         while True:
             try:

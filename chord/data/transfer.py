@@ -251,6 +251,8 @@ class Mover:
         self._host.tell(happened)
         if request.is_settled:
             self._vnode.view.settled(arc.end, arc)
+        else:
+            self._own.doubt(arc)
         for down in request.downs:
             self._vnode.view.fell_silent(down.contact, now - down.since_ms / 1000)
         self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]

@@ -118,8 +118,9 @@ class View:
 
     def settled(self, end: Point, arc: Arc) -> None:
         """This vnode holds everything of an arc that was acknowledged so far, or as much of it as a replica must."""
-        self._settled.pop(end, None)
-        self._settled[end] = arc
+        known = self._settled.pop(end, arc)
+        is_longer = known.end == arc.end and self._length(known) > self._length(arc)
+        self._settled[end] = known if is_longer else arc  # what it was brought level in before it still is
         while len(self._settled) > SETTLED_MAX:
             del self._settled[next(iter(self._settled))]
 
@@ -127,7 +128,7 @@ class View:
         """Only of what a vnode keeps replicas of it hears all: what lies elsewhere it no longer holds for sure."""
         kept: dict[Point, Arc] = {}
         for end, arc in self._settled.items():
-            length = self._circle.distance(arc.start, arc.end) or self._circle.size
+            length = self._length(arc)
             reach = max((self._reach(arc.end, other) for other in arcs if arc.end in other), default=0)
             if reach:
                 kept[end] = arc if length <= reach else Arc(self._circle.point(arc.end - reach), arc.end)
@@ -153,7 +154,7 @@ class View:
 
     def is_settled_in(self, arc: Arc) -> bool:
         """Whether this vnode was brought level in all of an arc."""
-        reached, ahead = arc.end, self._circle.distance(arc.start, arc.end) or self._circle.size
+        reached, ahead = arc.end, self._length(arc)
         while ahead > 0:
             parts = self._parts_with(reached)
             steps = [self._circle.distance(part.start, reached) or self._circle.size for part in parts]
@@ -232,6 +233,9 @@ class View:
         for contact, is_waited_for in sorted(behind.values(), key=lambda item: self._distance(item[0].id)):
             if distance(key, contact.id) > to_me:  # otherwise it lies before this one, once round
                 yield contact, is_waited_for
+
+    def _length(self, arc: Arc) -> int:
+        return self._circle.distance(arc.start, arc.end) or self._circle.size
 
     def _parts_with(self, point: int) -> list[Arc]:
         return [arc for arc in self._settled.values() if point in arc]

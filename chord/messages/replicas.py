@@ -57,9 +57,13 @@ class StoreCopies(Request, frozen=True, tag=36):
 
 
 class Sums(Reply, frozen=True, tag=148):
-    """A digest sum for each asked part of the circle, in the order of the question (`data/digest.py`)."""
+    """A digest sum for each asked part of the circle, in the order of the question (`data/digest.py`).
+
+    `is_settled`: this node was brought level with the others in the asked arc, and has kept it since.
+    """
 
     sums: Annotated[tuple[Digest, ...], Meta(max_length=SUMS_MAX)]
+    is_settled: bool = False
 
 
 class GetSums(Request, frozen=True, tag=37):

@@ -15,6 +15,7 @@ from typing import Any
 from chord.config import NodeConfig, RingConstants
 from chord.dispatch import Parts
 from chord.identity import Kept
+from chord.ids import Arc
 from chord.messages import Contact
 from chord.node import Node
 from chord.ring import ENTRIES_PER_SUCCESSOR_MAX
@@ -47,6 +48,9 @@ class Placement:
         predecessor = self._contacts[at - 1]
         vnode.host.tell(vnode.ring.resume(predecessor, self._following(at)))
         vnode.host.tell(vnode.ownership.resume(predecessor.id, (predecessor,)))
+        nothing_yet = Arc(vnode.id, vnode.id)  # like a founder it knows all that was ever written
+        vnode.view.settled(vnode.id, nothing_yet)
+        vnode.ownership.sure(nothing_yet)
         self._fill_fingers(vnode)
         vnode.rounds = SETTLED_ROUNDS_PER_SUCCESSOR * (self._constants.successors + 1)
         vnode.state = "member"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from chord.data import reap, replicate, versions
 from chord.data.misplaced import Misplaced
 from chord.data.records import Records
-from chord.data.replicate import Coordinator, Reading
+from chord.data.reading import Reading
+from chord.data.replicate import Coordinator
 from chord.data.storage import MemoryStorage
 from chord.sim import record_log
 from chord.vnode import Vnode
@@ -146,7 +147,7 @@ MUTANTS = (
             ),
         ),
         scenes.one_is_silent,
-        8,
+        32,
         ("copies", "liveness"),
         is_slow=True,
     ),

@@ -48,7 +48,7 @@ def test_a_short_life_with_everything_on(seed: int, fidelity: Fidelity) -> None:
 
 
 def test_who_listens_hears_everything_from_the_first_moment_and_changes_nothing() -> None:
-    plan = draw(5, nodes=6, successors=2, faults=("crash",), fidelity="messages", until_s=3.0)
+    plan = draw(8, nodes=6, successors=2, faults=("crash",), fidelity="messages", until_s=3.0)  # nothing is broken off
     told: list[Event] = []
     history: list[bytes] = []
     report = Life(plan, on_event=lambda cluster, event: told.append(event), write_history=history.append).run()

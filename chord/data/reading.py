@@ -1,0 +1,52 @@
+"""What the holders of a key have said so far, and the line of a trace that tells of one."""
+
+from __future__ import annotations
+
+from chord.data import versions
+from chord.data.digest import digest_of
+from chord.data.view import Place
+from chord.messages import Contact, Record, ReplicaLine
+
+VERSION_BYTES = 4  # of a clock's digest, shown in traces
+
+
+class Reading:
+    """One read of a key. `record` is the merge of all copies, `copies` has the reader's own first."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.record: Record | None = None
+        self.copies: dict[Contact, Record | None] = {}
+        self.unsettled: dict[Contact, None] = {}
+        self.rtt_ms: dict[Contact, float] = {}
+
+    def add(self, contact: Contact, record: Record | None, is_settled: bool) -> None:
+        """One holder's answer."""
+        self.copies[contact] = record
+        if not is_settled:
+            self.unsettled[contact] = None
+        if record is not None:
+            self.record = record if self.record is None else versions.sync(self.record, record)
+
+    @property
+    def own(self) -> Record | None:
+        """The reader's own copy."""
+        return next(iter(self.copies.values()), None)
+
+    def stale(self, contacts: list[Contact]) -> list[Contact]:
+        """Return which of those that answered hold something else than the merge."""
+        best = _digest(self.record)
+        return [contact for contact in contacts if contact in self.copies and _digest(self.copies[contact]) != best]
+
+    def line(self, place: Place, is_member: bool) -> ReplicaLine:
+        """Return what one holder had to do with it."""
+        contact = place.contact
+        if contact not in self.copies:
+            return ReplicaLine(contact, "silent" if place.is_waited_for else "not asked", False)
+        mine = _digest(self.copies[contact])
+        outcome = "ok" if mine == _digest(self.record) and mine else "stale" if mine else "absent"
+        return ReplicaLine(contact, outcome, is_member, self.rtt_ms.get(contact), mine[:VERSION_BYTES])
+
+
+def _digest(record: Record | None) -> bytes:
+    return b"" if record is None else digest_of(record)
