@@ -14,8 +14,8 @@ import test_view
 import trio
 
 from chord.data.exchange import Exchange
-from chord.data.records import Records
 from chord.data.reading import Reading
+from chord.data.records import Records
 from chord.data.replicate import Coordinator
 from chord.data.storage import Batch
 from chord.data.view import Place, ReplicaSet, View

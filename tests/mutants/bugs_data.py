@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from chord.data import reap, replicate, versions
 from chord.data.misplaced import Misplaced
-from chord.data.records import Records
 from chord.data.reading import Reading
+from chord.data.records import Records
 from chord.data.replicate import Coordinator
 from chord.data.storage import MemoryStorage
 from chord.sim import record_log
