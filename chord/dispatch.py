@@ -188,6 +188,7 @@ class Dispatcher:
         point = self._host.circle.hash(request.key)
         is_settled = any(vnode.is_settled(point) for vnode in self._host.vnodes.values())
         record = await self._records.read(request.key)
+        is_settled = is_settled and not self._host.storage.is_damaged(request.key)
         if record is not None and digest_of(record) == request.digest:
             return Copy(None, True, is_settled)
         return Copy(record, False, is_settled)
@@ -209,7 +210,8 @@ class Dispatcher:
         records, is_cut = self._records.page(Arc(request.after, parts.vnode.id), request.after_key, request.limit)
         page = tuple(versions.cut(record, self._host.limits.record_bytes_max) for record in records)
         await self._host.storage.commit(Batch())
-        return ScanPage(page, parts.vnode.id, page[-1].key if is_cut else None, self._host.wall_now_ms())
+        silent = parts.repair.silent() if self._host.constants.replicas > 1 else ()
+        return ScanPage(page, parts.vnode.id, page[-1].key if is_cut else None, self._host.wall_now_ms(), silent)
 
     # -- for the node ---------------------------------------------------------------------------
 

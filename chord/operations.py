@@ -18,6 +18,7 @@ from chord.errors import (
     InvalidRequest,
     NotFound,
     OtherRing,
+    OwnerDown,
 )
 from chord.ids import Point
 from chord.messages import (
@@ -51,7 +52,7 @@ CRAWL_AT_ONCE = 128
 class Cursor(NamedTuple):
     """Where a scan of an arc stands: the point and key it has read up to, and what that covers of the arc.
 
-    `of` is the vnode that is asked; None: whoever owns the next point.
+    `of` is the vnode that is asked; None: whoever owns the next point. `silent`: who may hold what was not shown.
     """
 
     after: Point
@@ -59,6 +60,7 @@ class Cursor(NamedTuple):
     covered: int
     span: int
     of: Contact | None = None
+    silent: tuple[Contact, ...] = ()
 
 
 def contacts_in(node: Description) -> list[Contact]:
@@ -186,7 +188,13 @@ class Core(Entries):
 
         Whoever owns the next point answers up to its own id. The last owner's arc may reach past the start, and
         the ring may change between two pages; what lies in the part already covered is left out.
+
+        Raises:
+            OwnerDown: all that can be read was read, and nodes that are down may hold more.
         """
+        if cursor.covered >= cursor.span:
+            names = ", ".join(sorted({contact.address for contact in cursor.silent}))
+            raise OwnerDown(f"what {names} may hold is not among them, and is down", peer=cursor.silent[0])
         circle = yield from self.known_circle()
         reply = yield from self.request(Scan(cursor.after, cursor.after_key), cursor.of)
         assert isinstance(reply, ScanPage)
@@ -197,11 +205,12 @@ class Core(Entries):
             if cursor.covered < (circle.distance(start, circle.hash(record.key)) or circle.size)
         )
         page = Page(fresh, reply.now_ms)
+        cursor = cursor._replace(silent=tuple(dict.fromkeys((*cursor.silent, *reply.silent))))
         if reply.more_after is not None:
             return page, cursor._replace(after_key=reply.more_after)
         covered = cursor.covered + (circle.distance(cursor.after, reply.until) or circle.size)
         following = cursor._replace(after=reply.until, after_key=None, covered=covered)
-        return page, (following if covered < cursor.span else None)
+        return page, (following if covered < cursor.span or cursor.silent else None)
 
     # -- the ring ---------------------------------------------------------------------------------
 

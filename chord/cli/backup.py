@@ -23,6 +23,7 @@ from chord.cli.data import file_failure, w_option
 from chord.cli.failures import OK, USAGE
 from chord.cli.output import Failure, Out, byte_size
 from chord.cli.target import Target, ring_options
+from chord.errors import OwnerDown
 
 
 @click.command("backup")
@@ -42,10 +43,7 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
         of = ring.describe().address if node_only else None
         writer = Writer(sink, _header(ring, of))
         with out.progress(f"backup {file}", key_count(ring) if out.is_live and of is None else None) as show:
-            for record in ring.records(of=of):
-                writer.add(record)
-                show(writer.count)
-        lost = lost_owners(ring) if of is None else []
+            lost = _write_all(ring, of, writer, show)
         writer.finish(is_complete=not lost)
         size = sink.tell() if file != "-" else None
     seconds = time.monotonic() - began
@@ -57,6 +55,20 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     if lost:
         raise lost_failure(lost)
     return OK
+
+
+def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int], object]) -> list[str]:
+    """Write what can be read, and return the nodes that are down and may hold more."""
+    has_copies = ring.describe().replicas > 1
+    try:
+        for record in ring.records(of=of):
+            writer.add(record)
+            show(writer.count)
+    except OwnerDown as error:
+        if not has_copies or error.peer is None:
+            raise
+        return [error.peer.address]
+    return lost_owners(ring) if of is None else []
 
 
 @click.command("restore")

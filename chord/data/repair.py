@@ -88,6 +88,15 @@ class Repair:
                 return False
         return True
 
+    def silent(self) -> tuple[Contact, ...]:
+        """Return who does not answer and may hold what nobody who answers has: where so many do not; else nobody."""
+        found: dict[Contact, None] = {}
+        for _, who in self.parts():
+            down = [place.contact for place in who.everyone if not self._vnode.is_up(place)]
+            if len(down) >= min(self._host.constants.quorum, len(who.members)):
+                found.update(dict.fromkeys(down))
+        return tuple(found)
+
     def states(self) -> tuple[ReplicaState, ...]:
         """Return how well each part is replicated."""
         found = []

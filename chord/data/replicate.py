@@ -87,7 +87,9 @@ class Coordinator:
             TooFewReplicas: definite; they did not.
         """
         me = self._here(who)
-        reading.add(me, await self._records.read(reading.key), self._vnode.is_settled(point))
+        record = await self._records.read(reading.key)
+        is_settled = self._vnode.is_settled(point) and not self._host.storage.is_damaged(reading.key)
+        reading.add(me, record, is_settled)
         others = [place for place in who.members if place.contact != me and self._vnode.is_up(place)]
         others.sort(key=lambda place: not self._levels.is_level(point, place.contact.address))
         others += [place for place in who.fallbacks if place.contact != me and self._vnode.is_up(place)]

@@ -153,6 +153,10 @@ class SqliteStorage:
         """Whether what `get` returns for a key is durable."""
         return self._rows.place(key) not in self._rows.changes
 
+    def is_damaged(self, key: bytes) -> bool:
+        """Whether what was held of a key was found damaged, and nothing has taken its place since."""
+        return self._rows.place(key) in self._rows.summary.bad
+
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
         for found in self._rows.rows("*", arc, after):

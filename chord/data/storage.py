@@ -62,6 +62,9 @@ class Storage(Protocol):
             ConfigError: it could not be done.
         """
 
+    def is_damaged(self, key: bytes) -> bool:
+        """Whether what was held of a key was found damaged, and nothing has taken its place since."""
+
     @property
     def bad_records(self) -> int:
         """How many records were found damaged; they count as missing."""
@@ -146,7 +149,7 @@ class MemoryStorage:
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         self._circle = circle
         self.failed = trio.Event()
-        self.bad_records = 0
+        self.damaged: dict[bytes, None] = {}
         self._clear(incarnation)
 
     def _clear(self, incarnation: bytes) -> None:
@@ -176,6 +179,15 @@ class MemoryStorage:
     def is_durable(self, key: bytes) -> bool:
         """Whether what `get` returns for a key is durable: it always is."""
         return True
+
+    def is_damaged(self, key: bytes) -> bool:
+        """Whether what was held of a key was found damaged, and nothing has taken its place since."""
+        return key in self.damaged and self.get(key) is None
+
+    @property
+    def bad_records(self) -> int:
+        """How many records were found damaged."""
+        return len(self.damaged)
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield key and digest of each record in an arc, as `scan` would yield the records."""

@@ -16,6 +16,7 @@ from chord.messages.base import (
     SIBLINGS_MAX,
     SUPERSEDED_BYTES_MAX,
     Contact,
+    Contacts,
     Context,
     Count,
     Identity,
@@ -156,12 +157,16 @@ class Merge(Request, frozen=True, tag=42):
 
 
 class ScanPage(Reply, frozen=True, tag=146):
-    """Records in ring order. The scan is done up to `until` when `more_after` is None, else go on after that key."""
+    """Records in ring order. The scan is done up to `until` when `more_after` is None, else go on after that key.
+
+    `silent`: nodes that are down, where so many are that they may hold what nobody who answers has.
+    """
 
     records: Records
     until: Point
     more_after: Key | None
     now_ms: Count = 0  # the owner's wall clock, by which values that live for a time are judged
+    silent: Contacts = ()
 
 
 class Scan(Request, frozen=True, tag=34):

@@ -52,7 +52,6 @@ class DiskStorage:
         cut_bytes: of the log, behind the last whole entry, that were dropped at the opening.
         compactions: how often the log was written anew since.
         failed: set when a sync failed. From then on every commit is refused.
-        bad_records: how many records were found damaged; they count as missing. A damaged log is refused.
 
     Raises:
         ConfigError: there is a log, and it is damaged where no crash can have torn it, or belongs to another ring.
@@ -62,7 +61,6 @@ class DiskStorage:
         self._circle = circle
         self._files: Mount = disk.mount()
         self.failed = trio.Event()
-        self.bad_records = 0
         self.cut_bytes = 0
         self.compactions = 0
         self._failure: OSError | None = None  # of a sync
@@ -120,6 +118,15 @@ class DiskStorage:
     def digests(self) -> Digests:
         """The tree of sums over all visible records."""
         return self._index.digests
+
+    def is_damaged(self, key: bytes) -> bool:
+        """Whether what was held of a key was found damaged, and nothing has taken its place since."""
+        return self._index.is_damaged(key)
+
+    @property
+    def bad_records(self) -> int:
+        """How many records were found damaged; they count as missing. A damaged log is refused."""
+        return self._index.bad_records
 
     @property
     def sibling_keys(self) -> int:
@@ -245,7 +252,7 @@ class DiskStorage:
             log = self._files.read(LOG_NAME)
         except FileNotFoundError:
             return WatchedStorage(self._circle, rng.randbytes(8)), 1
-        index, opening, self.bad_records, end = record_log.load(self._circle, log)
+        index, opening, end = record_log.load(self._circle, log)
         self.cut_bytes = len(log) - end
         return index, opening + 1
 

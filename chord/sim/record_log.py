@@ -73,8 +73,8 @@ def unpack(log: bytes) -> tuple[list[bytes], int]:
     return bodies, start
 
 
-def load(circle: Circle, log: bytes) -> tuple[WatchedStorage, int, int, int]:
-    """Return what a log says: the records, the number of its opening, how many were damaged, and where it ends.
+def load(circle: Circle, log: bytes) -> tuple[WatchedStorage, int, int]:
+    """Return what a log says: the records and which were damaged, the number of its opening, and where it ends.
 
     Raises:
         ConfigError: it is damaged where no crash can have torn it, or belongs to another ring.
@@ -87,12 +87,12 @@ def load(circle: Circle, log: bytes) -> tuple[WatchedStorage, int, int, int]:
         raise ConfigError(f"{LOG_NAME} is damaged; move it away to start with an empty store")
     if header.bits != circle.bits:
         raise ConfigError(f"{LOG_NAME} belongs to a ring of {header.bits} bits, not {circle.bits}")
-    index, bad_records = WatchedStorage(circle, header.incarnation), 0
+    index = WatchedStorage(circle, header.incarnation)
     for body in bodies[1:]:
         entry = msgspec.msgpack.decode(body, type=Entry)
         index.apply(Batch(entry.puts, (*entry.removals, *entry.bad), entry.minted))
-        bad_records += len(entry.bad)
-    return index, header.opening, bad_records, end
+        index.damaged.update(dict.fromkeys(entry.bad))
+    return index, header.opening, end
 
 
 def left_on(disk: Disk, circle: Circle) -> WatchedStorage | None:
