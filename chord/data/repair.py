@@ -193,9 +193,13 @@ class Repair:
         These must be settled themselves, this vnode too if it is to count: two who are new know nothing, however often
         they compare it. And who took over may have missed what the others were acknowledged for.
         """
-        members = len(self._vnode.replica_set(arc.end).members)
+        if self._vnode.vouches_for(arc):
+            return True
+        who = self._vnode.replica_set(arc.end)
+        if not all(self._vnode.is_up(place) for place in who.everyone):
+            return False  # what this vnode has lost may have been kept by it and by a silent one
         settled = others + self._vnode.view.is_settled_in(arc)
-        return self._vnode.vouches_for(arc) or settled > members - min(self._host.constants.quorum, members)
+        return settled > len(who.members) - min(self._host.constants.quorum, len(who.members))
 
     def _is_given_up(self) -> bool:
         """What nobody who answers has had for so long that the silent are out, too, counts as lost."""
