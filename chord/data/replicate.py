@@ -187,9 +187,34 @@ class Coordinator:
             self._vnode.require_coordinator(point)
         self._require_going_on()
         await trio.lowlevel.checkpoint()  # a process that was stopped must not write for who has given up
-        with trio.CancelScope(shield=True):  # what is stored here is sent to the others, though the caller gives up now
-            record = await self._records.put(request, seen)
-        return await self._spread(record, self._vnode.replica_set(point), needed, request.is_strict)
+        return await self._see_through(request, seen, needed)
+
+    async def _see_through(self, request: Put, seen: Record | None, needed: int) -> Written:
+        """Store a write here and send it to the others, to the end, though the caller give up meanwhile.
+
+        What is stored in one place and sent to nobody would turn up when nobody expects it any more.
+        """
+        outcome: list[Written | ChordError] = []
+        has_ended = trio.Event()
+
+        async def write() -> None:
+            try:
+                record = await self._records.put(request, seen)
+                who = self._vnode.replica_set(self._host.circle.hash(request.key))  # it may have changed meanwhile
+                least = needed if request.w else min(self._host.constants.quorum, len(who.members))
+                outcome.append(await self._spread(record, who, max(needed, least), request.is_strict))
+            except ChordError as error:
+                outcome.append(error)
+            finally:
+                has_ended.set()
+
+        self._host.start_task(write)
+        await has_ended.wait()
+        if not outcome:
+            raise QuorumFailed("the node ended before others had stored the write")
+        if isinstance(outcome[0], ChordError):
+            raise outcome[0]
+        return outcome[0]
 
     async def merge(self, request: Merge) -> Written:
         """Merge a record as it is into the replicas. Raises what `put` does."""
@@ -202,9 +227,8 @@ class Coordinator:
             raise InvalidRequest(f"not a record: {wrong[0]}")
         self._require_going_on()
         await self._records.merge([request.record])
-        record = await self._records.read(request.record.key)
-        assert record is not None
-        return await self._spread(record, who, needed, is_strict=False)
+        record = await self._records.read(request.record.key) or request.record  # or it has been brought home meanwhile
+        return await self._spread(record, self._vnode.replica_set(point), needed, is_strict=False)
 
     async def _spread(self, record: Record, who: ReplicaSet, needed: int, is_strict: bool) -> Written:
         """Send a record that is durable here to the others, and wait for as many as are needed.

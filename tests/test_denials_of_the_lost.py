@@ -1,0 +1,134 @@
+"""What one disk has lost and one silent node may hold is not denied, nor what an owner missed while it was away."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+from quorums import clockwise, holding, keep_disks, key_at, settled, write
+from test_denials import never_denied
+from worlds import only
+
+from chord import testing
+from chord.data.repair import Repair
+from chord.data.storage import Batch, MemoryStorage
+from chord.node import Node
+from chord.ownership import Ownership
+from chord.testing.rings import MemoryRing
+
+VALUE = b"acknowledged"
+
+Scene = Callable[[MemoryRing, dict[str, MemoryStorage], bytes], Awaitable[None]]
+
+
+async def start(ring: MemoryRing, *names: str) -> None:
+    """Start nodes again, and wait until all are members."""
+    for name in names:
+        await ring.start(name=name)
+    for node in list(ring.nodes):
+        await node.ready()
+
+
+async def missed(ring: MemoryRing, key: bytes, owner: Node) -> None:
+    """The owner is down; a write is stored on the two behind it, and the owner is killed before it can hear of it."""
+    await ring.kill(owner)
+    await trio.sleep(3)
+    with trio.fail_after(8):
+        await write(clockwise(ring, key)[0], key, VALUE, w=2, is_strict=True)
+
+
+async def hint_and_lost_owner(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
+    """A hint and the owner's copy are all there is of a write. The keeper is killed, the owner's disk is lost."""
+    owner, second, third, *_ = clockwise(ring, key)
+    await ring.kill(second)
+    await ring.kill(third)
+    await trio.sleep(3)
+    with trio.fail_after(8):
+        await write(owner, key, VALUE)
+    keeper, *others = [node for node in ring.nodes if node.name in holding(ring, key) and node is not owner]
+    for node in others:
+        node.host.storage.apply(Batch(removals=(key,)))
+    await ring.kill(keeper)
+    await ring.kill(owner)
+    del disks[owner.name]
+    await start(ring, owner.name, second.name, third.name)
+
+
+async def replica_and_lost_replica(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
+    """Two have a write that the owner missed. One loses its disk, the other is killed."""
+    owner, second, *_ = clockwise(ring, key)
+    await missed(ring, key, owner)
+    for node in [node for node in ring.nodes if node.name in holding(ring, key)]:
+        await ring.kill(node)
+    del disks[second.name]
+    await start(ring, owner.name, second.name)
+
+
+async def damaged_record(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
+    """Two have a write. One is killed, the other finds its record damaged."""
+    owner, second, third, *_ = clockwise(ring, key)
+    await ring.kill(third)
+    await trio.sleep(3)
+    with trio.fail_after(8):
+        await write(owner, key, VALUE, w=2, is_strict=True)
+    for node in [node for node in ring.nodes if node not in (owner, second)]:
+        node.host.storage.apply(Batch(removals=(key,)))
+    await ring.kill(owner)
+    await ring.kill(second)
+    disks[second.name].apply(Batch(removals=(key,)))
+    disks[second.name].damaged[key] = None
+    await start(ring, second.name, third.name)
+
+
+async def joiners_in_front(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
+    """Two have a write that the owner missed; both are killed, and nodes join between the key and the owner."""
+    owner = clockwise(ring, key)[0]
+    await missed(ring, key, owner)
+    for node in [node for node in ring.nodes if node.name in holding(ring, key)]:
+        await ring.kill(node)
+    await start(ring, owner.name)
+    back = clockwise(ring, key)[0]
+    circle, low = back.host.circle, back.host.circle.hash(key)
+    gap = circle.distance(low, only(back).id)
+    for number in range(1, 4):
+        await ring.start(id=circle.point(low + gap * number // 4), join=[back])
+    await start(ring)
+
+
+def denied(scene: Scene, seed: int) -> bool:
+    """Whether a key that was acknowledged is denied behind a scene."""
+
+    async def main() -> None:
+        async with testing.ring(10, seed=seed) as ring:
+            disks = keep_disks(ring)
+            await settled(ring)
+            await trio.sleep(3)
+            key = key_at(ring, "n3")
+            await scene(ring, disks, key)
+            await never_denied(ring, key, VALUE, for_s=6)
+
+    try:
+        testing.run(main, seed=seed)
+    except AssertionError as error:
+        if "Values(values=()" not in str(error):
+            raise
+        return True
+    return False
+
+
+SCENES = [hint_and_lost_owner, replica_and_lost_replica, damaged_record, joiners_in_front]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_what_was_acknowledged_is_not_denied(scene: Scene) -> None:
+    assert not denied(scene, 1)
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_planted_it_would_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who compared with anybody vouches; nothing is in doubt; a damaged record is an absent one."""
+    monkeypatch.setattr(Repair, "_may_vouch", lambda self, arc, others: True)
+    monkeypatch.setattr(Ownership, "doubt", lambda self, arc: None)
+    monkeypatch.setattr(MemoryStorage, "is_damaged", lambda self, key: False)
+    assert denied(scene, 1)
