@@ -9,6 +9,7 @@ import stat
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from cli_ring import CannedRing, Run
 from fake_node import Heard, refused_address
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 from chord.cli.backup_file import Damaged, Header, Writer, records, verify
 from chord.data import versions
 from chord.errors import ChordError, QuorumFailed
-from chord.messages import ActorClock, Merge, Record, Scan, Version
+from chord.ids import Point
+from chord.messages import ActorClock, Contact, Merge, Record, Scan, ScanPage, Version
 
 HEADER = Header("00" * 16, "chord", 8, 3, "2026-01-01T00:00:00+00:00")
 RECORDS = [
@@ -183,3 +185,27 @@ def test_a_restore_says_what_failed_and_may_be_done_again(run: Run, canned: Cann
     assert "Do it again" in ended.err
     assert sys.stdin is not None
     assert run("restore", str(tmp_path / "backup"), "--node", refused_address()).code == 4
+
+
+def test_where_silent_nodes_may_hold_more_a_backup_is_incomplete_and_a_scan_says_so(
+    run: Run, canned: CannedRing, tmp_path: Path
+) -> None:
+    """All that can be read is read first."""
+    canned.scanned.keys = [f"key{i}".encode() for i in range(60)]
+    canned.change = lambda point, node: msgspec.structs.replace(node, replicas=3)
+    silent = Contact(Point(42), canned.addresses[42])
+    answer = canned._answer
+
+    def scanned(point: int, heard: Heard) -> object:
+        reply = answer(point, heard.request)
+        return msgspec.structs.replace(reply, silent=(silent,)) if isinstance(reply, ScanPage) else None
+
+    canned.override = scanned  # type: ignore[assignment]
+    ended = run("scan")
+    assert (ended.code, len(ended.out.splitlines())) == (6, 60)
+    assert f"what {silent.address} may hold" in ended.err
+    file = tmp_path / "backup"
+    ended = run("backup", str(file), "--json")
+    assert (ended.code, json.loads(ended.out.splitlines()[0])["complete"]) == (6, False)
+    with file.open("rb") as source:
+        assert verify(source).trailer.complete is False

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import trio
 from quorums import clockwise, holding, keep_disks, key_at, settled, write
 from test_denials import never_denied
-from worlds import only
+from worlds import only, virtual
 
 from chord import testing
 from chord.data.repair import Repair
 from chord.data.storage import Batch, MemoryStorage
+from chord.errors import OwnerDown
 from chord.node import Node
 from chord.ownership import Ownership
 from chord.testing.rings import MemoryRing
@@ -132,3 +134,25 @@ def test_planted_it_would_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Ownership, "doubt", lambda self, arc: None)
     monkeypatch.setattr(MemoryStorage, "is_damaged", lambda self, key: False)
     assert denied(scene, 1)
+
+
+@virtual
+async def test_a_scan_says_that_silent_nodes_may_hold_more() -> None:
+    """One of three may be silent: what was acknowledged is on another. Two may hold what nobody else has."""
+    async with testing.ring(6, seed=4) as ring:
+        await settled(ring)
+        stored = {b"key-%d" % number for number in range(20)}
+        for key in sorted(stored):
+            await write(ring[0], key, VALUE, w=3)
+        first, second, *_, asked = clockwise(ring, b"key-0")
+        for node, is_whole in ((first, True), (second, False)):
+            await ring.kill(node)
+            await trio.sleep(5)
+            found: set[bytes] = set()
+            with suppress(OwnerDown):
+                async for pair in asked.scan():
+                    found.add(pair.key)
+                assert is_whole
+                continue
+            assert not is_whole
+            assert found == stored

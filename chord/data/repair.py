@@ -126,6 +126,8 @@ class Repair:
         """
         if trio.current_time() - self._ended_at > 1.5 * self._host.timing.stabilize_s + PAUSE_S:
             self._level.clear()  # who stood still does not know what others wrote in its stead
+            if (arc := self._vnode.ownership.arc) is not None and self._host.constants.replicas > 1:
+                self._vnode.ownership.doubt(arc)
         try:
             await self._compare()
         finally:
