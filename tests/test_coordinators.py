@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 import pytest
 import trio
 from quorums import (
@@ -25,9 +28,12 @@ from worlds import only, patiently, replicas, virtual
 
 from chord import testing
 from chord.data import versions
+from chord.data.replicate import Coordinator
 from chord.data.storage import MemoryStorage
 from chord.errors import (
+    ChordError,
     IndefiniteError,
+    InvalidRequest,
     NotOwner,
     PeerLost,
 )
@@ -268,3 +274,46 @@ async def test_a_forwarded_write_that_may_have_happened_is_not_called_off_by_wha
         with pytest.raises((IndefiniteError, trio.TooSlowError)), trio.fail_after(5):
             await write(asked, key, b"v")
         assert owner.host.storage.get(key) is not None
+
+
+@virtual
+async def test_where_clocks_differ_too_much_nothing_is_stored_for_a_time() -> None:
+    async with settled_ring(3, 1) as ring:
+        owner, second, *_ = clockwise(ring, KEY)
+        owner.host.note_clock(second.address, owner.host.wall_now_ms() + 61_000)
+        with pytest.raises(InvalidRequest, match="clocks differ by 61 s"):
+            await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16, ttl_ms=1000), Written)
+        await write(owner, KEY, b"v")
+        assert (await read(second, KEY)).values == (b"v",), "what lives for ever needs no clock"
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_who_was_stopped_before_it_stored_a_write_does_not_store_it_for_who_has_given_up(is_planted: bool) -> None:
+    """The process stands still between what it read and what it would write: time passes, and nothing runs."""
+
+    async def main() -> None:
+        async with settled_ring(3, 1) as ring:
+            owner = clockwise(ring, KEY)[0]
+            (parts,) = owner.parts.values()
+            whole = parts.coordinator._read
+
+            async def stopped(*args: Any) -> None:
+                await whole(*args)
+                clock = trio.lowlevel.current_clock()
+                assert isinstance(clock, testing.VirtualClock)
+                clock._now += 10.0
+
+            parts.coordinator._read = stopped  # type: ignore[method-assign]
+            with suppress(ChordError), trio.move_on_after(2):
+                await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16), Written)
+            await trio.sleep(3)
+            assert (owner.host.storage.get(KEY) is not None) is is_planted
+
+    with pytest.MonkeyPatch.context() as patch:
+        if is_planted:
+            patch.setattr(Coordinator, "_end_if_given_up", nobody_looks)
+        testing.run(main, seed=1)
+
+
+async def nobody_looks(coordinator: Coordinator) -> None:
+    """A planted bug: the caller's deadline has passed."""

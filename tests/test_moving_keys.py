@@ -261,7 +261,7 @@ async def test_a_dead_owner_that_returns_is_no_longer_missed() -> None:
 
 @pytest.mark.parametrize("who", ["joiner", "giver"])
 @pytest.mark.parametrize("seed", seeds(4))
-def test_a_crash_in_the_middle_of_a_transfer_loses_nothing_the_other_still_has(who: str, seed: int) -> None:
+def test_a_crash_in_the_middle_of_a_transfer_loses_nothing(who: str, seed: int) -> None:
     async def main() -> None:
         started = trio.Event()
 
@@ -272,20 +272,14 @@ def test_a_crash_in_the_middle_of_a_transfer_loses_nothing_the_other_still_has(w
         async with testing.ring(5, bits=16, ids=[5000, 20000, 33000, 47000, 60000], seed=seed, observe=watch) as ring:
             stored = await fill(ring, 300)
             giver = next(n for n in ring.nodes if only(n).id == 47000)
-            here = {k for k in stored if owner(ring, k) is giver}
             joiner = await ring.start(id=44000, name="joiner", join=[ring[0]])
             await started.wait()
             await trio.sleep(0.0015 * seed)
-            arc = only(joiner).ownership.arc
-            held = {r.key for r in joiner.host.storage.scan(arc)} if arc else set()
             await ring.kill(joiner if who == "joiner" else giver)
-            survivors = {k: v for k, v in stored.items() if k not in here}
-            if who == "joiner":
-                survivors = {k: v for k, v in stored.items() if k not in held}
-            else:
+            if who == "giver":
                 await joiner.ready()
             await ring.converged()
-            for key, value in survivors.items():
+            for key, value in stored.items():
                 assert await patiently(lambda k=key: get(ring[0], k)) == (value,)  # type: ignore[misc]
 
     testing.run(main, seed=seed)

@@ -105,7 +105,7 @@ def misplaced(ring: MemoryRing) -> list[tuple[str, bytes]]:
         right = replicas(ring, key)
         found += [(name, key) for name, records in held.items() if (key in records) != (name in right)]
         copies = [held[name][key] for name in right if key in held[name]]
-        found += [("unequal", key) for copy in copies[1:] if copy.clock != copies[0].clock]
+        found += [("unequal", key) for copy in copies[1:] if copy != copies[0]]
     return found
 
 

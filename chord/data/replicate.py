@@ -186,8 +186,13 @@ class Coordinator:
             seen = reading.record
             self._vnode.require_coordinator(point)
         self._require_going_on()
-        await trio.lowlevel.checkpoint()  # a process that was stopped must not write for who has given up
+        await self._end_if_given_up()
         return await self._see_through(request, seen, needed)
+
+    @staticmethod
+    async def _end_if_given_up() -> None:
+        """Be cancelled, if the caller's time is over: a process that was stopped meanwhile has not noticed yet."""
+        await trio.lowlevel.checkpoint()
 
     async def _see_through(self, request: Put, seen: Record | None, needed: int) -> Written:
         """Store a write here and send it to the others, to the end, though the caller give up meanwhile.
