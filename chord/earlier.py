@@ -20,6 +20,7 @@ from chord.errors import ConfigError
 from chord.events import StoreBegun
 from chord.host import Host
 from chord.identity import FILE_NAME, IdentityStore, Kept
+from chord.messages import Address
 
 
 def storage(config: NodeConfig, incarnation: bytes) -> Storage:
@@ -56,6 +57,27 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
         host.tell([StoreBegun("lost")])
     host.greeter.ring_id = kept.ring_id
     return kept
+
+
+def whom_to_ask(kept: Kept | None, host: Host, *, is_told: bool) -> tuple[Address, ...]:
+    """Return which other nodes it knew last time; none, where it is new, or was the only one.
+
+    Args:
+        is_told: the node has somebody else to ask. Where it never got into a ring, only these count.
+
+    Raises:
+        ConfigError: it was in a ring with others, and nobody knows with whom: it must not found one of its own.
+    """
+    if kept is None or (kept.ring is None and is_told):
+        return ()
+    known = tuple(address for address in kept.known if address != host.address)
+    if kept.ring is not None and not known and not is_told and kept.vnodes[0].owned_from is None:
+        where = host.config.data_dir or "what was kept"
+        raise ConfigError(
+            f"{where} belongs to ring {kept.ring}, and {FILE_NAME} names no other node of it; "
+            "name one that runs: --join HOST:PORT"
+        )
+    return known
 
 
 async def give_up_if_outdated(kept: Kept, host: Host, *, is_first: bool) -> bool:

@@ -53,7 +53,7 @@ class Resumption:
         if members and await is_given_up():
             self._membership.last, self._vnode.ownership.last = LastTime(), Remembered()
         if members or last.start is None:  # without an arc of its own it can only join, however long that takes
-            await self._membership.join([*members, *asked])
+            await self._membership.join([*members, *(asked or known)])
             return
         living = [c for c in last.successors if c.address in states or c.address == self._host.address]
         self._host.tell(self._ring.resume(last.predecessor, living or [self._vnode.me]))
