@@ -114,9 +114,7 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
     )
 
 
-def to_keep(
-    host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: Kept | None, *, has_left: bool
-) -> Kept:
+def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: Kept | None, *, has_left: bool) -> Kept:
     """Return what the node wants to remember after a restart.
 
     Args:
