@@ -20,6 +20,7 @@ from chord.errors import ConfigError
 from chord.events import StoreBegun
 from chord.host import Host
 from chord.identity import FILE_NAME, IdentityStore, Kept
+from chord.ids import vnode_id
 from chord.messages import Address
 
 
@@ -42,6 +43,10 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
             raise ConfigError(f"the data directory belongs to a ring of {kept.bits} bits, not {config.ring.bits}")
         if config.id is not None and [v.id for v in kept.vnodes] != [config.id]:
             raise ConfigError(f"the data directory belongs to vnode {kept.vnodes[0].id}, not {config.id}")
+        # On a toy ring some vnodes of a node fall on one point.
+        wanted = {vnode_id(config.ring.circle, kept.address, i) for i in range(config.vnodes)}
+        if config.vnodes > 1 and len(wanted) != len(kept.vnodes):
+            raise ConfigError(f"the data directory belongs to a node with {len(kept.vnodes)} vnodes, not {len(wanted)}")
     await host.storage.open()
     if kept is None:
         if config.data_dir is not None and len(host.storage):

@@ -288,7 +288,8 @@ class Node(AsyncRing):
             known: list[Contact | str] = [*joins, *(a for a in remembered if a not in joins)]
             last = last_time(kept.vnodes[index], trio.current_time())
             is_given_up = partial(earlier.give_up_if_outdated, kept, self.host, is_first=index == 0)
-            await parts.resumption.resume(last, known, is_given_up)
+            named = () if index else self.config.join
+            await parts.resumption.resume(last, known, is_given_up, named)
         elif joins:
             self._change("joining")
             await parts.membership.join(joins)
