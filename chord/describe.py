@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 import chord
 from chord.data.misplaced import Misplaced
 from chord.dispatch import Parts
@@ -112,15 +114,21 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
     )
 
 
-def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, *, has_left: bool) -> Kept:
-    """Return what the node wants to remember after a restart."""
+def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: Kept | None, *, has_left: bool) -> Kept:
+    """Return what the node wants to remember after a restart.
+
+    Args:
+        last: what it was started with; of a vnode that is not back in the ring yet, that still counts.
+    """
     vnodes = tuple(_vnode_to_keep(p.vnode) for p in parts.values())
     known = tuple(dict.fromkeys(c.address for c in known_contacts(host, parts)))
+    if last is None and not all(p.vnode.ring.is_member for p in parts.values()):
+        known = tuple(dict.fromkeys((*known, *host.config.join)))  # told to join, it never founds a ring of its own
     ring = None if ring_id is None else ring_id.hex()
     alive_ms = host.wall_now_ms() // ALIVE_STAMP_MS * ALIVE_STAMP_MS
     incarnation = host.storage.incarnation.hex()
     bits = host.constants.bits
-    return Kept(
+    now = Kept(
         version=IDENTITY_VERSION,
         bits=bits,
         ring=ring,
@@ -132,6 +140,30 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, *, has
         alive_ms=alive_ms,
         silent=tuple(host.peers.passive.contacts()),
     )
+    return now if last is None else _still_kept(last, now, [p.vnode for p in parts.values()])
+
+
+def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
+    """Return what to keep while a node comes back: what was kept last time, except where a vnode has got further.
+
+    A start that ends before the node is a member must not cost it its memory of the ring. Nor does it count as being
+    alive: how long the node was away is reckoned from when it last took part.
+    """
+    if all(vnode.ring.is_member for vnode in vnodes):
+        return now
+    if not any(vnode.ring.is_member or vnode.ownership.epoch for vnode in vnodes):
+        return last
+    merged = []
+    for vnode, old, new in zip(vnodes, last.vnodes, now.vnodes, strict=True):
+        if vnode.ring.is_member:
+            merged.append(new)
+        elif vnode.ownership.epoch:  # an arc has come, and may be gone again; the pointers are still missing
+            merged.append(msgspec.structs.replace(new, predecessor=old.predecessor, successors=old.successors))
+        else:  # of other records than those that are here now nothing was settled
+            settled = old.settled if last.incarnation == now.incarnation else ()
+            merged.append(msgspec.structs.replace(old, settled=settled))
+    known = tuple(dict.fromkeys((*now.known, *last.known)))
+    return msgspec.structs.replace(now, vnodes=tuple(merged), known=known)
 
 
 def recall(kept: Kept, host: Host) -> None:

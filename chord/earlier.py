@@ -20,6 +20,8 @@ from chord.errors import ConfigError
 from chord.events import StoreBegun
 from chord.host import Host
 from chord.identity import FILE_NAME, IdentityStore, Kept
+from chord.ids import vnode_id
+from chord.messages import Address
 
 
 def storage(config: NodeConfig, incarnation: bytes) -> Storage:
@@ -41,6 +43,10 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
             raise ConfigError(f"the data directory belongs to a ring of {kept.bits} bits, not {config.ring.bits}")
         if config.id is not None and [v.id for v in kept.vnodes] != [config.id]:
             raise ConfigError(f"the data directory belongs to vnode {kept.vnodes[0].id}, not {config.id}")
+        # On a toy ring some vnodes of a node fall on one point.
+        wanted = {vnode_id(config.ring.circle, kept.address, i) for i in range(config.vnodes)}
+        if config.vnodes > 1 and len(wanted) != len(kept.vnodes):
+            raise ConfigError(f"the data directory belongs to a node with {len(kept.vnodes)} vnodes, not {len(wanted)}")
     await host.storage.open()
     if kept is None:
         if config.data_dir is not None and len(host.storage):
@@ -56,6 +62,27 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
         host.tell([StoreBegun("lost")])
     host.greeter.ring_id = kept.ring_id
     return kept
+
+
+def whom_to_ask(kept: Kept | None, host: Host, *, is_told: bool) -> tuple[Address, ...]:
+    """Return which other nodes it knew last time; none, where it is new, or was the only one.
+
+    Args:
+        is_told: the node has somebody else to ask. Where it never got into a ring, only these count.
+
+    Raises:
+        ConfigError: it was in a ring with others, and nobody knows with whom: it must not found one of its own.
+    """
+    if kept is None or (kept.ring is None and is_told):
+        return ()
+    known = tuple(address for address in kept.known if address != host.address)
+    if kept.ring is not None and not known and not is_told and kept.vnodes[0].owned_from is None:
+        where = host.config.data_dir or "what was kept"
+        raise ConfigError(
+            f"{where} belongs to ring {kept.ring}, and {FILE_NAME} names no other node of it; "
+            "name one that runs: --join HOST:PORT"
+        )
+    return known
 
 
 async def give_up_if_outdated(kept: Kept, host: Host, *, is_first: bool) -> bool:

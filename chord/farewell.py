@@ -70,9 +70,12 @@ class Farewell:
                     await trio.sleep(self._host.jitter(RETRY_S))
 
     def has_handed_over(self, neighbours: tuple[str, ...]) -> bool:
-        """Whether nothing is left here that others would have to know of. Who lost every neighbour is not alone."""
+        """Whether nothing is left here that others would have to know of.
+
+        Who lost every neighbour, or has not found one yet, is not alone.
+        """
         vnodes = [parts.vnode for parts in self._parts.values()]
-        is_last = not neighbours and not any(vnode.ring.is_isolated for vnode in vnodes)
+        is_last = not neighbours and all(v.ring.is_member and not v.ring.is_isolated for v in vnodes)
         owns = any(vnode.ownership.start is not None for vnode in vnodes)
         return is_last or (not owns and not self._misplaced.count())
 

@@ -14,6 +14,8 @@ from chord.errors import DuplicateId, OtherRing
 from chord.ids import Point
 from chord.messages import Hello
 
+TO_CHANGE = "a node that is to change rings leaves its own, or starts with another data directory"
+
 
 class Greeter:
     """One node's side of every handshake.
@@ -42,7 +44,9 @@ class Greeter:
             OtherRing: definite; we belong to another ring.
         """
         if self.ring_id is not None and ring_id is not None and ring_id != self.ring_id:
-            raise OtherRing(f"asked into ring {ring_id.hex()}, but {self._address} belongs to {self.ring_id.hex()}")
+            raise OtherRing(
+                f"asked into ring {ring_id.hex()}, but {self._address} belongs to {self.ring_id.hex()}; {TO_CHANGE}"
+            )
         self.ring_id = self.ring_id or ring_id
 
     def hello(self, stream: Literal["control", "bulk"]) -> Hello:
@@ -82,7 +86,9 @@ class Greeter:
             if ours != theirs:
                 raise OtherRing(f"{self._address} has {what} {ours}, {who} has {theirs}")
         if self.ring_id is not None and hello.ring is not None and hello.ring != self.ring_id:
-            raise OtherRing(f"{who} belongs to ring {hello.ring.hex()}, {self._address} to {self.ring_id.hex()}")
+            raise OtherRing(
+                f"{who} belongs to ring {hello.ring.hex()}, {self._address} to {self.ring_id.hex()}; {TO_CHANGE}"
+            )
         if hello.address != self._address:
             for raw in self._vnodes:
                 if raw in hello.vnodes:

@@ -123,6 +123,7 @@ class Node(AsyncRing):
         self.started_at = 0.0
         self._goodbye: tuple[str, ...] = ()
         self._limits = config.limits
+        self._kept: Kept | None = None  # what it was started with
         self._others = config.join  # addresses to ask for news besides those in the lists
 
     # -- life -----------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ class Node(AsyncRing):
         Concurrency: cancelling it is a crash: nobody is told and nothing is handed over.
         """
         try:
-            kept = await earlier.find(self._identity, self.host)
+            kept = self._kept = await earlier.find(self._identity, self.host)
             if kept is not None:
                 self._others = tuple(dict.fromkeys((*self.config.join, *kept.known)))
             with unwrapped():
@@ -281,16 +282,20 @@ class Node(AsyncRing):
     async def _enter(self, parts: Parts, kept: Kept | None, index: int) -> None:
         mine: list[Contact | str] = [p.vnode.me for p in self.parts.values() if p.vnode.ring.is_member]
         joins: list[Contact | str] = [*mine, *(a for a in self.config.join if a != self.address)]
-        if kept is not None and (kept.known or joins):
+        remembered = earlier.whom_to_ask(kept, self.host, is_told=bool(joins))
+        if kept is not None and (remembered or joins):
             self._change("resuming")
-            known: list[Contact | str] = [*joins, *(a for a in kept.known if a not in joins)]
+            known: list[Contact | str] = [*joins, *(a for a in remembered if a not in joins)]
             last = last_time(kept.vnodes[index], trio.current_time())
             is_given_up = partial(earlier.give_up_if_outdated, kept, self.host, is_first=index == 0)
-            await parts.resumption.resume(last, known, is_given_up)
+            named = () if index else self.config.join
+            await parts.resumption.resume(last, known, is_given_up, named)
         elif joins:
             self._change("joining")
             await parts.membership.join(joins)
         else:
+            if kept is not None:
+                parts.vnode.ownership.epoch = kept.vnodes[index].epoch
             self._greeter.ring_id = self.ring_id or self.host.rng.randbytes(16)
             self.host.tell(parts.vnode.ring.create())
             self.host.tell(parts.vnode.ownership.create())
@@ -298,8 +303,11 @@ class Node(AsyncRing):
             parts.vnode.state = "member"
 
     async def _save(self, *, has_left: bool = False) -> None:
+        kept = to_keep(self.host, self.parts, self.ring_id, self._kept, has_left=has_left)
+        if kept is self._kept:
+            return  # it has not got anywhere yet
         try:
-            await self._identity.save(to_keep(self.host, self.parts, self.ring_id, has_left=has_left))
+            await self._identity.save(kept)
         except OSError as error:  # a full disk: the ring goes on, and the next round tries again
             self.host.counters["identity_unsaved"] += 1
             self.host.tell([StepFailed(self.contact.id, "save_identity", str(error.strerror))])

@@ -5,11 +5,11 @@ Only where nobody runs one do the stored pointers count.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import trio
 
-from chord.errors import ChordError, PeerUnreachable
+from chord.errors import ChordError, OtherRing, PeerUnreachable
 from chord.membership import FATAL, LastTime, Membership
 from chord.messages import Contact, Ping, Pong
 from chord.ownership import Remembered
@@ -29,7 +29,11 @@ class Resumption:
         self._membership = membership
 
     async def resume(
-        self, last: LastTime, known: list[Contact | str], is_given_up: Callable[[], Awaitable[bool]]
+        self,
+        last: LastTime,
+        known: list[Contact | str],
+        is_given_up: Callable[[], Awaitable[bool]],
+        named: Collection[str] = (),
     ) -> None:
         """Come back after a restart, with the pointers of last time.
 
@@ -38,9 +42,10 @@ class Resumption:
 
         Args:
             is_given_up: asked once the ring is found running: whether last time is too long ago to count.
+            named: those of the known that somebody told this node to join by; each is heard, if it answers.
 
         Raises:
-            OtherRing, DuplicateId: definite; the ring does not take the node back.
+            OtherRing, DuplicateId: definite; the ring does not take the node back, or a named one is of another ring.
         """
         self._vnode.state = "resuming"
         self._membership.last = last
@@ -48,12 +53,12 @@ class Resumption:
         self._vnode.ownership.last = Remembered(last.start, boundary, last.taken)
         asked: list[Contact | str] = [*last.successors, *([last.predecessor] if last.predecessor else []), *known]
         asked = [c for c in asked if (c if isinstance(c, str) else c.address) != self._host.address]
-        states = await self._states_of(asked) if asked else {}
+        states = await self._states_of(asked, named) if asked else {}
         members = [address for address, state in states.items() if state in ("member", "leaving")]
         if members and await is_given_up():
             self._membership.last, self._vnode.ownership.last = LastTime(), Remembered()
         if members or last.start is None:  # without an arc of its own it can only join, however long that takes
-            await self._membership.join([*members, *asked])
+            await self._membership.join([*members, *(asked or known)])
             return
         living = [c for c in last.successors if c.address in states or c.address == self._host.address]
         self._host.tell(self._ring.resume(last.predecessor, living or [self._vnode.me]))
@@ -65,32 +70,37 @@ class Resumption:
         self._vnode.eager_looks = EAGER_LOOKS
         await self._membership.announce()
 
-    async def _states_of(self, contacts: list[Contact | str]) -> dict[str, str]:
+    async def _states_of(self, contacts: list[Contact | str], named: Collection[str]) -> dict[str, str]:
         """Ask all of them at once, again and again, until one answers as a member or `resume_s` is over."""
         states: dict[str, str] = {}
-        refused: list[ChordError] = []
+        refused: dict[str, ChordError] = {}
         addresses = list(dict.fromkeys(c if isinstance(c, str) else c.address for c in contacts))
+        unheard = {address for address in addresses if address in named}
 
         async def ask(address: str, scope: trio.CancelScope) -> None:
             while True:
                 try:
                     with trio.fail_after(self._peers.suspicion.timeout(address)):  # what is lost is asked again
                         states[address] = (await self._peers.call(address, Ping(), Pong)).state
-                    if states[address] in ("member", "leaving"):
-                        scope.cancel()
                 except FATAL as error:
-                    refused.append(error)
+                    refused[address] = error
+                    if address in named:
+                        scope.cancel()
                     return
                 except PeerUnreachable:
                     states.pop(address, None)
                 except (ChordError, trio.TooSlowError):
                     pass  # what it said before still counts
+                unheard.discard(address)
+                if not unheard and any(state in ("member", "leaving") for state in states.values()):
+                    scope.cancel()
                 await trio.sleep(self._host.jitter(self._host.timing.resume_s / 8))
 
         with trio.move_on_after(self._host.timing.resume_s) as scope:
             async with trio.open_nursery() as nursery:
                 for address in addresses:
                     nursery.start_soon(ask, address, scope)
-        if refused and not states:
-            raise refused[0]
+        for address, error in refused.items():
+            if not states or (address in named and isinstance(error, OtherRing)):
+                raise error
         return states

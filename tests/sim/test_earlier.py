@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 import trio
 from worlds import get, only, patiently, put, virtual
 
 from chord import earlier
+from chord.config import RingConstants
+from chord.errors import ChordError, ConfigError, OtherRing
 from chord.events import Event, Observer, StoreBegun
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
@@ -154,3 +159,88 @@ async def test_a_node_that_left_begins_anew() -> None:
         for key in KEYS:
             found = await patiently(lambda k=key: get(started, k))  # type: ignore[misc]
             assert found == (key,)
+
+
+# -- what it was started with before --------------------------------------------------------------------------
+
+
+async def started_with(machines: Cluster, join: Sequence[Node] = (), **changes: Any) -> Node:
+    """Stop n1 and start it otherwise; return it when it is ready."""
+    node = next(node for node in machines.nodes if node.name == "n1")
+    await node.stop()
+    kept = machines.kept("n1")
+    node = await machines.start(join=join, name="n1", **changes)
+    try:
+        await node.ready()
+    except ChordError:
+        await node.closed.wait()
+        assert machines.kept("n1") == kept, "a start that is refused writes nothing"
+        raise
+    return node
+
+
+@pytest.mark.parametrize(("before", "now", "is_refused"), [(1, 3, True), (3, 2, True), (3, 3, False), (3, 1, False)])
+def test_another_number_of_vnodes_than_the_stored_ones_is_refused(before: int, now: int, is_refused: bool) -> None:
+    """One is what a node has that was not told; then the stored ones count."""
+
+    @virtual
+    async def main() -> None:
+        async with cluster(seed=7, sync_delay=flash) as machines:
+            first = await machines.start(join=())
+            await (await machines.start(join=[first], vnodes=before)).ready()
+            node = await started_with(machines, vnodes=now)
+            assert len(node.host.vnodes) == before
+
+    if is_refused:
+        with pytest.raises(ConfigError, match=f"a node with {before} vnodes, not {now}"):
+            main()
+    else:
+        main()
+
+
+def test_vnodes_of_a_toy_ring_that_meet_are_as_many_as_they_were() -> None:
+    @virtual
+    async def main() -> None:
+        async with cluster(seed=7, sync_delay=flash, ring=RingConstants(bits=3)) as machines:
+            first = await machines.start(join=(), vnodes=20)
+            await first.ready()
+            assert len(first.host.vnodes) < 20
+            await first.stop()
+            await (await machines.start(join=(), name="n0", vnodes=20)).ready()
+
+    main()
+
+
+@pytest.mark.parametrize("slow", ["n0", "n3"])
+def test_whoever_is_told_to_join_another_ring_than_its_own_is_refused(slow: str) -> None:
+    """Whichever answers first."""
+
+    @virtual
+    async def main() -> None:
+        async with cluster(seed=8, sync_delay=flash) as machines:
+            await World(machines, []).found()
+            other = await machines.start(join=())
+            await other.ready()
+            mine = machines[0]
+            await trio.sleep(5)
+            machines.network.set_delay(lambda rng, source, target: 0.004 if slow in (source, target) else 0.0001)
+            with pytest.raises(OtherRing, match=r"belongs? to .*another data directory"):
+                await started_with(machines, join=[mine, other])
+            back = await machines.start(join=(), name="n1")
+            await back.ready()
+            assert back.ring_id == mine.ring_id != other.ring_id
+
+    main()
+
+
+@virtual
+async def test_who_is_told_to_join_is_back_as_soon_as_those_it_was_told_of_have_answered_or_are_silent() -> None:
+    async with cluster(seed=9, sync_delay=flash) as machines:
+        await World(machines, []).found()
+        gone = machines[2]
+        began = trio.current_time()
+        back = await started_with(machines, join=[machines[0]])
+        assert trio.current_time() - began < back.host.timing.resume_s
+        await machines.kill(gone, is_silent=True)
+        back = await started_with(machines, join=[gone])
+        assert back.ring_id == machines[0].ring_id

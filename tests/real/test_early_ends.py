@@ -1,0 +1,57 @@
+"""Real processes with data directories that end while they are still starting: afterwards they are where they were."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from processes import Peer, Peers, chord_json, ideal
+
+import chord as library
+
+pytestmark = pytest.mark.slow
+
+KEYS = [f"key-{number}" for number in range(20)]
+
+
+def end_when_it_listens(peer: Peer, address: str, after_s: float) -> int:
+    """SIGTERM so long after the port has opened; return the exit code."""
+    host, _, port = address.rpartition(":")
+    while peer.process.poll() is None:
+        try:
+            socket.create_connection((host, int(port))).close()
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.002)
+    time.sleep(after_s)
+    peer.kill(signal.SIGTERM)
+    return peer.ended()
+
+
+def test_a_peer_that_ends_while_it_starts_is_back_in_its_ring_the_next_time(tmp_path: Path) -> None:
+    with Peers() as peers:
+        ring = peers.ring_on_disks(3, tmp_path)
+        with library.connect(ring[0].address) as client:
+            for key in KEYS:
+                client.put(key, b"v")
+        address, data = ring[1].address, str(tmp_path / "1")
+        ring[1].kill(signal.SIGTERM)
+        ring[1].ended()
+        kept = json.loads((tmp_path / "1" / "node.json").read_text())
+        assert len(kept["known"]) == 2
+        for after_s in (0.0, 0.01):
+            end_when_it_listens(peers.start("--data", data, listen=address), address, after_s)
+            assert set(json.loads((tmp_path / "1" / "node.json").read_text())["known"]) == set(kept["known"])
+        refused = peers.start("--data", data, "--replicas", "2", listen=address)
+        assert refused.ended() == 2
+        assert "replicas" in refused.errors()
+        back = peers.start("--data", data, listen=address).ready()
+        with library.connect(back.address) as client:
+            assert [client.get(key).value for key in KEYS] == [b"v"] * len(KEYS)
+        ideal(address)
+        assert len(chord_json("status", node=back.address)["nodes"]) == 3
+        assert json.loads((tmp_path / "1" / "node.json").read_text())["ring"] == kept["ring"]

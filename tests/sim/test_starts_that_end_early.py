@@ -1,0 +1,269 @@
+"""A node that comes back, and ends before it is a member again: it forgets nothing, and never founds another ring."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from worlds import get, patiently, put, virtual
+
+from chord import describe
+from chord.config import RingConstants
+from chord.errors import ChordError, ConfigError, NotFound
+from chord.identity import Kept
+from chord.node import Node
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.disk import flash
+from chord.sim.durable import DiskIdentity
+
+KEYS = [b"key-%d" % number for number in range(40)]
+DAY_S = 86_400.0
+
+
+async def found(machines: Cluster, n: int = 4) -> None:
+    """Start n nodes, with records, that are at rest."""
+    first = await machines.start(join=())
+    await first.ready()
+    for _ in range(n - 1):
+        await (await machines.start(join=[first])).ready()
+    await machines.converged()
+    for key in KEYS:
+        await put(first, key, key)
+    await trio.sleep(5)
+
+
+async def keep(machines: Cluster, host: str, kept: Kept) -> None:
+    """Write something else into the file of a machine that is off."""
+    store = DiskIdentity(machines.disk(host))
+    await store.save(kept)
+    store.close()
+
+
+def stored(machines: Cluster, host: str) -> Kept:
+    kept = machines.kept(host)
+    assert kept is not None
+    return kept
+
+
+async def every_key(node: Node) -> None:
+    """No key may be denied, not even for a moment."""
+    for key in KEYS:
+
+        async def read(key: bytes = key) -> Any:
+            try:
+                return await get(node, key)
+            except NotFound:
+                return ()
+
+        assert await patiently(read) == (key,)
+
+
+async def after(machines: Cluster, end: Callable[[Node], Awaitable[object]], **changes: Any) -> None:
+    """Stop n1, start it so that it does not get far, and then as it should be; look at what it has kept."""
+    before = next(node for node in machines.nodes if node.name == "n1")
+    ring_id = before.ring_id
+    await before.stop()
+    kept = stored(machines, "n1")
+    assert len(kept.known) == 3
+    node = await machines.start(join=(), name="n1", **changes)
+    await end(node)
+    await node.closed.wait()
+    assert stored(machines, "n1") == kept
+    node = await machines.start(join=(), name="n1")
+    await node.ready()
+    assert node.ring_id == ring_id
+    await every_key(node)
+    await machines.converged()
+    assert len(node.parts[node.contact.id].vnode.ring.successors) == 3
+
+
+async def stops_at_once() -> None:
+    for delay_s in (0.0, 0.0005, 0.002):
+
+        async def end(node: Node, delay_s: float = delay_s) -> None:
+            await trio.sleep(delay_s)
+            assert node.state in ("starting", "resuming")
+            await node.stop()
+
+        async with cluster(seed=1, sync_delay=flash) as machines:
+            await found(machines)
+            await after(machines, end)
+
+
+async def is_refused() -> None:
+    async def end(node: Node) -> None:
+        with pytest.raises(ChordError, match="replicas"):
+            await node.ready()
+
+    async with cluster(seed=2, sync_delay=flash) as machines:
+        await found(machines)
+        await after(machines, end, ring=RingConstants(replicas=2))
+
+
+async def leaves_before_it_is_back() -> None:
+    async def end(node: Node) -> None:
+        await node.leave()
+        assert node.state == "stopped"
+
+    async with cluster(seed=3, sync_delay=flash) as machines:
+        await found(machines)
+        await after(machines, end)
+
+
+async def stops_while_nobody_answers() -> None:
+    async with cluster(seed=4, sync_delay=flash) as machines:
+        await found(machines)
+        names = [node.name for node in machines.nodes]
+        for node in list(machines.nodes):
+            await machines.kill(node)
+        kept = stored(machines, "n1")
+        node = await machines.start(join=(), name="n1")
+        await trio.sleep(node.host.timing.resume_s / 2)
+        assert node.state == "resuming"
+        await node.stop()
+        assert stored(machines, "n1") == kept
+        ring_ids = set()
+        for name in names:
+            ring_ids.add((await machines.start(join=(), name=name)).ring_id)
+        await machines.converged()
+        assert len(ring_ids) == 1
+        await every_key(machines[1])
+
+
+SCENES = [stops_at_once, is_refused, leaves_before_it_is_back, stops_while_nobody_answers]
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+def test_what_a_node_knew_outlasts_a_start_that_ends_early(scene: Callable[[], Awaitable[None]]) -> None:
+    virtual(scene)()
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+def test_planted_a_node_that_keeps_only_what_it_knows_now_is_caught(
+    scene: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe, "_still_kept", lambda last, now, vnodes: now)
+    with pytest.raises(AssertionError):
+        virtual(scene)()
+
+
+@virtual
+async def test_of_several_vnodes_those_that_are_not_back_keep_their_places() -> None:
+    async with cluster(seed=5, sync_delay=flash) as machines:
+        first = await machines.start(join=(), vnodes=3)
+        await first.ready()
+        for _ in range(3):
+            await (await machines.start(join=[first], vnodes=3)).ready()
+        await machines.converged()
+        for key in KEYS:
+            await put(first, key, key)
+        await trio.sleep(5)
+        await machines[1].stop()
+        kept = stored(machines, "n1")
+        node = await machines.start(join=(), name="n1", vnodes=3)
+        vnodes = list(node.host.vnodes.values())
+        while not vnodes[0].ring.is_member:
+            await trio.sleep(0.0001)
+        await node.host.save()
+        now = stored(machines, "n1")
+        assert not vnodes[1].ring.is_member
+        assert now.vnodes[1:] == kept.vnodes[1:]
+        assert now.vnodes[0].owned_from is not None
+        assert set(kept.known) <= set(now.known)
+        await node.stop()
+        assert stored(machines, "n1").vnodes[2] == kept.vnodes[2]
+        node = await machines.start(join=(), name="n1", vnodes=3)
+        await node.ready()
+        await every_key(node)
+        await machines.converged()
+
+
+@virtual
+async def test_a_start_that_did_not_get_far_does_not_count_as_being_alive() -> None:
+    """Or a node that was away for too long would come back with what all others have forgotten."""
+    async with cluster(seed=6, sync_delay=flash) as machines:
+        await found(machines)
+        old = machines[1]
+        incarnation = old.host.storage.incarnation
+        await old.stop()
+        machines.skew("n1", 2 * DAY_S)
+        await (await machines.start(join=(), name="n1")).stop()
+        node = await machines.start(join=(), name="n1")
+        await node.ready()
+        assert node.host.storage.incarnation != incarnation
+
+
+@virtual
+async def test_the_only_node_of_a_ring_goes_on_with_it_alone() -> None:
+    async with cluster(seed=7, sync_delay=flash) as machines:
+        node = await machines.start(join=(), vnodes=2)
+        await node.ready()
+        await put(node, b"k", b"v")
+        ring_id, epochs = node.ring_id, [vnode.epoch for vnode in stored(machines, "n0").vnodes]
+        for _ in range(3):
+            await node.stop()
+            await (await machines.start(join=(), name="n0", vnodes=2)).stop()
+            node = await machines.start(join=(), name="n0", vnodes=2)
+            await node.ready()
+            assert node.ring_id == ring_id
+            assert await get(node, b"k") == (b"v",)
+            later = [vnode.epoch for vnode in stored(machines, "n0").vnodes]
+            assert all(b > a for a, b in zip(epochs, later, strict=True))
+            epochs = later
+
+
+@virtual
+async def test_the_only_node_that_was_killed_between_its_vnodes_goes_on_too() -> None:
+    async with cluster(seed=8, sync_delay=flash) as machines:
+        node = await machines.start(join=(), vnodes=2)
+        await node.ready()
+        await node.stop()
+        kept = stored(machines, "n0")
+        second = msgspec.structs.replace(kept.vnodes[1], owned_from=None, epoch=0, successors=(), predecessor=None)
+        await keep(machines, "n0", msgspec.structs.replace(kept, vnodes=(kept.vnodes[0], second)))
+        node = await machines.start(join=(), name="n0", vnodes=2)
+        await node.ready()
+        assert node.ring_id is not None
+        assert node.ring_id.hex() == kept.ring
+
+
+@virtual
+async def test_who_was_told_to_join_never_founds_a_ring_of_its_own() -> None:
+    async with cluster(seed=9, sync_delay=flash) as machines:
+        await found(machines)
+        for is_killed, delay_s in ((True, 0.002), (False, 0.0), (True, 0.02), (False, 0.02)):
+            node = await machines.start(join=[machines[0]], name="late")
+            await trio.sleep(delay_s)
+            assert node.state != "ready"
+            await (machines.kill(node) if is_killed else node.stop())
+            assert stored(machines, "late").known
+        node = await machines.start(join=(), name="late")
+        await node.ready()
+        assert node.ring_id == machines[0].ring_id
+        await every_key(node)
+
+
+def test_a_memory_of_a_ring_without_its_nodes_is_refused_in_words() -> None:
+    """As an earlier version left it behind; with somebody to ask it is as good as any."""
+
+    async def main(*, is_told: bool) -> None:
+        async with cluster(seed=10, sync_delay=flash) as machines:
+            await found(machines)
+            await machines[1].stop()
+            kept = stored(machines, "n1")
+            forgotten = msgspec.structs.replace(
+                kept.vnodes[0], owned_from=None, epoch=0, successors=(), predecessor=None, before=()
+            )
+            await keep(machines, "n1", msgspec.structs.replace(kept, vnodes=(forgotten,), known=(), silent=()))
+            node = await machines.start(join=machines[:1] if is_told else (), name="n1")
+            if is_told:
+                await node.ready()
+            await trio.sleep(1)
+            await every_key(node)
+
+    virtual(lambda: main(is_told=True))()
+    with pytest.raises(ConfigError, match=r"belongs to ring .* names no other node of it; .*--join HOST:PORT"):
+        virtual(lambda: main(is_told=False))()
