@@ -16,7 +16,7 @@ from fake_node import refused_address
 from chord.cli.output import Failure, Out
 from chord.cli.target import choose
 from chord.cli.trace import print_replicas
-from chord.errors import OwnerDown, QuorumFailed
+from chord.errors import ChordError, OwnerDown, QuorumFailed, TooFewReplicas
 from chord.ids import Circle, Point
 from chord.messages import Contact, Description, Get, OwnedArc, Put, ReplicaLine, VnodeInfo
 from chord.values import Stored
@@ -146,11 +146,14 @@ def test_a_trace_at_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: 
     ]
 
 
-@pytest.mark.parametrize("error", [QuorumFailed("1 of 2 replicas"), OwnerDown("n4 is down")])
-def test_too_few_replicas_are_exit_6(run: Run, canned: CannedRing, error: QuorumFailed) -> None:
+@pytest.mark.parametrize("error", [
+    QuorumFailed("1 of 2 replicas"), TooFewReplicas("there are 2 nodes, not 3", after_ms=20), OwnerDown("n4 is down")
+])
+def test_too_few_replicas_are_exit_6(run: Run, canned: CannedRing, error: ChordError) -> None:
     canned.override = lambda point, heard: error if isinstance(heard.request, Put) else None
     ended = run("put", "k", "v", "--timeout", "0.2")
     assert (ended.code, error.message in ended.err) == (6, True)
+    assert "Bring " in ended.err
 
 
 # -- load and scan ------------------------------------------------------------------------------------
