@@ -29,6 +29,7 @@ from chord.messages import (
     Leave,
     Lookup,
     OwnedArc,
+    PeerInfo,
     Put,
 )
 
@@ -405,15 +406,55 @@ def test_check_waits(run: Run, canned: CannedRing) -> None:
 # -- control ------------------------------------------------------------------------------------------
 
 
-def test_leave_waits_until_the_node_is_gone(run: Run, canned: CannedRing) -> None:
-    def leaving(point: int, heard: Heard) -> Answer:
-        if point == 80 and canned.nodes[80].requests(Leave) and isinstance(heard.request, Describe):
-            return "hang up"
-        return None
+def goes(canned: CannedRing, *, says_goodbye: bool) -> None:
+    """Let n2 hang up once it was told to leave; the others have heard its goodbye, or not."""
 
-    canned.override = leaving
+    def leaving(point: int, heard: Heard) -> Answer:
+        is_told = canned.nodes[80].requests(Leave)
+        return "hang up" if point == 80 and is_told and isinstance(heard.request, Describe) else None
+
+    def having_heard(point: int, node: Description) -> Description:
+        if not says_goodbye or not canned.nodes[80].requests(Leave):
+            return node
+        peers = (PeerInfo(canned.addresses[80], "left", None, 0),)
+        return msgspec.structs.replace(node, peers=peers)
+
+    canned.override, canned.change = leaving, having_heard
+
+
+def test_leave_waits_until_the_node_is_gone(run: Run, canned: CannedRing) -> None:
+    goes(canned, says_goodbye=True)
     shape = run("leave", "n2", "--json").json("leave")
     assert (shape["node"], shape["address"]) == ("n2", canned.addresses[80])
+
+
+def test_a_node_that_ended_without_a_goodbye_has_not_left(run: Run, canned: CannedRing) -> None:
+    goes(canned, says_goodbye=False)
+    ended = run("leave", "n2")
+    assert (ended.code, ended.out) == (5, "")
+    assert "n2 has ended, but could not leave: nobody took its keys" in ended.err
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_the_last_node_leaves_only_by_force(run: Run, canned: CannedRing, is_alone: bool) -> None:
+    """Alone in its ring it takes its keys along; and with the others merely silent it cannot leave at all."""
+    for point in WORKED_IDS:
+        if point != 80:
+            canned.nodes[point].close()
+    goes(canned, says_goodbye=True)
+
+    def alone(point: int, node: Description) -> Description:
+        vnode = msgspec.structs.replace(node.vnodes[0], successors=(), predecessors=(), predecessor=None, fingers=())
+        return msgspec.structs.replace(node, vnodes=(vnode,), known=(), peers=())
+
+    canned.change = alone if is_alone else lambda point, node: node
+    there = canned.addresses[80]
+    ended = run("leave", there, "--node", there)
+    assert (ended.code, canned.nodes[80].requests(Leave)) == (2, [])
+    assert "n2 is the last node that answers. What it holds (3 keys) would be gone with it" in ended.err
+    ended = run("leave", there, "--node", there, "--force")
+    assert len(canned.nodes[80].requests(Leave)) == 1
+    assert (ended.code, "has left" in ended.out) == ((0, True) if is_alone else (5, False))
 
 
 def test_a_leave_that_takes_too_long_says_so(run: Run) -> None:
