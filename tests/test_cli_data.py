@@ -61,8 +61,22 @@ def test_a_context_goes_through_a_file(run: Run, canned: CannedRing, tmp_path: P
     assert run("del", "k", "--context", context.read_text().strip()).code == 0
     missing = run("put", "k", "v", "--context", f"@{tmp_path / 'none'}")
     assert (missing.code, "cannot open" in missing.err) == (2, True)
+    context.write_text("\n")
+    heard = len(canned.nodes[10].requests(Put))
+    for empty in ("", " ", f"@{context}", "@/dev/null"):
+        for command in (("put", "k", "v"), ("del", "k")):
+            ended = run(*command, "--context", empty)
+            assert (ended.code, "the context is empty" in ended.err) == (2, True)
+    assert len(canned.nodes[10].requests(Put)) == heard, "what covers nothing replaces nothing; blind is --blind"
     context.write_text("é")
     assert run("put", "k", "v", "--context", f"@{context}").code == 2
+
+
+def test_a_read_that_finds_nothing_leaves_no_older_context(run: Run, tmp_path: Path) -> None:
+    context = tmp_path / "context"
+    context.write_text("b2xkZXI=")
+    assert run("get", "nothing", "--context", str(context)).code == 3
+    assert context.read_text() == ""
 
 
 def test_siblings_are_a_conflict_unless_asked_for(run: Run, canned: CannedRing, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import stat
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
@@ -15,7 +14,7 @@ import click
 
 from chord.blocking import Ring
 from chord.bulk import batches, pair_bytes, pair_key
-from chord.cli.data import file_failure, strict_option, ttl_option, w_option
+from chord.cli.data import file_failure, stdin_to_read, strict_option, ttl_option, w_option
 from chord.cli.failures import OK, QUORUM, USAGE, explain
 from chord.cli.output import Failure, Out
 from chord.cli.shapes import Json, error_json, key_json, pair_json
@@ -182,7 +181,8 @@ def _count(file: str) -> int | None:
 
 def _read_pairs(file: str) -> Iterator[tuple[bytes, bytes]]:
     if file == "-":
-        yield from _parse(sys.stdin.buffer, "stdin")
+        with stdin_to_read() as lines:
+            yield from _parse(lines, "stdin")
         return
     try:
         with open(file, "rb") as lines:
