@@ -140,7 +140,7 @@ def test_load_says_what_failed_and_stores_the_rest(run: Run, canned: CannedRing,
     (tmp_path / "lines").write_text("a\nb\nc\n")
     ended = run("load", str(tmp_path / "lines"))
     assert (ended.code, set(canned.values)) == (6, {b"a", b"c"})
-    assert "not stored: b'b': the only copy is gone" in ended.err
+    assert "not stored: 'b': the only copy is gone" in ended.err
     assert "error: 1 of 3 keys were not stored" in ended.err
     shape = run("load", str(tmp_path / "lines"), "--json").json("load")
     assert shape["failures"] == [{"key": "b", "error": {"code": "owner_down", "message": "the only copy is gone"}}]

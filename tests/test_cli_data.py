@@ -180,6 +180,16 @@ def test_load_stores_a_pipe_as_it_comes(run: Run, canned: CannedRing, monkeypatc
     ended = run("load", "-")
     assert (ended.code, len(canned.values)) == (2, 128), "two whole batches of 64"
     assert "stdin, line 131" in ended.err
+    assert "128 keys were stored before it came" in ended.err
+
+
+@pytest.mark.parametrize("line", ['{"key":' * 100_000, '{"key": "k", "value": "v", "value_b64": "AA=="}'])
+def test_load_refuses_a_file_with_a_strange_line(run: Run, canned: CannedRing, tmp_path: Path, line: str) -> None:
+    (tmp_path / "lines").write_text(f"word\n{line}\n")
+    ended = run("load", str(tmp_path / "lines"))
+    assert (ended.code, canned.values) == (2, {})
+    assert "lines, line 2: " in ended.err
+    assert "Nothing of the file is stored" in ended.err
 
 
 def test_load_gives_up_where_nobody_stores_anything(run: Run, canned: CannedRing, tmp_path: Path) -> None:
