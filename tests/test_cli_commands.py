@@ -6,9 +6,12 @@ import base64
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import xml.etree.ElementTree as ElementTree
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -511,6 +514,32 @@ def test_nobody_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setenv("CHORD_NODE", f"{address} {refused_address()}")
     run("get", "k", "--json").failure("unreachable")
+
+
+@pytest.mark.parametrize("says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00" * 64, b""])
+def test_a_port_of_something_else(run: Run, says: bytes) -> None:
+    """It is reached and is no node: not a bug of any."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    kept.append(connection)
+                    connection.sendall(says)
+
+        kept: list[socket.socket] = []
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        ended = run("get", "k", "--node", address, "--timeout", "0.3")
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+        for connection in kept:
+            connection.close()
+    assert ended.code == 4
+    what = f"what listens at {address} is not a chord node" if says else "what listens there says nothing"
+    assert what in ended.err
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.DuplicateId, USAGE, "Start it with another --id, or at another address"),
     (errors.UnknownVnode, USAGE, "See who is there: chord members"),
     (errors.RemoteFailure, INTERNAL, "The node's own log says more"),
-    (errors.MalformedMessage, INTERNAL, "Is that port really a chord node's?"),
+    (errors.MalformedMessage, UNREACHABLE, "Look what has that port, or name another: --node HOST:PORT"),
     (errors.UnknownRequest, INTERNAL, "The node is older than this command; use the same version for both"),
 )
 
