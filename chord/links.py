@@ -113,17 +113,21 @@ class Link:
         """
         try:
             kind, body = self._next_frame(deadline)
+            refusal = decode_refusal(body) if kind is Kind.ERROR else None
+            if kind not in (Kind.HELLO, Kind.ERROR):
+                raise MalformedMessage("it does not greet")
+            hello = decode_hello(body) if refusal is None else None
         except (DeadlineExceeded, PeerLost) as error:
             self.close()
-            why = "it says nothing" if isinstance(error, DeadlineExceeded) else error.message
+            why = "what listens there says nothing" if isinstance(error, DeadlineExceeded) else error.message
             raise PeerUnreachable(f"no answer from {self.address} ({why})") from None
-        if kind is Kind.ERROR:
+        except MalformedMessage as error:
             self.close()
-            raise decode_refusal(body)
-        if kind is not Kind.HELLO:
+            raise MalformedMessage(f"what listens at {self.address} is not a chord node ({error.message})") from None
+        if hello is None:
             self.close()
-            raise MalformedMessage(f"{self.address} did not greet")
-        hello = decode_hello(body)
+            assert refusal is not None
+            raise refusal
         if not hello.version_min <= PROTOCOL_VERSION <= hello.version_max:
             self.close()
             raise OtherRing(

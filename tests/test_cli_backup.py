@@ -181,7 +181,7 @@ def test_a_restore_says_what_failed_and_may_be_done_again(run: Run, canned: Cann
     (tmp_path / "backup").write_bytes(written(*RECORDS))
     ended = run("restore", str(tmp_path / "backup"), "--timeout", "0.2")
     assert (ended.code, [record.key for record in canned.merged]) == (6, [b"\xff\x00"])
-    assert "not merged: b'gone': 1 of 2" in ended.err
+    assert "not merged: 'gone': 1 of 2" in ended.err
     assert "Do it again" in ended.err
     assert sys.stdin is not None
     assert run("restore", str(tmp_path / "backup"), "--node", refused_address()).code == 4
@@ -209,3 +209,17 @@ def test_where_silent_nodes_may_hold_more_a_backup_is_incomplete_and_a_scan_says
     assert (ended.code, json.loads(ended.out.splitlines()[0])["complete"]) == (6, False)
     with file.open("rb") as source:
         assert verify(source).trailer.complete is False
+
+
+@pytest.mark.parametrize("file", ["", ".", "/", "..", "HERE"])
+def test_a_directory_is_no_file_to_write(run: Run, tmp_path: Path, file: str) -> None:
+    ended = run("backup", str(tmp_path) if file == "HERE" else file)
+    assert ended.code == 2
+    assert "(it names no file)" in ended.err
+
+
+def test_what_is_nested_too_deep_is_no_backup(run: Run, tmp_path: Path) -> None:
+    for text in ('{"format": "chord-backup", "x": ' + "[" * 100_000, "[" * 100_000):
+        (tmp_path / "deep").write_text(text + "\n")
+        ended = run("restore", str(tmp_path / "deep"))
+        assert (ended.code, "is not a whole backup" in ended.err) == (2, True)

@@ -6,9 +6,12 @@ import base64
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import xml.etree.ElementTree as ElementTree
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -29,6 +32,7 @@ from chord.messages import (
     Leave,
     Lookup,
     OwnedArc,
+    PeerInfo,
     Put,
 )
 
@@ -139,7 +143,7 @@ def test_load_says_what_failed_and_stores_the_rest(run: Run, canned: CannedRing,
     (tmp_path / "lines").write_text("a\nb\nc\n")
     ended = run("load", str(tmp_path / "lines"))
     assert (ended.code, set(canned.values)) == (6, {b"a", b"c"})
-    assert "not stored: b'b': the only copy is gone" in ended.err
+    assert "not stored: 'b': the only copy is gone" in ended.err
     assert "error: 1 of 3 keys were not stored" in ended.err
     shape = run("load", str(tmp_path / "lines"), "--json").json("load")
     assert shape["failures"] == [{"key": "b", "error": {"code": "owner_down", "message": "the only copy is gone"}}]
@@ -405,15 +409,55 @@ def test_check_waits(run: Run, canned: CannedRing) -> None:
 # -- control ------------------------------------------------------------------------------------------
 
 
-def test_leave_waits_until_the_node_is_gone(run: Run, canned: CannedRing) -> None:
-    def leaving(point: int, heard: Heard) -> Answer:
-        if point == 80 and canned.nodes[80].requests(Leave) and isinstance(heard.request, Describe):
-            return "hang up"
-        return None
+def goes(canned: CannedRing, *, says_goodbye: bool) -> None:
+    """Let n2 hang up once it was told to leave; the others have heard its goodbye, or not."""
 
-    canned.override = leaving
+    def leaving(point: int, heard: Heard) -> Answer:
+        is_told = canned.nodes[80].requests(Leave)
+        return "hang up" if point == 80 and is_told and isinstance(heard.request, Describe) else None
+
+    def having_heard(point: int, node: Description) -> Description:
+        if not says_goodbye or not canned.nodes[80].requests(Leave):
+            return node
+        peers = (PeerInfo(canned.addresses[80], "left", None, 0),)
+        return msgspec.structs.replace(node, peers=peers)
+
+    canned.override, canned.change = leaving, having_heard
+
+
+def test_leave_waits_until_the_node_is_gone(run: Run, canned: CannedRing) -> None:
+    goes(canned, says_goodbye=True)
     shape = run("leave", "n2", "--json").json("leave")
     assert (shape["node"], shape["address"]) == ("n2", canned.addresses[80])
+
+
+def test_a_node_that_ended_without_a_goodbye_has_not_left(run: Run, canned: CannedRing) -> None:
+    goes(canned, says_goodbye=False)
+    ended = run("leave", "n2")
+    assert (ended.code, ended.out) == (5, "")
+    assert "n2 has ended, but could not leave: nobody took its keys" in ended.err
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_the_last_node_leaves_only_by_force(run: Run, canned: CannedRing, is_alone: bool) -> None:
+    """Alone in its ring it takes its keys along; and with the others merely silent it cannot leave at all."""
+    for point in WORKED_IDS:
+        if point != 80:
+            canned.nodes[point].close()
+    goes(canned, says_goodbye=True)
+
+    def alone(point: int, node: Description) -> Description:
+        vnode = msgspec.structs.replace(node.vnodes[0], successors=(), predecessors=(), predecessor=None, fingers=())
+        return msgspec.structs.replace(node, vnodes=(vnode,), known=(), peers=())
+
+    canned.change = alone if is_alone else lambda point, node: node
+    there = canned.addresses[80]
+    ended = run("leave", there, "--node", there)
+    assert (ended.code, canned.nodes[80].requests(Leave)) == (2, [])
+    assert "n2 is the last node that answers. What it holds (3 keys) would be gone with it" in ended.err
+    ended = run("leave", there, "--node", there, "--force")
+    assert len(canned.nodes[80].requests(Leave)) == 1
+    assert (ended.code, "has left" in ended.out) == ((0, True) if is_alone else (5, False))
 
 
 def test_a_leave_that_takes_too_long_says_so(run: Run) -> None:
@@ -470,6 +514,32 @@ def test_nobody_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setenv("CHORD_NODE", f"{address} {refused_address()}")
     run("get", "k", "--json").failure("unreachable")
+
+
+@pytest.mark.parametrize("says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00" * 64, b""])
+def test_a_port_of_something_else(run: Run, says: bytes) -> None:
+    """It is reached and is no node: not a bug of any."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    kept.append(connection)
+                    connection.sendall(says)
+
+        kept: list[socket.socket] = []
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        ended = run("get", "k", "--node", address, "--timeout", "0.3")
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+        for connection in kept:
+            connection.close()
+    assert ended.code == 4
+    what = f"what listens at {address} is not a chord node" if says else "what listens there says nothing"
+    assert what in ended.err
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fake_node import refused_address
 from chord.cli.output import Failure, Out
 from chord.cli.target import choose
 from chord.cli.trace import print_replicas
-from chord.errors import OwnerDown, QuorumFailed
+from chord.errors import ChordError, OwnerDown, QuorumFailed, TooFewReplicas
 from chord.ids import Circle, Point
 from chord.messages import Contact, Description, Get, OwnedArc, Put, ReplicaLine, VnodeInfo
 from chord.values import Stored
@@ -61,8 +61,22 @@ def test_a_context_goes_through_a_file(run: Run, canned: CannedRing, tmp_path: P
     assert run("del", "k", "--context", context.read_text().strip()).code == 0
     missing = run("put", "k", "v", "--context", f"@{tmp_path / 'none'}")
     assert (missing.code, "cannot open" in missing.err) == (2, True)
+    context.write_text("\n")
+    heard = len(canned.nodes[10].requests(Put))
+    for empty in ("", " ", f"@{context}", "@/dev/null"):
+        for command in (("put", "k", "v"), ("del", "k")):
+            ended = run(*command, "--context", empty)
+            assert (ended.code, "the context is empty" in ended.err) == (2, True)
+    assert len(canned.nodes[10].requests(Put)) == heard, "what covers nothing replaces nothing; blind is --blind"
     context.write_text("é")
     assert run("put", "k", "v", "--context", f"@{context}").code == 2
+
+
+def test_a_read_that_finds_nothing_leaves_no_older_context(run: Run, tmp_path: Path) -> None:
+    context = tmp_path / "context"
+    context.write_text("b2xkZXI=")
+    assert run("get", "nothing", "--context", str(context)).code == 3
+    assert context.read_text() == ""
 
 
 def test_siblings_are_a_conflict_unless_asked_for(run: Run, canned: CannedRing, tmp_path: Path) -> None:
@@ -146,11 +160,14 @@ def test_a_trace_at_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: 
     ]
 
 
-@pytest.mark.parametrize("error", [QuorumFailed("1 of 2 replicas"), OwnerDown("n4 is down")])
-def test_too_few_replicas_are_exit_6(run: Run, canned: CannedRing, error: QuorumFailed) -> None:
+@pytest.mark.parametrize("error", [
+    QuorumFailed("1 of 2 replicas"), TooFewReplicas("there are 2 nodes, not 3", after_ms=20), OwnerDown("n4 is down")
+])
+def test_too_few_replicas_are_exit_6(run: Run, canned: CannedRing, error: ChordError) -> None:
     canned.override = lambda point, heard: error if isinstance(heard.request, Put) else None
     ended = run("put", "k", "v", "--timeout", "0.2")
     assert (ended.code, error.message in ended.err) == (6, True)
+    assert "Bring " in ended.err
 
 
 # -- load and scan ------------------------------------------------------------------------------------
@@ -163,6 +180,16 @@ def test_load_stores_a_pipe_as_it_comes(run: Run, canned: CannedRing, monkeypatc
     ended = run("load", "-")
     assert (ended.code, len(canned.values)) == (2, 128), "two whole batches of 64"
     assert "stdin, line 131" in ended.err
+    assert "128 keys were stored before it came" in ended.err
+
+
+@pytest.mark.parametrize("line", ['{"key":' * 100_000, '{"key": "k", "value": "v", "value_b64": "AA=="}'])
+def test_load_refuses_a_file_with_a_strange_line(run: Run, canned: CannedRing, tmp_path: Path, line: str) -> None:
+    (tmp_path / "lines").write_text(f"word\n{line}\n")
+    ended = run("load", str(tmp_path / "lines"))
+    assert (ended.code, canned.values) == (2, {})
+    assert "lines, line 2: " in ended.err
+    assert "Nothing of the file is stored" in ended.err
 
 
 def test_load_gives_up_where_nobody_stores_anything(run: Run, canned: CannedRing, tmp_path: Path) -> None:

@@ -239,21 +239,37 @@ def shell(command: str, canned: CannedRing) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-", "2>&-"])
 def test_closed_streams_are_no_bug(canned: CannedRing, closed: str) -> None:
-    for command in ("status", "version --json", "put k v"):
+    """What had to be printed and was not is a failure; nothing printed goes into a connection."""
+    for command in ("status", "version --json"):
         ended = shell(f"chord {command} {closed}", canned)
-        assert (ended.returncode, ended.stderr) == (0, "")
+        assert ended.returncode == (2 if ">&-" in closed.split() else 0)
+        assert ("cannot write the output (stdout is closed)" in ended.stderr) == (closed == ">&-")
+    ended = shell(f"chord put k v {closed}", canned)
+    assert (ended.returncode, ended.stderr) == (0, "")
     assert canned.values == {b"k": (b"v",)}
 
 
-def test_a_closed_stdin_is_an_empty_value(canned: CannedRing) -> None:
-    assert shell("chord put k - <&-", canned).returncode == 0
-    assert canned.values == {b"k": (b"",)}
+@pytest.mark.parametrize("command", ["put k -", "load -", "restore -", "check-history -"])
+def test_a_closed_stdin_is_not_an_empty_one(canned: CannedRing, command: str) -> None:
+    canned.values = {b"k": (b"v",)}
+    ended = shell(f"chord {command} <&-", canned)
+    assert (ended.returncode, canned.values) == (2, {b"k": (b"v",)})
+    assert "stdin is closed" in ended.stderr or "bad file descriptor" in ended.stderr
+
+
+def test_a_node_whose_streams_are_closed_lives() -> None:
+    """It has nobody to tell, and that is no reason to end."""
+    chord, address = " ".join(CHORD), refused_address()
+    node = f"{chord} node --preset local --listen {address} <&- >&- 2>&-"
+    line = f"{node} & until {chord} put k v --node {address}; do sleep 0.1; done; kill -TERM $! && wait $!"
+    done = subprocess.run(["bash", "-c", line], env=environment(), capture_output=True, check=False, timeout=30)
+    assert done.returncode == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 def test_a_full_disk_is_said_in_words(canned: CannedRing) -> None:
     ended = shell("chord status > /dev/full", canned)
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert ended.stderr == "error: cannot write the output (no space left on device). Give it a place with room\n"
 
 

@@ -23,9 +23,9 @@ in this order, a name, HOST:PORT, 0xHEX or a decimal id; or an id as tables shor
 |---|---|
 | 0 | done |
 | 1 | internal: a bug here or in a node |
-| 2 | usage: wrong arguments, a file that is none, or a node that refuses to start as configured |
+| 2 | usage: wrong arguments, a file that cannot be read or written, or a node that refuses to start as configured |
 | 3 | the key is not there, for sure |
-| 4 | no node could be reached |
+| 4 | no node could be reached, or what listens there is none |
 | 5 | not done in time |
 | 6 | too few replicas answered, or all that may have the key are down; a write may have happened |
 | 7 | conflict: concurrent values where one was asked for |

@@ -6,11 +6,13 @@ Nothing here or in the modules of one-shot commands imports Trio: they use the b
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TextIO
 
 import click
 
@@ -46,6 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+SERVICES = (["node"], ["up"])
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
@@ -91,7 +94,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
-    _replace_closed_streams()
+    _replace_closed_streams(is_service=sys.argv[1:2] in SERVICES)
     sys.exit(run(sys.argv[1:]))
 
 
@@ -120,12 +123,15 @@ def run(args: Sequence[str]) -> int:
         _drop_output()
         return OK
     except OSError as error:
-        if error.errno not in CANNOT_WRITE:
+        is_closed = error.errno == errno.EBADF and not _is_writable(sys.stdout)
+        if error.errno not in CANNOT_WRITE and not is_closed:
             return _failed(out, error)
         _drop_output()
-        why = str(error.strerror).lower()
-        out.failure(Failure(f"cannot write the output ({why})", "Give it a place with room", INTERNAL, "output"))
-        return INTERNAL
+        why, hint = str(error.strerror).lower(), "Give it a place with room"
+        if is_closed:
+            why, hint = "stdout is closed", "Give it a stdout, or /dev/null"
+        out.failure(Failure(f"cannot write the output ({why})", hint, USAGE, "output"))
+        return USAGE
     except Exception as error:
         return _failed(out, error)
 
@@ -138,21 +144,30 @@ def _failed(out: Out, error: Exception) -> int:
     return INTERNAL
 
 
+def _is_writable(stream: TextIO) -> bool:
+    return fcntl.fcntl(stream, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+
+
 def _drop_output() -> None:
     """Let what is still in the buffer go nowhere: writing it at the end would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _replace_closed_streams() -> None:
+def _replace_closed_streams(*, is_service: bool) -> None:
     """Give a program that was started with stdin, stdout or stderr closed (`>&-`) the null device for it.
 
-    Else the first connection would get that number, and what is printed would go there.
+    Else the first connection would get that number, and what is printed would go there. It is opened the wrong way
+    round: reading a closed stdin is not reading an empty one, and printing to a closed stdout has not printed.
+
+    Args:
+        is_service: what it prints is for whoever listens, and it goes on without.
     """
+    ways = (os.O_WRONLY, os.O_RDWR if is_service else os.O_RDONLY, os.O_RDWR)
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
         except OSError:
-            null = os.open(os.devnull, os.O_RDWR)
+            null = os.open(os.devnull, ways[number])
             if null != number:
                 os.dup2(null, number)
                 os.close(null)

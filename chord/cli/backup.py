@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -135,6 +136,8 @@ def _written(file: str) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     path = Path(file)
+    if not file or path.is_dir():
+        raise file_failure(file or "''", IsADirectoryError(errno.EISDIR, "it names no file"), "write")
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         # Only for who writes it: it holds everything the ring does.

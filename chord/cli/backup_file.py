@@ -127,7 +127,7 @@ def records(file: BinaryIO) -> Iterator[Record]:
 def _header(line: bytes) -> Header:
     try:
         header = msgspec.json.decode(line, type=Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Damaged("it does not begin like a backup") from None
     if header.format != FORMAT:
         raise Damaged("it does not begin like a backup")
@@ -139,7 +139,7 @@ def _header(line: bytes) -> Header:
 def _trailer(line: bytes) -> Trailer:
     try:
         trailer = msgspec.json.decode(line, type=Trailer)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         trailer = None
     if trailer is None or msgspec.json.encode(trailer) + b"\n" != line:
         raise Damaged("it is cut short in its last line, or that was changed")
@@ -149,7 +149,7 @@ def _trailer(line: bytes) -> Trailer:
 def _check_record(line: bytes, number: int) -> None:
     try:
         wrong = versions.check(_record.decode(line))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         wrong = [str(error)]
     if wrong:
         raise Damaged(f"record {number} is none: {wrong[0]}")

@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import stat
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
@@ -15,7 +14,7 @@ import click
 
 from chord.blocking import Ring
 from chord.bulk import batches, pair_bytes, pair_key
-from chord.cli.data import file_failure, strict_option, ttl_option, w_option
+from chord.cli.data import file_failure, stdin_to_read, strict_option, ttl_option, w_option
 from chord.cli.failures import OK, QUORUM, USAGE, explain
 from chord.cli.output import Failure, Out
 from chord.cli.shapes import Json, error_json, key_json, pair_json
@@ -64,7 +63,8 @@ class Tally:
         if not self.failures:
             return
         for key, error in self.failures[:FAILURES_SHOWN]:
-            out.note(f"not {done}: {key!r}: {error.message}")
+            shown = key if isinstance(key, str) else key.decode(errors="backslashreplace")
+            out.note(f"not {done}: {shown!r}: {error.message}")
         worst = explain(self.failures[0][1], entry)
         rest = "; the rest was not tried" if self.is_given_up and self.tried != total else ""
         message = f"{self.failed} of {self.tried} keys were not {done}{rest}"
@@ -84,15 +84,16 @@ def load_command(
     """Store what FILE holds (- is stdin), line by line.
 
     A line is a JSON object {"key", "value"} (key_b64, value_b64 for bytes that are not text), or a key and a value
-    with a tab between them, or one word that is both. Later lines win. A file with a bad line is refused as a whole;
-    a pipe is read once, up to there. --timeout counts for each batch; where nobody stores anything any more, it ends.
+    with a tab between them, or one word that is both. Later lines win, also over others of the same key that `scan`
+    printed for concurrent values. A file with a bad line is refused as a whole; a pipe is read once, and whole batches
+    before the bad line are stored. --timeout counts for each batch; where nobody stores anything any more, it ends.
     """
     out = target.out
     total = _count(file)
     tally = Tally()
     began = time.monotonic()
     with target.connect() as ring, out.progress(f"load {file}", total) as show:
-        for batch in batches(_read_pairs(file), in_flight, BATCH_BYTES_MAX, pair_bytes, pair_key):
+        for batch in batches(_counted(_read_pairs(file), tally), in_flight, BATCH_BYTES_MAX, pair_bytes, pair_key):
             tally.add(len(batch), ring.put_many(batch, in_flight=in_flight, w=w, strict=strict, ttl_s=ttl_s))
             show(tally.tried)
             if tally.is_given_up:
@@ -167,6 +168,15 @@ def _scan_lines(pair: Pair, as_json: bool) -> Iterator[str]:
         yield json.dumps(pair_json(pair.key, value), ensure_ascii=False)
 
 
+def _counted(pairs: Iterator[tuple[bytes, bytes]], tally: Tally) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the pairs; where a line is bad, say how much was stored by then."""
+    try:
+        yield from pairs
+    except Failure as failure:
+        hint = f"{failure.hint}. {tally.stored} keys were stored before it came"
+        raise Failure(failure.message, hint, failure.exit_code, failure.code) from None
+
+
 # -- reading lines ------------------------------------------------------------------------------
 
 
@@ -177,12 +187,17 @@ def _count(file: str) -> int | None:
             return None
     except OSError as error:
         raise file_failure(file, error) from None
-    return sum(1 for _ in _read_pairs(file))
+    try:
+        return sum(1 for _ in _read_pairs(file))
+    except Failure as failure:
+        hint = f"{failure.hint}. Nothing of the file is stored"
+        raise Failure(failure.message, hint, failure.exit_code, failure.code) from None
 
 
 def _read_pairs(file: str) -> Iterator[tuple[bytes, bytes]]:
     if file == "-":
-        yield from _parse(sys.stdin.buffer, "stdin")
+        with stdin_to_read() as lines:
+            yield from _parse(lines, "stdin")
         return
     try:
         with open(file, "rb") as lines:
@@ -199,7 +214,7 @@ def _parse(lines: IO[bytes] | Iterable[bytes], name: str) -> Iterator[tuple[byte
         try:
             pair = _parse_line(text)
             yield to_key(pair[0]), to_value(pair[1])
-        except (ValueError, ChordError) as error:
+        except (ValueError, RecursionError, ChordError) as error:
             raise _line_failure(name, number, error) from None
 
 
@@ -212,6 +227,8 @@ def _parse_line(text: bytes) -> tuple[bytes, bytes]:
 
 
 def _field(entry: dict[str, Any], name: str) -> bytes:
+    if name in entry and f"{name}_b64" in entry:
+        raise ValueError(f'it has "{name}" and "{name}_b64"; which is it?')
     if isinstance(entry.get(name), str):
         return str(entry[name]).encode()
     if isinstance(entry.get(f"{name}_b64"), str):
@@ -221,5 +238,5 @@ def _field(entry: dict[str, Any], name: str) -> bytes:
 
 def _line_failure(name: str, number: int, error: Exception) -> Failure:
     why = getattr(error, "message", None) or str(error)
-    hint = 'A line is {"key": …, "value": …}, or KEY TAB VALUE, or one word. Nothing from there on is stored'
+    hint = 'A line is {"key": …, "value": …}, or KEY TAB VALUE, or one word'
     return Failure(f"{name}, line {number}: {why}", hint, USAGE, "bad_line")

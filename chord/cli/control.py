@@ -37,19 +37,29 @@ POLL_S = 0.1
 
 @click.command("leave")
 @click.argument("node")
+@click.option("--force", is_flag=True, help="Also where it is the last node, and what it holds is gone with it.")
 @ring_options(30.0)
-def leave_command(target: Target, node: str) -> int:
-    """Make NODE hand over its keys and leave; waits until it has left."""
+def leave_command(target: Target, node: str, force: bool) -> int:
+    """Make NODE hand over its keys and leave; waits until it has left.
+
+    The last node of a ring has nobody to hand its keys to, and is refused.
+    """
     out = target.out
     began = time.monotonic()
     with target.connect() as ring:
         leaver = find_node(ring, node).node
+        others = [n.address for n in descriptions(ring.members()) if n.address != leaver.address and n.state == "ready"]
+        if not others and not force:
+            hint = f"What it holds ({leaver.keys} keys) would be gone with it; to end the ring all the same: --force"
+            raise Failure(f"{leaver.name} is the last node that answers", hint, USAGE, "last_node")
         ring.leave(leaver.address)
         with out.progress(f"{leaver.name} leaves, keys left") as show:
             final = _wait_until_gone(ring, leaver, began + target.timeout_s, show)
+        if not _has_left(ring, leaver, final, others):
+            hint = "It keeps what it holds where it has a data directory: start it again, or see: chord members"
+            what = f"{leaver.name} has ended, but could not leave: nobody took its keys"
+            raise Failure(what, hint, TIMEOUT, "not_left")
     seconds = time.monotonic() - began
-    if final is not None and final.keys and final.state != "left":
-        out.note(f"{leaver.name} is gone, but was last seen with {final.keys} keys")
     if out.as_json:
         out.json({"node": leaver.name, "address": leaver.address, "left": True, "seconds": round(seconds, 3)})
     else:
@@ -59,20 +69,35 @@ def leave_command(target: Target, node: str) -> int:
 
 def _wait_until_gone(
     ring: Ring, leaver: Description, deadline: float, show_keys: Callable[[int], None]
-) -> Description | None:
-    """Watch a leaver until it answers no more; return the last it said of itself."""
-    last: Description | None = None
+) -> Description:
+    """Watch a leaver until it answers no more, or another process does; return the last that was heard."""
+    last = leaver
     while time.monotonic() < deadline:
         try:
             last = ring.describe(leaver.address)
         except ChordError:
             return last
         if last.incarnation != leaver.incarnation or last.pid != leaver.pid:
-            return None  # somebody else has its place already
+            return last
         show_keys(last.keys)
         time.sleep(POLL_S)
     hint = "It goes on by itself; watch it: chord status"
     raise Failure(f"{leaver.name} has not left yet", hint, TIMEOUT, "timeout")
+
+
+def _has_left(ring: Ring, leaver: Description, final: Description, others: list[str]) -> bool:
+    """Whether a node that has ended has left, and not merely ended: it said so, or others heard its goodbye.
+
+    Who parts from nobody says goodbye to nobody: a node alone in its ring has left, one that lost the others has not.
+    """
+    if final.incarnation != leaver.incarnation or any(vnode.state == "left" for vnode in final.vnodes):
+        return True  # who comes back after a leave begins anew
+    if not others:
+        near = [c for v in leaver.vnodes for c in (*v.successors, *v.predecessors)]
+        is_isolated = any(vnode.is_isolated for vnode in leaver.vnodes)
+        return not is_isolated and all(contact.address == leaver.address for contact in near)
+    seen = descriptions(ring.members(only=others))
+    return any(peer.address == leaver.address and peer.state == "left" for node in seen for peer in node.peers)
 
 
 @click.command("kill")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
@@ -63,7 +65,7 @@ def put_command(
     if blind and context is not None:
         raise click.UsageError("a blind put covers nothing; leave --context or --blind out")
     raw_key, covers = to_key(os.fsencode(key)), _context(context)
-    raw_value = to_value(sys.stdin.buffer.read() if value == "-" else os.fsencode(value))
+    raw_value = to_value(_read_stdin() if value == "-" else os.fsencode(value))
     with target.connect() as ring:
         began = time.monotonic()
         stored = ring.put(raw_key, raw_value, context=covers, blind=blind, w=w, strict=strict, ttl_s=ttl_s)
@@ -118,6 +120,8 @@ def get_command(
         try:
             found = ring.get(raw_key, r=r, resolve=last_writer_wins if last_writer else None)
         except NotFound as error:
+            if context_file is not None:
+                _write(context_file, b"")  # that of an earlier read would pass for this one's
             if out.as_json:
                 out.json(get_json(raw_key, None))
             raise explain(NotFound(f"no value is stored under {key!r}"), ring.entry) from error
@@ -166,14 +170,32 @@ def _context(text: str | None) -> bytes | None:
         return None
     if text.startswith("@"):
         try:
-            text = Path(text[1:]).read_text(encoding="ascii", errors="replace").strip()
+            text = Path(text[1:]).read_text(encoding="ascii", errors="replace")
         except OSError as error:
             raise file_failure(text[1:], error) from None
+    hint = 'Take it from: chord get KEY --context FILE, or the "context" of: chord get KEY --json'
+    if not text.strip():  # as the context of nothing it would replace nothing
+        raise Failure("the context is empty", f"{hint}. To replace nothing: chord put --blind", USAGE, "usage")
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):
-        hint = 'Take it from: chord get KEY --context FILE, or the "context" of: chord get KEY --json'
         raise Failure("that is not a context", hint, USAGE, "usage") from None
+
+
+def _read_stdin() -> bytes:
+    with stdin_to_read() as source:
+        return source.read()
+
+
+@contextmanager
+def stdin_to_read() -> Iterator[BinaryIO]:
+    """Give stdin as bytes, for as long as it is read; one that is closed is an error, not an empty file."""
+    try:
+        yield sys.stdin.buffer
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise file_failure("stdin", error, "read") from None
+        raise Failure("stdin is closed", "Pipe into it what is to be stored", USAGE, "file") from None
 
 
 def _write(path: Path, content: bytes) -> None:

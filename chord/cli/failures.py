@@ -10,12 +10,14 @@ INTERRUPTED = 130
 
 _START = "Is a peer running there? Start one: chord node --listen {entry}"
 _LATER = "The ring may be busy or healing; try again, or look at it: chord check"
+_FEWER = "Bring back who is down (chord members), or ask for fewer: --r, --w"
 _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.NotFound, NOT_FOUND, "See what is stored: chord scan"),
     (errors.PeerUnreachable, UNREACHABLE, _START),
     (errors.PeerLost, UNREACHABLE, _START),
     (errors.OwnerDown, QUORUM, "Bring that node back; if it never will be: chord forget NODE"),
-    (errors.QuorumFailed, QUORUM, "Bring back who is down (chord members), or ask for fewer: --r, --w"),
+    (errors.QuorumFailed, QUORUM, _FEWER),
+    (errors.TooFewReplicas, QUORUM, _FEWER),
     (errors.WritesRefused, QUORUM, "Free or replace the disk of the node that owns the key, then start it again"),
     (errors.VersionConflict, CONFLICT, "Read the key, then put with the context of that answer: --context"),
     (errors.DeadlineExceeded, TIMEOUT, "Give it longer: --timeout S. " + _LATER),
@@ -25,7 +27,7 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.DuplicateId, USAGE, "Start it with another --id, or at another address"),
     (errors.UnknownVnode, USAGE, "See who is there: chord members"),
     (errors.RemoteFailure, INTERNAL, "The node's own log says more"),
-    (errors.MalformedMessage, INTERNAL, "Is that port really a chord node's?"),
+    (errors.MalformedMessage, UNREACHABLE, "Look what has that port, or name another: --node HOST:PORT"),
     (errors.UnknownRequest, INTERNAL, "The node is older than this command; use the same version for both"),
 )
 
