@@ -9,6 +9,7 @@ everything over, with maintenance still running.
 
 from __future__ import annotations
 
+import errno
 import random
 import secrets
 import time
@@ -157,7 +158,7 @@ class Node(AsyncRing):
             ConfigError: the data directory belongs to another configuration, or cannot be used.
             OSError: the address cannot be listened on.
             OtherRing, DuplicateId: the ring does not take this node.
-            WritesRefused: the disk failed.
+            WritesRefused: the disk failed, or the data directory is gone.
 
         Concurrency: cancelling it is a crash: nobody is told and nothing is handed over.
         """
@@ -311,6 +312,9 @@ class Node(AsyncRing):
         except OSError as error:  # a full disk: the ring goes on, and the next round tries again
             self.host.counters["identity_unsaved"] += 1
             self.host.tell([StepFailed(self.contact.id, "save_identity", str(error.strerror))])
+            if error.errno == errno.ENOENT:  # not the file but its directory, and the records went with it
+                self._fatal = self._fatal or WritesRefused(f"the data directory of {self.name} is gone; it stopped")
+                self._end("stop")
 
     # -- ending ---------------------------------------------------------------------------------
 

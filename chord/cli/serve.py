@@ -13,7 +13,8 @@ from chord.cli.failures import INTERNAL, OK, USAGE, explain
 from chord.cli.output import Failure
 from chord.config import NodeConfig
 from chord.errors import ChordError, WritesRefused, unwrapped
-from chord.events import Event, HandlerFailed, PeerChanged, StoreBegun
+from chord.events import Event, HandlerFailed, PeerChanged, StepFailed, StoreBegun
+from chord.identity import FILE_NAME
 from chord.node import Node
 
 FAREWELL_S = 3.0
@@ -54,12 +55,16 @@ def serve(config: NodeConfig, on_ready: Callable[[Node], None], *, life_fd: int 
 
 async def _live(config: NodeConfig, on_ready: Callable[[Node], None], life_fd: int | None) -> None:
     reasons: dict[str, str] = {}
+    unsaved: set[str] = set()
 
     def observe(event: Event) -> None:
         if isinstance(event, HandlerFailed):
             _say(f"ERROR in {event.where}:\n{event.traceback}")
         elif isinstance(event, StoreBegun):
             _say(f"{node.name} begins with an empty store: {WHY_EMPTY[event.why]}")
+        elif isinstance(event, StepFailed) and event.step == "save_identity" and event.error not in unsaved:
+            unsaved.add(event.error)
+            _say(f"WARNING: {node.name} cannot write {FILE_NAME} ({event.error.lower()})")
         elif isinstance(event, PeerChanged) and event.address in config.join:
             reasons[event.address] = event.reason
 

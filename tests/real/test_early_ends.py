@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 import time
@@ -55,3 +56,16 @@ def test_a_peer_that_ends_while_it_starts_is_back_in_its_ring_the_next_time(tmp_
         ideal(address)
         assert len(chord_json("status", node=back.address)["nodes"]) == 3
         assert json.loads((tmp_path / "1" / "node.json").read_text())["ring"] == kept["ring"]
+
+
+def test_a_peer_whose_directory_is_removed_says_so_and_stops(tmp_path: Path) -> None:
+    """At the next change of what it keeps of its ring: here somebody joins."""
+    with Peers() as peers:
+        peer = peers.start("--data", str(tmp_path / "gone"), "--name", "gone").ready()
+        shutil.rmtree(tmp_path / "gone")
+        peers.start("--join", peer.address)  # in vain
+        assert peer.ended() == 1
+        said = peer.errors()
+        assert "WARNING: gone cannot write node.json (no such file or directory)" in said
+        assert "the data directory of gone is gone; it stopped" in said
+        assert "ERROR in" not in said
