@@ -145,6 +145,13 @@ class Node(AsyncRing):
         return self.config.name or self.address
 
     @property
+    def origin(self) -> Literal["created", "joined", "resumed"]:
+        """How a node that is ready came to its ring."""
+        if self._kept is not None and self._kept.ring is not None:
+            return "resumed"
+        return "joined" if any(address != self.address for address in self._others) else "created"
+
+    @property
     def contact(self) -> Contact:
         """The first vnode."""
         return next(iter(self.parts.values())).vnode.me

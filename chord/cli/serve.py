@@ -23,6 +23,11 @@ WHY_EMPTY = {
     "left": "it has left the ring last time",
     "away": "it was away for too long; the records of last time are set aside",
 }
+HOW = {
+    "created": "has founded a new ring: there was none to resume, and no --join",
+    "joined": "has joined its ring",
+    "resumed": "is back in the ring it belongs to",
+}
 PATIENCE_S = 2.0  # a node that is not in the ring by then says what it is waiting for
 
 
@@ -83,6 +88,8 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node], None], life_fd: i
             _say(f"{node.name} is not in the ring yet and goes on trying ({why or 'resuming'})")
             await _ready_or_refused(node)
         if not node.closed.is_set() and node.state == "ready":
+            if life_fd is None:  # of a whole family the parent speaks
+                _say(f"{node.name} {HOW[node.origin]}")
             on_ready(node)
         await node.closed.wait()
         nursery.cancel_scope.cancel()
@@ -121,5 +128,5 @@ def _say(text: str) -> None:
 
 
 def describe_ready(node: Node) -> dict[str, object]:
-    """Return what a ready node tells: name, address, pid."""
-    return {"name": node.name, "address": node.address, "pid": os.getpid()}
+    """Return what a ready node tells: name, address, pid, and how it came to its ring."""
+    return {"name": node.name, "address": node.address, "pid": os.getpid(), "origin": node.origin}
