@@ -106,4 +106,6 @@ async def give_up_if_outdated(kept: Kept, host: Host, *, is_first: bool) -> bool
 async def _begin_anew(host: Host, why: Literal["left", "away"]) -> None:
     await host.storage.set_aside(host.rng.randbytes(8))
     host.greeter.introduce(host.address, host.storage.incarnation, host.vnodes)
+    for vnode in host.vnodes.values():
+        vnode.view.keep_settled([])  # what it held of any arc is set aside: it may deny nothing on the strength of it
     host.tell([StoreBegun(why)])

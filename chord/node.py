@@ -9,6 +9,7 @@ everything over, with maintenance still running.
 
 from __future__ import annotations
 
+import errno
 import random
 import secrets
 import time
@@ -144,6 +145,13 @@ class Node(AsyncRing):
         return self.config.name or self.address
 
     @property
+    def origin(self) -> Literal["created", "joined", "resumed"]:
+        """How a node that is ready came to its ring."""
+        if self._kept is not None and self._kept.ring is not None:
+            return "resumed"
+        return "joined" if any(address != self.address for address in self._others) else "created"
+
+    @property
     def contact(self) -> Contact:
         """The first vnode."""
         return next(iter(self.parts.values())).vnode.me
@@ -157,7 +165,7 @@ class Node(AsyncRing):
             ConfigError: the data directory belongs to another configuration, or cannot be used.
             OSError: the address cannot be listened on.
             OtherRing, DuplicateId: the ring does not take this node.
-            WritesRefused: the disk failed.
+            WritesRefused: the disk failed, or the data directory is gone.
 
         Concurrency: cancelling it is a crash: nobody is told and nothing is handed over.
         """
@@ -311,6 +319,9 @@ class Node(AsyncRing):
         except OSError as error:  # a full disk: the ring goes on, and the next round tries again
             self.host.counters["identity_unsaved"] += 1
             self.host.tell([StepFailed(self.contact.id, "save_identity", str(error.strerror))])
+            if error.errno == errno.ENOENT:  # not the file but its directory, and the records went with it
+                self._fatal = self._fatal or WritesRefused(f"the data directory of {self.name} is gone; it stopped")
+                self._end("stop")
 
     # -- ending ---------------------------------------------------------------------------------
 

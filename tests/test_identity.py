@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,17 @@ import pytest
 import trio
 from worlds import virtual
 
-from chord.errors import ConfigError
+from chord.config import PRESETS, NodeConfig
+from chord.errors import ChordError, ConfigError
+from chord.events import Event, StepFailed
 from chord.identity import FILE_NAME, FileIdentity, IdentityStore, Kept, KeptVnode, MemoryIdentity
 from chord.ids import Point
 from chord.messages import Contact
+from chord.node import Node
 from chord.sim.disk import Disk, Mount
 from chord.sim.durable import DiskIdentity
 from chord.testing import run
+from chord.testing.network import MemoryNetwork
 
 VNODE = KeptVnode(
     id=Point(7),
@@ -343,3 +348,71 @@ async def test_a_dead_nodes_identity_writes_nothing_and_frees_nothing() -> None:
     with pytest.raises(ConfigError, match="another node is running"):
         DiskIdentity(disk)
     assert new.load() == KEPT
+
+
+# -- a node whose directory is gone ----------------------------------------------------------------------
+
+
+async def unsaved(code: int) -> tuple[Node, list[StepFailed], list[BaseException]]:
+    """Run a node whose file can no longer be written; return it after a while, what it told, and how it ended."""
+    told: list[StepFailed] = []
+    ended: list[BaseException] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, StepFailed):
+            told.append(event)
+
+    class Unwritable(MemoryIdentity):
+        is_gone = False
+
+        async def save(self, kept: Kept) -> None:
+            if self.is_gone:
+                raise OSError(code, os.strerror(code))
+            await super().save(kept)
+
+    identity = Unwritable()
+    config = NodeConfig(listen="n0:1", timing=PRESETS["local"])
+    node = Node(config, **MemoryNetwork(1).seams("n0"), identity=identity, rng=random.Random(1), observe=observe)
+
+    async def live(task_status: trio.TaskStatus[str]) -> None:
+        try:
+            await node.run(task_status=task_status)
+        except ChordError as error:
+            ended.append(error)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lambda task_status: live(task_status))
+        await node.ready()
+        identity.is_gone = True
+        await trio.sleep(5)
+        nursery.cancel_scope.cancel()
+    return node, told, ended
+
+
+@virtual
+async def test_a_node_whose_directory_is_gone_says_so_and_stops() -> None:
+    node, told, ended = await unsaved(errno.ENOENT)
+    assert node.state == "stopped"
+    assert {(event.step, event.error) for event in told} == {("save_identity", os.strerror(errno.ENOENT))}
+    assert [str(error) for error in ended] == ["the data directory of n0:1 is gone; it stopped"]
+
+
+@virtual
+async def test_a_node_whose_disk_is_full_says_so_and_goes_on() -> None:
+    node, told, ended = await unsaved(errno.ENOSPC)
+    assert node.state == "ready"
+    assert len(told) > 1
+    assert not ended
+
+
+def test_a_directory_that_is_gone_is_no_such_file(tmp_path: Path) -> None:
+    store = FileIdentity(str(tmp_path / "data"))
+
+    async def main() -> None:
+        await store.save(KEPT)
+        shutil.rmtree(tmp_path / "data")
+        with pytest.raises(FileNotFoundError):
+            await store.save(changed(address="m:1"))
+
+    trio.run(main)
+    store.close()

@@ -13,7 +13,8 @@ from chord.cli.failures import INTERNAL, OK, USAGE, explain
 from chord.cli.output import Failure
 from chord.config import NodeConfig
 from chord.errors import ChordError, WritesRefused, unwrapped
-from chord.events import Event, HandlerFailed, PeerChanged, StoreBegun
+from chord.events import Event, HandlerFailed, PeerChanged, StepFailed, StoreBegun
+from chord.identity import FILE_NAME
 from chord.node import Node
 
 FAREWELL_S = 3.0
@@ -21,6 +22,11 @@ WHY_EMPTY = {
     "lost": "the records of last time are gone; its replicas will bring back theirs",
     "left": "it has left the ring last time",
     "away": "it was away for too long; the records of last time are set aside",
+}
+HOW = {
+    "created": "has founded a new ring: there was none to resume, and no --join",
+    "joined": "has joined its ring",
+    "resumed": "is back in the ring it belongs to",
 }
 PATIENCE_S = 2.0  # a node that is not in the ring by then says what it is waiting for
 
@@ -54,12 +60,16 @@ def serve(config: NodeConfig, on_ready: Callable[[Node], None], *, life_fd: int 
 
 async def _live(config: NodeConfig, on_ready: Callable[[Node], None], life_fd: int | None) -> None:
     reasons: dict[str, str] = {}
+    unsaved: set[str] = set()
 
     def observe(event: Event) -> None:
         if isinstance(event, HandlerFailed):
             _say(f"ERROR in {event.where}:\n{event.traceback}")
         elif isinstance(event, StoreBegun):
             _say(f"{node.name} begins with an empty store: {WHY_EMPTY[event.why]}")
+        elif isinstance(event, StepFailed) and event.step == "save_identity" and event.error not in unsaved:
+            unsaved.add(event.error)
+            _say(f"WARNING: {node.name} cannot write {FILE_NAME} ({event.error.lower()})")
         elif isinstance(event, PeerChanged) and event.address in config.join:
             reasons[event.address] = event.reason
 
@@ -78,6 +88,8 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node], None], life_fd: i
             _say(f"{node.name} is not in the ring yet and goes on trying ({why or 'resuming'})")
             await _ready_or_refused(node)
         if not node.closed.is_set() and node.state == "ready":
+            if life_fd is None:  # of a whole family the parent speaks
+                _say(f"{node.name} {HOW[node.origin]}")
             on_ready(node)
         await node.closed.wait()
         nursery.cancel_scope.cancel()
@@ -116,5 +128,5 @@ def _say(text: str) -> None:
 
 
 def describe_ready(node: Node) -> dict[str, object]:
-    """Return what a ready node tells: name, address, pid."""
-    return {"name": node.name, "address": node.address, "pid": os.getpid()}
+    """Return what a ready node tells: name, address, pid, and how it came to its ring."""
+    return {"name": node.name, "address": node.address, "pid": os.getpid(), "origin": node.origin}

@@ -30,7 +30,7 @@ class Peer:
         self.process = subprocess.Popen(
             command, cwd="/", env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        self.address = ""
+        self.address = self.origin = ""
 
     def ready(self) -> Peer:
         """Wait until it is a member."""
@@ -38,7 +38,7 @@ class Peer:
         line = self.process.stdout.readline()
         if not line:
             raise AssertionError(f"the node ended with {self.process.wait()}: {self.errors()}")
-        self.address = json.loads(line)["address"]
+        self.address, self.origin = (json.loads(line)[name] for name in ("address", "origin"))
         return self
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:

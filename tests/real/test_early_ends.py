@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 import time
 from pathlib import Path
 
 import pytest
-from processes import Peer, Peers, chord_json, ideal
+from processes import Peer, Peers, chord, chord_json, ideal
 
 import chord as library
 
@@ -55,3 +56,43 @@ def test_a_peer_that_ends_while_it_starts_is_back_in_its_ring_the_next_time(tmp_
         ideal(address)
         assert len(chord_json("status", node=back.address)["nodes"]) == 3
         assert json.loads((tmp_path / "1" / "node.json").read_text())["ring"] == kept["ring"]
+
+
+def test_a_peer_whose_directory_is_removed_says_so_and_stops(tmp_path: Path) -> None:
+    """At the next change of what it keeps of its ring: here somebody joins."""
+    with Peers() as peers:
+        peer = peers.start("--data", str(tmp_path / "gone"), "--name", "gone").ready()
+        shutil.rmtree(tmp_path / "gone")
+        peers.start("--join", peer.address)  # in vain
+        assert peer.ended() == 1
+        said = peer.errors()
+        assert "WARNING: gone cannot write node.json (no such file or directory)" in said
+        assert "the data directory of gone is gone; it stopped" in said
+        assert "ERROR in" not in said
+
+
+def test_a_peer_says_whether_its_ring_is_new(tmp_path: Path) -> None:
+    """A directory that has left, started without --join, is a ring of its own: that must not look like a return."""
+    with Peers() as peers:
+        first = peers.start("--name", "first").ready()
+        data = ("--data", str(tmp_path), "--name", "it")
+        lives = [
+            (("--join", first.address), "joined", "it has joined its ring"),
+            ((), "resumed", "it is back in the ring it belongs to"),
+        ]
+        peer = None
+        for arguments, origin, words in lives:
+            peer = peers.start(*data, *arguments, listen=peer.address if peer else "127.0.0.1:0").ready()
+            assert peer.origin == origin
+            peer.kill(signal.SIGTERM)
+            peer.ended()
+            assert words in peer.errors()
+        assert peer is not None
+        peer = peers.start(*data, listen=peer.address).ready()
+        chord("leave", peer.address, node=first.address)
+        peer.ended()
+        peer = peers.start(*data, listen=peer.address).ready()
+        assert peer.origin == "created"
+        peer.kill(signal.SIGTERM)
+        peer.ended()
+        assert "it has founded a new ring: there was none to resume, and no --join" in peer.errors()

@@ -11,8 +11,11 @@ from worlds import get, only, patiently, put, virtual
 
 from chord import earlier
 from chord.config import RingConstants
+from chord.earlier import give_up_if_outdated
 from chord.errors import ChordError, ConfigError, OtherRing
 from chord.events import Event, Observer, StoreBegun
+from chord.host import Host
+from chord.identity import Kept
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
@@ -90,6 +93,36 @@ async def test_a_short_absence_is_none() -> None:
 @virtual
 async def test_where_all_were_away_all_records_count() -> None:
     assert await away(2 * DAY_S, all_of_them=True) == ([], True, True)
+
+
+async def settled_in(kept: Kept, host: Host, *, is_first: bool) -> int:
+    """Give up what is outdated, and say in how many arcs the vnodes still hold everything, or so they believe."""
+    assert await give_up_if_outdated(kept, host, is_first=is_first)
+    assert len(host.storage) == 0
+    return sum(len(vnode.view.settled_arcs()) for vnode in host.vnodes.values())
+
+
+def test_who_begins_anew_holds_nothing_for_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    virtual(lambda: begun_anew(monkeypatch))()
+
+
+async def begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster(seed=3, sync_delay=flash) as machines:
+        world = World(machines, [])
+        node = (await world.found())[-1]
+        await trio.sleep(20)
+        assert only(node).view.settled_arcs()
+        found: list[int] = []
+
+        async def give_up(kept: Kept, host: Host, *, is_first: bool) -> bool:
+            found.append(await settled_in(kept, host, is_first=is_first))
+            return True
+
+        monkeypatch.setattr(earlier, "give_up_if_outdated", give_up)
+        started = (await world.again(node, after_s=2 * DAY_S))[0]
+        assert found == [0]
+        for key in KEYS:
+            assert await patiently(lambda k=key: get(started, k)) == (key,)  # type: ignore[misc]
 
 
 async def not_given_up(*_: object, **__: object) -> bool:

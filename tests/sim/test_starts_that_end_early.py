@@ -209,6 +209,7 @@ async def test_the_only_node_of_a_ring_goes_on_with_it_alone() -> None:
             node = await machines.start(join=(), name="n0", vnodes=2)
             await node.ready()
             assert node.ring_id == ring_id
+            assert node.origin == "resumed"
             assert await get(node, b"k") == (b"v",)
             later = [vnode.epoch for vnode in stored(machines, "n0").vnodes]
             assert all(b > a for a, b in zip(epochs, later, strict=True))
@@ -243,6 +244,7 @@ async def test_who_was_told_to_join_never_founds_a_ring_of_its_own() -> None:
         node = await machines.start(join=(), name="late")
         await node.ready()
         assert node.ring_id == machines[0].ring_id
+        assert node.origin == "joined"
         await every_key(node)
 
 
