@@ -67,12 +67,14 @@ Outcome: TypeAlias = Reply | ChordError
 Operation: TypeAlias = Generator[Effect, Any, T]
 
 
-def telling(before: ChordError | None, now: ChordError) -> ChordError:
+def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True) -> ChordError:
     """Return which error of two attempts to tell the caller.
 
-    Once an attempt may have had its effect, no later one may say that nothing happened. And an answer, like "one
-    replica of two", says more than silence after it.
+    Once an attempt to write may have had its effect, no later one may say that nothing happened. And an answer, like
+    "one replica of two", says more than silence after it.
     """
+    if not is_write and before is not None:
+        return before if isinstance(now, SILENCE) and not isinstance(before, SILENCE) else now
     if not isinstance(before, IndefiniteError):
         return now
     if not isinstance(now, IndefiniteError):
@@ -149,7 +151,7 @@ class Entries:
             if isinstance(outcome, Reply):
                 return outcome
             assert isinstance(outcome, ChordError)
-            known = telling(known, outcome)
+            known = telling(known, outcome, is_write=isinstance(request, (Put, Merge)))
             if isinstance(outcome, IndefiniteError):
                 request = as_retry(request)
             if not self.is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, SILENCE)):

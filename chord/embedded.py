@@ -29,7 +29,8 @@ async def open_node(
     """Run a peer inside a Trio program for the length of the block.
 
     It is a member when the block begins. At the block's end it stops and keeps its data where it has a data
-    directory; without one it first hands its keys over and leaves, within the preset's `leave_s`.
+    directory; without one it first hands its keys over and leaves, within the preset's `leave_s`. An exception that
+    leaves the block goes on after that.
 
     Args:
         listen, join, name, advertise, data_dir, vnodes: see `NodeConfig`.
@@ -63,5 +64,11 @@ async def open_node(
                 await node.ready()
             except ChordError:
                 await trio.sleep_forever()  # `run` raises the very same error, once
-            yield node
-            await (node.stop() if data_dir else node.leave())
+            part = node.stop if data_dir else node.leave
+            try:
+                yield node
+            except BaseException as error:
+                if isinstance(error, Exception):  # of the program, and no crash of the node; being cancelled is one
+                    await part()
+                raise
+            await part()

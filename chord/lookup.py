@@ -38,6 +38,7 @@ R = TypeVar("R", bound=Reply)
 
 WAIT_FIRST_S = 0.005
 WAIT_MAX_S = 0.25
+TELL_BEFORE_S = 0.1  # before the deadline, the last refusal sets out for the caller
 
 
 class Lookups(Router):
@@ -82,7 +83,8 @@ class Lookups(Router):
         """Bring a request to the key's owner: its reply, the path, how the owner was reached, round-trip ms.
 
         Definite errors that will not pass (`OwnerDown`, `InvalidRequest`, …) are raised; all others are met by
-        looking up again, until the enclosing deadline.
+        looking up again, until the enclosing deadline. The last of them is raised shortly before that: what somebody
+        said is worth more than that time is up.
         """
         path = self.new_path(key, start, mode, route)
         wait = WAIT_FIRST_S
@@ -99,7 +101,11 @@ class Lookups(Router):
             if found is not None:
                 reply, via, rtt_ms = found
                 return reply, path, via, rtt_ms
-            await trio.sleep(self.host.jitter(wait))
+            pause = self.host.jitter(wait)
+            is_last = trio.current_time() + pause + TELL_BEFORE_S >= trio.current_effective_deadline()
+            if is_last and path.refusal is not None and path.doubt is None:
+                raise path.refusal
+            await trio.sleep(pause)
             wait = min(2 * wait, WAIT_MAX_S)
             path.restart()
 
@@ -130,6 +136,7 @@ class Lookups(Router):
                     path.doubt = error
             except ChordError as error:
                 if error.is_retryable:
+                    path.refusal = error
                     return None
                 if path.doubt is not None and not isinstance(error, IndefiniteError):
                     raise path.doubt from error

@@ -46,6 +46,7 @@ class Path:
         predecessor: once routed, the last live hop.
         tried: ids found useless.
         doubt: why it is not known whether a write has happened; then nobody's refusal can say that it has not.
+        refusal: the last answer that asking again might change.
         spacings: mean gaps between vnodes, as the asked lists show them; the inverse of their mean estimates N.
     """
 
@@ -63,6 +64,7 @@ class Path:
         self.calls = 0
         self.restarts = 0
         self.doubt: IndefiniteError | None = None
+        self.refusal: ChordError | None = None
         self.spacings: list[float] = []
 
     @property

@@ -29,6 +29,7 @@ from chord.errors import (
     PeerUnreachable,
     QuorumFailed,
     RemoteFailure,
+    TooFewReplicas,
     UseBulk,
     VersionConflict,
 )
@@ -638,6 +639,15 @@ async def test_a_failed_quorum_says_more_than_silence_after_it(open_ring: Open) 
         async with open_ring(node.address, timeout_s=0.3) as ring:
             with pytest.raises(QuorumFailed, match="1 of 2"):
                 await ring.put("k", b"v")
+
+
+async def test_a_refused_read_says_more_than_silence_after_it(open_ring: Open) -> None:
+    """To a write the same may be told only where nothing can have happened since."""
+    for is_write, told in ((False, TooFewReplicas), (True, DeadlineExceeded)):
+        with fake_node(Store(TooFewReplicas("there are 2 nodes, not 3"), *[SILENCE] * 9)) as node:
+            async with open_ring(node.address, timeout_s=0.3) as ring:
+                with pytest.raises(told):
+                    await (ring.put("k", b"v") if is_write else ring.get("k", r=3))
 
 
 async def test_a_write_that_may_have_happened_is_never_said_not_to_have(open_ring: Open) -> None:

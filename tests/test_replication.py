@@ -30,7 +30,7 @@ from chord.errors import (
     TooFewReplicas,
     VersionConflict,
 )
-from chord.messages import Merge, Put, StoreCopies, Written
+from chord.messages import Get, Merge, Put, StoreCopies, Written
 
 # -- writes -----------------------------------------------------------------------------------------
 
@@ -76,6 +76,10 @@ async def test_more_replicas_than_the_ring_keeps_or_has_are_refused_and_nothing_
         owner = clockwise(ring, KEY)[0]
         with pytest.raises(TooFewReplicas):
             await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"o" * 16, w=3), Written)
+        for node in ring.nodes:  # whoever is asked tells what stands in the way, and not that time was up
+            for request in (Put(KEY, b"v", b"o" * 16, w=3), Get(KEY, 3)):
+                with pytest.raises(TooFewReplicas, match="there are 2 nodes, not 3"), trio.fail_after(2):
+                    await node.host.peers.call(node.address, request, request.reply)
         await trio.sleep(1)
         assert holding(ring, KEY) == []
 

@@ -1,0 +1,32 @@
+"""A peer inside a program: how it parts when the program's block ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+import chord
+
+
+@pytest.mark.parametrize("keeps_data", [False, True])
+async def test_an_error_of_the_program_is_no_crash_of_its_node(keeps_data: bool, tmp_path: Path) -> None:
+    async with chord.open_node(preset="local") as first:
+        data_dir = str(tmp_path) if keeps_data else None
+        try:
+            async with chord.open_node(preset="local", join=[first.address], data_dir=data_dir) as second:
+                await second.put("k", b"v")
+                raise ValueError("of the program")
+        except ValueError as error:
+            told = str(error)
+        assert told == "of the program"
+        assert second.state == ("stopped" if keeps_data else "left")
+        assert (await first.get("k", r=1)).value == b"v"
+
+
+async def test_a_cancelled_block_is_a_crash() -> None:
+    with trio.CancelScope() as scope:
+        async with chord.open_node(preset="local") as node:
+            scope.cancel()
+    assert node.state == "ready"
