@@ -134,7 +134,7 @@ class FileIdentity:
         self._last: bytes | None = None
         self._saving = trio.Lock()
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cannot use {directory} as a data directory: {error.strerror}") from error
         self._lock = os.open(self._path.with_name("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -177,7 +177,7 @@ def to_ttl_ms(ttl_s: float | None) -> int:
     if ttl_s is None:
         return 0
     if not 0 < ttl_s <= TTL_S_MAX:  # not a number, too
-        raise InvalidRequest(f"a time to live is a positive number of seconds, not {ttl_s!r}")
+        raise InvalidRequest(f"a time to live is more than 0 and at most {TTL_S_MAX:.0f} seconds, not {ttl_s!r}")
     return math.ceil(ttl_s * 1000)
 
 

@@ -255,7 +255,23 @@ def test_wrong_lookups_are_usage_errors(run: Run, args: tuple[str, ...]) -> None
 
 
 def test_an_unknown_node_is_answered_with_the_known(run: Run) -> None:
-    assert "no node of the ring is called 'nobody'. There are: n0, n1, n2" in run("fingers", "nobody").err
+    ended = run("fingers", "nobody")
+    assert "no node of the ring is called 'nobody'. There are: n0, n1, n2" in ended.err
+    assert "One that does not answer goes by its HOST:PORT" in ended.err
+
+
+def test_a_silent_node_is_to_be_forgotten_and_not_to_be_started_elsewhere(run: Run, canned: CannedRing) -> None:
+    canned.nodes[160].close()
+    ended = run("leave", canned.addresses[160])
+    assert ended.code == 4
+    assert f"chord forget {canned.addresses[160]}" in ended.err
+    assert "Start one" not in ended.err
+
+
+def test_a_hint_names_the_command_that_was_run(run: Run) -> None:
+    ended = run("put", "k", "v", "--ttl", "1e12")
+    assert ended.code == 2
+    assert "at most 315360000 seconds, not 1000000000000.0. See: chord put --help" in ended.err
 
 
 def test_lookup_svg(run: Run, canned: CannedRing, tmp_path: Path) -> None:
@@ -289,6 +305,9 @@ def test_status_names_who_does_not_answer(run: Run, canned: CannedRing) -> None:
     assert (ended.code, len(ended.out.splitlines())) == (0, 7)
     assert f"{canned.addresses[160]}: no answer" in ended.err
     assert run("status", "--json").json("status")["unreachable"][0]["error"]["code"] == "unreachable"
+    gone = PeerInfo(canned.addresses[160], "left", None, 0)
+    canned.change = lambda point, node: msgspec.structs.replace(node, peers=(gone,))
+    assert f"{canned.addresses[160]}: has left\n" in run("status").err
 
 
 def test_members(run: Run, canned: CannedRing) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import pytest
 from canned import described
-from fake_node import FakeNode
+from fake_node import FakeNode, refused_address
 from live import CHORD, Running, chord_command, environment, free_ports, interruptible, is_alive, ring_of, running
 from schemas import check_shape
 
@@ -279,7 +279,26 @@ def test_a_node_reads_its_variables_and_its_file(tmp_path: Path) -> None:
         line = process.stdout.readline()
         process.terminate()
     assert line.startswith("ready: grace 127.0.0.1:")
-    assert line.endswith(f", id {0x1234}\n")
+    assert line.endswith(f", created a ring of its own, id {0x1234}\n")
+
+
+def test_a_node_says_how_it_became_a_member_and_keeps_its_files_to_itself(tmp_path: Path) -> None:
+    def first_line(*args: str) -> str:
+        command = [*CHORD, "node", "--preset", "local", "--name", "grace", *args]
+        with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            process.terminate()
+        return line
+
+    with running("node", "--preset", "local", "--name", "ada") as ada:
+        own = ("--data", str(tmp_path / "grace"), "--listen", refused_address())
+        for how in ("joined the ring", "resumed its place"):
+            assert f", {how}, id " in first_line("--join", ada.entry, *own)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "grace").iterdir()}
+    assert {"node.json", "records.sqlite"} <= set(modes)
+    assert set(modes.values()) == {0o600}
+    assert (tmp_path / "grace").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_node_without_a_place_for_its_data(tmp_path: Path) -> None:

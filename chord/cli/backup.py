@@ -83,7 +83,8 @@ def restore_command(target: Target, file: str, dry_run: bool, in_flight: int, w:
 
     FILE is read whole first: one that is damaged or cut short is refused, and nothing is changed. Records are merged
     by version: what was overwritten since stays so, and doing it again changes nothing. A key whose deletion was
-    forgotten since comes back. --timeout counts for each batch.
+    forgotten since comes back. Against the records of another ring, those here are neither older nor newer: where both
+    have a key, even with the same value, both values stay side by side. --timeout counts for each batch.
     """
     out = target.out
     began = time.monotonic()

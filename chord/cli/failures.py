@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import click
+
 from chord import errors
 from chord.cli.output import Failure
 
@@ -19,9 +21,9 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.QuorumFailed, QUORUM, _FEWER),
     (errors.TooFewReplicas, QUORUM, _FEWER),
     (errors.WritesRefused, QUORUM, "Free or replace the disk of the node that owns the key, then start it again"),
-    (errors.VersionConflict, CONFLICT, "Read the key, then put with the context of that answer: --context"),
+    (errors.VersionConflict, CONFLICT, "The context comes from: chord get KEY --all --context FILE"),
     (errors.DeadlineExceeded, TIMEOUT, "Give it longer: --timeout S. " + _LATER),
-    (errors.InvalidRequest, USAGE, "See: chord --help"),
+    (errors.InvalidRequest, USAGE, "See: {command} --help"),
     (errors.ConfigError, USAGE, "See: chord node --help"),
     (errors.OtherRing, USAGE, "Name nodes of one ring"),
     (errors.DuplicateId, USAGE, "Start it with another --id, or at another address"),
@@ -38,9 +40,11 @@ def explain(error: errors.ChordError, entry: str) -> Failure:
     Args:
         entry: the node the command talks to.
     """
+    running = click.get_current_context(silent=True)
+    command = "chord" if running is None else running.command_path
     for kind, exit_code, hint in _TABLE:
         if isinstance(error, kind):
-            return Failure(error.message, hint.format(entry=entry), exit_code, error.word)
+            return Failure(error.message, hint.format(entry=entry, command=command), exit_code, error.word)
     if error.is_retryable:  # it was retried until the deadline
         return Failure(error.message, _LATER, TIMEOUT, error.word)
     return Failure(error.message, "This should not reach you; please report it", INTERNAL, error.word)

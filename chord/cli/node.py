@@ -54,13 +54,13 @@ def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | 
     config = node_config({**flags, "join": join, "id": id_}, file)
     from chord.cli.serve import describe_ready, serve  # imports trio
 
-    def on_ready(node: Node) -> None:
+    def on_ready(node: Node, how: str) -> None:
         if out.as_json:
             out.json({"ready": True, **describe_ready(node)})
             return
         circle = node.config.ring.circle
         ids = ", ".join(short_id(circle, vnode) for vnode in node.host.vnodes)
-        out.line(f"ready: {node.name} {node.address}, id {ids}")
+        out.line(f"ready: {node.name} {node.address}, {how}, id {ids}")
         out.flush()
 
     return serve(config, on_ready)

@@ -30,9 +30,9 @@ def is_small(nodes: list[Description]) -> bool:
 def status_command(target: Target) -> int:
     """Show every node: id, state, share of the circle, keys, load.
 
-    keys: records it keeps, copies of other nodes' arcs included. hints: of these, what it keeps for another that did
-    not answer. under-replicated: keys it answers for with a replica silent or behind. siblings: keys with concurrent
-    values.
+    keys: records it keeps, copies of other nodes' arcs included, and what was deleted or has ended lately. hints: of
+    these, what it keeps for another that did not answer. under-replicated: keys it answers for with a replica silent
+    or behind. siblings: keys with concurrent values, each copy counted.
     """
     out = target.out
     with target.connect() as ring:
@@ -75,15 +75,21 @@ def status_command(target: Target) -> int:
     if out.as_table:
         out.line()
         out.line(_headline(nodes))
+    left = {peer.address for node in nodes for peer in node.peers if peer.state == "left"}
     for address, error in _errors(crawl):
-        out.note(f"{address}: {error.message}")
+        out.note(f"{address}: {'has left' if address in left else error.message}")
     return OK
 
 
 @click.command("members")
 @ring_options()
 def members_command(target: Target) -> int:
-    """Show who belongs to the ring, and who is known but silent."""
+    """Show who belongs to the ring, and who is known but silent.
+
+    A silent one is as the entry node sees it: dead, for some seconds after it was found so; suspect, while it is tried
+    now and then whether it is back; left or paused, as it said itself; unreachable from here, where the entry node has
+    no opinion. Name it by its address: chord forget HOST:PORT.
+    """
     out = target.out
     with target.connect() as ring:
         crawl = ring.members()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import trio
 
 from chord.cli.failures import INTERNAL, OK, USAGE, explain
 from chord.cli.output import Failure
 from chord.config import NodeConfig
-from chord.errors import ChordError, WritesRefused, unwrapped
+from chord.errors import ChordError, OtherRing, WritesRefused, unwrapped
 from chord.events import Event, HandlerFailed, PeerChanged, StepFailed, StoreBegun
 from chord.identity import FILE_NAME
 from chord.node import Node
@@ -24,28 +25,30 @@ WHY_EMPTY = {
     "away": "it was away for too long; the records of last time are set aside",
 }
 HOW = {
-    "created": "has founded a new ring: there was none to resume, and no --join",
-    "joined": "has joined its ring",
-    "resumed": "is back in the ring it belongs to",
+    "created": "created a ring of its own",
+    "joined": "joined the ring",
+    "resumed": "resumed its place",
 }
 PATIENCE_S = 2.0  # a node that is not in the ring by then says what it is waiting for
 
 
-def serve(config: NodeConfig, on_ready: Callable[[Node], None], *, life_fd: int | None = None) -> int:
+def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd: int | None = None) -> int:
     """Run a node until it has stopped or left; return the exit code.
 
     Args:
-        on_ready: called once, when the node is a member with every vnode.
+        on_ready: called once, when the node is a member with every vnode; and told how it became one.
         life_fd: read end of a pipe; the node stops when the other end is closed.
 
     Raises:
         Failure: the node could not start as configured.
     """
     try:
-        with unwrapped():
+        with unwrapped(), _private_files():
             trio.run(_live, config, on_ready, life_fd)
     except ChordError as error:
         failure = explain(error, config.listen)
+        if isinstance(error, OtherRing) and config.data_dir is not None:
+            failure.hint += f"; or give it another --data: {config.data_dir} belongs to the ring of last time"
         exit_code = INTERNAL if isinstance(error, WritesRefused) else USAGE
         raise Failure(failure.message, failure.hint, exit_code, failure.code) from None
     except OSError as error:
@@ -58,7 +61,17 @@ def serve(config: NodeConfig, on_ready: Callable[[Node], None], *, life_fd: int 
     return OK
 
 
-async def _live(config: NodeConfig, on_ready: Callable[[Node], None], life_fd: int | None) -> None:
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """What is stored is for the user alone who runs the node."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_fd: int | None) -> None:
     reasons: dict[str, str] = {}
     unsaved: set[str] = set()
 
@@ -71,7 +84,7 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node], None], life_fd: i
             unsaved.add(event.error)
             _say(f"WARNING: {node.name} cannot write {FILE_NAME} ({event.error.lower()})")
         elif isinstance(event, PeerChanged) and event.address in config.join:
-            reasons[event.address] = event.reason
+            reasons[event.address] = event.reason.removeprefix(f"{event.address}: ")
 
     node = Node(config, observe=observe)
     async with trio.open_nursery() as nursery:
@@ -88,9 +101,7 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node], None], life_fd: i
             _say(f"{node.name} is not in the ring yet and goes on trying ({why or 'resuming'})")
             await _ready_or_refused(node)
         if not node.closed.is_set() and node.state == "ready":
-            if life_fd is None:  # of a whole family the parent speaks
-                _say(f"{node.name} {HOW[node.origin]}")
-            on_ready(node)
+            on_ready(node, HOW[node.origin])
         await node.closed.wait()
         nursery.cancel_scope.cancel()
 
@@ -112,7 +123,10 @@ async def _obey_signals(node: Node, nursery: trio.Nursery, numbers: tuple[signal
                 return
             ended = True
             keeps = node.config.data_dir is not None
-            _say(f"{node.name} {'stops and keeps its place' if keeps else 'hands over and leaves'} (again: at once)")
+            how = "stops and keeps its place" if keeps else "hands over and leaves"
+            if node.state != "ready":
+                how = "stops, and was not in the ring yet"
+            _say(f"{node.name} {how} (again: at once)")
             nursery.start_soon(node.stop if keeps else node.leave)
 
 

@@ -12,10 +12,10 @@ import click
 
 from chord.asking import Outcome
 from chord.blocking import Ring, connect
-from chord.cli.failures import USAGE, explain
+from chord.cli.failures import UNREACHABLE, USAGE, explain
 from chord.cli.output import DEFAULT_NODE, Failure, Out
 from chord.config import split_address
-from chord.errors import ChordError, ConfigError
+from chord.errors import SILENCE, ChordError, ConfigError
 from chord.ids import Circle
 from chord.messages import Description, VnodeInfo
 
@@ -134,7 +134,8 @@ def choose(word: str, nodes: Iterable[Description]) -> Chosen:
     if meant:
         return meant[0]
     names = ", ".join(sorted((n.name for n in known), key=natural)[:12]) + (", …" if len(known) > 12 else "")
-    raise Failure(f"no node of the ring is called {word!r}", f"There are: {names}", USAGE, "no_such_node")
+    hint = f"There are: {names}. One that does not answer goes by its HOST:PORT: chord members"
+    raise Failure(f"no node of the ring is called {word!r}", hint, USAGE, "no_such_node")
 
 
 def is_meant(word: str, bits: int, point: int) -> bool:
@@ -151,7 +152,13 @@ def is_meant(word: str, bits: int, point: int) -> bool:
 def find_node(ring: Ring, word: str) -> Chosen:
     """Return the node of the ring a word means, asking only that node where the word is an address."""
     if is_address(word):
-        return Chosen(ring.describe(word), None)
+        try:
+            return Chosen(ring.describe(word), None)
+        except SILENCE as error:
+            if word == ring.entry:
+                raise
+            hint = f"See who is there: chord members; if it never will be back: chord forget {word}"
+            raise Failure(error.message, hint, UNREACHABLE, error.word) from None
     return choose(word, descriptions(ring.members()))
 
 

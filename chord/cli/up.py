@@ -58,7 +58,7 @@ class Child(NamedTuple):
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path),
               help="Keep each peer's records and identity here.")
 @click.option("--base-port", type=click.IntRange(1, 65535), help=f"The first peer's port.  [default: {BASE_PORT}, or "
-              "the next free range]")
+              "the next free range where a program that is no ring has it]")
 @click.option("--preset", type=click.Choice(["local", "lan", "wan"]), default="local", show_default=True,
               help="Periods and timeouts.")
 @click.option("--join", metavar="HOST:PORT", help="Enlarge the ring this node belongs to.")
@@ -230,7 +230,8 @@ class _Family:
                 hint = "See its words above" if code > 0 else "Start again"
                 raise Failure(f"{child.name} {child.address} did not start (exit {code})", hint, USAGE, "no_start")
             if code == OK:
-                self._out.note(f"{child.name} {child.address} has left")
+                keeps = any(config.data_dir is not None for config in self._configs)  # it has left, or only stopped
+                self._out.note(f"{child.name} {child.address} has {'ended in good order' if keeps else 'left'}")
             else:
                 how = f"signal {-code}" if code < 0 else f"exit {code}"
                 self._out.note(f"{child.name} {child.address} died ({how}); it is not restarted")
@@ -257,7 +258,7 @@ def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    def on_ready(node: Node) -> None:
+    def on_ready(node: Node, how: str) -> None:
         os.write(news_fd, json.dumps(describe_ready(node)).encode() + b"\n")
 
     try:
