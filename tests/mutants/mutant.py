@@ -101,6 +101,7 @@ LEDGER = (
     (r" reads \(.*\) under ", "ledger: misread"),
     (r" is replaced by nothing that could", "ledger: misread"),
     (r" has replaced what is there again", "ledger: misread"),
+    (r" was replaced, and is back", "ledger: misread"),
     (r" does not find b'", "ledger: lost"),
     (r" was acknowledged, and nobody has it", "ledger: lost"),
     (r"; its disk has lost ", "ledger: lost"),
