@@ -275,7 +275,7 @@ class Dispatcher:
         for vnode in self._host.vnodes.values():
             vnode.view.forget(request.address, now)
             vnode.ownership.owner_left(request.address)
-        self._host.peers.passive.forget(request.address)
+        self._host.peers.passive.forget(request.address, self._host.peers.now())
         return Done()
 
     def _on_leave(self, request: Leave) -> Done:

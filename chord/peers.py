@@ -107,7 +107,7 @@ class Peers:
     def has_left(self, address: str) -> None:
         """A node said goodbye for good."""
         self._tell(self.suspicion.left(address, trio.current_time()))
-        self.passive.forget(address)
+        self.passive.forget(address, trio.current_time())
 
     def has_paused(self, address: str, *, is_only_copy: bool) -> None:
         """A node stops for a while and keeps its data.
@@ -182,12 +182,17 @@ class Peers:
 
 
 class PassiveList:
-    """Contacts once known and now silent, with the time of their next probe. Bounded; the oldest goes first."""
+    """Contacts once known and now silent, with the time of their next probe. Bounded; the oldest goes first.
+
+    Attributes:
+        back_at: when one was last heard of again.
+    """
 
     def __init__(self, timing: Timing, size_max: int) -> None:
         self._timing = timing
         self._max = size_max
         self._due: dict[str, tuple[Contact, float, float]] = {}
+        self.back_at = -math.inf
 
     def add(self, contact: Contact, now: float) -> None:
         """Remember a contact that fell silent; probe it soon."""
@@ -196,9 +201,10 @@ class PassiveList:
             while len(self._due) > self._max:
                 del self._due[next(iter(self._due))]
 
-    def forget(self, address: str) -> None:
+    def forget(self, address: str, now: float) -> None:
         """It is back, or has left for good."""
-        self._due.pop(address, None)
+        if self._due.pop(address, None) is not None:
+            self.back_at = now
 
     def due(self, now: float, rng: random.Random) -> Contact | None:
         """Return a contact whose probe is due, and put its next one off: 60 s, doubling to 16 min, half more or less.

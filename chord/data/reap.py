@@ -29,6 +29,7 @@ from chord.vnode import RETRY_MS, Vnode
 
 What: TypeAlias = Literal["hold", "hold_nothing_else", "drop"]
 
+BACK_ROUNDS = 20  # of stabilize, in which a node that is back finds its place
 LOOK_AT = 1024  # records a step
 
 
@@ -105,7 +106,12 @@ def is_ripe(record: Record, before_ms: int) -> bool:
 
 
 def knows_of_silent(host: Host) -> bool:
-    """Return whether a node is known here that is silent and has neither left nor been forgotten."""
+    """Return whether a node is known here that is silent and has neither left nor been forgotten.
+
+    Or that was until a moment ago: what it holds is not yet where its owner looks for it.
+    """
+    if trio.current_time() - host.peers.passive.back_at < BACK_ROUNDS * host.timing.stabilize_s:
+        return True
     return any(host.peers.is_doubtful(contact) for contact in host.peers.passive.contacts()) or any(
         vnode.ownership.taken for vnode in host.vnodes.values()
     )
