@@ -22,7 +22,16 @@ from chord.data.repair import Repair
 from chord.data.replicate import Coordinator
 from chord.data.storage import Batch
 from chord.data.transfer import Mover
-from chord.errors import Busy, InvalidRequest, Leaving, NotReady, Overloaded, UnknownRequest, UnknownVnode
+from chord.errors import (
+    Busy,
+    InvalidRequest,
+    Leaving,
+    NotReady,
+    Overloaded,
+    UnknownRequest,
+    UnknownVnode,
+    WritesRefused,
+)
 from chord.host import Host
 from chord.ids import Arc, Point
 from chord.lookup import Lookups
@@ -209,7 +218,10 @@ class Dispatcher:
             raise Busy("the records of this arc are being brought level", after_ms=RETRY_MS)
         records, is_cut = self._records.page(Arc(request.after, parts.vnode.id), request.after_key, request.limit)
         page = tuple(versions.cut(record, self._host.limits.record_bytes_max) for record in records)
-        await self._host.storage.commit(Batch())
+        try:
+            await self._host.storage.commit(Batch())
+        except WritesRefused:
+            raise Busy("what was read has been taken back: the disk is full", after_ms=RETRY_MS) from None
         silent = parts.repair.silent() if self._host.constants.replicas > 1 else ()
         return ScanPage(page, parts.vnode.id, page[-1].key if is_cut else None, self._host.wall_now_ms(), silent)
 

@@ -29,13 +29,14 @@ from worlds import only, patiently, replicas, virtual
 from chord import testing
 from chord.data import versions
 from chord.data.replicate import Coordinator
-from chord.data.storage import MemoryStorage
+from chord.data.storage import Batch, MemoryStorage
 from chord.errors import (
     ChordError,
     IndefiniteError,
     InvalidRequest,
     NotOwner,
     PeerLost,
+    WritesRefused,
 )
 from chord.messages import Put, Written
 
@@ -317,3 +318,35 @@ def test_who_was_stopped_before_it_stored_a_write_does_not_store_it_for_who_has_
 
 async def nobody_looks(coordinator: Coordinator) -> None:
     """A planted bug: the caller's deadline has passed."""
+
+
+@virtual
+async def test_a_full_disk_is_no_reason_not_to_read() -> None:
+    """What a reader finds is not durable yet, and is taken back: what was there before is the answer."""
+    async with settled_ring(3, 1) as ring:
+        owner = clockwise(ring, KEY)[0]
+        await write(owner, KEY, b"1", w=3)
+        storage, pending = owner.host.storage, [0]
+        assert isinstance(storage, MemoryStorage)
+        old = record_at(owner, KEY)
+
+        async def refuse(batch: Batch) -> None:
+            pending[0] += 1
+            storage.apply(batch)
+            await trio.sleep(0.05)
+            storage.apply(Batch(puts=(old,)))
+            pending[0] -= 1
+            raise WritesRefused("the disk is full")
+
+        storage.commit = refuse  # type: ignore[method-assign]
+        storage.is_durable = lambda key: not pending[0]  # type: ignore[method-assign]
+
+        async def refused() -> None:
+            with pytest.raises(WritesRefused):
+                await owner.host.peers.call(only(owner).me, Put(KEY, b"2", b"2" * 16), Written)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refused)
+            await trio.sleep(0.02)
+            assert versions.values(record_at(owner, KEY)) == [b"2"], "visible, and not durable"
+            assert (await read(owner, KEY, r=1)).values == (b"1",)

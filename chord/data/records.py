@@ -7,10 +7,11 @@ nothing is shown to others before it is durable.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from chord.data import versions
 from chord.data.storage import Batch, record_bytes
-from chord.errors import InvalidRequest, VersionConflict
+from chord.errors import InvalidRequest, VersionConflict, WritesRefused
 from chord.host import SKEW_REFUSED_MS, Host
 from chord.ids import Arc
 from chord.messages import Put, Record, Version
@@ -29,8 +30,13 @@ class Records:
         """
         storage = self._host.storage
         while not storage.is_durable(key):
-            await storage.commit(Batch())
+            await self.settle()
         return storage.get(key)
+
+    async def settle(self) -> None:
+        """Wait until what is visible now is durable, or is taken back because the disk is full."""
+        with suppress(WritesRefused):
+            await self._host.storage.commit(Batch())
 
     def holds(self, record: Record) -> bool:
         """Return whether all that a record knows is held here."""

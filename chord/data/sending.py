@@ -12,7 +12,6 @@ import trio
 from chord.data.copies import bytes_of, in_frames
 from chord.data.exchange import Exchange
 from chord.data.records import Records
-from chord.data.storage import Batch
 from chord.errors import SILENCE, ChordError, DefiniteError
 from chord.ids import Arc
 from chord.messages import (
@@ -114,7 +113,7 @@ class Sender:
         early = [record for record in page if not storage.is_durable(record.key)]
         if not early:
             return page
-        await storage.commit(Batch())
+        await self._records.settle()
         refused = [record.key for record in early if not self._records.holds(record)]
         outbound.dirty.update(dict.fromkeys(refused))
         return tuple(record for record in page if record.key not in refused)

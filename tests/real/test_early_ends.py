@@ -76,17 +76,12 @@ def test_a_peer_says_whether_its_ring_is_new(tmp_path: Path) -> None:
     with Peers() as peers:
         first = peers.start("--name", "first").ready()
         data = ("--data", str(tmp_path), "--name", "it")
-        lives = [
-            (("--join", first.address), "joined", "it has joined its ring"),
-            ((), "resumed", "it is back in the ring it belongs to"),
-        ]
         peer = None
-        for arguments, origin, words in lives:
+        for arguments, origin in ((("--join", first.address), "joined"), ((), "resumed")):
             peer = peers.start(*data, *arguments, listen=peer.address if peer else "127.0.0.1:0").ready()
             assert peer.origin == origin
             peer.kill(signal.SIGTERM)
             peer.ended()
-            assert words in peer.errors()
         assert peer is not None
         peer = peers.start(*data, listen=peer.address).ready()
         chord("leave", peer.address, node=first.address)
@@ -95,4 +90,3 @@ def test_a_peer_says_whether_its_ring_is_new(tmp_path: Path) -> None:
         assert peer.origin == "created"
         peer.kill(signal.SIGTERM)
         peer.ended()
-        assert "it has founded a new ring: there was none to resume, and no --join" in peer.errors()
