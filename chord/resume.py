@@ -41,7 +41,7 @@ class Resumption:
         too, or nobody answers), the stored lists count, live entries first. A new ring is never started.
 
         Args:
-            is_given_up: asked once the ring is found running: whether last time is too long ago to count.
+            is_given_up: asked once the ring is found to have gone on: whether last time is too long ago to count.
             named: those of the known that somebody told this node to join by; each is heard, if it answers.
 
         Raises:
@@ -53,9 +53,11 @@ class Resumption:
         self._vnode.ownership.last = Remembered(last.start, boundary, last.taken)
         asked: list[Contact | str] = [*last.successors, *([last.predecessor] if last.predecessor else []), *known]
         asked = [c for c in asked if (c if isinstance(c, str) else c.address) != self._host.address]
-        states = await self._states_of(asked, named) if asked else {}
+        returning: dict[str, None] = {}
+        states = await self._states_of(asked, named, returning) if asked else {}
         members = [address for address, state in states.items() if state in ("member", "leaving")]
-        if members and await is_given_up():
+        has_gone_on = any(address not in returning for address in members)  # else it was away as this vnode was
+        if has_gone_on and await is_given_up():
             self._membership.last, self._vnode.ownership.last = LastTime(), Remembered()
         if members or last.start is None:  # without an arc of its own it can only join, however long that takes
             await self._membership.join([*members, *(asked or known)])
@@ -70,8 +72,14 @@ class Resumption:
         self._vnode.eager_looks = EAGER_LOOKS
         await self._membership.announce()
 
-    async def _states_of(self, contacts: list[Contact | str], named: Collection[str]) -> dict[str, str]:
-        """Ask all of them at once, again and again, until one answers as a member or `resume_s` is over."""
+    async def _states_of(
+        self, contacts: list[Contact | str], named: Collection[str], returning: dict[str, None]
+    ) -> dict[str, str]:
+        """Ask all of them at once, again and again, until one answers as a member or `resume_s` is over.
+
+        Args:
+            returning: filled with those that were not members when they were first asked: they are only coming back.
+        """
         states: dict[str, str] = {}
         refused: dict[str, ChordError] = {}
         addresses = list(dict.fromkeys(c if isinstance(c, str) else c.address for c in contacts))
@@ -82,6 +90,8 @@ class Resumption:
                 try:
                     with trio.fail_after(self._peers.suspicion.timeout(address)):  # what is lost is asked again
                         states[address] = (await self._peers.call(address, Ping(), Pong)).state
+                    if states[address] == "resuming":
+                        returning[address] = None
                 except FATAL as error:
                     refused[address] = error
                     if address in named:

@@ -43,13 +43,16 @@ class World:
             await put(first, key, key)
         return list(self.machines.nodes)
 
-    async def again(self, *nodes: Node, after_s: float = 0.0) -> list[Node]:
-        """Kill nodes, let so much time pass on their clocks, and start them."""
+    async def again(self, *nodes: Node, after_s: float = 0.0, apart_s: float = 0.0) -> list[Node]:
+        """Kill nodes, let so much time pass on their clocks, and start them, one so long after the other."""
         for node in nodes:
             await self.machines.kill(node, is_power_lost=True)
         for node in nodes:
             self.machines.skew(node.config.name or "", after_s)
-        started = [await self.machines.start(join=(), name=node.config.name) for node in nodes]
+        started = []
+        for node in nodes:
+            started.append(await self.machines.start(join=(), name=node.config.name))
+            await trio.sleep(apart_s)
         for node in started:
             await node.ready()
         await self.machines.converged()
@@ -64,7 +67,7 @@ def told(begun: list[str]) -> Observer:
     return observe
 
 
-async def away(after_s: float, *, all_of_them: bool) -> tuple[list[str], bool, bool]:
+async def away(after_s: float, *, all_of_them: bool, apart_s: float = 0.0) -> tuple[list[str], bool, bool]:
     """Restart nodes after a time; return why stores were begun anew, whether the name is the old one, and the id."""
     begun: list[str] = []
     async with cluster(seed=3, sync_delay=flash, observe=told(begun)) as machines:
@@ -72,7 +75,7 @@ async def away(after_s: float, *, all_of_them: bool) -> tuple[list[str], bool, b
         nodes = await world.found()
         chosen = nodes if all_of_them else nodes[-1:]
         before = [(node.host.storage.incarnation, only(node).id) for node in chosen]
-        started = await world.again(*chosen, after_s=after_s)
+        started = await world.again(*chosen, after_s=after_s, apart_s=apart_s)
         after = [(node.host.storage.incarnation, only(node).id) for node in started]
         names = [a[0] == b[0] for a, b in zip(before, after, strict=True)]
         ids = [a[1] == b[1] for a, b in zip(before, after, strict=True)]
@@ -93,6 +96,12 @@ async def test_a_short_absence_is_none() -> None:
 @virtual
 async def test_where_all_were_away_all_records_count() -> None:
     assert await away(2 * DAY_S, all_of_them=True) == ([], True, True)
+
+
+@virtual
+async def test_they_need_not_come_back_at_the_very_same_moment() -> None:
+    """The first is a member again while the others still look around: it was as long away as they were."""
+    assert await away(2 * DAY_S, all_of_them=True, apart_s=0.3) == ([], True, True)
 
 
 async def settled_in(kept: Kept, host: Host, *, is_first: bool) -> int:
