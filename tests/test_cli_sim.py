@@ -134,13 +134,16 @@ def test_a_failure_has_its_exit_code_and_is_replayed_by_the_last_line(
     sim: Sim, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, bug: Any, kind: str, code: int, sign: str
 ) -> None:
     monkeypatch.setattr(life, "HEALED_WITHIN_S", 10.0)
-    run = ("run", "--seeds", "2-3", *SMALL, "--jobs", "1")
+    run = ("run", "--seeds", "2-3", *SMALL, "--client-pause", "0.4", "--pause", "0.1", "--jobs", "1")
     with mock.patch.object(owner, name, bug), mock.patch.object(RingState, "_check", return_value=None):
         ended, as_json = sim(*run), sim(*run, "--json")
         last = ended.out.splitlines()[-1]
         again = sim(*shlex.split(last)[2:])
     assert ended.code == as_json.code == again.code == code
-    assert last == "chord sim replay 2 --nodes 5 --successors 2 --faults none --fidelity messages --until 1.0"
+    assert last == (
+        "chord sim replay 2 --nodes 5 --successors 2 --faults none --fidelity messages "
+        "--client-pause 0.4 --pause 0.1 --until 1.0"
+    )
     assert "2 seeds, 0 of them over frames: 2 FAILED" in ended.out
     found = json.loads(as_json.out)
     check_shape("sim-run", found)

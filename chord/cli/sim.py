@@ -37,7 +37,8 @@ EXIT_CODES = {"correctness": CHECK_FAILED, "crash": INTERNAL, "liveness": TIMEOU
 """By kind of failure; where there are several, the first of these counts."""
 
 WISHES = (
-    "nodes", "successors", "replicas", "faults", "fidelity", "membership", "steps", "writes", "clients", "until"
+    "nodes", "successors", "replicas", "faults", "fidelity", "membership", "steps", "writes", "clients",
+    "client_pause", "pause", "until"
 )  # fmt: skip
 FAULTS_HELP = """Exactly these, or all, or none; default: drawn, each with p = 1/2. There are adjacent, crash, silent,
 row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter, memory, wipe, damage, full, eio, skew;
@@ -66,6 +67,10 @@ def _wishes(command: Callable[..., int]) -> Callable[..., int]:
                      help="And until so many writes were acknowledged; default: 0."),
         click.option("--clients", type=click.IntRange(1, 1000), metavar="C",
                      help="So many clients write and read; default: drawn."),
+        click.option("--client-pause", type=click.FloatRange(min=0, min_open=True), metavar="S",
+                     help="Each waits so long between two operations, on average; default: drawn."),
+        click.option("--pause", type=click.FloatRange(min=0, min_open=True), metavar="S",
+                     help="Mean time between two events; default: drawn."),
         click.option("--until", type=click.FloatRange(min=0, min_open=True), metavar="S",
                      help="Go on for so many virtual seconds instead."),
     )  # fmt: skip
@@ -217,6 +222,8 @@ def _plan(seed: int, wishes: dict[str, Any]) -> Plan:
             successors=wishes["successors"],
             replicas=wishes["replicas"],
             clients=wishes["clients"],
+            client_pause_s=wishes["client_pause"],
+            pause_s=wishes["pause"],
             fidelity=wishes["fidelity"],
             faults=faults,
             until_s=wishes["until"],
@@ -229,8 +236,8 @@ def _plan(seed: int, wishes: dict[str, Any]) -> Plan:
 
 def _replay(seed: int, wishes: dict[str, Any]) -> str:
     """Return the command that runs a seed again."""
-    given = [f"--{name} {shlex.quote(str(wishes[name]))}" for name in WISHES if wishes[name] is not None]
-    return " ".join(["chord sim replay", str(seed), *given])
+    given = {name.replace("_", "-"): str(wishes[name]) for name in WISHES if wishes[name] is not None}
+    return " ".join(["chord sim replay", str(seed), *(f"--{name} {shlex.quote(wish)}" for name, wish in given.items())])
 
 
 def _exit_code(outcome: Outcome, never_taken: list[str]) -> int:

@@ -11,6 +11,7 @@ Micciancio 1997 (AdHash).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
@@ -52,6 +53,13 @@ class Piece(NamedTuple):
 
 
 NOTHING = Total(0, 0)
+
+
+@functools.cache
+def _starts(circle: Circle, level: int) -> tuple[int, ...]:
+    """Return the first point of every part of a level, and the circle's size behind them."""
+    cuts = FAN_OUT**level
+    return tuple(-(-(part << circle.bits) // cuts) for part in range(cuts + 1))
 
 
 def digest_of(record: Record) -> bytes:
@@ -114,13 +122,17 @@ class Digests:
 
         An arc that ends in the part it starts in, once round, touches that part twice.
         """
+        starts, totals = _starts(self._circle, level), self._parts[level]
         start, left = arc.start, self._circle.distance(arc.start, arc.end) or self._circle.size
         while left:
             first = self._circle.point(start + 1)
             part = self.part_of(first, level)
-            length = min(left, self._span(level, part)[1] - first + 1)
+            length = min(left, starts[part + 1] - first)
             piece = Arc(start, self._circle.point(first + length - 1))
-            yield Piece(part, piece, self._total(self._spans(piece), level, part, heads).records)
+            total = totals.get(part, NOTHING)
+            if total.records and length < starts[part + 1] - starts[part]:
+                total = self._total(self._spans(piece), level, part, heads)
+            yield Piece(part, piece, total.records)
             start, left = piece.end, left - length
 
     def stretches(self, arc: Arc, records_max: int, heads: Heads, level: int = 1) -> Iterator[Arc]:
@@ -140,16 +152,13 @@ class Digests:
         top = self._circle.size - 1
         return [(low, top if high is None else high) for low, high in arc.spans()]
 
-    def _span(self, level: int, part: int) -> Span:
-        cuts = FAN_OUT**level
-        return -(-(part << self._circle.bits) // cuts), -(-((part + 1) << self._circle.bits) // cuts) - 1
-
     def _total(self, spans: list[Span], level: int, part: int, heads: Heads) -> Total:
         """Return the total of a part's records that lie in the spans."""
         whole = self._parts[level].get(part, NOTHING)
         if not whole.records:
             return NOTHING
-        first, last = self._span(level, part)
+        starts = _starts(self._circle, level)
+        first, last = starts[part], starts[part + 1] - 1
         inside = [(max(low, first), min(high, last)) for low, high in spans if low <= last and high >= first]
         if inside == [(first, last)]:
             return whole
@@ -157,9 +166,15 @@ class Digests:
         if level == SLICE_LEVEL:
             for span in inside:
                 total = total.plus(*self._cut(span, whole, heads))
-        elif inside:
-            for child in range(part * FAN_OUT, (part + 1) * FAN_OUT):
-                total = total.plus(*self._total(inside, level + 1, child, heads))
+            return total
+        within = self._parts[level + 1]
+        for span in inside:
+            first_child, last_child = self.part_of(span[0], level + 1), self.part_of(span[1], level + 1)
+            for child in range(first_child, last_child + 1):
+                if child not in within:
+                    continue
+                is_cut = child in (first_child, last_child)
+                total = total.plus(*(self._total([span], level + 1, child, heads) if is_cut else within[child]))
         return total
 
     def _cut(self, span: Span, whole: Total, heads: Heads) -> Total:

@@ -153,6 +153,8 @@ def draw(
     steps: int = 2000,
     writes: int = 0,
     clients: int | None = None,
+    client_pause_s: float | None = None,
+    pause_s: float | None = None,
     until_s: float | None = None,
 ) -> Plan:
     """Return the plan of a seed, with wishes in the place of what was drawn.
@@ -168,8 +170,8 @@ def draw(
     drawn_faults = tuple(fault for fault in FAULTS if rng.random() < 0.5)
     drawn_fidelity: Fidelity = "frames" if rng.random() < 1 / 16 else "messages"
     least_s = rng.choice([0.0005, 0.002, 0.01])
-    pause_s = rng.choice([0.05, 0.1, 0.2])
-    drawn_clients, client_pause_s = rng.randint(1, 4), rng.choice([0.05, 0.15, 0.5])
+    drawn_pause_s = rng.choice([0.05, 0.1, 0.2])
+    drawn_clients, drawn_client_pause_s = rng.randint(1, 4), rng.choice([0.05, 0.15, 0.5])
     quantum_s = rng.choice([0.0001, 0.001])
     down_out_s, anti_entropy_s = rng.choice([20.0, 40.0, 60.0]), rng.choice([2.0, 5.0, 10.0])
     faults = drawn_faults if faults is None else faults
@@ -191,9 +193,9 @@ def draw(
         faults=faults,
         delay_s=(least_s, max(2 * least_s, min(15 * least_s, JITTER_MAX_S)) if "jitter" in faults else 2 * least_s),
         quantum_s=quantum_s,
-        pause_s=pause_s,
+        pause_s=drawn_pause_s if pause_s is None else pause_s,
         clients=drawn_clients if clients is None else clients,
-        client_pause_s=client_pause_s,
+        client_pause_s=drawn_client_pause_s if client_pause_s is None else client_pause_s,
         down_out_s=down_out_s,
         anti_entropy_s=anti_entropy_s,
         membership=membership,

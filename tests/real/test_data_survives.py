@@ -29,7 +29,7 @@ import chord as library
 from chord.data.sqlite_file import FILE_NAME
 from chord.errors import NotFound, OwnerDown, QuorumFailed
 
-KILLS = 12
+KILLS = 30
 KEYS = 1000
 TOLD_EARLY = (sys.executable, "-c", """
 import sys, time
