@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pty
@@ -106,6 +107,17 @@ def test_a_run_says_what_was_drawn_and_what_was_taken(sim: Sim) -> None:
     assert "writes were acknowledged: " in summary[-1]
 
 
+def test_one_long_life_tells_how_far_it_has_come(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chord.cli.sim.WRITES_TOLD", 20)
+    calm = ("--nodes", "6", "--successors", "2", "--faults", "none", "--membership", "0", "--steps", "0")
+    ended = sim("run", "--seeds", "0", *calm, "--writes", "300", "--clients", "8", "--client-pause", "0.1")
+    pattern = re.compile(r"(\d+) writes were acknowledged, \d+ times a node came or went, and all held")
+    told = [pattern.fullmatch(line) for line in ended.err.splitlines()]
+    writes = [int(match[1]) for match in told if match]
+    assert len(writes) == len(told) >= 2, ended.err
+    assert writes[0] >= 20 and all(after - before >= 20 for before, after in itertools.pairwise(writes))
+
+
 def test_a_run_as_json_and_in_two_processes_is_the_same(sim: Sim) -> None:
     ended = sim("run", "--seeds", "0-2", *SMALL, "--jobs", "1", "--json")
     assert (ended.code, ended.err) == (0, "")
@@ -169,7 +181,7 @@ def test_a_seed_in_which_time_stands_still_is_given_up(sim: Sim, monkeypatch: py
 
 def test_many_seeds_must_take_every_path(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swarm, "SEEDS_FOR_ALL", 3)
-    monkeypatch.setattr(swarm, "run_one", lambda plan: Report(plan.seed))
+    monkeypatch.setattr(swarm, "run_one", lambda plan, on_progress: Report(plan.seed))
     ended = sim("run", "--seeds", "0-2", "--jobs", "1")
     assert ended.code == 8
     assert ended.out.splitlines()[-1] == f"never taken: {', '.join(swarm.NEVER_ZERO)}"
@@ -179,7 +191,7 @@ def test_many_seeds_must_take_every_path(sim: Sim, monkeypatch: pytest.MonkeyPat
 
 
 def test_many_failures_are_named_and_some_are_shown(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(plan: Plan) -> swarm.Broken:
+    def fail(plan: Plan, on_progress: object) -> swarm.Broken:
         return swarm.Broken(plan, "crash" if plan.seed else "liveness", f"seed {plan.seed}: planted\nand more")
 
     monkeypatch.setattr(swarm, "run_one", fail)

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 EXIT_CODES = {"correctness": CHECK_FAILED, "crash": INTERNAL, "liveness": TIMEOUT}
 """By kind of failure; where there are several, the first of these counts."""
 
+WRITES_TOLD = 10_000
+"""After so many more acknowledged writes, a single long life says how far it has come."""
+
 WISHES = (
     "nodes", "successors", "replicas", "faults", "fidelity", "membership", "steps", "writes", "clients",
     "client_pause", "pause", "until"
@@ -94,17 +97,28 @@ def run_command(seeds: str, jobs: int | None, as_json: bool, **wishes: Any) -> i
 
     out = Out(as_json)
     plans = [_plan(seed, wishes) for seed in _seeds(seeds)]
-    done = 0
+    one_life = len(plans) == 1 and bool(plans[0].writes)
+    done = told = 0
 
     def on_result(plan: Plan, result: object) -> None:
         nonlocal done
         done += 1
         if isinstance(result, Broken):
             out.note(f"{result.kind}: {result.text.partition(chr(10))[0]}")
-        show(done)
+        if not one_life:
+            show(done)
 
-    with out.progress("seeds", len(plans)) as show:
-        outcome = run_many(plans, on_result, jobs=jobs)
+    def on_progress(writes: int, membership: int) -> None:
+        nonlocal told
+        if not one_life:
+            return
+        show(min(writes, plans[0].writes))
+        if writes - told >= WRITES_TOLD:  # a life of hours says so where there is no terminal as well
+            told = writes
+            out.note(f"{writes:,} writes were acknowledged, {membership:,} times a node came or went, and all held")
+
+    with out.progress(*(("writes", plans[0].writes) if one_life else ("seeds", len(plans)))) as show:
+        outcome = run_many(plans, on_result, jobs=jobs, on_progress=on_progress)
     is_swarm = outcome.seeds >= SEEDS_FOR_ALL and all(wishes[name] is None for name in WISHES)
     never_taken = outcome.zeros() if is_swarm else []
     if as_json:

@@ -81,6 +81,11 @@ class Ledger:
         return sum(1 for story in self.stories.values() if story.required())
 
     @property
+    def writes(self) -> int:
+        """How many writes have been acknowledged."""
+        return self.counts["put ok"]
+
+    @property
     def lost(self) -> int:
         """How many keys have lost something that was acknowledged, ever."""
         return len(self.losses.lost)

@@ -100,6 +100,7 @@ class Life:
     Args:
         on_event: told every event, with the cluster; for logs.
         write_history: told each line of the clients' history (see `chord.history`).
+        on_progress: told now and then how many writes were acknowledged, and how often a node came or went.
     """
 
     def __init__(
@@ -108,8 +109,10 @@ class Life:
         *,
         on_event: Callable[[Cluster, Event], None] | None = None,
         write_history: Callable[[bytes], object] | None = None,
+        on_progress: Callable[[int, int], object] = lambda writes, membership: None,
     ) -> None:
         self._plan = plan
+        self._on_progress = on_progress
         self._on_event = on_event
         self._write_history = write_history
         self._digest = hashlib.blake2b(digest_size=16)
@@ -190,6 +193,7 @@ class Life:
             await trio.sleep(random.Random(f"start/{plan.seed}").uniform(0, 2))
             while not self._is_enough(nemesis):
                 await nemesis.do_something()
+                self._on_progress(self._ledger.writes, nemesis.membership)
             self.report.membership = nemesis.membership
             nemesis.stop()
             await nemesis.calm()
@@ -199,8 +203,8 @@ class Life:
         plan = self._plan
         if plan.until_s is not None:
             return trio.current_time() >= plan.until_s
-        written = self._ledger.counts["put ok"]
-        return nemesis.membership >= plan.membership and self._watch.steps >= plan.steps and written >= plan.writes
+        enough_writes = self._ledger.writes >= plan.writes
+        return nemesis.membership >= plan.membership and self._watch.steps >= plan.steps and enough_writes
 
     def _observer(self, act: Observer) -> Observer:
         def observe(event: Event) -> None:

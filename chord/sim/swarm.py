@@ -206,15 +206,16 @@ def run_one(
     *,
     on_event: Callable[[Cluster, Event], None] | None = None,
     write_history: Callable[[bytes], object] | None = None,
+    on_progress: Callable[[int, int], object] = lambda writes, membership: None,
 ) -> Report | Broken:
     """Run one seed: its report, or what went wrong. In the main thread of a process.
 
     Args:
-        on_event, write_history: see `Life`.
+        on_event, write_history, on_progress: see `Life`.
     """
     with _Lookout() as lookout:
         try:
-            return Life(plan, on_event=on_event, write_history=write_history).run()
+            return Life(plan, on_event=on_event, write_history=write_history, on_progress=on_progress).run()
         except Failure as failure:
             kind: Kind = "liveness" if failure.kind == "crash" and lookout.has_raised else failure.kind
             return Broken(plan, kind, failure.text + _cause(failure))
@@ -233,12 +234,14 @@ def run_many(
     on_result: Callable[[Plan, Report | Broken], None] = lambda plan, result: None,
     *,
     jobs: int | None = None,
+    on_progress: Callable[[int, int], object] = lambda writes, membership: None,
 ) -> Outcome:
     """Run seeds on all cores.
 
     Args:
         on_result: told of every seed when it is done, in no particular order.
         jobs: processes; default: one per core. 1 runs them here.
+        on_progress: see `Life`; of lives that run here.
     """
     outcome = Outcome()
 
@@ -250,7 +253,7 @@ def run_many(
     jobs = min(jobs or os.cpu_count() or 1, len(todo))
     if jobs <= 1:
         for plan in todo:
-            done(plan, run_one(plan))
+            done(plan, run_one(plan, on_progress=on_progress))
         return outcome
     with processes(jobs) as pool:
         futures = {pool.submit(run_one, plan): plan for plan in todo}
