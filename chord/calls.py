@@ -31,7 +31,9 @@ class Stats(msgspec.Struct):
     bytes_received: int = 0
 
 
-Handler: TypeAlias = Callable[[Point | None, Request, Caller], Reply | Coroutine[Any, Any, Reply]]
+Answer: TypeAlias = Reply | Coroutine[Any, Any, Reply]
+
+Handler: TypeAlias = Callable[[Point | None, Request, Caller], Answer]
 """Answers one request addressed to a vnode, or to the node where the point is None.
 
 A handler that need not wait returns the reply; one that must wait returns a coroutine, which then

@@ -7,11 +7,11 @@ reader's own task; the others are coroutines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from chord.bounds import Bounds
-from chord.calls import Caller
+from chord.calls import Answer, Caller
 from chord.data import versions
 from chord.data.copies import Replica
 from chord.data.digest import digest_of
@@ -85,8 +85,6 @@ from chord.resume import Resumption
 from chord.self_lookup import SelfLookup
 from chord.stabilize import Stabilizer
 from chord.vnode import RETRY_MS, Vnode
-
-Answer: TypeAlias = Reply | Coroutine[Any, Any, Reply]
 
 # What is answered with *moved* for a while: as a member, a vnode that left is dead.
 AFTER_LEAVING = (Confirm, Get, Merge, Put, Scan)
@@ -193,10 +191,19 @@ class Dispatcher:
         parts.vnode.view.settled(request.arc_end, Arc(request.arc_start, request.arc_end))  # an owner has several
         return Done()
 
-    async def _on_read_copy(self, request: ReadCopy) -> Copy:
+    def _on_read_copy(self, request: ReadCopy) -> Answer:
         point = self._host.circle.hash(request.key)
         is_settled = any(vnode.is_settled(point) for vnode in self._host.vnodes.values())
-        record = await self._records.read(request.key)
+        if self._host.storage.is_durable(request.key):
+            return self._copy_of(request, is_settled)
+        return self._copy_when_durable(request, is_settled)
+
+    async def _copy_when_durable(self, request: ReadCopy, is_settled: bool) -> Copy:
+        await self._records.read(request.key)
+        return self._copy_of(request, is_settled)
+
+    def _copy_of(self, request: ReadCopy, is_settled: bool) -> Copy:
+        record = self._host.storage.get(request.key)
         is_settled = is_settled and not self._host.storage.is_damaged(request.key)
         if record is not None and digest_of(record) == request.digest:
             return Copy(None, True, is_settled)

@@ -108,7 +108,7 @@ class Node(AsyncRing):
             self.lookups,
             self.parts,
             self._records,
-            Replica(self.host, self._records.merge, reaped),
+            Replica(self.host, self._records.stage, reaped),
             self.description,
             lambda: self._end("leave"),
             self._maintenance.stabilize_soon,

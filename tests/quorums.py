@@ -172,8 +172,15 @@ class SlowDisk(MemoryStorage):
     def is_durable(self, key: bytes) -> bool:
         return self.durable.get(key) == self.get(key)
 
+    def stage(self, batch: Batch) -> bool:
+        self.apply(batch)
+        return self.durable == self._visible()
+
     async def commit(self, batch: Batch) -> None:
         self.apply(batch)
-        visible = {record.key: record for record in self.scan(WHOLE)}
+        visible = self._visible()
         await trio.sleep(0.05)
         self.durable = visible
+
+    def _visible(self) -> dict[bytes, Record]:
+        return {record.key: record for record in self.scan(WHOLE)}

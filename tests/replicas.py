@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, cast
 
 import trio
 from trio.testing import MockClock
 
+from chord.calls import Answer
 from chord.config import Limits, NodeConfig, RingConstants
 from chord.data import versions
 from chord.data.copies import Reaped, Replica
@@ -48,16 +49,22 @@ class Side:
         self.host = Host(config, peers, self.storage, random.Random(1), lambda: 0, lambda event: None, greeter)
         self.reaped = Reaped()
         self.exchange = Exchange(self.host, self.merge, self.reaped)
-        self.replica = Replica(self.host, self.merge, self.reaped)
+        self.replica = Replica(self.host, self.stage, self.reaped)
 
     async def merge(self, records: Sequence[Record]) -> int:
+        changed, is_durable = self.stage(records)
+        if not is_durable:
+            await self.storage.commit(Batch())
+        return changed
+
+    def stage(self, records: Iterable[Record]) -> tuple[int, bool]:
         changed = 0
         for record in records:
             old = self.storage.get(record.key)
             new = record if old is None else versions.sync(old, record)
             changed += new != old
-            await self.storage.commit(Batch(puts=(new,)))
-        return changed
+            self.storage.stage(Batch(puts=(new,)))
+        return changed, self.storage.stage(Batch())
 
     def put(self, key: bytes, value: bytes | None, context: dict[bytes, int] | None = None) -> Record:
         old = self.storage.get(key)
@@ -106,14 +113,15 @@ class Wire:
         await trio.lowlevel.checkpoint()
         side = self.sides[to.address]
         replica = side.replica
-        answers: dict[type[Request], Callable[[Any], Coroutine[Any, Any, Reply]]] = {
+        answers: dict[type[Request], Callable[[Any], Answer]] = {
             GetSums: replica.on_get_sums,
             GetHeads: replica.on_get_heads,
             GetCopies: replica.on_get_copies,
             StoreCopies: replica.on_store_copies,
             Reap: lambda reap: on_reap(side.host, side.reaped, reap),
         }
-        answer = codec.encode_reply(1, await answers[type(request)](request))
+        given = answers[type(request)](request)
+        answer = codec.encode_reply(1, given if isinstance(given, Reply) else await given)
         _, reply = codec.decode_reply(answer[PREFIX_BYTES:], expect)
         assert max(len(frame), len(answer)) <= self.frame_bytes_max
         self.bytes += len(frame) + len(answer)

@@ -7,11 +7,12 @@ Whatever is said of a record to others is said when it is durable: the partner m
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 import trio
 
+from chord.calls import Answer
 from chord.data import versions
 from chord.data.digest import digest_of
 from chord.data.storage import Batch, record_bytes
@@ -29,6 +30,7 @@ from chord.messages import (
     Head,
     Heads,
     Record,
+    Reply,
     StoreCopies,
     Sums,
 )
@@ -40,6 +42,9 @@ _ENTRY_BYTES: Final = 48  # of an actor, or of a version, around what it carries
 
 Merge: TypeAlias = Callable[[Sequence[Record]], Awaitable[int]]
 """Merges records by version, durably, and returns how many were new or changed (`Records.merge`)."""
+
+Stage: TypeAlias = Callable[[Iterable[Record]], tuple[int, bool]]
+"""Merges records by version at once, and returns how many changed and whether all is durable (`Records.stage`)."""
 
 
 class Reaped:
@@ -106,20 +111,19 @@ def bytes_of(record: Record) -> int:
 class Replica:
     """What a node answers when a partner compares an arc with it."""
 
-    def __init__(self, host: Host, merge: Merge, reaped: Reaped) -> None:
+    def __init__(self, host: Host, stage: Stage, reaped: Reaped) -> None:
         self._host = host
-        self._merge = merge
+        self._stage = stage
         self.reaped = reaped
 
-    async def on_get_sums(self, request: GetSums) -> Sums:
+    def on_get_sums(self, request: GetSums) -> Answer:
         """Return the sum of each asked part within the arc."""
         storage, arc = self._host.storage, Arc(request.arc_start, request.arc_end)
         sums = tuple(storage.digests.sum(arc, request.level, part, storage.heads) for part in request.parts)
         is_settled = any(vnode.view.is_settled_in(arc) for vnode in self._host.vnodes.values())
-        await storage.commit(Batch())
-        return Sums(sums, is_settled)
+        return self._when_durable(Sums(sums, is_settled))
 
-    async def on_get_heads(self, request: GetHeads) -> Heads:
+    def on_get_heads(self, request: GetHeads) -> Answer:
         """Return a page of what is held in the arc."""
         storage = self._host.storage
         found: list[Head] = []
@@ -130,18 +134,25 @@ class Replica:
             if is_cut:
                 break
             found.append(Head(key, digest))
-        await storage.commit(Batch())
-        return Heads(tuple(found), is_cut)
+        return self._when_durable(Heads(tuple(found), is_cut))
 
     async def on_get_copies(self, request: GetCopies) -> Copies:
         """Return the first of the asked records."""
         return await read_copies(self._host, request.keys, must_fit=True)
 
-    async def on_store_copies(self, request: StoreCopies) -> Done:
+    def on_store_copies(self, request: StoreCopies) -> Answer:
         """Merge records, and answer when they are durable. A tombstone dropped here a while ago stays dropped."""
         now = trio.current_time()
-        await self._merge([record for record in request.records if not self._is_reaped(record, now)])
-        return Done()
+        self._stage(record for record in request.records if not self._is_reaped(record, now))
+        return self._when_durable(Done())
+
+    def _when_durable(self, reply: Reply) -> Answer:
+        """Answer at once where everything visible is durable: nobody is told what a crash could take back."""
+        return reply if self._host.storage.stage(Batch()) else self._wait(reply)
+
+    async def _wait(self, reply: Reply) -> Reply:
+        await self._host.storage.commit(Batch())
+        return reply
 
     def _is_reaped(self, record: Record, now: float) -> bool:
         return self.reaped.covers(record.key, digest_of(record), now) and self._host.storage.get(record.key) is None

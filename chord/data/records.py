@@ -73,6 +73,17 @@ class Records:
 
     async def merge(self, records: Iterable[Record]) -> int:
         """Merge records from elsewhere by version, durably. Returns how many were new or changed."""
+        changed, is_durable = self.stage(records)
+        if not is_durable:
+            await self._host.storage.commit(Batch())
+        return changed
+
+    def stage(self, records: Iterable[Record]) -> tuple[int, bool]:
+        """Merge records from elsewhere by version; they are visible now.
+
+        Returns:
+            How many were new or changed, and whether all of them are durable already: the others may not be either.
+        """
         changed: dict[bytes, Record] = {}
         for record in records:
             old = changed.get(record.key) or self._host.storage.get(record.key)
@@ -81,8 +92,7 @@ class Records:
                 changed[record.key] = new
         for key in changed:
             self._note_write(key)
-        await self._host.storage.commit(Batch(puts=changed.values()))  # what was here may not be durable yet either
-        return len(changed)
+        return len(changed), self._host.storage.stage(Batch(puts=changed.values()))
 
     def page(self, arc: Arc, after: bytes | None, limit: int) -> tuple[tuple[Record, ...], bool]:
         """Return up to `limit` records or about `page_bytes` of an arc, and whether more follow."""

@@ -190,6 +190,20 @@ class SqliteStorage:
 
     # -- writing --------------------------------------------------------------------------------
 
+    def stage(self, batch: Batch) -> bool:
+        """Make all changes of the batch visible, and leave them to the thread that writes; see `Storage.stage`.
+
+        Raises:
+            WritesRefused: definite; the disk has failed.
+        """
+        if batch.puts or batch.removals:
+            self._require_sound()
+            self._apply(batch)
+            if self._under_way is None:
+                # In the next pass of the loop: who was woken with this caller writes in this one.
+                trio.lowlevel.current_trio_token().run_sync_soon(self._write_next, idempotent=True)
+        return not self._rows.changes
+
     async def commit(self, batch: Batch) -> None:
         """Make all changes of the batch: visible before this first waits, durable when it returns.
 
@@ -200,12 +214,7 @@ class SqliteStorage:
 
         Concurrency: checkpoints unless there is nothing to wait for; cancelled, the changes are made nevertheless.
         """
-        if batch.puts or batch.removals:
-            self._require_sound()
-            self._apply(batch)
-            if self._under_way is None:
-                # In the next pass of the loop: who was woken with this caller writes in this one.
-                trio.lowlevel.current_trio_token().run_sync_soon(self._write_next, idempotent=True)
+        self.stage(batch)
         group = self._last_group()
         if group is not None:
             await group.done.wait()

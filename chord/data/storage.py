@@ -109,6 +109,15 @@ class Storage(Protocol):
     def count(self, arc: Arc) -> int:
         """Return the number of records in an arc."""
 
+    def stage(self, batch: Batch) -> bool:
+        """Make all changes of the batch, or none of them: visible at once, and durable some time later.
+
+        Returns:
+            Whether everything visible is durable already. If not, an empty `commit` waits for it.
+        Raises:
+            WritesRefused: definite; nothing was changed.
+        """
+
     async def commit(self, batch: Batch) -> None:
         """Make all changes of the batch, or none of them: visible before it first waits, durable when it returns.
 
@@ -235,6 +244,11 @@ class MemoryStorage:
     def counters(self) -> dict[str, int]:
         """Nothing that happens in memory is worth counting."""
         return {}
+
+    def stage(self, batch: Batch) -> bool:
+        """Apply the batch; that is all there is to it."""
+        self.apply(batch)
+        return True
 
     async def commit(self, batch: Batch) -> None:
         """Apply the batch. Does not checkpoint."""

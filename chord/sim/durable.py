@@ -182,6 +182,16 @@ class DiskStorage:
 
     # -- writing --------------------------------------------------------------------------------
 
+    def stage(self, batch: Batch) -> bool:
+        """Make all changes of the batch visible, and leave them to the next who syncs; see `Storage.stage`.
+
+        Raises:
+            WritesRefused: definite; the disk is full or has failed.
+        """
+        if batch.puts or batch.removals:
+            self._write(batch)
+        return self._durable >= self._written
+
     async def commit(self, batch: Batch) -> None:
         """Make all changes of the batch: visible before this first waits, durable when it returns.
 
@@ -193,8 +203,7 @@ class DiskStorage:
 
         Concurrency: checkpoints unless there is nothing to wait for; cancelled, the changes may or may not last.
         """
-        if batch.puts or batch.removals:
-            self._write(batch)
+        self.stage(batch)
         await self._make_durable(self._written)
 
     def _write(self, batch: Batch) -> None:

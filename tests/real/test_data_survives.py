@@ -37,9 +37,13 @@ from chord.cli import main
 from chord.data import sqlite
 
 class Eager(sqlite.SqliteStorage):
-    async def commit(self, batch):
+    def stage(self, batch):
         if batch.puts or batch.removals:
             self._apply(batch)
+        return True
+
+    async def commit(self, batch):
+        self.stage(batch)
 
     def is_durable(self, key):
         return True
