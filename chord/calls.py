@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import msgspec
 import trio
 
+from chord.errors import ChordError
 from chord.ids import Point
 from chord.messages import Contact, Reply, Request
 
@@ -42,6 +43,10 @@ travels to the caller; anything else is a bug and travels as `RemoteFailure`.
 """
 
 
+Told: TypeAlias = Callable[[Reply | ChordError], None]
+"""Is told, once, what came of a call."""
+
+
 class Calls(Protocol):
     """What nodes know of the network."""
 
@@ -64,6 +69,17 @@ class Calls(Protocol):
             ChordError: what the peer answered, definite or indefinite by its class.
 
         Concurrency: checkpoints; a cancelled call's late answer is thrown away.
+        """
+
+    def begin(self, to: Contact | str, request: Request, told: Told, *, deadline: float) -> None:
+        """Send a request as `call` does, without a task that waits for the reply: for who asks several at once.
+
+        Args:
+            told: is told the reply, or what `call` would raise; maybe before this returns. It must not wait. Where the
+                node ends before, it is never told.
+            deadline: on Trio's clock; it travels along as the budget.
+
+        Concurrency: synchronous.
         """
 
 

@@ -7,14 +7,14 @@ tells `suspicion` how it went, and answers calls to our own vnodes without the n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
 from chord.calls import Caller, Calls, Handler
 from chord.config import Timing
-from chord.errors import SILENCE, ChordError, MalformedMessage, PeerUnreachable, UnknownVnode
+from chord.errors import SILENCE, ChordError, DeadlineExceeded, MalformedMessage, PeerUnreachable, UnknownVnode
 from chord.events import Observer, PeerChanged
 from chord.messages import Contact, Ping, Pong, Reply, Request
 from chord.suspicion import Suspicion
@@ -69,8 +69,48 @@ class Peers:
         else:
             reply = await self._call_out(to, address, request)
         if not isinstance(reply, expect):
-            raise MalformedMessage(f"{address} answered {type(request).__name__} with {type(reply).__name__}")
+            raise _not_an_answer(address, request, reply)
         return reply
+
+    def begin(
+        self,
+        to: Contact,
+        request: Request,
+        expect: type[R],
+        told: Callable[[R | ChordError], None],
+        *,
+        deadline: float,
+    ) -> None:
+        """Call a vnode of another node without a task of its own; otherwise as `call`.
+
+        Args:
+            told: is told the reply, or what `call` would raise; see `Calls.begin`.
+            deadline: of the request, where the peer's own timeout is not earlier.
+        """
+        self.calls_made += 1
+        sent = trio.current_time()
+
+        def heard(answer: Reply | ChordError) -> None:
+            self._learn(to.address, request, answer, sent)
+            if isinstance(answer, (expect, ChordError)):
+                told(answer)
+            else:
+                told(_not_an_answer(to.address, request, answer))
+
+        if not request.patient:
+            deadline = min(deadline, sent + self.suspicion.timeout(to.address))
+        self._calls.begin(to, request, heard, deadline=deadline)
+
+    def _learn(self, address: str, request: Request, answer: Reply | ChordError, sent: float) -> None:
+        now = trio.current_time()
+        if isinstance(answer, Reply):
+            self._tell(self.suspicion.answered(address, now, None if request.patient else now - sent))
+        elif not isinstance(answer, SILENCE):  # an error reply: whatever it says, the peer is alive
+            if not isinstance(answer, UnknownVnode):
+                self.heard_from(address)
+        elif not (request.patient and isinstance(answer, DeadlineExceeded)):  # it had no deadline of the peer's own
+            refused = isinstance(answer, PeerUnreachable) and "refused" in answer.message
+            self._tell(self.suspicion.missed(address, now, refused, answer.message))
 
     async def _call_self(self, to: Contact | str, request: Request) -> Reply:
         assert self._handler is not None
@@ -84,16 +124,10 @@ class Peers:
         deadline = math.inf if request.patient or isinstance(to, str) else sent + self.suspicion.timeout(address)
         try:
             reply = await self._calls.call(to, request, deadline=deadline)
-        except SILENCE as error:
-            refused = isinstance(error, PeerUnreachable) and "refused" in error.message
-            self._tell(self.suspicion.missed(address, trio.current_time(), refused, error.message))
+        except ChordError as error:
+            self._learn(address, request, error, sent)
             raise
-        except ChordError as error:  # an error reply: whatever it says, the peer is alive
-            if not isinstance(error, UnknownVnode):
-                self.heard_from(address)
-            raise
-        now = trio.current_time()
-        self._tell(self.suspicion.answered(address, now, None if request.patient else now - sent))
+        self._learn(address, request, reply, sent)
         return reply
 
     def _tell(self, event: PeerChanged | None) -> None:
@@ -179,6 +213,10 @@ class Peers:
     def srtt(self, contact: Contact) -> float:
         """Smoothed round-trip time to a contact in seconds; 1 ms for our own node and strangers."""
         return self.suspicion.srtt(contact.address) or 0.001
+
+
+def _not_an_answer(address: str, request: Request, reply: Reply) -> MalformedMessage:
+    return MalformedMessage(f"{address} answered {type(request).__name__} with {type(reply).__name__}")
 
 
 class PassiveList:

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import trio
 
-from chord.calls import Handler, Stats
+from chord.calls import Handler, Stats, Told
 from chord.config import Limits
-from chord.errors import ChordError, OtherRing, Overloaded, PeerUnreachable, UseBulk
+from chord.errors import ChordError, DeadlineExceeded, OtherRing, Overloaded, PeerUnreachable, UseBulk
 from chord.events import ConnectionRefused, Observer
 from chord.ids import BITS_MAX, BITS_MIN, Circle
 from chord.messages import Contact, Hello, Reply, Request
@@ -98,6 +99,38 @@ class Rpc:
                 pass  # the request, or its reply, is too large for there
         link = self._links.get((address, "bulk")) or await self._connected(address, "bulk", deadline)
         return await link.call(vnode, request, deadline)
+
+    def begin(self, to: Contact | str, request: Request, told: Told, *, deadline: float) -> None:
+        """Send a request without a task that waits for the reply; see `Calls.begin`.
+
+        It has one all the same where there is no connection yet, or no room in it, or not on the control stream.
+        """
+
+        address, vnode = (to, None) if isinstance(to, str) else (to.address, to.id)
+
+        def heard(answer: Reply | ChordError) -> None:
+            if isinstance(answer, UseBulk):  # the reply is too large for there
+                self._shared.start_task(self._call_and_tell, to, request, told, deadline)
+            else:
+                told(answer)
+
+        link = None if request.bulk else self._links.get((address, "control"))
+        with suppress(UseBulk):
+            if link is not None and link.begin(vnode, request, heard, deadline):
+                return
+        if self._nursery is None:
+            told(PeerUnreachable(f"{address}: this node is not running"))
+        else:
+            self._shared.start_task(self._call_and_tell, to, request, told, deadline)
+
+    async def _call_and_tell(self, to: Contact | str, request: Request, told: Told, deadline: float) -> None:
+        answer: Reply | ChordError = DeadlineExceeded(f"no answer from {to} in time")
+        try:
+            with trio.CancelScope(deadline=deadline):  # a patient call takes its budget from here
+                answer = await self.call(to, request, deadline=deadline)
+        except ChordError as error:
+            answer = error
+        told(answer)
 
     # -- life -----------------------------------------------------------------------------------
 

@@ -19,9 +19,10 @@ from contextlib import suppress
 from typing import Final
 
 import msgspec
+import outcome
 import trio
 
-from chord.calls import Caller
+from chord.calls import Caller, Told
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable
 from chord.events import ConnectionClosed, ConnectionOpened
 from chord.ids import Point
@@ -43,18 +44,12 @@ other's whole batches would keep only one processor busy between them."""
 
 
 class _Waiting(msgspec.Struct, eq=False):
-    """A caller asleep until its answer comes."""
+    """A call without an answer yet. `told` is told it."""
 
-    task: trio.lowlevel.Task
+    told: Told
     request: Request
     asked_at: float
     deadline: float
-    answer: Reply | ChordError | None = None
-
-    def wake(self, answer: Reply | ChordError) -> None:
-        """Let the caller go on with this."""
-        self.answer = answer
-        trio.lowlevel.reschedule(self.task)
 
 
 class Link:
@@ -123,8 +118,41 @@ class Link:
             raise DeadlineExceeded("the deadline had passed before the call")
         if self._outbox.buffered > self._outbox.bytes_max:
             await self._wait_for_room(deadline)
+        task = trio.lowlevel.current_task()
+
+        def wake(answer: Reply | ChordError) -> None:
+            trio.lowlevel.reschedule(task, outcome.Value(answer))
+
+        call_id = self._send(vnode, request, wake, now, deadline, left)
+
+        def abandon(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            del self._pending[call_id]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        answer: Reply | ChordError = await trio.lowlevel.wait_task_rescheduled(abandon)
+        if isinstance(answer, Reply):
+            return answer
+        raise answer
+
+    def begin(self, vnode: Point | None, request: Request, told: Told, deadline: float) -> bool:
+        """Send a request, and let somebody be told what comes of it; see `Calls.begin`.
+
+        Returns:
+            Whether it was sent: there is no waiting for room here.
+        Raises:
+            UseBulk: it does not fit the control stream; nothing was sent.
+        """
+        now = trio.current_time()
+        if deadline <= now or self._outbox.buffered > self._outbox.bytes_max:
+            return False
+        self._send(vnode, request, told, now, deadline, min(deadline - now, BUDGET_S_MAX))
+        return True
+
+    def _send(
+        self, vnode: Point | None, request: Request, told: Told, now: float, deadline: float, budget_s: float
+    ) -> int:
         self._last_call_id = call_id = self._last_call_id + 1
-        budget_ms = math.ceil(left * 1000)  # not less than what is left: our own deadline comes before a word about it
+        budget_ms = math.ceil(budget_s * 1000)  # not less than is left: our own deadline comes before a word about it
         frame = self._codec.encode_call(call_id, vnode, budget_ms, request, int(1000 * (now - self.opened_at)))
         self._outbox.post(frame)
         self._stats.calls_sent += 1
@@ -132,19 +160,10 @@ class Link:
             self._outbox.flush_soon()  # others are at it as well: what they say in this pass leaves together
         else:
             self._outbox.flush()
-        self._pending[call_id] = waiting = _Waiting(trio.lowlevel.current_task(), request, now, deadline)
+        self._pending[call_id] = _Waiting(told, request, now, deadline)
         if deadline < self._alarm.at:
             self._alarm.by(deadline)
-
-        def abandon(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-            del self._pending[call_id]
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abandon)
-        if isinstance(waiting.answer, Reply):
-            return waiting.answer
-        assert waiting.answer is not None
-        raise waiting.answer
+        return call_id
 
     async def _wait_for_room(self, deadline: float) -> None:
         """Wait until the peer has taken enough of what is buffered for it.
@@ -207,7 +226,7 @@ class Link:
         self._forget(self)
         pending, self._pending = self._pending, {}
         for waiting in pending.values():
-            waiting.wake(PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
+            waiting.told(PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
         self._outbox.close()
         self._answers.abandon()
         self._reading.cancel()
@@ -219,7 +238,7 @@ class Link:
             if waiting.deadline <= now:
                 del self._pending[call_id]
                 took = now - waiting.asked_at
-                waiting.wake(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
+                waiting.told(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
             else:
                 due = min(due, waiting.deadline)
         if self._frame_due <= now:
@@ -314,13 +333,13 @@ class Link:
         if waiting is None:
             return  # too late: its caller gave up
         try:
-            waiting.wake(self._codec.finish(content, waiting.request.reply))
+            waiting.told(self._codec.finish(content, waiting.request.reply))
         except MalformedMessage as error:
-            waiting.wake(error)
+            waiting.told(error)
 
     def _on_error(self, body: bytes) -> None:
         call_id, error = self._codec.decode_error(body)
         if call_id == REFUSED_CALL_ID:
             self.cut(f"refused by the peer: {error.message}")
         elif waiting := self._pending.pop(call_id, None):
-            waiting.wake(error)
+            waiting.told(error)

@@ -24,8 +24,8 @@ ROWS: dict[int, str] = {
     2: "alarm transport calls identity data.storage data.sqlite data.sqlite_file data.sqlite_rows",
     3: "rpc rpc_answers rpc_handshake rpc_link rpc_outbox rpc_shared rpc_transit periodic peers links",
     4: "host earlier vnode route lookup stabilize bounds self_lookup membership resume data.records data.copies "
-    "data.exchange data.sending data.transfer data.misplaced data.fan data.reading data.replicate data.repair "
-    "data.reap",
+    "data.exchange data.sending data.transfer data.misplaced data.fan data.reading data.writing data.replicate "
+    "data.repair data.reap",
     5: "dispatch farewell maintenance describe interface node embedded asking operations client blocking testing",
     6: "cli",
     7: "sim sim.pool",

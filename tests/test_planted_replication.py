@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -50,10 +50,9 @@ async def visible_is_enough(self: Records, request: Put, seen: Record | None) ->
         self._host.storage.commit = commit  # type: ignore[method-assign]
 
 
-async def overwrite(self: Records, records: Sequence[Record]) -> int:
-    for record in records:
-        await self._host.storage.commit(Batch(puts=(record,)))
-    return len(records)
+def overwrite(self: Records, records: Iterable[Record]) -> tuple[int, bool]:
+    new = tuple(records)
+    return len(new), self._host.storage.stage(Batch(puts=new))
 
 
 def whoever_is_asked(self: Vnode, key: int) -> bool:
@@ -101,7 +100,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         lambda: test_denials.test_so_many_silent_replicas_are_too_many("killed", 2, False),
     ),
     "repair overwrites": (
-        Records, "merge", overwrite, test_repair.test_two_replicas_that_differ_both_get_what_both_have,
+        Records, "stage", overwrite, test_repair.test_two_replicas_that_differ_both_get_what_both_have,
     ),
     "a replica coordinates although the owner answers": (
         Vnode, "_stands_in_for", whoever_is_asked, test_coordinators.test_nobody_coordinates_while_the_owner_answers,

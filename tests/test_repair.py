@@ -312,13 +312,13 @@ def test_who_did_not_take_a_write_is_compared_at_once(is_planted: bool) -> None:
             await settled(ring)
             owner, _, third, *_ = clockwise(ring, KEY)
             await write(owner, KEY, b"1", w=3)
-            commit, storage = third.host.storage.commit, third.host.storage
+            stage, storage = third.host.storage.stage, third.host.storage
 
-            async def refuse(batch: Batch) -> None:
-                storage.commit = commit  # type: ignore[method-assign]
+            def refuse(batch: Batch) -> bool:
+                storage.stage = stage  # type: ignore[method-assign]
                 raise WritesRefused("the disk is full")
 
-            storage.commit = refuse  # type: ignore[method-assign]
+            storage.stage = refuse  # type: ignore[method-assign]
             if is_planted:
                 repair_of(owner).fell_behind = lambda address: None  # type: ignore[method-assign]
             await write(owner, KEY, b"2", is_strict=True)

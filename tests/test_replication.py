@@ -21,6 +21,7 @@ from quorums import (
 from worlds import only, virtual
 
 from chord import testing
+from chord.calls import Told
 from chord.data import versions
 from chord.errors import (
     ChordError,
@@ -30,7 +31,7 @@ from chord.errors import (
     TooFewReplicas,
     VersionConflict,
 )
-from chord.messages import Get, Merge, Put, StoreCopies, Written
+from chord.messages import Contact, Get, Merge, Put, Request, StoreCopies, Written
 
 # -- writes -----------------------------------------------------------------------------------------
 
@@ -260,14 +261,13 @@ async def test_an_operation_through_two_coordinators_that_know_nothing_of_each_o
         key = key_at(ring, "n3")
         await settled(ring)
         owner = clockwise(ring, key)[0]
-        original = owner.host.peers._calls.call
+        original = owner.host.peers._calls.begin
 
-        async def copies_are_lost(to: object, request: object, *, deadline: float) -> object:
-            if isinstance(request, StoreCopies):
-                await trio.sleep_forever()
-            return await original(to, request, deadline=deadline)  # type: ignore[arg-type]
+        def copies_are_lost(to: Contact | str, request: Request, told: Told, *, deadline: float) -> None:
+            if not isinstance(request, StoreCopies):
+                original(to, request, told, deadline=deadline)
 
-        owner.host.peers._calls.call = copies_are_lost  # type: ignore[assignment, method-assign]
+        owner.host.peers._calls.begin = copies_are_lost  # type: ignore[method-assign]
         put = Put(key, b"v", b"o" * 16, b"")
         with trio.move_on_after(0.2):
             await owner.host.peers.call(only(owner).me, put, Written)
@@ -276,7 +276,7 @@ async def test_an_operation_through_two_coordinators_that_know_nothing_of_each_o
         with trio.fail_after(4):
             await write(ring[0], key, b"v", op_id=put.op_id, context=b"")
         ring.network.unfreeze("n3")
-        owner.host.peers._calls.call = original  # type: ignore[method-assign]
+        owner.host.peers._calls.begin = original  # type: ignore[method-assign]
         await ring.converged()
         await until_level(ring)
         assert len(record_at(owner, key).clock) == 2, "two dots"

@@ -1,20 +1,25 @@
 """Ask several nodes at once, and another one for each that fails or is late; stop waiting when enough answered.
 
-Who is asked goes on in the node's own nursery: a replica that is slower than the quorum gets its copy all the same.
+Who is asked costs no task, and is listened to after the asker has enough: a replica that is slower than the quorum gets
+its copy all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import trio
 
-from chord.errors import ChordError, DeadlineExceeded, NotReady
+from chord.errors import ChordError, NotReady
 from chord.host import Host
 from chord.messages import Contact
 
-Ask: TypeAlias = Callable[[Contact], Awaitable[object]]
+Told: TypeAlias = Callable[[ChordError | None], None]
+"""Is told, once, that a node has answered (its answer is the asker's affair), or what went wrong."""
+
+Ask: TypeAlias = Callable[[Contact, Told], None]
 
 RETRY_MS = 50
 
@@ -23,7 +28,7 @@ class Fan:
     """One question to many.
 
     Args:
-        ask: ask one node; its answer is the asker's affair, its `ChordError` a failure.
+        ask: ask one node, under a deadline; may tell before it returns.
         spare: whom to ask besides, in this order: one for each that fails, and one whenever those who are waited for
             take longer than their own timeouts.
 
@@ -46,8 +51,7 @@ class Fan:
         Raises:
             NotReady: the node is ending.
 
-        Concurrency: checkpoints unless enough is known already; cancelled, those who were asked are still waited for
-        in the background.
+        Concurrency: checkpoints unless enough is known already; cancelled, those who were asked are still listened to.
         """
         if self._host.is_ending:
             raise NotReady("the node is ending", after_ms=RETRY_MS)
@@ -74,18 +78,11 @@ class Fan:
 
     def _start(self, contact: Contact) -> None:
         self.waiting[contact] = None
-        self._host.start_task(self._one, contact)
+        self._ask(contact, partial(self._heard, contact))
 
-    async def _one(self, contact: Contact) -> None:
-        try:
-            with trio.fail_after(self._host.timing.timeout_cap_s):
-                await self._ask(contact)
-        except ChordError as error:
+    def _heard(self, contact: Contact, error: ChordError | None) -> None:
+        self.waiting.pop(contact, None)
+        if error is not None:
             self.failures[contact] = error
-        except trio.TooSlowError:
-            self.failures[contact] = DeadlineExceeded(f"{contact.address} did not answer in time")
-        finally:
-            self.waiting.pop(contact, None)
-        if contact in self.failures:
             self._one_more()
         self._news.set()

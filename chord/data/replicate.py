@@ -19,12 +19,22 @@ import trio
 from chord.data import versions
 from chord.data.copies import parts_of
 from chord.data.digest import digest_of
-from chord.data.fan import Fan
-from chord.data.reading import VERSION_BYTES, Reading
+from chord.data.fan import Fan, Told
+from chord.data.reading import Reading
 from chord.data.records import Records
 from chord.data.repair import Repair
-from chord.data.view import Place, ReplicaSet
-from chord.errors import Busy, ChordError, InvalidRequest, NotReady, OwnerDown, QuorumFailed, TooFewReplicas
+from chord.data.view import ReplicaSet
+from chord.data.writing import Writing
+from chord.errors import (
+    Busy,
+    ChordError,
+    InvalidRequest,
+    MalformedMessage,
+    NotReady,
+    OwnerDown,
+    QuorumFailed,
+    TooFewReplicas,
+)
 from chord.messages import (
     Contact,
     Copy,
@@ -34,7 +44,6 @@ from chord.messages import (
     Put,
     ReadCopy,
     Record,
-    ReplicaLine,
     StoreCopies,
     Values,
     Version,
@@ -135,13 +144,23 @@ class Coordinator:
         raise Busy(f"{names} is being brought level", after_ms=RETRY_MS)
 
     def _fan(self, reading: Reading, spare: list[Contact]) -> Fan:
-        async def ask(contact: Contact) -> None:
+        def ask(contact: Contact, told: Told) -> None:
             mine = reading.own
             sent = trio.current_time()
+
+            def heard(answer: Copy | ChordError) -> None:
+                if isinstance(answer, ChordError):
+                    told(answer)
+                    return
+                if answer.record is not None and answer.record.key != reading.key:
+                    told(MalformedMessage(f"{contact.address} answered with the record of another key"))
+                    return
+                reading.rtt_ms[contact] = 1000 * (trio.current_time() - sent)
+                reading.add(contact, mine if answer.is_same else answer.record, answer.is_settled)
+                told(None)
+
             request = ReadCopy(reading.key, b"" if mine is None else digest_of(mine))
-            reply = await self._host.peers.call(contact, request, Copy)
-            reading.rtt_ms[contact] = 1000 * (trio.current_time() - sent)
-            reading.add(contact, mine if reply.is_same else reply.record, reply.is_settled)
+            self._host.peers.begin(contact, request, Copy, heard, deadline=sent + self._host.timing.timeout_cap_s)
 
         return Fan(self._host, ask, spare)
 
@@ -207,7 +226,7 @@ class Coordinator:
                 record = await self._records.put(request, seen)
                 who = self._vnode.replica_set(self._host.circle.hash(request.key))  # it may have changed meanwhile
                 least = needed if request.w else min(self._host.constants.quorum, len(who.members))
-                outcome.append(await self._spread(record, who, max(needed, least), request.is_strict))
+                outcome.append(await self._spread(record, who, max(needed, least), is_strict=request.is_strict))
             except ChordError as error:
                 outcome.append(error)
             finally:
@@ -235,53 +254,10 @@ class Coordinator:
         record = await self._records.read(request.record.key) or request.record  # or it has been brought home meanwhile
         return await self._spread(record, self._vnode.replica_set(point), needed, is_strict=False)
 
-    async def _spread(self, record: Record, who: ReplicaSet, needed: int, is_strict: bool) -> Written:
-        """Send a record that is durable here to the others, and wait for as many as are needed.
-
-        For each member that is silent, fails or is late, the next fallback keeps it.
-        """
-        me = self._here(who)
-        members = [place.contact for place in who.members]
-        stored: dict[Contact, float | None] = {me: None}
-
-        async def store(contact: Contact) -> None:
-            sent = trio.current_time()
-            try:
-                for part in parts_of(self._host, record):
-                    await self._host.peers.call(contact, StoreCopies((part,), contact not in members), Done)
-                stored[contact] = 1000 * (trio.current_time() - sent)
-            finally:
-                if contact not in stored:
-                    self._levels.fell_behind(contact.address)
-
-        up = [place.contact for place in who.members if place.contact != me and self._vnode.is_up(place)]
-        spare = [place.contact for place in who.fallbacks if place.contact != me and self._vnode.is_up(place)]
-        spare = [] if is_strict else spare
-        missing = len(members) - len(up) - (me in members)
-        for contact in members:
-            if contact != me and contact not in up:
-                self._levels.fell_behind(contact.address)
-        fan = Fan(self._host, store, spare[missing:])
-        counted = members if is_strict else [*members, *spare, me]
-        try:
-            await fan.until(lambda: _count_stored(stored, counted) >= needed, [*up, *spare[:missing]])
-        except NotReady as error:  # what is stored here is not undone
-            raise QuorumFailed("the node ended before others had stored the write") from error
-        w = _count_stored(stored, counted)
-        if w < needed:
-            raise QuorumFailed(f"stored on {w} of {needed} nodes")
-        is_sloppy = _count_stored(stored, members) < needed
-        self._host.counters["sloppy_puts"] += is_sloppy
-        version = digest_of(record)[:VERSION_BYTES]
-        lines = [_write_line(place, stored, fan, version, members) for place in who.everyone]
-        return Written(
-            context=versions.encode_context(versions.context_of(record)),
-            owner=self._vnode.me,
-            w=w,
-            w_needed=needed,
-            is_sloppy=is_sloppy,
-            replicas=tuple(line for line in lines if line.outcome != "not asked"),
-        )
+    async def _spread(self, record: Record, who: ReplicaSet, needed: int, *, is_strict: bool) -> Written:
+        """Send a record that is durable here to the others, and wait for as many as are needed."""
+        writing = Writing(self._vnode, self._here(who), who, record, self._levels, is_strict=is_strict)
+        return await writing.until(needed)
 
     # -- read repair ----------------------------------------------------------------------------
 
@@ -376,23 +352,3 @@ class Coordinator:
 
     def _is_live(self, version: Version) -> bool:
         return versions.is_live(version, self._host.wall_now_ms())
-
-
-def _count_stored(stored: dict[Contact, float | None], counted: list[Contact]) -> int:
-    return sum(1 for contact in stored if contact in counted)
-
-
-def _write_line(
-    place: Place, stored: dict[Contact, float | None], fan: Fan, version: bytes, members: list[Contact]
-) -> ReplicaLine:
-    contact = place.contact
-    if contact in stored:
-        outcome = "ok" if contact in members else "hinted"
-        return ReplicaLine(contact, outcome, True, stored[contact], version)
-    if contact in fan.failures:
-        return ReplicaLine(contact, fan.failures[contact].message[:1024], False)
-    if contact in fan.waiting:
-        return ReplicaLine(contact, "on its way", False)
-    return ReplicaLine(contact, "silent" if contact in members else "not asked", False)
-
-

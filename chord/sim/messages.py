@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 import outcome
 import trio
 
-from chord.calls import Caller, Handler, Stats
+from chord.calls import Caller, Handler, Stats, Told
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable, retold
 from chord.messages import Contact, Reply, Request
 from chord.testing.faults import FaultyNetwork, Seams
@@ -26,7 +26,7 @@ from chord.testing.runner import VirtualClock
 
 T = TypeVar("T")
 
-Weigh: TypeAlias = Callable[[Request | outcome.Outcome[Reply]], int]
+Weigh: TypeAlias = Callable[[Request | Reply | ChordError], int]
 """Returns the bytes that a request, or what comes of it, would have had as a frame."""
 
 
@@ -139,29 +139,28 @@ class MessageNetwork(FaultyNetwork):
 
 
 class _Ticket:
-    """A call under way: what is asked of whom, and the task that waits for it, until it is told the outcome once."""
+    """A call under way: what is asked of whom, and who is told the outcome, once."""
 
-    __slots__ = ("address", "budget", "caller", "request", "result", "task", "to")
+    __slots__ = ("address", "budget", "caller", "request", "result", "to", "told")
 
-    def __init__(self, caller: MessageCalls, to: Contact | str, address: str, request: Request, budget: float) -> None:
+    def __init__(
+        self, caller: MessageCalls, to: Contact | str, address: str, request: Request, budget: float, told: Told
+    ) -> None:
         self.caller = caller
         self.to = to
         self.address = address
         self.request = request
         self.budget = budget
-        self.result: outcome.Outcome[Reply] | None = None  # on its way back
-        self.task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
+        self.result: Reply | ChordError | None = None  # on its way back
+        self.told: Told | None = told
 
-    def settle(self, result: outcome.Outcome[Reply]) -> None:
-        task, self.task = self.task, None
-        if task is not None:
-            trio.lowlevel.reschedule(task, result)
-
-    def fail(self, error: ChordError) -> None:
-        self.settle(outcome.Error(error))
+    def settle(self, answer: Reply | ChordError) -> None:
+        told, self.told = self.told, None
+        if told is not None:
+            told(answer)
 
     def abandon(self, _: object) -> trio.lowlevel.Abort:
-        self.task = None
+        self.told = None
         return trio.lowlevel.Abort.SUCCEEDED
 
 
@@ -220,7 +219,7 @@ class MessageCalls:
         self._nursery = None
         for ticket in list(self._waiting):
             if not is_silent:
-                ticket.fail(PeerLost(f"{ticket.address}: the connection broke"))
+                ticket.settle(PeerLost(f"{ticket.address}: the connection broke"))
         self._waiting.clear()
 
     # -- calling --------------------------------------------------------------------------------
@@ -240,18 +239,44 @@ class MessageCalls:
         budget = deadline
         if request.patient or deadline == math.inf:
             budget = min(deadline, trio.current_effective_deadline())
-        ticket = _Ticket(self, to, address, request, budget)
-        network.send(self.host, target, self._arrive, ticket)
+        task = trio.lowlevel.current_task()
+
+        def wake(answer: Reply | ChordError) -> None:
+            trio.lowlevel.reschedule(task, outcome.Value(answer))
+
+        ticket = self._send(_Ticket(self, to, address, request, budget, wake), deadline)
+        answer: Reply | ChordError = await trio.lowlevel.wait_task_rescheduled(ticket.abandon)
+        if isinstance(answer, Reply):
+            return answer
+        raise answer
+
+    def begin(self, to: Contact | str, request: Request, told: Told, *, deadline: float) -> None:
+        """Send a request without a task that waits for the reply; see `Calls.begin`."""
+        address = to if isinstance(to, str) else to.address
+        self.stats.calls_sent += 1
+        if self._network.passage(self.host, host_of(address)) == "cut":
+            told(PeerUnreachable(f"{address}: no route"))
+        elif deadline <= trio.current_time():
+            told(DeadlineExceeded("the deadline had passed before the call"))
+        else:
+            self._send(_Ticket(self, to, address, request, deadline, self._unless_dead(told)), deadline)
+
+    def _unless_dead(self, told: Told) -> Told:
+        """A crash ends who would have been told, as it ends a task."""
+        return lambda answer: None if self._nursery is None else told(answer)
+
+    def _send(self, ticket: _Ticket, deadline: float) -> _Ticket:
+        network = self._network
+        network.send(self.host, host_of(ticket.address), self._arrive, ticket)
         if network.weigh is not None:
-            self.stats.bytes_sent += network.weigh(request)
+            self.stats.bytes_sent += network.weigh(ticket.request)
         if deadline < math.inf:
             network.at(deadline, self._expire, ticket)
-        reply: Reply = await trio.lowlevel.wait_task_rescheduled(ticket.abandon)
-        return reply
+        return ticket
 
     def _expire(self, ticket: _Ticket) -> None:
-        if ticket.task is not None:
-            ticket.fail(DeadlineExceeded(f"{ticket.address}: no answer"))
+        if ticket.told is not None:
+            ticket.settle(DeadlineExceeded(f"{ticket.address}: no answer"))
 
     def _arrive(self, ticket: _Ticket) -> None:
         network, target = self._network, host_of(ticket.address)
@@ -260,7 +285,7 @@ class MessageCalls:
         if peer is not None and peer.is_answering:
             peer.answer(ticket)
         elif target not in network.faults.down:
-            ticket.result = outcome.Error(PeerUnreachable(f"{ticket.address}: connection refused"))
+            ticket.result = PeerUnreachable(f"{ticket.address}: connection refused")
             network.send(target, self.host, self._hear, ticket)
 
     def _hear(self, ticket: _Ticket) -> None:
@@ -284,23 +309,23 @@ class MessageCalls:
         try:
             answer = self._handler(None if isinstance(to, str) else to.id, ticket.request, ticket.caller.as_caller)
         except ChordError as error:
-            self._reply(ticket, outcome.Error(retold(error)))
+            self._reply(ticket, retold(error))
             return
         if isinstance(answer, Reply):
-            self._reply(ticket, outcome.Value(answer))
+            self._reply(ticket, answer)
         else:
             self._working += 1
             self._waiting[ticket] = None
             self._nursery.start_soon(self._work, ticket, answer, name="answer")
 
     async def _work(self, ticket: _Ticket, answer: Coroutine[Any, Any, Reply]) -> None:
-        result: outcome.Outcome[Reply] = outcome.Error(DeadlineExceeded("the caller's time is up"))
+        result: Reply | ChordError = DeadlineExceeded("the caller's time is up")
         try:
             with trio.CancelScope(deadline=ticket.budget):
                 try:
-                    result = outcome.Value(await answer)
+                    result = await answer
                 except ChordError as error:
-                    result = outcome.Error(retold(error))
+                    result = retold(error)
         finally:
             self._working -= 1
             if not self._working:
@@ -308,9 +333,9 @@ class MessageCalls:
             if self._waiting.pop(ticket, ticket) is None:
                 self._reply(ticket, result)
 
-    def _reply(self, ticket: _Ticket, result: outcome.Outcome[Reply]) -> None:
-        if isinstance(result, outcome.Value) and not isinstance(result.value, ticket.request.reply):
-            result = outcome.Error(MalformedMessage(f"{ticket.address}: {type(result.value).__name__} is no answer"))
+    def _reply(self, ticket: _Ticket, result: Reply | ChordError) -> None:
+        if isinstance(result, Reply) and not isinstance(result, ticket.request.reply):
+            result = MalformedMessage(f"{ticket.address}: {type(result).__name__} is no answer")
         ticket.result = result
         caller = ticket.caller
         self._network.send(self.host, caller.host, caller._hear, ticket)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from chord.data import reap, replicate, versions
+from chord.data import reap, versions
 from chord.data.misplaced import Misplaced
 from chord.data.reading import Reading
 from chord.data.records import Records
 from chord.data.replicate import Coordinator
 from chord.data.storage import MemoryStorage
+from chord.data.writing import Writing
 from chord.sim import record_log
 from chord.vnode import Vnode
 
@@ -18,7 +19,7 @@ MUTANTS = (
     Mutant(
         "one node counted twice",
         "a write is acknowledged that one node has",
-        (Edit(replicate._count_stored, "return sum(", "return 1 + sum("),),
+        (Edit(Writing._count, "return sum(", "return 1 + sum("),),
         scenes.comings_and_goings,
         4,
         ("ledger: acknowledged",),
@@ -29,9 +30,9 @@ MUTANTS = (
         "a write is acknowledged that is on its way",
         (
             Edit(
-                Coordinator._spread,
-                "for part in parts_of(self._host, record):",
-                "stored[contact] = None\n            for part in parts_of(self._host, record):",
+                Writing._store,
+                "left = iter(self._parts)",
+                "left = iter(self._parts)\n        self.stored[contact] = None",
             ),
         ),
         scenes.comings_and_goings,
@@ -154,7 +155,7 @@ MUTANTS = (
     Mutant(
         "too few reported as a failure",
         "a client is told that nothing happened, and it did",
-        (Edit(Coordinator._spread, 'QuorumFailed(f"stored on', 'TooFewReplicas(f"stored on'),),
+        (Edit(Writing.until, 'QuorumFailed(f"stored on', 'TooFewReplicas(f"stored on'),),
         scenes.too_few_answer,
         8,
         ("ledger: misread",),

@@ -17,7 +17,6 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import outcome
 import trio
 
 from chord import testing
@@ -130,7 +129,7 @@ class Weigher:
         self.messages = 0
         self.bytes = 0
 
-    def __call__(self, what: Request | outcome.Outcome[Reply]) -> int:
+    def __call__(self, what: Request | Reply | ChordError) -> int:
         self.messages += 1
         if self._rng.random() >= WEIGHED_SHARE:
             return 0
@@ -138,15 +137,13 @@ class Weigher:
         self.bytes += weight
         return weight
 
-    def _frame(self, what: Request | outcome.Outcome[Reply]) -> bytes:
+    def _frame(self, what: Request | Reply | ChordError) -> bytes:
         call_id = self.messages
         if isinstance(what, Request):
             return self._codec.encode_call(call_id, Point(0), BUDGET_MS, what, call_id)
-        if isinstance(what, outcome.Value):
-            return self._codec.encode_reply(call_id, what.value)
-        assert isinstance(what, outcome.Error)
-        assert isinstance(what.error, ChordError)
-        return self._codec.encode_error(call_id, what.error)
+        if isinstance(what, Reply):
+            return self._codec.encode_reply(call_id, what)
+        return self._codec.encode_error(call_id, what)
 
 
 def measure(setting: Setting) -> Cell:

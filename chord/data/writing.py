@@ -1,0 +1,112 @@
+"""One write on its way from its coordinator, where it is durable, to the other replicas."""
+
+from __future__ import annotations
+
+import trio
+
+from chord.data import versions
+from chord.data.copies import parts_of
+from chord.data.digest import digest_of
+from chord.data.fan import Fan, Told
+from chord.data.reading import VERSION_BYTES
+from chord.data.repair import Repair
+from chord.data.view import Place, ReplicaSet
+from chord.errors import ChordError, NotReady, QuorumFailed
+from chord.messages import Contact, Done, Record, ReplicaLine, StoreCopies, Written
+from chord.vnode import Vnode
+
+
+class Writing:
+    """A record that is durable here, and who else has it.
+
+    Args:
+        me: this node as it stands in the set.
+        is_strict: only members count, and nobody stands in for them.
+        repair: is told of those that did not take it.
+
+    Attributes:
+        stored: who has it, and after how many ms.
+    """
+
+    def __init__(
+        self, vnode: Vnode, me: Contact, who: ReplicaSet, record: Record, repair: Repair, *, is_strict: bool
+    ) -> None:
+        self._vnode = vnode
+        self._host = vnode.host
+        self._who = who
+        self._record = record
+        self._parts = parts_of(vnode.host, record)
+        self._repair = repair
+        self._members = [place.contact for place in who.members]
+        self.stored: dict[Contact, float | None] = {me: None}
+        self._up = [place.contact for place in who.members if place.contact != me and vnode.is_up(place)]
+        spare = [place.contact for place in who.fallbacks if place.contact != me and vnode.is_up(place)]
+        self._spare = [] if is_strict else spare
+        self._missing = len(self._members) - len(self._up) - (me in self._members)
+        self._counted = self._members if is_strict else [*self._members, *self._spare, me]
+        self._fan = Fan(self._host, self._store, self._spare[self._missing :])
+
+    async def until(self, needed: int) -> Written:
+        """Send it to all others, and wait for as many nodes as are needed, this one included.
+
+        For each member that is silent, fails or is late, the next fallback keeps it.
+
+        Raises:
+            QuorumFailed: indefinite; too few of them have said that they have it.
+        """
+        for contact in self._members:
+            if contact not in self.stored and contact not in self._up:
+                self._repair.fell_behind(contact.address)
+        first = [*self._up, *self._spare[: self._missing]]
+        try:
+            await self._fan.until(lambda: self._count(self._counted) >= needed, first)
+        except NotReady as error:  # what is stored here is not undone
+            raise QuorumFailed("the node ended before others had stored the write") from error
+        w = self._count(self._counted)
+        if w < needed:
+            raise QuorumFailed(f"stored on {w} of {needed} nodes")
+        is_sloppy = self._count(self._members) < needed
+        self._host.counters["sloppy_puts"] += is_sloppy
+        version = digest_of(self._record)[:VERSION_BYTES]
+        lines = [self._line(place, version) for place in self._who.everyone]
+        return Written(
+            context=versions.encode_context(versions.context_of(self._record)),
+            owner=self._vnode.me,
+            w=w,
+            w_needed=needed,
+            is_sloppy=is_sloppy,
+            replicas=tuple(line for line in lines if line.outcome != "not asked"),
+        )
+
+    def _store(self, contact: Contact, told: Told) -> None:
+        """Send it to one, part after part; there is nearly always one."""
+        sent = trio.current_time()
+        left = iter(self._parts)
+
+        def heard(answer: Done | ChordError | None) -> None:
+            if isinstance(answer, ChordError):
+                self._repair.fell_behind(contact.address)
+                told(answer)
+            elif (part := next(left, None)) is None:
+                self.stored[contact] = 1000 * (trio.current_time() - sent)
+                told(None)
+            else:
+                request = StoreCopies((part,), contact not in self._members)
+                deadline = sent + self._host.timing.timeout_cap_s
+                self._host.peers.begin(contact, request, Done, heard, deadline=deadline)
+
+        heard(None)
+
+    def _count(self, counted: list[Contact]) -> int:
+        return sum(1 for contact in self.stored if contact in counted)
+
+    def _line(self, place: Place, version: bytes) -> ReplicaLine:
+        contact = place.contact
+        if contact in self.stored:
+            outcome = "ok" if contact in self._members else "hinted"
+            return ReplicaLine(contact, outcome, True, self.stored[contact], version)
+        if contact in self._fan.failures:
+            return ReplicaLine(contact, self._fan.failures[contact].message[:1024], False)
+        if contact in self._fan.waiting:
+            return ReplicaLine(contact, "on its way", False)
+        return ReplicaLine(contact, "silent" if contact in self._members else "not asked", False)
