@@ -8,11 +8,13 @@ Owns the arithmetic of the identifier circle and nothing else. A point is an int
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import NamedTuple
 
 BITS_MIN = 3
 BITS_MAX = 160  # SHA-1 has no more to give
+HASHES_KEPT = 4096
 
 
 class Point(int):
@@ -41,8 +43,7 @@ class Circle(NamedTuple):
 
     def hash(self, data: bytes) -> Point:
         """Return the first `bits` bits of SHA-1 of the data, read big-endian."""
-        digest = int.from_bytes(hashlib.sha1(data, usedforsecurity=False).digest(), "big")
-        return Point(digest >> (BITS_MAX - self.bits))
+        return _hash(self.bits, data)
 
     def point(self, number: int) -> Point:
         """Return the number as a point, modulo 2**bits."""
@@ -59,6 +60,13 @@ class Circle(NamedTuple):
     def fraction(self, distance: int) -> float:
         """Return a distance as a share of the whole circle, 0.0 to 1.0."""
         return distance / self.size
+
+
+@functools.lru_cache(HASHES_KEPT)
+def _hash(bits: int, data: bytes) -> Point:
+    """Kept for a while: one operation asks for the point of its key again and again."""
+    digest = int.from_bytes(hashlib.sha1(data, usedforsecurity=False).digest(), "big")
+    return Point(digest >> (BITS_MAX - bits))
 
 
 def vnode_id(circle: Circle, address: str, index: int) -> Point:

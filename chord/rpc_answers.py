@@ -92,7 +92,10 @@ class Answers:
             del self._works[scope]
             shared.calls_in_work -= 1
             shared.bytes_in_work -= body_bytes
-            self._outbox.flush_soon()
+            if self._works:
+                self._outbox.flush_soon()  # others are nearly done as well: their answers leave together
+            else:
+                self._outbox.flush_and_tell()
             shared.settled.unpark_all()
 
     def _admit(self, answer: Coroutine[Any, Any, Reply], body_bytes: int, budget_s: float) -> None:

@@ -116,11 +116,18 @@ class Outbox:
                 self._writing = trio.CancelScope()  # what is posted meanwhile comes after
                 self._shared.start_task(self._write_rest, self._writing, name="write")
 
+    def flush_and_tell(self) -> None:
+        """Write what waits now, and tell those who wait for that."""
+        self.flush()
+        if not self._frames and self._writing is None:
+            self._unpark()
+            self._emptied()
+
     def flush_soon(self) -> None:
         """Write in the next pass of the scheduler, together with all that is posted until then."""
         if not self._is_flushed_soon:
             self._is_flushed_soon = True
-            self._shared.soon(self._flush_and_tell)
+            self._shared.soon(self._flush_late)
 
     async def wait_for_room(self) -> None:
         """Wait until the peer has taken enough for more to be added, or the box is closed."""
@@ -141,12 +148,9 @@ class Outbox:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _flush_and_tell(self) -> None:
+    def _flush_late(self) -> None:
         self._is_flushed_soon = False
-        self.flush()
-        if not self._frames and self._writing is None:
-            self._unpark()
-            self._emptied()
+        self.flush_and_tell()
 
     async def _write_rest(self, scope: trio.CancelScope) -> None:
         """Write all there is, in pieces, each under its own deadline: a slow peer is not one that takes nothing."""

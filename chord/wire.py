@@ -39,6 +39,7 @@ BUDGET_MS_MAX: Final = (1 << 32) - 1
 SENT_MS_MAX: Final = (1 << 53) - 1
 REFUSED_CALL_ID: Final = 0
 MESSAGE_CHARS_MAX: Final = 1024
+REMEMBERED_BYTES_MAX: Final = 1 << 14
 
 _PLAIN_TYPES: Final = (bytes,)
 """What CBOR can carry and msgspec by default would not leave alone: it would make base64 of it."""
@@ -167,7 +168,8 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Codec:
-    """Encodes and decodes everything that may contain points of a circle. Stateless, so one serves all streams.
+    """Encodes and decodes everything that may contain points of a circle. One serves all streams: it remembers nothing
+    but how the latest small request looks, for one that goes to several.
 
     The `encode_…` methods return whole frames; the `decode_…` methods take a frame's body.
     """
@@ -178,13 +180,18 @@ class Codec:
         self._size = circle.size
         self._to_vnode = Struct(f">IBBQB{circle.width}sBI")
         self._encode = Encoder(circle.width, BODY_BYTES_MAX - ENVELOPE_BYTES_MAX).encode
+        self._latest: tuple[Request | None, bytes] = (None, b"")
         self._decode_point = self._point  # a bound method made once, not once a message
 
     def encode_call(
         self, call_id: int, vnode: Point | None, budget_ms: int, request: Request, sent_ms: int | None = None
     ) -> bytes:
         """Return the frame of a call. `sent_ms`: when it leaves, by the sender's clock since the stream was opened."""
-        content = self._encode(request)
+        before, content = self._latest
+        if request is not before:  # what is asked of several is encoded once
+            content = self._encode(request)
+            if len(content) <= REMEMBERED_BYTES_MAX:
+                self._latest = request, content
         head = 0x84
         if sent_ms is not None:
             head, content = 0x85, content + _SENT.pack(0x1B, sent_ms)

@@ -60,12 +60,12 @@ def test_reads_and_writes_go_on_without_the_owner(how: str) -> None:
             began = trio.current_time()
             with trio.fail_after(3):
                 assert (await read(asked, key)).values == (b"before",)
-            assert trio.current_time() - began < 1.5
+            assert trio.current_time() - began < 2, "three misses make it dead, and the call is made once more"
             with trio.fail_after(3):
                 written = await write(asked, key, b"meanwhile")
             assert written.owner != only(owner).me
             assert written.w >= 2
-            assert trio.current_time() - began < 2.5
+            assert trio.current_time() - began < 3
             await trio.sleep(5)
             if how == "frozen":
                 ring.network.unfreeze("n3")

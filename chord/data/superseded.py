@@ -13,7 +13,8 @@ must.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from chord.messages import SUPERSEDED_BYTES_MAX, Version
@@ -23,6 +24,8 @@ RETRIED_MAX = 16
 OTHERS_MAX = 8
 OTHERS_MS = 600_000
 """So much older than a key's newest write an operation of one attempt may be: a silent node is waited for so long."""
+
+PARSED_MAX = 256
 
 _TAG_BYTES = 8
 """Operation ids are random: half of one tells it from the others of its key."""
@@ -72,7 +75,8 @@ def join(remembered: Iterable[bytes], replaced: Iterable[Replaced], newest_ms: i
 
 def names(op_id: bytes, remembered: bytes) -> bool:
     """Return whether an operation is among those that have been replaced."""
-    return any(entry.tag == _tag(op_id) for entry, _ in _entries(remembered))
+    tag = _tag(op_id)
+    return tag in remembered and any(entry.tag == tag for entry, _ in _entries(remembered))
 
 
 def is_hidden(op_id: bytes, remembered: bytes) -> bool:
@@ -105,11 +109,18 @@ def _tag(op_id: bytes) -> bytes:
     return op_id[-_TAG_BYTES:]
 
 
-def _entries(remembered: bytes) -> Iterator[tuple[_Entry, bool]]:
+@functools.lru_cache(PARSED_MAX)
+def _entries(remembered: bytes) -> tuple[tuple[_Entry, bool], ...]:
+    """Return the entries, and of each whether it is of an operation that was tried again.
+
+    Kept for a while, because the same bytes are looked at several times in one write, and at every replica's merge.
+    """
+    found = []
     for at in range(0, len(remembered), ENTRY_BYTES):
         middle, end = at + _TAG_BYTES, at + 2 * _TAG_BYTES
         what = int.from_bytes(remembered[end : at + ENTRY_BYTES], "big")
-        yield _Entry(what % _RETRIED, remembered[at:middle], remembered[middle:end]), what >= _RETRIED
+        found.append((_Entry(what % _RETRIED, remembered[at:middle], remembered[middle:end]), what >= _RETRIED))
+    return tuple(found)
 
 
 def _packed(found: set[_Entry], count_max: int, mark: int) -> bytes:

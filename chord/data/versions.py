@@ -38,6 +38,11 @@ def actor(incarnation: bytes, key_epoch: int) -> bytes:
 
 def discard(record: Record, context: Mapping[bytes, int]) -> Record:
     """Return the record without the values that the context covers; what the context knows, it knows too."""
+    clock = _clock_without(record, context)
+    return Record(record.key, tuple(clock), _superseded(clock, record))
+
+
+def _clock_without(record: Record, context: Mapping[bytes, int]) -> list[ActorClock]:
     clock: list[ActorClock] = []
     known = {entry.actor: entry for entry in record.clock}
     for who in sorted(known.keys() | context.keys()):
@@ -48,7 +53,7 @@ def discard(record: Record, context: Mapping[bytes, int]) -> Record:
             clock.append(entry)
         else:
             clock.append(ActorClock(who, max(entry.count, covered), entry.versions[: max(0, entry.count - covered)]))
-    return Record(record.key, tuple(clock), _superseded(clock, record))
+    return clock
 
 
 def put(
@@ -72,7 +77,7 @@ def put(
     count = next((entry.count for entry in record.clock if entry.actor == minting), 0)
     if context.get(minting, 0) > count:
         raise InvalidRequest("the context belongs to another key or ring: read the key again")
-    clock = {entry.actor: entry for entry in discard(record, context).clock}
+    clock = {entry.actor: entry for entry in _clock_without(record, context)}
     values = clock[minting].versions if minting in clock else ()
     clock[minting] = ActorClock(minting, count + 1, (version, *values))
     if len(clock) > ACTORS_MAX:

@@ -35,7 +35,9 @@ class Writing:
         self._host = vnode.host
         self._who = who
         self._record = record
-        self._parts = parts_of(vnode.host, record)
+        parts = parts_of(vnode.host, record)
+        self._for_members = [StoreCopies((part,)) for part in parts]
+        self._for_others = [StoreCopies((part,), is_hint=True) for part in parts]
         self._repair = repair
         self._members = [place.contact for place in who.members]
         self.stored: dict[Contact, float | None] = {me: None}
@@ -81,17 +83,16 @@ class Writing:
     def _store(self, contact: Contact, told: Told) -> None:
         """Send it to one, part after part; there is nearly always one."""
         sent = trio.current_time()
-        left = iter(self._parts)
+        left = iter(self._for_members if contact in self._members else self._for_others)
 
         def heard(answer: Done | ChordError | None) -> None:
             if isinstance(answer, ChordError):
                 self._repair.fell_behind(contact.address)
                 told(answer)
-            elif (part := next(left, None)) is None:
+            elif (request := next(left, None)) is None:
                 self.stored[contact] = 1000 * (trio.current_time() - sent)
                 told(None)
             else:
-                request = StoreCopies((part,), contact not in self._members)
                 deadline = sent + self._host.timing.timeout_cap_s
                 self._host.peers.begin(contact, request, Done, heard, deadline=deadline)
 

@@ -31,8 +31,8 @@ MUTANTS = (
         (
             Edit(
                 Writing._store,
-                "left = iter(self._parts)",
-                "left = iter(self._parts)\n        self.stored[contact] = None",
+                "sent = trio.current_time()",
+                "sent = trio.current_time()\n    self.stored[contact] = None",
             ),
         ),
         scenes.comings_and_goings,
