@@ -256,34 +256,31 @@ class Router:
         Raises:
             ChordError: what it answered, or its silence, as soon as its own timeout has passed.
         """
-        failed: list[ChordError] = []
-        found: list[R] = []
+        outcomes: list[R | ChordError] = []
+        news = trio.Event()
+        is_pinging = False
 
-        async def watch() -> None:
-            while True:
-                await trio.sleep(self.peers.suspicion.timeout(to.address))
-                try:
-                    await self.peers.call(to, Ping(), Pong)
-                except SILENCE as error:
-                    # It may have done before it fell silent what it was asked for.
-                    failed.append(error if not isinstance(error, PeerUnreachable) else PeerLost(error.message))
-                    nursery.cancel_scope.cancel()
-                except ChordError:
-                    pass  # an answer: it lives
+        def heard(answer: R | ChordError) -> None:
+            outcomes.append(answer)
+            news.set()
 
-        async def call() -> None:
-            try:
-                found.append(await self.peers.call(to, request, expect))
-            except ChordError as error:
-                failed.append(error)
-            nursery.cancel_scope.cancel()
+        def has_pinged(answer: Pong | ChordError) -> None:
+            nonlocal is_pinging
+            is_pinging = False
+            if isinstance(answer, SILENCE) and not outcomes:
+                # It may have done before it fell silent what it was asked for.
+                heard(answer if not isinstance(answer, PeerUnreachable) else PeerLost(answer.message))
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch)
-            nursery.start_soon(call)
-        if found:
-            return found[0]
-        raise failed[0]
+        self.peers.begin(to, request, expect, heard, deadline=trio.current_effective_deadline())
+        while not outcomes:
+            with trio.move_on_after(self.peers.suspicion.timeout(to.address)):
+                await news.wait()
+            if not outcomes and not is_pinging:
+                is_pinging = True
+                self.peers.begin(to, Ping(), Pong, has_pinged, deadline=math.inf)
+        if isinstance(outcomes[0], ChordError):
+            raise outcomes[0]
+        return outcomes[0]
 
     # -- the trace ------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from quorums import (
 from worlds import only, patiently, replicas, virtual
 
 from chord import testing
+from chord.calls import Told
 from chord.data import versions
 from chord.data.replicate import Coordinator
 from chord.data.storage import Batch, MemoryStorage
@@ -38,7 +39,7 @@ from chord.errors import (
     PeerLost,
     WritesRefused,
 )
-from chord.messages import Put, Written
+from chord.messages import Contact, Put, Reply, Request, Written
 
 # -- the owner is silent ----------------------------------------------------------------------------
 
@@ -262,18 +263,25 @@ async def test_a_forwarded_write_that_may_have_happened_is_not_called_off_by_wha
         keep_disks(ring)
         key = key_at(ring, "n3")
         owner, asked = clockwise(ring, key)[0], ring[0]
-        original = asked.host.peers._calls.call
+        original = asked.host.peers._calls.begin
 
-        async def answer_is_lost(to: object, request: object, *, deadline: float) -> object:
-            reply = await original(to, request, deadline=deadline)  # type: ignore[arg-type]
-            if isinstance(request, Put) and isinstance(reply, Written):
+        def answer_is_lost(to: Contact | str, request: Request, told: Told, *, deadline: float) -> None:
+            async def stop_first() -> None:
                 await owner.stop()
-                raise PeerLost("gone")
-            return reply
+                told(PeerLost("gone"))
 
-        asked.host.peers._calls.call = answer_is_lost  # type: ignore[assignment, method-assign]
-        with pytest.raises((IndefiniteError, trio.TooSlowError)), trio.fail_after(5):
-            await write(asked, key, b"v")
+            def heard(answer: Reply | ChordError) -> None:
+                if isinstance(request, Put) and isinstance(answer, Written):
+                    nursery.start_soon(stop_first)
+                else:
+                    told(answer)
+
+            original(to, request, heard, deadline=deadline)
+
+        asked.host.peers._calls.begin = answer_is_lost  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            with pytest.raises((IndefiniteError, trio.TooSlowError)), trio.fail_after(5):
+                await write(asked, key, b"v")
         assert owner.host.storage.get(key) is not None
 
 
