@@ -9,16 +9,16 @@
 The house, from the ground up; imports point strictly downward:
 
     values       errors  ids  events  messages/  config
-    algorithms   finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  bulk
+    algorithms   arcs  finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  bulk
                  history/
                  data/versions (with superseded)  data/digest  data/view
     seams        alarm  transport  calls  identity  data/storage  data/sqlite (with its file and rows)
     calls        rpc (with its rpc_* parts)  links  periodic  peers
     protocols    host  earlier  vnode  route  lookup  stabilize  bounds  self_lookup  membership  resume
-    on records   data/records  data/replicate (with fan and reading)  data/repair  data/exchange  data/copies
+    on records   data/records  data/replicate (with fan, reading, writing)  data/repair  data/exchange  data/copies
                  data/sending  data/transfer  data/misplaced  data/reap
-    assembly     dispatch  farewell  maintenance  describe  interface  node  embedded  asking  operations  client
-                 blocking  testing/
+    assembly     dispatch  farewell  maintenance  describe  interface  node  embedded  asking (with short_cuts)
+                 operations  client  blocking  testing/
     shells       cli/
     beyond       sim/
 

@@ -23,6 +23,7 @@ from chord.errors import (
 )
 from chord.ids import Circle
 from chord.messages import Contact, Describe, Description, Merge, Put, Reply, Request, as_retry
+from chord.short_cuts import ShortCuts
 
 if TYPE_CHECKING:
     import random
@@ -92,17 +93,21 @@ def nobody(failures: Mapping[str, Outcome]) -> ChordError:
 
 
 class Entries:
-    """What operations share: the entry nodes, the one in use, and the circle once it is known.
+    """What operations share: the entry nodes, the one in use, the circle once it is known, and who owns which arc.
+
+    Args:
+        arcs_max: of so many arcs it is remembered who answered for them; requests for their keys go there straight.
 
     Attributes:
         entries: addresses of nodes to ask.
         circle: of the ring; None until it is known.
         rng: draws pauses and operation ids.
+        short_cuts: who answers for which keys.
 
     Concurrency: synchronous; several operations may be under way at once.
     """
 
-    def __init__(self, entries: Sequence[str], *, rng: random.Random) -> None:
+    def __init__(self, entries: Sequence[str], *, rng: random.Random, arcs_max: int = 0) -> None:
         if not entries:
             raise InvalidRequest("name at least one node of the ring, HOST:PORT")
         for entry in entries:
@@ -112,6 +117,7 @@ class Entries:
         self.rng = rng
         self._ring_id: bytes | None = None
         self._at = 0
+        self.short_cuts = ShortCuts(arcs_max)
 
     @property
     def entry(self) -> str:
@@ -142,18 +148,24 @@ class Entries:
         """
         attempt = 0
         known: ChordError | None = None
+        short_cut = None if to else self.short_cuts.to(self.circle, request)
         while True:
             entry = self.entry
+            asked = to or short_cut or entry
             try:
-                (outcome,) = yield Ask((Call(to or entry, request),), None if to else self.attempt_s())
+                (outcome,) = yield Ask((Call(asked, request),), None if to else self.attempt_s(short_cut))
             except DeadlineExceeded as error:
                 raise (known or error) from None
+            self.short_cuts.learn(self.circle, request, short_cut, outcome)
             if isinstance(outcome, Reply):
                 return outcome
             assert isinstance(outcome, ChordError)
             known = telling(known, outcome, is_write=isinstance(request, (Put, Merge)))
             if isinstance(outcome, IndefiniteError):
                 request = as_retry(request)
+            if short_cut is not None and (self.is_worth_retrying(outcome, 0) or isinstance(outcome, OtherRing)):
+                short_cut = None  # the entry node may know better, at once
+                continue
             if not self.is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, SILENCE)):
                 # To a read, a definite answer is the answer. A write may have happened in an earlier attempt.
                 raise known if isinstance(request, (Put, Merge)) else outcome
@@ -187,9 +199,9 @@ class Entries:
         assert self.circle is not None
         return self.circle
 
-    def attempt_s(self) -> float | None:
+    def attempt_s(self, short_cut: str | None = None) -> float | None:
         """Return how long one attempt may take, None: as long as the operation."""
-        return ATTEMPT_S if len(self.entries) > 1 else None
+        return ATTEMPT_S if short_cut is not None or len(self.entries) > 1 else None
 
     def turn_from(self, entry: str) -> None:
         """Use another entry node from now on, unless another operation has turned away already."""

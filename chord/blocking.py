@@ -23,6 +23,7 @@ from chord.ids import Circle
 from chord.links import Link, StreamKind
 from chord.messages import Contact, Description, Merge, Mode, Record, Request, Route, Trace
 from chord.operations import Core, Cursor
+from chord.short_cuts import CLIENT_ARCS_MAX
 from chord.values import Found, Pair, Resolver, Stored, to_value
 
 TIMEOUT_S = 5.0
@@ -67,7 +68,7 @@ class Ring:
 
     def __init__(self, addresses: Sequence[str], *, timeout_s: float, limits: Limits) -> None:
         self.timeout_s = timeout_s
-        self._core = Core(addresses, rng=random.SystemRandom())
+        self._core = Core(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
         self._limits = limits
         self._links: dict[tuple[str, StreamKind], Link] = {}
 

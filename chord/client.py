@@ -25,6 +25,7 @@ from chord.interface import AsyncRing
 from chord.messages import Hello
 from chord.operations import Core
 from chord.rpc import Rpc
+from chord.short_cuts import CLIENT_ARCS_MAX
 from chord.transport import TcpTransport, Transport
 
 
@@ -43,7 +44,7 @@ async def open_client(
         OtherRing: a node speaks another version of the protocol, or belongs to another ring than the others.
     """
     limits = limits or Limits()
-    core = Core(addresses, rng=rng or random.Random(secrets.randbits(128)))
+    core = Core(addresses, rng=rng or random.Random(secrets.randbits(128)), arcs_max=CLIENT_ARCS_MAX)
     rpc = Rpc(
         transport or TcpTransport(),
         circle=None,

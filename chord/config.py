@@ -155,6 +155,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         repair_bytes_s: bytes of records that are brought level with other replicas, per second.
         hints_max: records kept for replicas that do not answer; beyond it no more are taken.
         passive_max: peers remembered beyond the lists.
+        arcs_max: arcs of which it is remembered who answered for them last.
     """
 
     frame_control_bytes_max: int = 64 * 1024
@@ -178,6 +179,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repair_bytes_s: int = 8 << 20
     hints_max: int = 1_000_000
     passive_max: int = 128
+    arcs_max: int = 4096
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:

@@ -14,7 +14,9 @@ from typing import TypeVar
 
 import trio
 
-from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed, NotOwner
+from chord.arcs import ArcCache
+from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed, NotOwner, UnknownVnode
+from chord.host import Host
 from chord.ids import Point
 from chord.messages import (
     Candidate,
@@ -42,23 +44,43 @@ TELL_BEFORE_S = 0.1  # before the deadline, the last refusal sets out for the ca
 
 
 class Lookups(Router):
-    """Lookups made by one node, from any of its vnodes or on behalf of another."""
+    """Lookups made by one node, from any of its vnodes or on behalf of another.
 
-    async def find(self, key: Point, start: Contact, mode: Mode = "iterative", route: Route = "classic") -> Trace:
+    Attributes:
+        arcs: who answered for what; fast lookups try that first.
+    """
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.arcs = ArcCache(host.circle, host.limits.arcs_max)
+
+    async def find(
+        self,
+        key: Point,
+        start: Contact,
+        mode: Mode = "iterative",
+        route: Route = "classic",
+        *,
+        is_remembered: bool = True,
+    ) -> Trace:
         """Find the confirmed owner of a key.
 
         Args:
             key: a point of the circle.
             start: the vnode that performs the first step, usually one of ours.
             mode: iterative (we ask each hop), recursive (each hop asks the next), successor (O(N), for teaching).
-            route: classic (fingers and successor, as in the papers) or fast (stop when any list brackets the key).
+            route: classic (fingers and successor, as in the papers) or fast (ask who answered for the key before; else
+                stop when any list brackets the key).
+            is_remembered: False: a fast lookup asks nobody because of earlier ones.
 
         Raises:
             OwnerDown: definite; the owner paused.
 
         Concurrency: checkpoints; waits for an owner until the enclosing deadline.
         """
-        confirmed, path, via, rtt_ms = await self.deliver(Confirm(key), Confirmed, key, start, mode, route)
+        confirmed, path, via, rtt_ms = await self.deliver(
+            Confirm(key), Confirmed, key, start, mode, route, is_remembered=is_remembered
+        )
         return self._trace(confirmed, path, via, rtt_ms)
 
     async def neighbours(self, point: Point, start: Contact) -> tuple[Contact, Contact]:
@@ -79,6 +101,8 @@ class Lookups(Router):
         start: Contact,
         mode: Mode = "iterative",
         route: Route = "fast",
+        *,
+        is_remembered: bool = True,
     ) -> tuple[R, Path, Via, float]:
         """Bring a request to the key's owner: its reply, the path, how the owner was reached, round-trip ms.
 
@@ -88,9 +112,10 @@ class Lookups(Router):
         """
         path = self.new_path(key, start, mode, route)
         wait = WAIT_FIRST_S
-        if any(v.ownership.is_owner(key) for v in self.host.vnodes.values() if v.me == start):
+        known = self._known(path, is_remembered)
+        if known is not None:
             path.hops.append(HopTrace(start, Via("start"), self.remaining(start, key), None, 0.0))
-            path.candidates = (Candidate(start, Via("start")),)
+            path.candidates = (known,)
         while True:
             try:
                 if not path.candidates:
@@ -101,6 +126,10 @@ class Lookups(Router):
             if found is not None:
                 reply, via, rtt_ms = found
                 return reply, path, via, rtt_ms
+            if known is not None and known.via.kind == "cache":  # it was no more than a hint
+                self.arcs.forget(known.contact.address)
+                known, path.hops, path.candidates = None, [], ()
+                continue
             pause = self.host.jitter(wait)
             is_last = trio.current_time() + pause + TELL_BEFORE_S >= trio.current_effective_deadline()
             if is_last and path.refusal is not None and path.doubt is None:
@@ -110,6 +139,15 @@ class Lookups(Router):
             path.restart()
 
     # -- deliver --------------------------------------------------------------------------------
+
+    def _known(self, path: Path, is_remembered: bool) -> Candidate | None:
+        """Return who need not be searched for: the start itself, or who answered for the key before."""
+        if any(v.ownership.is_owner(path.key) for v in self.host.vnodes.values() if v.me == path.start):
+            return Candidate(path.start, Via("start"))
+        if not is_remembered or path.route != "fast" or path.mode != "iterative":
+            return None
+        owner = self.arcs.find(path.key)
+        return None if owner is None or self.peers.is_doubtful(owner) else Candidate(owner, Via("cache"))
 
     async def _offer(self, path: Path, request: Request, expect: type[R]) -> tuple[R, Via, float] | None:
         """Offer the request to the candidates and those they point to. None: wait and look up again."""
@@ -129,6 +167,8 @@ class Lookups(Router):
                     return None
                 steps_back -= 1
                 queue.insert(0, Candidate(error.peer, Via("predecessor")))
+            except UnknownVnode:
+                continue  # it is gone, and whoever named it does not know yet
             except SILENCE as error:
                 path.timeouts += 1
                 path.hops.append(self.hop(candidate, path.key, path.began, sent, error))
@@ -142,6 +182,9 @@ class Lookups(Router):
                     raise path.doubt from error
                 raise
             else:
+                if candidate.contact.address != self.host.address:
+                    start = reply.arc_start if isinstance(reply, Confirmed) else None
+                    self.arcs.learn(path.key, candidate.contact, start)
                 return reply, candidate.via, 1000 * (trio.current_time() - sent)
         return None
 

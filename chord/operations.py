@@ -142,22 +142,25 @@ class Core(Entries):
         attempt = 0
         while waiting:
             entry = self.entry
+            ways = [None if attempt else self.short_cuts.to(self.circle, asked[i]) for i in waiting]
+            calls = tuple(Call(way or entry, asked[i]) for i, way in zip(waiting, ways, strict=True))
             try:
-                outcomes = yield Ask(tuple(Call(entry, asked[i]) for i in waiting), self.attempt_s())
+                outcomes = yield Ask(calls, self.attempt_s(next(filter(None, ways), None)))
             except DeadlineExceeded as error:
                 for i in waiting:
                     failures[i] = failures[i] or error
                 return failures
             again, was_silent = [], False
-            for i, outcome in zip(waiting, outcomes, strict=True):
+            for i, way, outcome in zip(waiting, ways, outcomes, strict=True):
+                self.short_cuts.learn(self.circle, asked[i], way, outcome)
                 if not isinstance(outcome, ChordError):
                     failures[i] = None
                     continue
                 failures[i] = telling(failures[i], outcome)
                 if isinstance(outcome, IndefiniteError):
                     asked[i] = as_retry(asked[i])
-                was_silent |= isinstance(outcome, SILENCE)
-                if self.is_worth_retrying(outcome, attempt):
+                was_silent |= way is None and isinstance(outcome, SILENCE)
+                if self.is_worth_retrying(outcome, attempt) or (way is not None and isinstance(outcome, OtherRing)):
                     again.append(i)
             if again and was_silent:
                 self.turn_from(entry)

@@ -19,14 +19,15 @@ ROOT = Path(__file__).parents[1]
 
 ROWS: dict[int, str] = {
     0: "errors ids events messages config data",
-    1: "finger ring ownership suspicion cbor wire greeting invariants values bulk data.superseded data.versions "
+    1: "arcs finger ring ownership suspicion cbor wire greeting invariants values bulk data.superseded data.versions "
     "data.digest data.view history",
     2: "alarm transport calls identity data.storage data.sqlite data.sqlite_file data.sqlite_rows",
     3: "rpc rpc_answers rpc_handshake rpc_link rpc_outbox rpc_shared rpc_transit periodic peers links",
     4: "host earlier vnode route lookup stabilize bounds self_lookup membership resume data.records data.copies "
     "data.exchange data.sending data.transfer data.misplaced data.fan data.reading data.writing data.replicate "
     "data.repair data.reap",
-    5: "dispatch farewell maintenance describe interface node embedded asking operations client blocking testing",
+    5: "dispatch farewell maintenance describe interface node embedded short_cuts asking operations client blocking "
+    "testing",
     6: "cli",
     7: "sim sim.pool",
 }

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import trio
 
+from chord.calls import Answer
 from chord.data import versions
 from chord.data.copies import parts_of
 from chord.data.digest import digest_of
@@ -69,8 +70,8 @@ class Coordinator:
 
     # -- reads ----------------------------------------------------------------------------------
 
-    async def get(self, request: Get) -> Values:
-        """Read a key from R replicas.
+    def get(self, request: Get) -> Answer:
+        """Read a key from R replicas; where this one is enough, and has the record, there is nothing to wait for.
 
         Raises:
             NotOwner, Busy: see `Vnode.require_coordinator`.
@@ -82,6 +83,15 @@ class Coordinator:
         who = self._holders(point)
         needed = self._needed(request.r, who)
         reading = Reading(request.key)
+        if needed == 1 and self._is_settled(point, request.key) and self._host.storage.is_durable(request.key):
+            record = self._host.storage.get(request.key)
+            if self._live(record):
+                reading.add(self._here(who), record, is_settled=True)
+                self._host.counters["gets"] += 1
+                return self._answer(reading, who, needed)
+        return self._get(reading, who, verdict, point, needed)
+
+    async def _get(self, reading: Reading, who: ReplicaSet, verdict: Verdict, point: int, needed: int) -> Values:
         await self._read(reading, who, point, needed)
         self._host.counters["gets"] += 1
         if not self._live(reading.record):
@@ -97,8 +107,7 @@ class Coordinator:
         """
         me = self._here(who)
         record = await self._records.read(reading.key)
-        is_settled = self._vnode.is_settled(point) and not self._host.storage.is_damaged(reading.key)
-        reading.add(me, record, is_settled)
+        reading.add(me, record, self._is_settled(point, reading.key))
         others = [place for place in who.members if place.contact != me and self._vnode.is_up(place)]
         others.sort(key=lambda place: not self._levels.is_level(point, place.contact.address))
         others += [place for place in who.fallbacks if place.contact != me and self._vnode.is_up(place)]
@@ -346,6 +355,10 @@ class Coordinator:
         up = sum(1 for place in places if self._vnode.is_up(place))
         if up < needed:
             raise TooFewReplicas(f"{up} of {needed} nodes answer that can take the write", after_ms=RETRY_MS)
+
+    def _is_settled(self, point: int, key: bytes) -> bool:
+        """Whether what is held of a key here is all that there was to be held."""
+        return self._vnode.is_settled(point) and not self._host.storage.is_damaged(key)
 
     def _live(self, record: Record | None) -> bool:
         return record is not None and any(self._is_live(version) for version in versions.siblings(record))

@@ -204,7 +204,7 @@ class _Churn:
         before, began, trace = rightful_owner(ring, key), trio.current_time(), None
         try:
             with trio.move_on_after(PATIENCE_S):
-                trace = await node.lookups.find(key, node.contact, route="fast")
+                trace = await node.lookups.find(key, node.contact, route="fast", is_remembered=False)
         except ChordError:
             pass  # an honest error is no wrong answer
         if node not in ring.nodes:

@@ -1,0 +1,143 @@
+"""The arc cache against a dumb model of it: an owner for each point of a small circle."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chord.arcs import ArcCache
+from chord.ids import Circle, Point
+from chord.messages import Contact
+
+CIRCLE = Circle(5)
+POINTS = st.integers(0, CIRCLE.size - 1).map(Point)
+
+
+def owner(point: int, address: str = "a:1") -> Contact:
+    return Contact(Point(point), address)
+
+
+class Model:
+    """Who was said to own which point: every owner has an unbroken row of points that ends at its id."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, int] = {}
+
+    def learn(self, point: int, end: int, start: int | None) -> None:
+        if start is not None:
+            self.of = {p: o for p, o in self.of.items() if o != end}
+            point = CIRCLE.point(start + 1)
+        row = [CIRCLE.point(point + i) for i in range(CIRCLE.distance(point, end) + 1)]
+        gone = set(row) - {end}
+        before = {p for p, o in self.of.items() if o == end}
+        if not before <= set(row) and set(row) < before:
+            row, gone = sorted(before), before - {end}
+        self.of = {p: o for p, o in self.of.items() if o not in gone and p not in row} | dict.fromkeys(row, end)
+        for other in set(self.of.values()):
+            self._keep_unbroken(other)
+
+    def _keep_unbroken(self, end: int) -> None:
+        row, point = set(), end
+        while self.of.get(point) == end and point not in row:
+            row.add(point)
+            point = CIRCLE.point(point - 1)
+        self.of = {p: o for p, o in self.of.items() if o != end or p in row}
+
+
+class ForgetsNobody(ArcCache):
+    """Planted: who turned out to stand in another's arc is still asked."""
+
+    def _between(self, end: Point, length: int) -> list[Point]:
+        return []
+
+
+class ReachesBack(ArcCache):
+    """Planted: an arc keeps what somebody else has answered for."""
+
+    def _shorten_next(self, end: Point) -> None:
+        pass
+
+
+def compare(kind: type[ArcCache], heard: list[tuple[Point, Point, Point | None]]) -> bool:
+    """Whether cache and model say the same of every point after each answer."""
+    cache, model = kind(CIRCLE), Model()
+    for point, end, start in heard:
+        if start is not None:  # an arc holds the point that was asked for
+            start = Point(CIRCLE.point(point - 1 - start % (CIRCLE.size - CIRCLE.distance(point, end) - 1 or 1)))
+        cache.learn(point, owner(end), start)
+        model.learn(point, end, start)
+        for asked in range(CIRCLE.size):
+            found = cache.find(asked)
+            if (None if found is None else found.id) != model.of.get(asked):
+                return False
+    return True
+
+
+HEARD = st.lists(st.tuples(POINTS, POINTS, st.none() | POINTS), max_size=12)
+
+
+@given(HEARD)
+def test_it_says_of_every_point_who_was_heard_of_last(heard: list[tuple[Point, Point, Point | None]]) -> None:
+    assert compare(ArcCache, heard)
+
+
+def test_a_cache_that_still_asks_who_stood_in_anothers_arc_is_caught() -> None:
+    stands_between = [(Point(3), Point(10), None), (Point(2), Point(20), None)]
+    assert compare(ArcCache, stands_between)
+    assert not compare(ForgetsNobody, stands_between)
+
+
+@pytest.mark.parametrize("kind", [ArcCache, ReachesBack])
+def test_what_another_has_answered_for_does_not_fall_back_to_the_next_when_that_one_is_gone(
+    kind: type[ArcCache],
+) -> None:
+    cache = kind(CIRCLE)
+    cache.learn(2, owner(20, "a:1"))
+    cache.learn(15, owner(16, "b:1"))
+    cache.forget("b:1")
+    assert cache.find(18) == owner(20, "a:1")
+    assert (cache.find(10) is None) is (kind is ArcCache)
+
+
+def test_what_was_used_longest_ago_is_forgotten_first() -> None:
+    cache = ArcCache(CIRCLE, size_max=2)
+    cache.learn(1, owner(2))
+    cache.learn(11, owner(12))
+    assert cache.find(1) == owner(2)
+    cache.learn(21, owner(22))
+    assert [cache.find(point) for point in (1, 11, 21)] == [owner(2), None, owner(22)]
+    assert len(cache) == 2
+
+
+def test_a_node_that_does_not_answer_is_forgotten_with_all_its_arcs() -> None:
+    cache = ArcCache(CIRCLE)
+    cache.learn(1, owner(2, "a:1"))
+    cache.learn(5, owner(6, "b:1"))
+    cache.learn(9, owner(12, "a:1"))
+    cache.forget("a:1")
+    assert [cache.find(point) for point in (1, 5, 9)] == [None, owner(6, "b:1"), None]
+
+
+def test_a_vnode_at_another_address_takes_the_place_of_the_one_before() -> None:
+    cache = ArcCache(CIRCLE)
+    cache.learn(1, owner(6, "a:1"))
+    cache.learn(5, owner(6, "b:1"))
+    assert cache.find(5) == owner(6, "b:1")
+    assert cache.find(1) is None
+
+
+def test_no_room_remembers_nothing() -> None:
+    cache = ArcCache(CIRCLE, size_max=0)
+    cache.learn(1, owner(2))
+    assert cache.find(1) is None
+
+
+def test_ends_stay_sorted() -> None:
+    cache = ArcCache(CIRCLE)
+    for point in (9, 3, 27, 14):
+        cache.learn(point, owner(point))
+    assert [cache.find(point) is not None for point in (3, 9, 14, 27)] == [True] * 4
+    assert bisect_left(cache._ends, 14) == 2

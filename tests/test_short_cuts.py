@@ -1,0 +1,184 @@
+"""A client goes straight to who answered before; and what happens when that is wrong. Without a network."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chord.asking import ATTEMPT_S, Ask, Call, Operation, Outcome, Pause
+from chord.errors import Busy, ChordError, NotFound, OtherRing, OwnerDown, PeerLost, PeerUnreachable
+from chord.ids import Circle
+from chord.messages import Contact, Get, Merge, Put, Record, Values, Written
+from chord.operations import Core
+from chord.short_cuts import LEFT_ALONE_FIRST, ShortCuts
+
+CIRCLE = Circle(160)
+KEY = b"user:42"
+ENTRY, STRAIGHT, NEWER = "entry:1", "owner:1", "newer:1"
+
+Answerer = Callable[[Call], Outcome]
+
+
+def owner(address: str = STRAIGHT, key: bytes = KEY) -> Contact:
+    return Contact(CIRCLE.point(CIRCLE.hash(key) + 1), address)
+
+
+class World:
+    """Nodes that answer what they are told to. The default: who is asked names `of` as the owner.
+
+    Attributes:
+        asked: the addresses, in order.
+        limits: how long each question might take.
+        paused: how often somebody waited.
+    """
+
+    def __init__(self, arcs_max: int = 256) -> None:
+        self.core = Core((ENTRY,), rng=random.Random(1), arcs_max=arcs_max)
+        self.core.learn(ENTRY, CIRCLE.bits, b"ring" * 4)
+        self.of: dict[bytes, Contact] = {}
+        self.answers: dict[str, Answerer] = {}
+        self.asked: list[str] = []
+        self.requests: list[Any] = []
+        self.limits: list[float | None] = []
+        self.paused = 0
+
+    def run(self, operation: Operation[Any]) -> Any:
+        """Carry an operation out."""
+        try:
+            effect = next(operation)
+            while True:
+                if isinstance(effect, Pause):
+                    self.paused += 1
+                    effect = operation.send(None)
+                else:
+                    assert isinstance(effect, Ask)
+                    self.limits.append(effect.within_s)
+                    effect = operation.send(tuple(self._answer(call) for call in effect.calls))
+        except StopIteration as stop:
+            return stop.value
+
+    def get(self, key: bytes = KEY) -> Any:
+        """Read a key."""
+        return self.run(self.core.get(key))
+
+    def _answer(self, call: Call) -> Outcome:
+        self.asked.append(call.address)
+        self.requests.append(call.request)
+        return self.answers.get(call.address, self._well)(call)
+
+    def _well(self, call: Call) -> Outcome:
+        request = call.request
+        if isinstance(request, Get):
+            return Values((b"v",), b"context", self.of.get(request.key, owner(key=request.key)))
+        key = request.record.key if isinstance(request, Merge) else getattr(request, "key", b"")
+        return Written(b"context", self.of.get(key, owner(key=key)))
+
+
+def failing(error: ChordError) -> Answerer:
+    return lambda call: error
+
+
+def test_the_second_request_goes_straight_to_who_answered_the_first() -> None:
+    world = World()
+    world.get()
+    world.get()
+    world.run(world.core.write(world.core.to_put(KEY, b"v")))
+    world.run(world.core.write(world.core.to_merge(Record(KEY, ()))))
+    assert world.asked == [ENTRY, STRAIGHT, STRAIGHT, STRAIGHT]
+    assert world.limits == [None, ATTEMPT_S, ATTEMPT_S, ATTEMPT_S], "it may be silent, and another way is known"
+
+
+def test_who_remembers_nothing_asks_its_entry_node() -> None:
+    world = World(arcs_max=0)
+    world.get()
+    world.get()
+    assert world.asked == [ENTRY, ENTRY]
+
+
+def test_an_answer_that_says_whose_the_key_is_now_corrects_the_guess() -> None:
+    world = World()
+    world.get()
+    world.of[KEY] = owner(NEWER)
+    world.get()
+    world.get()
+    assert world.asked == [ENTRY, STRAIGHT, NEWER]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [PeerUnreachable("refused"), PeerLost("gone"), Busy("an arc is changing hands"), OtherRing("another ring by now")],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_goes_wrong_on_the_short_cut_is_asked_of_the_entry_node_at_once(error: ChordError) -> None:
+    world = World()
+    world.get()
+    world.answers[STRAIGHT] = failing(error)
+    assert world.get().value == b"v"
+    assert world.asked == [ENTRY, STRAIGHT, ENTRY]
+    assert not world.paused
+    assert world.core.entry == ENTRY
+
+
+@pytest.mark.parametrize("error", [NotFound(), OwnerDown("its copies are down")], ids=lambda error: error.word)
+def test_an_answer_is_an_answer_wherever_it_comes_from(error: ChordError) -> None:
+    world = World()
+    world.get()
+    world.answers[STRAIGHT] = failing(error)
+    with pytest.raises(type(error)):
+        world.get()
+    assert world.asked == [ENTRY, STRAIGHT]
+
+
+def test_a_write_lost_on_the_short_cut_is_made_again_as_the_same_one() -> None:
+    world = World()
+    world.get()
+    world.answers[STRAIGHT] = failing(PeerLost("gone"))
+    world.run(world.core.write(world.core.to_put(KEY, b"v")))
+    first, second = (request for request in world.requests if isinstance(request, Put))
+    assert world.asked == [ENTRY, STRAIGHT, ENTRY]
+    assert (first.op_id, first.is_retry, second.op_id, second.is_retry) == (second.op_id, False, first.op_id, True)
+
+
+def test_an_address_that_a_client_does_not_reach_is_left_alone_longer_each_time() -> None:
+    """Nodes may know each other by addresses that mean nothing elsewhere."""
+    world = World()
+    world.answers[STRAIGHT] = failing(PeerUnreachable("no route"))
+    gaps, since = [], 0
+    for _ in range(10 * LEFT_ALONE_FIRST):
+        since += 1
+        before = len(world.asked)
+        assert world.get().value == b"v"
+        if STRAIGHT in world.asked[before:]:
+            gaps.append(since)
+            since = 0
+    assert gaps[:4] == [2, LEFT_ALONE_FIRST, 2 * LEFT_ALONE_FIRST, 4 * LEFT_ALONE_FIRST]
+
+
+def test_many_writes_each_take_their_own_way() -> None:
+    world = World()
+    keys = [b"a", b"b", b"c"]
+    world.of = {b"a": owner("a:1", b"a"), b"b": owner("b:1", b"b")}
+    for key in keys[:2]:
+        world.get(key)
+    world.answers["b:1"] = failing(PeerUnreachable("refused"))
+    puts = [world.core.to_put(key, b"v") for key in keys]
+    assert world.run(world.core.write_all(puts)) == [None, None, None]
+    assert world.asked == [ENTRY, ENTRY, "a:1", "b:1", ENTRY, ENTRY]
+    assert world.core.entry == ENTRY, "the entry node has not been silent"
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    short_cuts = ShortCuts(4)
+    for number in range(20):
+        key = b"%d" % number
+        short_cuts.learn(CIRCLE, Get(key), None, Values((b"v",), b"", owner(f"n{number}:1", key)))
+        short_cuts.learn(CIRCLE, Get(key), f"n{number}:1", PeerLost("gone"))
+    assert len(short_cuts._left_alone) == 4
+    for number in range(20):
+        key = b"%d" % number
+        short_cuts.learn(CIRCLE, Get(key), None, Values((b"v",), b"", owner(f"m{number}:1", key)))
+    known = [number for number in range(20) if short_cuts.to(CIRCLE, Get(b"%d" % number))]
+    assert known == [16, 17, 18, 19]
