@@ -19,6 +19,7 @@ class Reading:
         self.copies: dict[Contact, Record | None] = {}
         self.unsettled: dict[Contact, None] = {}
         self.rtt_ms: dict[Contact, float] = {}
+        self._digests: dict[int, tuple[Record, bytes]] = {}  # by identity: most copies are one and the same
 
     def add(self, contact: Contact, record: Record | None, is_settled: bool) -> None:
         """One holder's answer."""
@@ -35,18 +36,21 @@ class Reading:
 
     def stale(self, contacts: list[Contact]) -> list[Contact]:
         """Return which of those that answered hold something else than the merge."""
-        best = _digest(self.record)
-        return [contact for contact in contacts if contact in self.copies and _digest(self.copies[contact]) != best]
+        best = self._digest(self.record)
+        return [contact for contact in contacts if self._digest(self.copies.get(contact, self.record)) != best]
 
     def line(self, place: Place, is_member: bool) -> ReplicaLine:
         """Return what one holder had to do with it."""
         contact = place.contact
         if contact not in self.copies:
             return ReplicaLine(contact, "silent" if place.is_waited_for else "not asked", False)
-        mine = _digest(self.copies[contact])
-        outcome = "ok" if mine == _digest(self.record) and mine else "stale" if mine else "absent"
+        mine = self._digest(self.copies[contact])
+        outcome = "ok" if mine == self._digest(self.record) and mine else "stale" if mine else "absent"
         return ReplicaLine(contact, outcome, is_member, self.rtt_ms.get(contact), mine[:VERSION_BYTES])
 
-
-def _digest(record: Record | None) -> bytes:
-    return b"" if record is None else digest_of(record)
+    def _digest(self, record: Record | None) -> bytes:
+        if record is None:
+            return b""
+        if id(record) not in self._digests:
+            self._digests[id(record)] = record, digest_of(record)
+        return self._digests[id(record)][1]
