@@ -7,7 +7,7 @@ on scale and seed alone. Nothing here prints, writes or draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -173,7 +173,8 @@ class Experiment(Generic[S, C]):
         plan: the settings to measure at a scale, under a seed; the most costly ones last.
         measure: one cell; runs in any process, so it is a function of a module and its setting is plain values.
         tables: of a result, the most important one first.
-        draw: fills a figure from a result.
+        pictures: by the name of its file, what fills a figure from a result; the most important first.
+        again: of a scale and a seed, the command that measures the same again.
     """
 
     name: str
@@ -182,7 +183,8 @@ class Experiment(Generic[S, C]):
     plan: Callable[[Scale, int], list[S]]
     measure: Callable[[S], C]
     tables: Callable[[Result[C]], list[Table]]
-    draw: Callable[[Result[C], Figure], None]
+    pictures: Mapping[str, Callable[[Result[C], Figure], None]]
+    again: Callable[[Scale, int], str]
 
     def run(self, scale: Scale, seed: int, progress: Progress = quiet, executor: Executor | None = None) -> Result[C]:
         """Measure every cell of the plan: here, or in an executor."""

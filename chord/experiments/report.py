@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import csv
+import json
+import math
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chord.sim.paper.experiment import Experiment, Result, Row, Table, all_passed
-from chord.sim.paper.plot import NoMatplotlib, save
+from chord.experiments.experiment import (
+    Experiment,
+    Progress,
+    Result,
+    Row,
+    Scale,
+    Table,
+    Value,
+    all_passed,
+    quiet,
+    run_cells,
+)
+from chord.experiments.plot import NoMatplotlib, save
 
 VERDICTS = {True: "yes", False: "no", None: "–"}
 
@@ -29,9 +45,41 @@ class Report:
     notes: tuple[str, ...]
 
     @property
+    def pictures(self) -> list[Path]:
+        """The plots that were written, as SVG."""
+        return [path for path in self.files if path.suffix == ".svg"]
+
+    @property
     def passed(self) -> bool | None:
         """Whether all rows that have a bar meet it."""
         return all_passed(table.passed for table in self.tables)
+
+
+def run_all(
+    experiments: Sequence[Experiment[Any, Any]],
+    scale: Scale,
+    seed: int,
+    out_dir: Path,
+    executor: Executor | None = None,
+    progress: Progress = quiet,
+) -> list[Report]:
+    """Run experiments and write their reports.
+
+    Args:
+        scale: how much is measured.
+        seed: draws everything; the same seed measures the same.
+        out_dir: where the files go; made if need be.
+        executor: where cells are measured; None: here, one after the other.
+        progress: told of every cell that is measured.
+    """
+    plans = [(experiment, experiment.plan(scale, seed)) for experiment in experiments]
+    jobs = [(experiment, setting) for experiment, settings in plans for setting in settings]
+    cells = iter(run_cells(jobs, progress, executor))
+    reports = []
+    for experiment, settings in plans:
+        result = Result(scale, seed, tuple(next(cells) for _ in settings))
+        reports.append(write_report(experiment, result, out_dir))
+    return reports
 
 
 def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir: Path) -> Report:
@@ -41,13 +89,42 @@ def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir:
     files = [_write_csv(table, out_dir) for table in tables]
     notes: list[str] = []
     try:
-        files += save(lambda figure: experiment.draw(result, figure), out_dir / experiment.name)
+        for name, draw in experiment.pictures.items():
+            files += save(partial(draw, result), out_dir / name)
     except NoMatplotlib as error:
         notes.append(str(error))
     report = Report(experiment.name, experiment.title, tables, tuple(files), tuple(notes))
-    page = out_dir / f"{experiment.name}.md"
+    page, data = out_dir / f"{experiment.name}.md", out_dir / f"{experiment.name}.json"
     page.write_text(_page(experiment, result, report), encoding="utf-8")
-    return Report(report.name, report.title, tables, (*files, page), report.notes)
+    measured = {"scale": result.scale, "seed": result.seed, **tables_json(report)}
+    data.write_text(json.dumps(measured, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    return Report(report.name, report.title, tables, (*files, data, page), report.notes)
+
+
+def tables_json(report: Report) -> dict[str, Any]:
+    """Return what an experiment measured as JSON: the same on standard output and in its file."""
+    return {
+        "name": report.name,
+        "title": report.title,
+        "passed": report.passed,
+        "tables": [
+            {
+                "name": table.name,
+                "title": table.title,
+                "columns": [column.heading for column in table.columns],
+                "rows": [{"values": [_finite(v) for v in row.values], "passed": row.passed} for row in table.rows],
+                "bar": table.bar,
+                "notes": list(table.notes),
+            }
+            for table in report.tables
+        ],
+        "notes": list(report.notes),
+    }
+
+
+def _finite(value: Value) -> Value:
+    """Return a value, None where it is a number that JSON does not have."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write_csv(table: Table, out_dir: Path) -> Path:
@@ -79,21 +156,22 @@ def _page(experiment: Experiment[Any, Any], result: Result[Any], report: Report)
         "",
         f"Measured: scale {result.scale}, seed {result.seed}. Again:",
         "",
-        f"    chord sim paper {experiment.name} --scale {result.scale} --seed {result.seed}",
+        f"    {experiment.again(result.scale, result.seed)}",
         "",
     ]
     for table in report.tables:
-        lines += [f"## {table.title}", "", *_markdown(table), ""]
+        lines += [f"## {table.title}", "", *markdown(table), ""]
         if table.bar:
             lines += [f"Bar: {table.bar}.", ""]
         lines += [line for note in table.notes for line in (note, "")]
-    if any(path.suffix == ".png" for path in report.files):
-        lines += [f"![{experiment.title}]({experiment.name}.svg)", ""]
+    for path in report.pictures:
+        lines += [f"![{experiment.title}]({path.name})", ""]
     lines += [line for note in report.notes for line in (note, "")]
     return "\n".join(lines)
 
 
-def _markdown(table: Table) -> list[str]:
+def markdown(table: Table) -> list[str]:
+    """Return a table as the lines of a Markdown table."""
     has_bar = table.passed is not None
     headings = [column.heading for column in table.columns] + ["met"] * has_bar
     lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
