@@ -28,7 +28,7 @@ ROWS: dict[int, str] = {
     "data.reap",
     5: "dispatch farewell maintenance describe interface node embedded asking operations client blocking testing",
     6: "cli",
-    7: "sim sim.pool",
+    7: "sim sim.pool lab",
 }
 ROW = {f"chord.{name}": row for row, names in ROWS.items() for name in names.split()}
 
@@ -36,7 +36,11 @@ ABOVE_ALL = ("chord", "chord.__main__")
 """The package itself re-exports lazily what stands in the rows; anybody may ask it for its version."""
 
 SIM_COMMANDS = ("chord.cli.sim", "chord.cli.sim_output")
-"""The one look upwards: the commands of the simulator load it, inside their functions, so that no other pays for it."""
+LAB_COMMANDS = "chord.cli.lab"
+"""The one look upwards: the commands of simulator and lab load these, inside their functions: no other pays."""
+
+LAB_EXTRA = {"numpy", "matplotlib", "xxhash"}
+"""What comes with `chord[lab]`: only the lab loads it with itself; others that draw, when they draw."""
 
 SEAMS: dict[str, set[str]] = {
     "chord.transport": {"socket"},
@@ -138,8 +142,9 @@ def check_imports_point_down(modules: Sequence[Module]) -> list[str]:
         row = ROW.get(place_of(module.name), max(ROWS))
         for found in imports_of(module, names):
             target = place_of(found.target)
-            is_look_up = module.name in SIM_COMMANDS and found.target.startswith("chord.sim")
-            if is_look_up and (found.is_lazy or found.is_typing):
+            is_sims = module.name in SIM_COMMANDS and found.target.startswith("chord.sim")
+            is_labs = module.name.startswith(LAB_COMMANDS) and found.target.startswith("chord.lab")
+            if (is_sims or is_labs) and (found.is_lazy or found.is_typing):
                 continue
             if target in ROW and ROW[target] > row:
                 wrong.append(f"{module.name}:{found.line} imports {found.target}, up from row {row} to {ROW[target]}")
@@ -202,6 +207,17 @@ def check_effects_enter_through_the_seams(modules: Sequence[Module]) -> list[str
         if not found.is_typing
         and found.target in EFFECTS
         and found.target not in SEAMS.get(place_of(module.name), set())
+    ]
+
+
+def check_only_the_lab_needs_its_extra(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    return [
+        f"{module.name}:{found.line} imports {found.target}, which comes with chord[lab]"
+        for module in modules
+        if not module.name.startswith("chord.lab")
+        for found in imports_of(module, names)
+        if not found.is_typing and not found.is_lazy and found.target.split(".")[0] in LAB_EXTRA
     ]
 
 
@@ -329,6 +345,9 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_imports_point_down, "chord.cli.sim", "from chord.sim import plan"),
     (check_imports_point_down, "chord.cli.sim_output", "def f():\n    pass\nimport chord.sim.paper"),
     (check_imports_point_down, "chord.cli.check", "def f():\n    from chord.sim import plan"),
+    (check_imports_point_down, "chord.cli.sim", "def f():\n    from chord.lab.placement import Placement"),
+    (check_imports_point_down, "chord.cli.lab", "from chord.lab.schemes import SCHEMES"),
+    (check_imports_point_down, "chord.node", "def f():\n    import chord.lab.schemes.ring"),
     (check_imports_point_down, "chord.testing.rings", "def f():\n    import chord.sim.cluster"),
     (check_no_cycles, "chord.ids", "import chord.config"),
     (check_no_cycles, "chord.errors", "def f():\n    from chord.wire import Codec"),
@@ -340,6 +359,8 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_effects_enter_through_the_seams, "chord.lookup", "from time import monotonic"),
     (check_effects_enter_through_the_seams, "chord.data.records", "def f():\n    import secrets"),
     (check_effects_enter_through_the_seams, "chord.transport", "import threading"),
+    (check_only_the_lab_needs_its_extra, "chord.sim.paper.plot", "from matplotlib.figure import Figure"),
+    (check_only_the_lab_needs_its_extra, "chord.cli.lab", "import numpy as np"),
     (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.node", "from chord.testing import run"),
     (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.cli.up", "import chord.testing.rings"),
     (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.blocking", "def f():\n    import chord.cli"),
