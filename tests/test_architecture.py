@@ -38,11 +38,14 @@ ABOVE_ALL = ("chord", "chord.__main__")
 
 COMMANDS_OF = {
     "chord.sim": ("chord.cli.sim", "chord.cli.sim_output"),
-    "chord.lab": ("chord.cli.lab",),
+    "chord.lab": ("chord.cli.lab", "chord.cli.lab_output"),
     "chord.experiments": ("chord.cli.reports",),
 }
 """The one look upwards: the commands of the simulator and of the lab load them, inside their functions, so that no
 other command pays for it."""
+
+LAB_EXTRA = {"numpy", "matplotlib", "xxhash"}
+"""What comes with `chord[lab]`: only the lab loads it with itself; others that draw, when they draw."""
 
 SEAMS: dict[str, set[str]] = {
     "chord.transport": {"socket"},
@@ -212,6 +215,17 @@ def check_effects_enter_through_the_seams(modules: Sequence[Module]) -> list[str
     ]
 
 
+def check_only_the_lab_needs_its_extra(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    return [
+        f"{module.name}:{found.line} imports {found.target}, which comes with chord[lab]"
+        for module in modules
+        if not module.name.startswith("chord.lab")
+        for found in imports_of(module, names)
+        if not found.is_typing and not found.is_lazy and found.target.split(".")[0] in LAB_EXTRA
+    ]
+
+
 def check_nothing_leans_on_the_testing_kit_or_the_shells(modules: Sequence[Module]) -> list[str]:
     names = frozenset(m.name for m in modules)
     wrong = []
@@ -336,9 +350,9 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_imports_point_down, "chord.cli.sim", "from chord.sim import plan"),
     (check_imports_point_down, "chord.cli.sim_output", "def f():\n    pass\nimport chord.sim.paper"),
     (check_imports_point_down, "chord.cli.check", "def f():\n    from chord.sim import plan"),
-    (check_imports_point_down, "chord.cli.lab", "from chord.lab import circle"),
-    (check_imports_point_down, "chord.cli.sim", "def f():\n    from chord.lab import circle"),
-    (check_imports_point_down, "chord.node", "def f():\n    from chord.lab import circle"),
+    (check_imports_point_down, "chord.cli.sim", "def f():\n    from chord.lab.placement import Placement"),
+    (check_imports_point_down, "chord.cli.lab", "from chord.lab.schemes import SCHEMES"),
+    (check_imports_point_down, "chord.node", "def f():\n    import chord.lab.schemes.ring"),
     (check_imports_point_down, "chord.testing.rings", "def f():\n    import chord.sim.cluster"),
     (check_no_cycles, "chord.ids", "import chord.config"),
     (check_no_cycles, "chord.errors", "def f():\n    from chord.wire import Codec"),
@@ -350,6 +364,8 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_effects_enter_through_the_seams, "chord.lookup", "from time import monotonic"),
     (check_effects_enter_through_the_seams, "chord.data.records", "def f():\n    import secrets"),
     (check_effects_enter_through_the_seams, "chord.transport", "import threading"),
+    (check_only_the_lab_needs_its_extra, "chord.sim.paper.plot", "from matplotlib.figure import Figure"),
+    (check_only_the_lab_needs_its_extra, "chord.cli.lab", "import numpy as np"),
     (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.node", "from chord.testing import run"),
     (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.cli.up", "import chord.testing.rings"),
     (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.blocking", "def f():\n    import chord.cli"),

@@ -64,7 +64,7 @@ class BigRing:
 
     def successor(self, points: Points) -> Ranks:
         """Return the rank of the first node at or after each point; shape as given."""
-        found: Ranks = np.searchsorted(self.ids, points)
+        found = np.searchsorted(self.ids, points)
         found[found == len(self.ids)] = 0
         return found
 
@@ -145,4 +145,4 @@ def highest_bit(values: Points) -> Ranks:
     # A float has 53 bits, so a number just below a power of two may be rounded up to it: one too many then.
     guess = np.clip(np.frexp(values.astype(np.float64))[1].astype(np.intp) - 1, 0, BITS - 1)
     too_high = (values >> guess.astype(np.uint64)) == 0
-    return np.maximum(guess - too_high, 0)
+    return np.asarray(np.maximum(guess - too_high, 0), np.intp)

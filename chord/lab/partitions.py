@@ -1,13 +1,13 @@
 """Dynamo's three ways to cut the ring into partitions and give them to nodes (SOSP 2007, section 6.2).
 
-    1  T random tokens per node, partition by token value: a node's token ends a partition, from the token before it
-    2  T random tokens per node, equal partitions: Q of them, fixed; a partition belongs to the first token after its end
+    1  T random tokens per node, partition by token value: a token ends a partition that begins at the token before it
+    2  T random tokens per node, Q equal partitions: each belongs to the first token at or after its end
     3  Q/S tokens per node, equal partitions: Q of them, shared out among the S nodes in equal numbers
 
 Each partition is stored by the first N distinct nodes, clockwise from its end. What a node does is in proportion to the
 share of the circle it stores, each of N copies counted; *efficiency* is the mean share over the largest. What every node
-must know of the others is the membership: tokens in strategy 1, tokens and the number of partitions in 2, the owner of
-each partition in 3.
+must know of the others is the membership: tokens in strategy 1, tokens and partitions in 2, the owner of each partition
+in 3.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def by_equal_parts(nodes: int, tokens: int, parts: int, rng: np.random.Generator
 
 
 def by_shared_parts(nodes: int, parts: int, rng: np.random.Generator) -> Partitions:
-    """Return strategy 3: equal partitions, shared out at random, to each node as many as to any other, give or take one.
+    """Return strategy 3: equal partitions, shared out at random, to each node as many as to any other, or one more.
 
     Raises:
         ValueError: there are more nodes than partitions, so that some would have none.
@@ -94,7 +94,7 @@ def shares(found: Partitions, nodes: int, copies: int) -> NDArray[np.float64]:
         at[open_] += 1
         open_ = open_[have[open_] < copies]
     weights = np.repeat(found.sizes, copies)
-    return np.bincount(stored.ravel(), weights=weights, minlength=nodes)
+    return np.asarray(np.bincount(stored.ravel(), weights=weights, minlength=nodes), np.float64)
 
 
 def efficiency(loads: NDArray[np.float64]) -> float:
