@@ -5,9 +5,9 @@
     3  Q/S tokens per node, equal partitions: Q of them, shared out among the S nodes in equal numbers
 
 Each partition is stored by the first N distinct nodes, clockwise from its end. What a node does is in proportion to the
-share of the circle it stores, each of N copies counted; *efficiency* is the mean share over the largest. What every node
-must know of the others is the membership: tokens in strategy 1, tokens and partitions in 2, the owner of each partition
-in 3.
+share of the circle it stores, each of N copies counted; *efficiency* is the mean share over the largest. What every
+node must know of the others is the membership: tokens in strategy 1, tokens and partitions in 2, the owner of each
+partition in 3.
 """
 
 from __future__ import annotations
