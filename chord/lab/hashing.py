@@ -78,18 +78,19 @@ def mix_one(number: int, salt: int = 0) -> int:
     return z ^ (z >> 31)
 
 
-def mix(hashes: Hashes, salt: int = 0) -> Hashes:
+def mix(hashes: Hashes, salt: int | Hashes = 0) -> Hashes:
     """Return a hash of every hash, independent of it and of those with other salts.
 
     For one salt it is a bijection of the 64-bit numbers, so different hashes stay different.
 
     Args:
         hashes: of any shape; not changed.
-        salt: the number of the stream, or the hash of a node to combine with.
+        salt: the number of the stream, or the hash of a node to combine with; one for all, or one for each.
     Returns: an array of the same shape.
     Source: Steele, Lea, Flood 2014 (OOPSLA), SplitMix64: `salt` is how many steps of its counter to skip.
     """
-    z = hashes + np.uint64((salt * GOLDEN) & MASK)
+    steps = np.uint64((salt * GOLDEN) & MASK) if isinstance(salt, int) else salt * np.uint64(GOLDEN)
+    z = hashes + steps
     shifted = z >> np.uint64(30)
     z ^= shifted
     z *= np.uint64(_FIRST)

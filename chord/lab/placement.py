@@ -253,6 +253,12 @@ class Placement(ABC):
         if node in self._nodes:
             raise ValueError(f"there is a node {node} already")
 
+    def _check_newcomers(self, nodes: Sequence[str]) -> None:
+        if len(set(nodes)) < len(nodes):
+            raise ValueError("two newcomers have the same name")
+        for node in nodes:
+            self._check_newcomer(node)
+
     def _checked(self, weight: float) -> float:
         if not 0.0 < weight < float("inf"):
             raise ValueError(f"a weight must be positive, not {weight}")

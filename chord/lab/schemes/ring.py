@@ -114,7 +114,7 @@ class Ring(Placement):
         ends = np.flatnonzero(self._owners == self._number(node))
         return [(int(self._points[end - 1]), int(self._points[end])) for end in ends.tolist()]
 
-    def shares(self) -> NDArray[np.float64]:
+    def shares(self) -> NDArray[np.float64] | None:
         """Return how much of the circle each node has: the gaps before its points, over 2**64."""
         gaps = (self._points - np.roll(self._points, 1)).astype(np.float64)  # modulo 2**64, as it should
         if len(self._points) == 1:
