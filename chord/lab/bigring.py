@@ -47,16 +47,17 @@ class BigRing:
         Raises:
             ValueError: there is no node, or two stand at one point.
         """
-        self.ids: Points = np.sort(ids)
+        self.ids: Points = ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
         if not len(ids) or bool((self.ids[1:] == self.ids[:-1]).any()):
             raise ValueError("a ring needs one node or more, each at a point of its own")
 
     @classmethod
     def draw(cls, nodes: int, rng: np.random.Generator) -> BigRing:
         """Return a ring of so many nodes at evenly drawn points."""
-        ids = draw_points(nodes, rng)
-        while len(np.unique(ids)) < nodes:
-            ids = np.concatenate([np.unique(ids), draw_points(nodes - len(np.unique(ids)), rng)])
+        ids = np.sort(draw_points(nodes, rng))
+        while bool((ids[1:] == ids[:-1]).any()):
+            ids = np.unique(ids)
+            ids = np.sort(np.concatenate([ids, draw_points(nodes - len(ids), rng)]))
         return cls(ids)
 
     def __len__(self) -> int:

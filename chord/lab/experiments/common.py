@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,17 +76,17 @@ def node_names(count: int, seed: int, first: int = 0) -> list[str]:
     return [f"n{seed}-{number}" for number in range(first, first + count)]
 
 
-def build(scheme: str, nodes: list[str], weights: dict[str, float] | None = None) -> Placement:
-    """Return a scheme with these nodes.
+def build(scheme: str, nodes: list[str], weights: dict[str, float] | None = None, **options: Any) -> Placement:
+    """Return a scheme with these nodes, and options of its own.
 
     Raises:
         UnsupportedChange: it has no weights.
     """
-    return SCHEMES[scheme](nodes, weights=weights)
+    return SCHEMES[scheme](nodes, weights=weights, **options)
 
 
 def fitting(scheme: str, nodes: int) -> int:
-    """Return how many nodes a scheme can have that are closest to so many from below: powers of two where it doubles."""
+    """Return how many nodes a scheme can have at most, up to so many: a power of two where it doubles."""
     return 1 << (nodes.bit_length() - 1) if build(scheme, ["any"]).growth == "double" else nodes
 
 

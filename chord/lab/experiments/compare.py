@@ -1,7 +1,7 @@
 """All schemes on the same keys: how even, how stable, what else they can; the fourth text's table first.
 
-That table: 10^6 keys on 20 shards and then on 21, the share of keys that keep their shard, and the standard deviation of
-keys per shard, of 21. Kept shares are sharp. Where each key picks its shard for itself the deviation is binomial,
+That table: 10^6 keys on 20 shards and then on 21, the share of keys that keep their shard, and the standard deviation
+of keys per shard, of 21. Kept shares are sharp. Where each key picks its shard for itself the deviation is binomial,
 sqrt(m p (1 - p)) with p = 1/21; on a ring it hangs on the names of the nodes, and `draws` has the distribution.
 """
 
@@ -172,7 +172,8 @@ def binomial_std(keys: int, nodes: int) -> float:
 def _fourth_text(cells: list[Cell]) -> Table:
     columns = (
         Column("scheme"), Column("kept", ".2%"), Column("the text", ".2%"), Column("differs by", "+.2%"),
-        Column("std", ",.0f"), Column("the text", ",.0f"), Column("binomial std", ",.0f"), Column("standard errors", "+.1f"),
+        Column("std", ",.0f"), Column("the text", ",.0f"), Column("binomial std", ",.0f"),
+        Column("standard errors", "+.1f"),
     )  # fmt: skip
     rows = []
     for cell in sorted(cells, key=lambda cell: list(SAID).index(cell.setting.scheme)):
@@ -195,7 +196,8 @@ def _fourth_text(cells: list[Cell]) -> Table:
 def _evenness(result: Result[Cell]) -> Table:
     columns = (
         Column("scheme"), Column("nodes"), Column("keys per node", ",.0f"), Column("std", ",.0f"),
-        Column("std / mean", ".2%"), Column("1st / mean", ".3f"), Column("99th / mean", ".3f"), Column("most / mean", ".3f"),
+        Column("std / mean", ".2%"), Column("1st / mean", ".3f"), Column("99th / mean", ".3f"),
+        Column("most / mean", ".3f"),
     )  # fmt: skip
     rows = []
     for cell in result.cells:
@@ -203,7 +205,9 @@ def _evenness(result: Result[Cell]) -> Table:
         rows.append(Row((cell.setting.scheme, cell.nodes, s.mean, s.std, s.deviation, s.low, s.high, s.most)))
     setting = result.cells[0].setting
     by_chance = binomial_std(setting.keys.total, setting.nodes)
-    notes = [f"Keys that each pick a node for themselves have a std of {by_chance:,.0f}; schemes with less even out on purpose."]
+    notes = [
+        f"Keys that each pick a node for themselves have a std of {by_chance:,.0f}."
+    ]
     if setting.weights:
         plain = [cell.setting.scheme for cell in result.cells if not cell.is_weighted]
         notes.append("Loads are over what the weights ask for.")
@@ -227,7 +231,8 @@ def _stability(result: Result[Cell]) -> Table:
                 values += ["no", None, None, None]
             else:
                 values += [f"{move.was} → {move.now}", move.kept, move.ideal - move.kept, move.between_old]
-        passed = all(move is None or move.between_old == 0 for move in moves) if cell.is_consistent else None
+        changes = [move for move in moves if move is not None]
+        passed = all(move.between_old == 0 for move in changes) if cell.is_consistent and changes else None
         rows.append(Row(tuple(values), passed))
     bar = "a scheme that claims to be consistent moves no key between nodes that stay"
     note = "Ideal: only the new node's fair share moves, or that of the node that goes."
@@ -236,7 +241,8 @@ def _stability(result: Result[Cell]) -> Table:
 
 def _abilities(result: Result[Cell]) -> Table:
     columns = (
-        Column("scheme"), Column("state (bytes)", ",d"), Column("look-up"), Column("memory"), Column("weights: worst node off by", ".1%"),
+        Column("scheme"), Column("state (bytes)", ",d"), Column("look-up"), Column("memory"),
+        Column("weights: worst node off by", ".1%"),
         Column("nodes that can go"), Column("names"), Column("two of 3 copies on one node", ".1%"),
     )  # fmt: skip
     rows = []
@@ -280,14 +286,23 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     axes.set_yticks(places, [cell.setting.scheme for cell in cells])
     axes.set_xscale("log")
     axes.set_xlim(left=floor)
-    dress(axes, f"std of keys per node / mean, {setting.keys.total:,} keys on {setting.nodes} nodes", "", is_from_zero=False)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.3%}" if value < 0.001 else f"{value:.2g}" if value >= 1 else f"{value:.1%}")
+    dress(
+        axes,
+        f"std of keys per node / mean, {setting.keys.total:,} keys on {setting.nodes} nodes",
+        "",
+        is_from_zero=False,
+    )
+    axes.xaxis.set_major_formatter(
+        lambda value, _: f"{value:.3%}" if value < 0.001 else f"{value:.2g}" if value >= 1 else f"{value:.1%}"
+    )
     axes.legend(frameon=False, fontsize=9, loc="lower right")
 
 
 def draw_stability(result: Result[Cell], figure: Figure) -> None:
     """Draw what moves when a node comes: to the newcomer, and between old nodes."""
-    cells = [cell for cell in result.cells if cell.grown is not None and cell.grown.was < cell.grown.now <= cell.setting.then]
+    cells = [
+        cell for cell in result.cells if cell.grown is not None and cell.grown.was < cell.grown.now <= cell.setting.then
+    ]
     keys, then = cells[0].setting.keys.total, cells[0].setting.then
     needless = [cell.setting.scheme for cell in cells if cell.grown and cell.grown.between_old > 0.01 * keys]
     headline(

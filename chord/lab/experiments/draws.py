@@ -90,7 +90,8 @@ def tables(result: Result[Cell]) -> list[Table]:
     """Return the range of the draws beside what is printed."""
     columns = (
         Column("ring"), Column("of"), Column("draws"), Column("mean", ",.4g"), Column("std of draws", ",.3g"),
-        Column("central 99 % from", ",.4g"), Column("to", ",.4g"), Column("the text", ",.6g"), Column("draws below it", ".0%"),
+        Column("central 99 % from", ",.4g"), Column("to", ",.4g"), Column("the text", ",.6g"),
+        Column("draws below it", ".0%"),
     )  # fmt: skip
     rows = []
     for ring, (kept, stds) in gathered(result).items():
@@ -104,7 +105,9 @@ def tables(result: Result[Cell]) -> list[Table]:
             is_as_there = result.cells[0].setting.keys == KEYS
             rows.append(Row(line, low <= said <= high if is_as_there else None))
     bar = "the printed figure lies inside the central 99 % of the draws"
-    notes = (f"{result.cells[0].setting.keys:,} keys on {NODES} and then {THEN} nodes; every draw names the nodes anew.",)
+    notes = (
+        f"{result.cells[0].setting.keys:,} keys on {NODES} and then {THEN} nodes; every draw names the nodes anew.",
+    )
     return [Table("draws", "The text's rings among draws of node names", columns, tuple(rows), bar, notes)]
 
 

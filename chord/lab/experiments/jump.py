@@ -121,7 +121,13 @@ def tables(result: Result[Cell]) -> list[Table]:
 
 
 def _lemma(cell: Cell) -> Table:
-    columns = (Column("m"), Column("n"), Column("same bucket", ".4f"), Column("m / n", ".4f"), Column("standard errors", "+.1f"))
+    columns = (
+        Column("m"),
+        Column("n"),
+        Column("same bucket", ".4f"),
+        Column("m / n", ".4f"),
+        Column("standard errors", "+.1f"),
+    )
     rows = []
     for (m, n), law in ((pair, pair[0] / pair[1]) for pair in PAIRS):
         found = cell.same[m, n]
@@ -136,7 +142,12 @@ def _of(cell: Cell) -> str:
 
 
 def _cost(cell: Cell) -> Table:
-    columns = (Column("buckets"), Column("buckets visited", ".3f"), Column("H(n)", ".3f"), Column("standard errors", "+.1f"))
+    columns = (
+        Column("buckets"),
+        Column("buckets visited", ".3f"),
+        Column("H(n)", ".3f"),
+        Column("standard errors", "+.1f"),
+    )
     rows = []
     for n in (1, 2, 4, 8, 16, 32, 64, 128, cell.setting.most):
         found, law = cell.visited[n], harmonic(n)
@@ -182,7 +193,7 @@ def _shares(cell: Cell) -> Table:
         "shares of a ring (vnodes). Keys that are drawn add chance, whatever the scheme: that is what a user sees.",
         "The shares are exact for fair dice of 31 bits, as the listing has them; their rounding is all that makes them "
         "differ, so it depends on the number of buckets.",
-        "The fourth text's listing starts at b = 1 and the published one at b = -1. It makes no difference: the loop is "
+        "The fourth text's listing starts at b = 1, the published one at b = -1. It makes no difference: the loop is "
         "entered with j = 0 and sets b before it is read. Only for no buckets at all would the answers differ.",
     )
     bar = "shares differ by no more than the rounding of the dice, n / 2^31"

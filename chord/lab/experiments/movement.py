@@ -1,14 +1,14 @@
 """What growing costs: nodes let in one by one, and all the keys that move on the way.
 
-Going from n to n + 1 nodes, a scheme that only fills the newcomer moves 1 / (n + 1) of the keys; one that places anew by
-the number of nodes moves n / (n + 1). On the way from a few nodes to many the first kind moves H(n) - H(m) times the
-whole data, the logarithm of the growth, the second nearly as many times the whole data as nodes are let in.
+Going from n to n + 1 nodes, a scheme that only fills the newcomer moves 1 / (n + 1) of the keys; one that places anew
+by the number of nodes moves n / (n + 1). On the way from a few nodes to many the first kind moves H(n) - H(m) times
+the whole data, the logarithm of the growth, the second nearly as many times the whole data as nodes are let in.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIRST, LAST, KEYS = 4, 64, 50_000
+BOUNDED = ("anchor", "dx")  # they are told at the beginning how many nodes there can ever be
 SHOWN = {"mod": ORANGE, "mod-factor": PURPLE, "ring-100": GREEN, "jump": BLUE}
-
 
 
 class Setting(NamedTuple):
@@ -71,7 +71,9 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 def measure(setting: Setting) -> Cell:
     """Let nodes in, one by one or in the steps the scheme takes."""
-    placement = build(setting.scheme, node_names(setting.first, setting.seed))
+    names = node_names(setting.first, setting.seed)
+    room: dict[str, Any] = {"capacity": setting.last} if setting.scheme in BOUNDED else {}
+    placement = build(setting.scheme, names, **room)
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     nodes, shares, between = [setting.first], [], 0
     while nodes[-1] < setting.last:
@@ -92,7 +94,8 @@ def tables(result: Result[Cell]) -> list[Table]:
     first, last = result.cells[0].setting.first, result.cells[0].setting.last
     ideal = harmonic(last) - harmonic(first)
     columns = (
-        Column("scheme"), Column("steps", "d"), Column("data moved, times all of it", ".2f"), Column("over the least", ".2f"),
+        Column("scheme"), Column("steps", "d"), Column("data moved, times all of it", ".2f"),
+        Column("over the least", ".2f"),
         Column("largest step", ".1%"), Column("between old nodes, times all of it", ".2f"),
     )  # fmt: skip
     rows = []
@@ -133,7 +136,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
             copies = np.concatenate([[0.0], np.cumsum(cells[scheme].moved)])
             nodes = cells[scheme].nodes
             is_steps = len(nodes) < 10
-            axes.plot(nodes[is_steps and 0 or 1 :], copies[is_steps and 0 or 1 :], color=colour,
+            axes.plot(nodes[(is_steps and 0) or 1 :], copies[(is_steps and 0) or 1 :], color=colour,
                       marker="o" if is_steps else None, drawstyle="steps-post" if is_steps else "default",
                       label=f"{scheme}: {copies[-1]:.1f}")  # fmt: skip
     axes.set_yscale("log")

@@ -104,7 +104,8 @@ def tables(result: Result[Cell]) -> list[Table]:
     """Return the efficiencies, side by side at about the same size."""
     columns = (
         Column("strategy"), Column("what"), Column("tokens per node"), Column("equal partitions", ","),
-        Column("membership (bytes)", ","), Column("efficiency", ".3f"), Column("± s.e.", ".3f"), Column("worst layout", ".3f"),
+        Column("membership (bytes)", ","), Column("efficiency", ".3f"), Column("± s.e.", ".3f"),
+        Column("worst layout", ".3f"),
     )  # fmt: skip
     ranked = _in_order(result)
     rows = []
@@ -114,8 +115,8 @@ def tables(result: Result[Cell]) -> list[Table]:
         values = (shape.strategy, STRATEGIES[shape.strategy], shape.tokens, parts, shape.size, mean, error)
         rows.append(Row((*values, min(cell.efficiencies)), ranked[shape]))
     notes = (
-        f"{NODES} nodes, {COPIES} copies, {result.cells[0].setting.draws} layouts each. A token takes {TOKEN_BYTES} bytes "
-        f"and a node's number {NODE_BYTES}; Fig. 8 of the paper has no units.",
+        f"{NODES} nodes, {COPIES} copies, {result.cells[0].setting.draws} layouts each. A token takes {TOKEN_BYTES} "
+        f"bytes and a node's number {NODE_BYTES}; Fig. 8 of the paper has no units.",
         "Efficiency counts copies: even where each node has as many partitions, chance decides whose copies it gets.",
     )
     bar = "at every size strategy 3 is the most even and 2 the least, as published"
@@ -138,8 +139,10 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     by_strategy = {s: [cell for cell in result.cells if cell.setting.strategy == s] for s in LOOKS}
     third = by_strategy[3][0]
     enough = next((c for c in by_strategy[1] if np.mean(c.efficiencies) >= np.mean(third.efficiencies)), None)
-    times = f"more than {by_strategy[1][-1].setting.size // third.setting.size}" if enough is None else (
-        f"{enough.setting.size // third.setting.size}"
+    times = (
+        f"more than {by_strategy[1][-1].setting.size // third.setting.size}"
+        if enough is None
+        else (f"{enough.setting.size // third.setting.size}")
     )
     headline(
         figure,

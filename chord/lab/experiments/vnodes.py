@@ -82,11 +82,12 @@ def measure(setting: Setting) -> Cell:
         names = node_names(setting.nodes, setting.seed * 1000 + number)
         ring = Ring(names, vnodes=setting.vnodes)
         shares = ring.shares()
+        assert shares is not None
         by_share.append(float(shares.std() * setting.nodes))
         counts = np.bincount(ring.place_many(hashes), minlength=setting.nodes)
         by_keys.append(float(counts.std() / counts.mean()))
         ring.remove(names[0])
-        gains = ring.shares() - shares[1:]
+        gains = np.asarray(ring.shares()) - shares[1:]
         heirs.append(int((gains > 1e-12).sum()))
         largest.append(float(gains.max() / gains.sum()))
     return Cell(setting, tuple(by_share), tuple(by_keys), tuple(heirs), tuple(largest))
@@ -123,7 +124,7 @@ def tables(result: Result[Cell]) -> list[Table]:
         f"{shape.rings} rings of {shape.nodes} nodes; {shape.keys:,} keys on each.",
         f"The law: sqrt((n - 1) / (n v + 1)). Fitted: std ∝ v^({line.slope:.4f} ± {line.error:.4f}).",
     )
-    bar = f"the mean square of the shares within 4 standard errors of the law, the mean within {SAID_WITHIN:.0%} of the text"
+    bar = f"mean square of the shares within 4 standard errors of the law, mean within {SAID_WITHIN:.0%} of the text"
     evenness = Table("vnodes", "Evenness against vnodes", columns, tuple(rows), bar, notes)
     return [evenness, _fit(line), _heirs(result)]
 
@@ -132,12 +133,15 @@ def _fit(line: Line) -> Table:
     columns = (Column("slope", ".4f"), Column("± s.e.", ".4f"), Column("law", ".1f"))
     # The law bends a little at few vnodes of few nodes, as n v + 1 is not n v: a hundredth is allowed for that.
     row = Row((line.slope, line.error, -0.5), abs(line.slope + 0.5) <= 0.01 + ERRORS_WITHIN * line.error)
-    return Table("vnodes_slope", "The slope on log-log paper", columns, (row,), "-1/2 within 0.01 and 4 standard errors")
+    return Table(
+        "vnodes_slope", "The slope on log-log paper", columns, (row,), "-1/2 within 0.01 and 4 standard errors"
+    )
 
 
 def _heirs(result: Result[Cell]) -> Table:
     columns = (
-        Column("vnodes"), Column("heirs of a failed node", ".1f"), Column("law", ".1f"), Column("largest heir's part", ".1%"),
+        Column("vnodes"), Column("heirs of a failed node", ".1f"), Column("law", ".1f"),
+        Column("largest heir's part", ".1%"),
     )  # fmt: skip
     rows = []
     for cell in result.cells:
@@ -148,7 +152,14 @@ def _heirs(result: Result[Cell]) -> Table:
         passed = low - ERRORS_WITHIN * error - 0.1 <= heirs <= law + ERRORS_WITHIN * error + 0.1
         rows.append(Row((vnodes, heirs, law, float(np.mean(cell.largest))), passed))
     note = "The law: (n - 1) (1 - (1 - 1 / (n - 1))^v): each arc goes to any of the others."
-    return Table("heirs", "Who inherits from a node that fails", columns, tuple(rows), "within 4 standard errors of the law", (note,))
+    return Table(
+        "heirs",
+        "Who inherits from a node that fails",
+        columns,
+        tuple(rows),
+        "within 4 standard errors of the law",
+        (note,),
+    )
 
 
 # -- pictures -----------------------------------------------------------------------------------------
@@ -165,12 +176,20 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     axes = figure.subplots()
     vnodes = [cell.setting.vnodes for cell in result.cells]
     nodes = result.cells[0].setting.nodes
-    axes.plot(vnodes, [share_deviation(nodes, v) for v in vnodes], color=GREY, linestyle="--", label="law: sqrt((n - 1) / (n v + 1))")
+    axes.plot(
+        vnodes,
+        [share_deviation(nodes, v) for v in vnodes],
+        color=GREY,
+        linestyle="--",
+        label="law: sqrt((n - 1) / (n v + 1))",
+    )
     low = [min(cell.by_share) for cell in result.cells]
     high = [max(cell.by_share) for cell in result.cells]
     rings = result.cells[0].setting.rings
     axes.fill_between(vnodes, low, high, color="#0072B233", label=f"least and most of {rings} rings")
-    axes.plot(vnodes, [float(np.mean(c.by_share)) for c in result.cells], "o", color=BLUE, label="measured: mean of the rings")
+    axes.plot(
+        vnodes, [float(np.mean(c.by_share)) for c in result.cells], "o", color=BLUE, label="measured: mean of the rings"
+    )
     axes.plot(list(SAID), list(SAID.values()), "D", color=ORANGE, label="the third text")
     axes.set_xscale("log")
     axes.set_yscale("log")
