@@ -38,8 +38,8 @@ ABOVE_ALL = ("chord", "chord.__main__")
 
 COMMANDS_OF = {
     "chord.sim": ("chord.cli.sim", "chord.cli.sim_output"),
-    "chord.lab": ("chord.cli.lab", "chord.cli.lab_output"),
-    "chord.experiments": ("chord.cli.reports",),
+    "chord.lab": ("chord.cli.lab",),
+    "chord.experiments": ("chord.cli.reports", "chord.cli.lab"),
 }
 """The one look upwards: the commands of the simulator and of the lab load them, inside their functions, so that no
 other command pays for it."""

@@ -53,9 +53,10 @@ def dress(axes: Axes, x: str, y: str, *, is_from_zero: bool = True) -> None:
         axes.legend([handles[at] for at in order], [labels[at] for at in order], frameon=False, fontsize=9)
 
 
-def save(draw: Callable[[Figure], None], stem: Path) -> list[Path]:
+def save(draw: Callable[[Figure], None], stem: Path) -> tuple[list[Path], str]:
     """Draw, and write STEM.svg and STEM.png; the same picture gives the same bytes.
 
+    Returns: the files, and what the picture says above itself.
     Raises:
         NoMatplotlib: see `INSTALL`.
     """
@@ -70,4 +71,4 @@ def save(draw: Callable[[Figure], None], stem: Path) -> list[Path]:
         paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
         figure.savefig(paths[0], metadata={"Date": None})
         figure.savefig(paths[1], dpi=120)
-    return paths
+    return paths, " ".join(figure.get_suptitle().split())

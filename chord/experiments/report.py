@@ -7,10 +7,10 @@ import json
 import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from chord.experiments.experiment import (
     Experiment,
@@ -29,6 +29,13 @@ from chord.experiments.plot import NoMatplotlib, save
 VERDICTS = {True: "yes", False: "no", None: "–"}
 
 
+class Picture(NamedTuple):
+    """A plot that was written, as SVG and beside it as PNG, and the finding above it."""
+
+    svg: Path
+    finding: str
+
+
 @dataclass(frozen=True)
 class Report:
     """One experiment's outcome.
@@ -36,6 +43,7 @@ class Report:
     Attributes:
         files: everything that was written.
         notes: what the reader of the command's output should know, besides the tables' own notes.
+        pictures: what was drawn, the most important first.
     """
 
     name: str
@@ -43,11 +51,7 @@ class Report:
     tables: tuple[Table, ...]
     files: tuple[Path, ...]
     notes: tuple[str, ...]
-
-    @property
-    def pictures(self) -> list[Path]:
-        """The plots that were written, as SVG."""
-        return [path for path in self.files if path.suffix == ".svg"]
+    pictures: tuple[Picture, ...] = ()
 
     @property
     def passed(self) -> bool | None:
@@ -88,17 +92,20 @@ def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir:
     tables = tuple(experiment.tables(result))
     files = [_write_csv(table, out_dir) for table in tables]
     notes: list[str] = []
+    pictures: list[Picture] = []
     try:
         for name, draw in experiment.pictures.items():
-            files += save(partial(draw, result), out_dir / name)
+            drawn, finding = save(partial(draw, result), out_dir / name)
+            files += drawn
+            pictures.append(Picture(drawn[0], finding))
     except NoMatplotlib as error:
         notes.append(str(error))
-    report = Report(experiment.name, experiment.title, tables, tuple(files), tuple(notes))
+    report = Report(experiment.name, experiment.title, tables, tuple(files), tuple(notes), tuple(pictures))
     page, data = out_dir / f"{experiment.name}.md", out_dir / f"{experiment.name}.json"
     page.write_text(_page(experiment, result, report), encoding="utf-8")
     measured = {"scale": result.scale, "seed": result.seed, **tables_json(report)}
     data.write_text(json.dumps(measured, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    return Report(report.name, report.title, tables, (*files, data, page), report.notes)
+    return replace(report, files=(*files, data, page))
 
 
 def tables_json(report: Report) -> dict[str, Any]:
@@ -164,8 +171,8 @@ def _page(experiment: Experiment[Any, Any], result: Result[Any], report: Report)
         if table.bar:
             lines += [f"Bar: {table.bar}.", ""]
         lines += [line for note in table.notes for line in (note, "")]
-    for path in report.pictures:
-        lines += [f"![{experiment.title}]({path.name})", ""]
+    for picture in report.pictures:
+        lines += [f"![{picture.finding}]({picture.svg.name})", ""]
     lines += [line for note in report.notes for line in (note, "")]
     return "\n".join(lines)
 

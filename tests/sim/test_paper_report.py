@@ -99,7 +99,8 @@ def test_a_report_is_tables_plots_and_a_page(tiny: str, tmp_path: Path) -> None:
     assert (measured["scale"], measured["seed"], measured["tables"][0]["name"]) == ("quick", 1, "path_length")
     page = (tmp_path / "first" / "path_length.md").read_text()
     assert "chord sim paper path_length --scale quick --seed 1" in page
-    assert "![Path length against the number of nodes](path_length.svg)" in page
+    assert f"![{report.pictures[0].finding}](path_length.svg)" in page
+    assert report.pictures[0].finding.startswith("A lookup among 32 nodes takes ")
 
 
 def test_without_matplotlib_the_numbers_are_written_all_the_same(

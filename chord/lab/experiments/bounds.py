@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline
-from chord.lab.experiments.common import build, grow, node_names
+from chord.lab.experiments.common import again, build, grow, node_names
 from chord.lab.hashing import random_hashes
 from chord.lab.numbers import Spread, chi_square, mean_error, spread
 from chord.lab.schemes.ring import Ring
@@ -139,11 +139,11 @@ def _probes(cells: list[Cell]) -> Table:
         rows.append(Row((*values, cell.p, max(cell.between_old)), passed))
     shape = cells[0].setting
     notes = (
-        f"{shape.nodes:,} nodes, {shape.rings} rings; {shape.keys:,} keys, which add "
-        f"{math.sqrt(shape.nodes / shape.keys):.0%} of the mean by chance. With one probe it is a ring, and the peak has no bound.",
+        f"{shape.nodes:,} nodes, {shape.rings} rings. With one probe it is a ring, and the peak has no bound.",
+        f"{shape.keys:,} keys add {math.sqrt(shape.nodes / shape.keys):.0%} of the mean by chance.",
         "The third text's 0.5 % at some 20 probes is a slip for 5 %, and that is the peak, not the deviation.",
     )
-    bar = "the fullest share within k / (k - 1), 1 % and 4 standard errors; the keys fit the shares; none moves needlessly"
+    bar = "fullest share within k / (k - 1), 1 % and 4 standard errors; keys fit the shares; none moves needlessly"
     return Table("multi_probe", "Multi-probe against its bound", columns, tuple(rows), bar, notes)
 
 
@@ -171,8 +171,8 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     quarter = next(cell for cell in bounded if cell.setting.value == 1.25)
     headline(
         figure,
-        f"21 probes hold the fullest node to {_most(twenty):.2f} times the mean and move nothing needlessly; a "
-        f"capacity of 1.25 holds it exactly, and moves {np.mean(quarter.between_old):.0%} of all keys when a node comes",
+        f"21 probes hold the fullest node to {_most(twenty):.2f} times the mean and move nothing needlessly; "
+        f"capacity 1.25 holds it for sure, and moves {np.mean(quarter.between_old):.0%} of the keys when a node comes",
     )
     left, right = figure.subplots(1, 2)
     many = np.linspace(1.4, 50, 300)
@@ -211,5 +211,5 @@ def experiment() -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"bounds": draw},
-        again=lambda scale, seed: f"chord lab vnodes --seed {seed}",
+        again=again("vnodes"),
     )

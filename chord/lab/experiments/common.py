@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chord.experiments.experiment import Scale
 from chord.lab.hashing import PREFIX, Hasher, Hashes, number_keys, surname_keys
 from chord.lab.placement import Numbers, Placement, UnsupportedChange
 from chord.lab.schemes import SCHEMES
+
+
+def again(command: str) -> Callable[[Scale, int], str]:
+    """Return how an experiment says by which command it is measured again."""
+    return lambda scale, seed: f"chord lab {command} --seed {seed}" + f" --scale {scale}" * (scale != "standard")
 
 
 class Keys(NamedTuple):

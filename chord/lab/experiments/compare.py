@@ -16,7 +16,7 @@ import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline
-from chord.lab.experiments.common import Keys, Move, build, fitting, grow, made_keys, node_names, shrink
+from chord.lab.experiments.common import Keys, Move, again, build, fitting, grow, made_keys, node_names, shrink
 from chord.lab.numbers import Spread, spread
 from chord.lab.placement import UnsupportedChange
 from chord.lab.schemes import SCHEMES
@@ -354,5 +354,5 @@ def experiment(
         measure=measure,
         tables=tables,
         pictures={"evenness": draw_evenness, "stability": draw_stability},
-        again=lambda scale, seed: f"chord lab compare {' '.join(options)} --seed {seed}",
+        again=again(f"compare {' '.join(options)}"),
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, ORANGE, headline
-from chord.lab.experiments.common import build, moved, node_names
+from chord.lab.experiments.common import again, build, moved, node_names
 from chord.lab.experiments.compare import KEYS, NODES, SAID, THEN
 from chord.lab.hashing import random_hashes
 from chord.lab.numbers import central
@@ -156,5 +156,5 @@ def experiment() -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"draws": draw},
-        again=lambda scale, seed: f"chord lab vnodes --seed {seed}",
+        again=again("vnodes"),
     )

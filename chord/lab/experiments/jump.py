@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
-from chord.lab.experiments.common import build, node_names
+from chord.lab.experiments.common import again, build, node_names
 from chord.lab.experiments.compare import binomial_std
 from chord.lab.hashing import random_hashes
 from chord.lab.numbers import chi_square
@@ -235,5 +235,5 @@ def experiment() -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"jump": draw},
-        again=lambda scale, seed: f"chord lab jump --seed {seed}",
+        again=again("jump"),
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
-from chord.lab.experiments.common import build, grow, node_names
+from chord.lab.experiments.common import again, build, grow, node_names
 from chord.lab.hashing import random_hashes
 from chord.lab.schemes import SCHEMES
 from chord.lab.theory import harmonic
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIRST, LAST, KEYS = 4, 64, 50_000
-BOUNDED = ("anchor", "dx")  # they are told at the beginning how many nodes there can ever be
+ROOM = {"anchor": "capacity", "dx": "slots"}
+"""Schemes that are told at the beginning how many nodes there can ever be, and by which option."""
 SHOWN = {"mod": ORANGE, "mod-factor": PURPLE, "ring-100": GREEN, "jump": BLUE}
 
 
@@ -72,7 +73,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 def measure(setting: Setting) -> Cell:
     """Let nodes in, one by one or in the steps the scheme takes."""
     names = node_names(setting.first, setting.seed)
-    room: dict[str, Any] = {"capacity": setting.last} if setting.scheme in BOUNDED else {}
+    room: dict[str, Any] = {ROOM[setting.scheme]: setting.last} if setting.scheme in ROOM else {}
     placement = build(setting.scheme, names, **room)
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     nodes, shares, between = [setting.first], [], 0
@@ -155,5 +156,5 @@ def experiment() -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"movement": draw},
-        again=lambda scale, seed: f"chord lab movement --seed {seed}",
+        again=again("movement"),
     )

@@ -19,6 +19,7 @@ import numpy as np
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline
 from chord.lab.bigring import BITS, BigRing
+from chord.lab.experiments.common import again
 from chord.lab.theory import finger_use, mean_path, path_constant
 
 if TYPE_CHECKING:
@@ -241,5 +242,5 @@ def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"ring": draw_means, "finger_use": draw_use},
-        again=lambda scale, seed: f"chord lab ring --nodes {nodes} --seed {seed}",
+        again=again(f"ring --nodes {nodes}"),
     )

@@ -15,6 +15,7 @@ import numpy as np
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREEN, ORANGE, dress, headline
 from chord.lab.bigring import BigRing
+from chord.lab.experiments.common import again
 from chord.lab.failing import NOBODY, look_up_past_the_dead
 from chord.lab.numbers import mean_error
 
@@ -168,5 +169,5 @@ def experiment(nodes: int = 1_000_000) -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"ring_failures": draw},
-        again=lambda scale, seed: f"chord lab ring --nodes {nodes} --seed {seed}",
+        again=again(f"ring --nodes {nodes}"),
     )

@@ -16,6 +16,7 @@ import numpy as np
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, dress, headline
 from chord.lab.bigring import BigRing
+from chord.lab.experiments.common import again
 from chord.lab.numbers import Spread, spread
 from chord.lab.theory import harmonic, share_deviation
 
@@ -128,5 +129,5 @@ def experiment(nodes: int = 1_000_000) -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"ring_loads": draw},
-        again=lambda scale, seed: f"chord lab ring --nodes {nodes} --seed {seed}",
+        again=again(f"ring --nodes {nodes}"),
     )

@@ -21,6 +21,7 @@ import numpy as np
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 from chord.lab.bigring import BigRing
+from chord.lab.experiments.common import again
 from chord.lab.theory import mean_path
 
 if TYPE_CHECKING:
@@ -206,5 +207,5 @@ def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"routes": draw},
-        again=lambda scale, seed: f"chord lab ring --nodes {nodes} --seed {seed}",
+        again=again(f"ring --nodes {nodes}"),
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, ORANGE, dress, headline
 from chord.lab.clock import fastest_s
-from chord.lab.experiments.common import build, fitting, made_keys, node_names
+from chord.lab.experiments.common import again, build, fitting, made_keys, node_names
 from chord.lab.hashing import XXH3
 from chord.lab.placement import UnsupportedChange
 from chord.lab.schemes import SCHEMES
@@ -147,5 +147,6 @@ def experiment(schemes: tuple[str, ...] = ()) -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"speed": draw},
-        again=lambda scale, seed: f"chord lab compare{options} --seed {seed}",
+        again=again(f"compare{options}"),
+        is_timed=True,
     )

@@ -14,6 +14,7 @@ import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREEN, ORANGE, dress, headline
+from chord.lab.experiments.common import again
 from chord.lab.numbers import mean_error
 from chord.lab.partitions import (
     NODE_BYTES,
@@ -176,5 +177,5 @@ def experiment() -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"strategies": draw},
-        again=lambda scale, seed: f"chord lab strategies --seed {seed}",
+        again=again("strategies"),
     )

@@ -19,7 +19,7 @@ import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, dress, headline
-from chord.lab.experiments.common import node_names
+from chord.lab.experiments.common import again, node_names
 from chord.lab.hashing import random_hashes
 from chord.lab.numbers import Line, fit_power, mean_error
 from chord.lab.schemes.ring import Ring
@@ -236,5 +236,5 @@ def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"vnodes": draw_evenness, "heirs": draw_heirs},
-        again=lambda scale, seed: f"chord lab vnodes --nodes {nodes} --seed {seed}",
+        again=again(f"vnodes --nodes {nodes}"),
     )
