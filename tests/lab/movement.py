@@ -28,7 +28,7 @@ def moved(before: Snapshot, after: Snapshot) -> int:
 
 
 def moved_between_old_nodes(before: Snapshot, after: Snapshot) -> int:
-    """How many went from a node that stayed to another one that was there before: none, where a scheme is consistent."""
+    """How many went from a node that stayed to one that was there before: none, where a scheme is consistent."""
     return sum(
         old != new and old in after.nodes and new in before.nodes
         for old, new in zip(before.owners, after.owners, strict=True)

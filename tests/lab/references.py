@@ -94,7 +94,7 @@ def jump(nodes: list[str], weights: dict[str, float], h: int) -> str:
 def jump_naive(nodes: list[str], weights: dict[str, float], h: int) -> str:
     result = 0
     for i in range(1, len(nodes)):
-        coin = (remix(h, i) // 2**11 + 0.5) / 2**53
+        coin = (remix(h, i) // 2**12 + 0.5) / 2**52
         if coin * (i + 1) < 1:
             result = i
     return nodes[result]
@@ -224,7 +224,7 @@ def rendezvous(nodes: list[str], weights: dict[str, float], h: int) -> str:
 
 @by
 def rendezvous_weighted(nodes: list[str], weights: dict[str, float], h: int) -> str:
-    return min(nodes, key=lambda node: -math.log((bid(h, node) // 2**11 + 0.5) / 2**53) / weights[node])
+    return min(nodes, key=lambda node: -math.log((bid(h, node) // 2**12 + 0.5) / 2**52) / weights[node])
 
 
 class Skeleton(Reference):
