@@ -103,13 +103,13 @@ def mix(hashes: Hashes, salt: int | Hashes = 0) -> Hashes:
 
 
 def unit(number: int) -> float:
-    """Return a hash as a number between 0 and 1, both excluded: 53 bits and a half."""
-    return ((number >> 11) + 0.5) * 2.0**-53
+    """Return a hash as a number between 0 and 1, both excluded: 52 bits and a half, which a float holds exactly."""
+    return ((number >> 12) + 0.5) * 2.0**-52
 
 
 def units(hashes: Hashes) -> NDArray[np.float64]:
     """Return hashes as numbers between 0 and 1, as `unit` does; the same shape."""
-    return ((hashes >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return ((hashes >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def scale_one(number: int, count: int) -> int:
@@ -138,7 +138,7 @@ def random_hashes(rng: np.random.Generator, count: int) -> Hashes:
 INITIALS: dict[str, float] = {
     "a": 3.5, "b": 8.5, "c": 8.0, "d": 5.0, "e": 2.0, "f": 3.5, "g": 5.0, "h": 7.5, "i": 0.5, "j": 3.0, "k": 3.5,
     "l": 5.0, "m": 9.5, "n": 2.0, "o": 1.5, "p": 5.0, "q": 0.2, "r": 5.5, "s": 9.5, "t": 3.5, "u": 0.3, "v": 1.5,
-    "w": 6.5, "x": 0.1, "y": 0.6, "z": 0.8,
+    "w": 6.5, "x": 0.1, "y": 0.6, "z": 0.6,
 }  # fmt: skip
 """First letters of surnames in an English-speaking directory, percent, rounded: M and S a hundred times X."""
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from chord.config import RingConstants
 from chord.data.view import View
 from chord.ids import Circle, vnode_id
 from chord.lab.hashing import HASH_BITS, SHA1, SPAN, Hashes
@@ -72,13 +73,13 @@ class ChordRing(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """What one node keeps of the others: 64 fingers, a predecessor and a successor list, 16 bytes each.
+        """What one node keeps: of each vnode a predecessor, a successor list and log2 N fingers, 16 bytes an entry.
 
-        A look-up asks its way (½ log2 N hops) instead of knowing all; the packed list of everybody would be 12 bytes
-        a vnode, as of a ring.
+        A look-up asks its way in ½ log2 N hops instead of knowing all; whoever knows all holds 12 bytes a vnode, as of
+        a ring.
         """
-        distinct_fingers = min(HASH_BITS, max(1, (len(self._ids) - 1).bit_length()))
-        return 16 * self.vnodes * (distinct_fingers + 1 + min(len(self._nodes), 8))
+        fingers = max(1, (len(self._ids) - 1).bit_length())
+        return 16 * self.vnodes * (1 + min(len(self._nodes), RingConstants().successors) + fingers)
 
     def shares(self) -> NDArray[np.float64]:
         """Return how much of the circle each node owns: the lengths of its vnodes' arcs."""

@@ -36,8 +36,9 @@ class Extendible(Placement):
         count = len(self._nodes)
         if count & (count - 1):
             raise ValueError(f"extendible hashing has 1, 2, 4, 8, … nodes, not {count}")
-        self._depth = count.bit_length() - 1
-        self._table = np.arange(count, dtype=np.int32)
+        self._depth, self._table = 0, np.zeros(1, dtype=np.int32)
+        while len(self._table) < count:  # as if they had come by doubling, so that halving takes the last ones
+            self._double()
 
     @property
     def depth(self) -> int:
@@ -76,8 +77,7 @@ class Extendible(Placement):
         if len(nodes) != count:
             raise UnsupportedChange(f"{self.scheme} doubles: {count} newcomers are needed, not {len(nodes)}")
         self._check_newcomers(nodes)
-        self._table = np.stack([self._table, self._table + np.int32(count)], axis=1).reshape(-1)
-        self._depth += 1
+        self._double()
         self._nodes += nodes
         self._weights += [1.0] * count
 
@@ -96,9 +96,14 @@ class Extendible(Placement):
     def _add(self, node: str, weight: float) -> None:
         if len(self._nodes) > 1:
             raise UnsupportedChange(f"{self.scheme} doubles: {len(self._nodes)} newcomers at a time")
-        self._table, self._depth = np.arange(2, dtype=np.int32), 1
+        self._double()
 
     def _remove(self, number: int) -> None:
         if len(self._nodes) > 2 or number == 0:
             raise UnsupportedChange(f"{self.scheme} halves: the nodes of the last doubling go together")
-        self._table, self._depth = np.arange(1, dtype=np.int32), 0
+        self._table, self._depth = np.zeros(1, dtype=np.int32), 0
+
+    def _double(self) -> None:
+        newcomers = self._table + np.int32(len(self._table))
+        self._table = np.stack([self._table, newcomers], axis=1).reshape(-1)
+        self._depth += 1

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chord.lab.hashing import XXH3, Hasher, Hashes, mix_one
-from chord.lab.placement import Numbers, Placement
+from chord.lab.placement import Numbers, Placement, UnsupportedChange
 
 SLOTS = 65_537
 
@@ -113,7 +113,7 @@ class Maglev(Placement):
 
     def _add(self, node: str, weight: float) -> None:
         if len(self._nodes) == self.slots:
-            raise ValueError(f"all {self.slots} slots have a node of their own; take more slots")
+            raise UnsupportedChange(f"{self.scheme}: all {self.slots} slots have a node of their own; take more slots")
         self._table = self._fill([*self._nodes, node], [*self._weights, weight])
 
     def _remove(self, number: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.hashing import MASK, XXH3, Hasher, Hashes
+from chord.lab.hashing import MASK, SPAN, XXH3, Hasher, Hashes
 from chord.lab.placement import CHUNK, Numbers, replica_hash, replica_hashes
 from chord.lab.schemes.ring import Ring
 
@@ -52,8 +52,20 @@ class MultiProbe(Ring):
         super().__init__(nodes, weights=weights, hasher=hasher, vnodes=vnodes)
 
     def shares(self) -> NDArray[np.float64] | None:
-        """Only sampled: which probe wins is not a matter of one arc."""
-        return None
+        """Return the expected share of each node over independent probes.
+
+        A probe is at distance x or more from its point with probability S(x); the winner of k lands in a gap of length
+        g with density k S(x)^(k - 1) for x < g. S is linear between the lengths of gaps, so the integral is a sum.
+        """
+        count, each = len(self._points), np.asarray((self._points - np.roll(self._points, 1)) / SPAN)
+        if count == 1:
+            return np.ones(1)
+        order = np.argsort(each)
+        widths = np.diff(each[order], prepend=0.0)
+        wider = np.arange(count, 0, -1)  # gaps at least so long
+        survival = np.concatenate([[1.0], np.maximum(1.0 - np.cumsum(widths * wider), 0.0)])
+        won = np.cumsum((survival[:-1] ** self.probes - survival[1:] ** self.probes) / wider)
+        return np.bincount(self._owners[order], weights=won, minlength=len(self._nodes))
 
     def locate(self, point: int) -> int:
         """Return the owner of the point closest behind a probe."""

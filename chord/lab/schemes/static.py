@@ -42,11 +42,11 @@ class StaticMap(Placement):
         weights: Mapping[str, float] | None = None,
         starts: Sequence[bytes] | None = None,
     ) -> None:
+        super().__init__(nodes, weights=weights, hasher=PREFIX)
         given = equal_starts(len(nodes)) if starts is None else list(starts)
         self._starts = [0, *(PREFIX.one(start) for start in given)]
         if len(given) != len(nodes) - 1 or sorted(set(self._starts)) != self._starts:
             raise ValueError("every node but the first needs a start of its own, in ascending order")
-        super().__init__(nodes, weights=weights, hasher=PREFIX)
 
     @property
     def state_bytes(self) -> int:
