@@ -19,7 +19,6 @@ CRC16 = Hasher("crc16", lambda key: crc_hqx(key, 0) % SLOTS)
 
 class RedisSlots(Placement):
     """A table of slots: in equal ranges at first; a newcomer takes its part evenly from all."""
-
     scheme, title, source = "redis-slots", "Redis Cluster slots", "Redis Cluster specification"
     lookup_cost, memory_cost, has_names, has_distinct_replicas = "O(1)", "O(slots)", False, False
 
@@ -41,8 +40,8 @@ class RedisSlots(Placement):
         self._owners[:: len(self._nodes) + 1] = len(self._nodes)
 
     def _remove(self, number: int) -> None:
-        gone, others = np.flatnonzero(self._owners == number), np.delete(np.arange(len(self._nodes)), number)
-        self._owners[gone] = np.resize(others, len(gone))
+        gone = self._owners == number
+        self._owners[gone] = np.resize(np.delete(np.arange(len(self._nodes)), number), np.count_nonzero(gone))
         compact(self._owners, number)
 
 
@@ -50,11 +49,11 @@ if __name__ == "__main__":  # from 20 nodes to 21
     SCHEMES["redis-slots"] = RedisSlots
     print("foo is in slot", CRC16.one(b"foo"))
     for name in ("redis-slots", "ring-100", "jump", "mod"):
-        placement, keys = SCHEMES[name]([f"n{number}" for number in range(20)]), number_keys(200_000)
-        hashes = placement.hash_keys(keys)
+        placement = SCHEMES[name]([f"n{number}" for number in range(20)])
+        hashes = placement.hash_keys(number_keys(200_000))
         before = placement.place_many(hashes)
         placement.add("n20")
         after = placement.place_many(hashes)
-        peak, stay = np.bincount(after).max() / (200_000 / 21), (before == after).mean()
+        peak, stay = np.bincount(after).max() * 21 / len(after), (before == after).mean()
         stray = np.count_nonzero((after != before) & (after != 20))
         print(f"{name:12} fullest {peak:.2f} × mean, {stay:.1%} of the keys stay, {stray:,} move between old nodes")
