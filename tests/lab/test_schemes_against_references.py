@@ -172,7 +172,7 @@ def changes(build: Build, count: int) -> list[tuple[str, Callable[[Placement], N
     found: list[tuple[str, Callable[[Placement], None]]] = [("replace", lambda p: p.replace("node-1", "new-0"))]
     if kind.growth == "one":
         found.append(("add", lambda p: p.add("new-0")))
-        gone = named(count) if kind.can_remove else [f"node-{count - 1}"]
+        gone = named(count)[::3] if kind.can_remove else [f"node-{count - 1}"]
         found += [(f"remove {node}", partial(lambda node, p: p.remove(node), node)) for node in gone]
     return found
 

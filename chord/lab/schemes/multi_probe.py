@@ -65,7 +65,9 @@ class MultiProbe(Ring):
         wider = np.arange(count, 0, -1)  # gaps at least so long
         survival = np.concatenate([[1.0], np.maximum(1.0 - np.cumsum(widths * wider), 0.0)])
         won = np.cumsum((survival[:-1] ** self.probes - survival[1:] ** self.probes) / wider)
-        return np.bincount(self._owners[order], weights=won, minlength=len(self._nodes))
+        shares = np.zeros(len(self._nodes))
+        np.add.at(shares, self._owners[order], won)
+        return shares
 
     def locate(self, point: int) -> int:
         """Return the owner of the point closest behind a probe."""
