@@ -36,6 +36,11 @@ def headline(figure: Figure, finding: str) -> None:
     figure.suptitle("\n".join(textwrap.wrap(finding, TITLE_CHARS)), fontsize=13, x=0.01, ha="left")
 
 
+def make_room(figure: Figure, rows: int) -> None:
+    """Make a figure high enough for so many lines of text beside its axis."""
+    figure.set_figheight(max(HEIGHT_INCHES, 1.5 + 0.21 * rows))
+
+
 def dress(axes: Axes, x: str, y: str, *, is_from_zero: bool = True) -> None:
     """Label the axes, show light rules, and a legend where several things are drawn."""
     axes.set_xlabel(x)

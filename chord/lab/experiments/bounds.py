@@ -174,31 +174,26 @@ def draw(result: Result[Cell], figure: Figure) -> None:
         f"21 probes hold the fullest node to {_most(twenty):.2f} times the mean and move nothing needlessly; "
         f"capacity 1.25 holds it for sure, and moves {np.mean(quarter.between_old):.0%} of the keys when a node comes",
     )
-    left, right = figure.subplots(1, 2)
+    left, middle, right = figure.subplots(1, 3)
     many = np.linspace(1.4, 50, 300)
-    left.plot(many, many / (many - 1), color=GREY, linestyle="--", label="bound: k / (k - 1)")
     shown = [cell for cell in probed if cell.setting.value > 1]
-    left.plot(
-        [c.setting.value for c in shown],
-        [_most(c) for c in shown],
-        "o",
-        color=BLUE,
-        label=f"measured, {shown[0].setting.nodes:,} nodes",
-    )
+    left.plot(many, many / (many - 1), color=GREY, linestyle="--", label="bound: k / (k - 1)")
+    left.plot([c.setting.value for c in shown], [_most(c) for c in shown], "o", color=BLUE, label="measured: probes")
     left.set_xscale("log")
     left.set_xticks([2, 3, 5, 10, 21, 50], ["2", "3", "5", "10", "21", "50"])
     left.minorticks_off()
-    dress(left, "probes of a key", "largest share / mean", is_from_zero=False)
+    dress(left, "probes of a key, k", "fullest node / mean", is_from_zero=False)
     left.set_ylim(0.95, 2.4)
     left.set_xlim(1.8, 60)
     x = [cell.setting.value for cell in bounded]
-    right.plot(x, x, color=GREY, linestyle="--", label="bound: c")
-    right.plot(x, [_most(c) for c in bounded], "o", color=BLUE, label="measured: fullest node / mean")
-    right.set_ylim(0, 3.4)
-    right.set_xlabel("capacity c")
-    right.plot(x, [10 * float(np.mean(c.between_old)) for c in bounded], "s-", color=ORANGE,
-               label="tenths of all keys that move between old nodes")  # fmt: skip
-    dress(right, "capacity c", "", is_from_zero=True)
+    middle.plot(x, x, color=GREY, linestyle="--", label="bound: c")
+    middle.plot(x, [_most(c) for c in bounded], "s", color=ORANGE, label="measured: bounded loads")
+    dress(middle, "capacity c", "fullest node / mean")
+    right.plot(x, [float(np.mean(c.between_old)) for c in bounded], "s-", color=ORANGE, label="bounded loads")
+    right.axhline(0, color=BLUE, linewidth=2, label="probes")
+    right.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    dress(right, "capacity c", "keys that move between old nodes")
+    right.set_ylim(bottom=-0.004)
 
 
 def experiment() -> Experiment[Setting, Cell]:

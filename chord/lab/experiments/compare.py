@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline
+from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline, make_room
 from chord.lab.experiments.common import Keys, Move, again, build, fitting, grow, made_keys, node_names, shrink
 from chord.lab.numbers import Spread, spread
 from chord.lab.placement import UnsupportedChange
@@ -270,12 +270,13 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     setting = cells[0].setting
     chance = binomial_std(setting.keys.total, setting.nodes) * setting.nodes / setting.keys.total
     close = sum(cell.loads.deviation <= 1.5 * chance for cell in cells)
-    worst = cells[-1]
+    worst = max(result.cells, key=lambda cell: cell.loads.deviation)
     headline(
         figure,
         f"{close} of {len(cells)} schemes are as even as chance allows; {worst.setting.scheme} is off by "
         f"{worst.loads.deviation:.0%} of the mean",
     )
+    make_room(figure, len(cells))
     axes = figure.subplots()
     places = range(len(cells))
     lowest = min(cell.loads.deviation for cell in cells)
@@ -310,6 +311,7 @@ def draw_stability(result: Result[Cell], figure: Figure) -> None:
         f"From {cells[0].setting.nodes} nodes to {then}, {len(needless)} schemes ({', '.join(needless)}) shuffle keys "
         f"between old nodes; the other {len(cells) - len(needless)} move the newcomer's share only",
     )
+    make_room(figure, len(cells))
     axes = figure.subplots()
     cells = sorted(cells, key=lambda cell: -cell.grown.kept if cell.grown else 0)
     places = range(len(cells))

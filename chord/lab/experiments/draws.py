@@ -118,8 +118,8 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     inside = sum(verdict is not False for verdict in verdicts)
     headline(
         figure,
-        f"{inside} of the {len(verdicts)} figures the text prints for rings are ordinary: inside the central 99 % of "
-        f"{len(next(iter(found.values()))[0])} draws of node names",
+        f"{'All' if inside == len(verdicts) else inside} of the {len(verdicts)} figures the text prints for rings are "
+        f"ordinary: inside the central 99 % of {len(next(iter(found.values()))[0])} draws of node names",
     )
     grid = figure.subplots(2, len(found), squeeze=False)
     for column, (ring, (kept, stds)) in enumerate(found.items()):
@@ -135,14 +135,16 @@ def draw(result: Result[Cell], figure: Figure) -> None:
             axes.axvline(said, color=ORANGE, linewidth=2)
             axes.set_xlabel(label)
             axes.set_yticks([])
+            axes.set_ylim(top=1.25 * axes.get_ylim()[1])
+            is_right = said > float(np.mean(axes.get_xlim()))
             for side in ("top", "right", "left"):
                 axes.spines[side].set_visible(False)
             if row == 0:
                 axes.set_title(f"{ring}: {len(values)} draws", fontsize=10)
             axes.annotate(
-                f"the text: {said:.4g}", (said, 0.92), xycoords=("data", "axes fraction"), color=ORANGE, fontsize=9,
-                xytext=(5 if said < np.mean(values) else -5, 0), textcoords="offset points",
-                ha="left" if said < np.mean(values) else "right",
+                f"the text: {said:.4g}", (said, 0.9), xycoords=("data", "axes fraction"), color=ORANGE, fontsize=9,
+                xytext=(-5 if is_right else 5, 0), textcoords="offset points",
+                ha="right" if is_right else "left",
             )  # fmt: skip
 
 

@@ -125,7 +125,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     high = max(cells.values(), key=lambda cell: cell.copies)
     headline(
         figure,
-        f"Growing from {first} to {last} nodes moves all data {low.copies:.1f} times over with {low.setting.scheme}, "
+        f"From {first} to {last} nodes all data moves {low.copies:.1f} times with {low.setting.scheme}, "
         f"{high.copies:.0f} times with {high.setting.scheme}",
     )
     axes = figure.subplots()
@@ -141,7 +141,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
                       marker="o" if is_steps else None, drawstyle="steps-post" if is_steps else "default",
                       label=f"{scheme}: {copies[-1]:.1f}")  # fmt: skip
     axes.set_yscale("log")
-    axes.set_ylim(bottom=0.15)
+    axes.set_ylim(0.15, 150)
     axes.set_yticks([0.2, 0.5, 1, 2, 5, 10, 20, 50], ["0.2", "0.5", "1", "2", "5", "10", "20", "50"])
     dress(axes, "nodes", "data moved since the beginning, times all of it", is_from_zero=False)
 

@@ -187,7 +187,7 @@ def draw_means(result: Result[Cell], figure: Figure) -> None:
     headline(
         figure,
         f"Doubling a ring costs half a hop: {most.mean:.2f} hops among {most.setting.nodes:,} nodes, "
-        f"½ log2 N {most.mean - math.log2(most.setting.nodes) / 2:+.2f}",
+        f"½ log2 N − {math.log2(most.setting.nodes) / 2 - most.mean:.2f}",
     )
     left, right = figure.subplots(1, 2)
     nodes = [cell.setting.nodes for cell in result.cells]
@@ -196,7 +196,7 @@ def draw_means(result: Result[Cell], figure: Figure) -> None:
         [mean_path(n) for n in nodes],
         color=ORANGE,
         linestyle="--",
-        label=f"½ log2 N {path_constant():+.3f}, derived",
+        label=f"½ log2 N − {-path_constant():.3f}, derived",
     )
     low, high = [cell.percentile(0.01) for cell in result.cells], [cell.percentile(0.99) for cell in result.cells]
     left.fill_between(nodes, low, high, color="#0072B226", label="98 of 100 look-ups")
@@ -209,6 +209,7 @@ def draw_means(result: Result[Cell], figure: Figure) -> None:
     right.axvline(most.mean, color=ORANGE, linestyle="--")
     right.annotate(f"mean {most.mean:.2f}", (most.mean, 0.98), xycoords=("data", "axes fraction"), xytext=(6, 0),
                    textcoords="offset points", color=ORANGE, va="top")  # fmt: skip
+    right.set_xticks(range(0, len(most.counts), 3))
     dress(right, f"path length (hops), {most.setting.nodes:,} nodes", "share of look-ups")
 
 
@@ -219,7 +220,7 @@ def draw_use(result: Result[Cell], figure: Figure) -> None:
     units = [unit for unit in sorted(found) if -8 <= unit <= 8]
     headline(
         figure,
-        f"Why ½ log2 N {path_constant():+.2f}: fingers about as long as the gap between nodes are taken less than half "
+        f"Why ½ log2 N − {-path_constant():.2f}: fingers about as long as the gap between nodes are taken less than half "
         "of the time, shorter ones sometimes",
     )
     axes = figure.subplots()

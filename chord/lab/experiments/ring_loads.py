@@ -110,10 +110,10 @@ def draw(result: Result[Cell], figure: Figure) -> None:
         density = np.array(cell.histogram) / cell.setting.nodes / (BINS[1] - BINS[0])
         vnodes = cell.setting.vnodes
         axes.plot(
-            middle, density, color=COLOURS[vnodes], linewidth=2, label=f"measured, {vnodes} vnode{'s' * (vnodes > 1)}"
+            middle, density, color=COLOURS[vnodes], linewidth=3, label=f"measured, {vnodes} vnode{'s' * (vnodes > 1)}"
         )
         law = np.exp(vnodes * math.log(vnodes) + (vnodes - 1) * np.log(middle) - vnodes * middle - math.lgamma(vnodes))
-        axes.plot(middle, law, color=GREY, linewidth=1, linestyle="--", label="law: gamma" if cell is last else None)
+        axes.plot(middle, law, color="black", linewidth=1, linestyle=":", label="law: gamma" if cell is last else None)
     axes.axvline(1, color=GREY, linewidth=1, linestyle=":")
     axes.set_xlim(0, 4)
     dress(axes, "share of the circle / mean", "density of nodes")

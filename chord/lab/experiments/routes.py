@@ -177,8 +177,8 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     axes = figure.subplots()
     right = (12, -3, "left")
     offsets = dict.fromkeys(cells, right)
-    offsets |= {"fingers": (0, 12, "center"), f"fingers + list of {LIST}": (0, -18, "center")}
-    offsets |= {"full membership": (-10, 8, "right")}
+    offsets |= {"fingers": (-12, -3, "right"), f"fingers + list of {LIST}": (4, 12, "left")}
+    offsets |= {"full membership": (-12, -3, "right"), "base-4 fingers": (-2, -20, "center")}
     for name, cell in cells.items():
         axes.plot(cell.entries, cell.mean * HOP_S, "o", markersize=9, color=VARIANTS[name].colour)
         dx, dy, side = offsets[name]
@@ -192,8 +192,8 @@ def draw(result: Result[Cell], figure: Figure) -> None:
         "mean time to the owner at 50 ms a hop (s)",
         is_from_zero=False,
     )
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.margins(x=0.08)
 
 
