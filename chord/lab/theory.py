@@ -84,28 +84,6 @@ def share_deviation(nodes: int, vnodes: int) -> float:
     return math.sqrt((nodes - 1) / (nodes * vnodes + 1))
 
 
-def probed_shares(gaps: NDArray[np.float64], probes: int) -> NDArray[np.float64]:
-    """Return each node's share where a key is probed so many times and the probe with the shortest way to a node wins.
-
-    One probe has farther than d to go with probability S(d), the sum of what the gaps have beyond d; the best of k
-    with S(d)^k. The winner is anywhere in the gaps longer than its distance, so a gap g wins the integral of
-    k S(d)^(k - 1) up to g; S is linear between two gaps, and each piece is a difference of powers.
-
-    Args:
-        gaps: share of the circle before each node's point, shape (n,), adding up to 1.
-    Returns: shape (n,), adding up to 1.
-    """
-    order = np.argsort(gaps)
-    ordered = gaps[order]
-    longer = np.arange(len(gaps), 0, -1)  # gaps at least as long, one for each in order
-    pieces = np.diff(ordered, prepend=0.0)
-    beyond = np.maximum(1.0 - np.cumsum(pieces * longer), 0.0)  # S at each gap
-    before = np.concatenate([[1.0], beyond[:-1]])
-    shares = np.empty_like(gaps)
-    shares[order] = np.cumsum((before**probes - beyond**probes) / longer)
-    return shares
-
-
 def probed_peak(probes: int) -> float:
     """Return the largest share over the mean with so many probes, on a large ring; infinite with one.
 

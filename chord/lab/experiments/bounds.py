@@ -16,15 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline
 from chord.lab.experiments.common import again, build, grow, node_names
 from chord.lab.hashing import random_hashes
 from chord.lab.numbers import Spread, chi_square, mean_error, spread
-from chord.lab.schemes.ring import Ring
-from chord.lab.theory import probed_deviation, probed_peak, probed_shares
+from chord.lab.theory import probed_deviation, probed_peak
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,10 +80,11 @@ def measure(setting: Setting) -> Cell:
     for number in range(setting.rings):
         seed = setting.seed * 1000 + number
         names, is_last = node_names(setting.nodes, seed), number == setting.rings - 1
-        shares = _probed(names, int(setting.value)) if setting.kind == "multi-probe" else None
+        is_probed = setting.kind == "multi-probe"
+        option: dict[str, Any] = {"probes": int(setting.value)} if is_probed else {"capacity": setting.value}
+        placement = build(setting.kind, names, **option)
+        shares = placement.shares()
         if shares is None or is_last:
-            option: dict[str, Any] = {"capacity": setting.value} if shares is None else {"probes": int(setting.value)}
-            placement = build(setting.kind, names, **option)
             counts = np.bincount(placement.place_many(hashes), minlength=setting.nodes)
             p = 1.0 if shares is None else chi_square(counts, shares * setting.keys).p
             by_keys, step = spread(counts), grow(placement, hashes, setting.nodes + 1, seed)
@@ -93,11 +92,6 @@ def measure(setting: Setting) -> Cell:
             between.append(step.between_old / setting.keys)
         spreads.append(by_keys if shares is None else spread(shares))
     return Cell(setting, tuple(spreads), by_keys, tuple(between), p)
-
-
-def _probed(names: list[str], probes: int) -> NDArray[np.float64]:
-    gaps = np.asarray(Ring(names).shares())
-    return probed_shares(gaps, probes)
 
 
 # -- what comes of it ---------------------------------------------------------------------------------

@@ -283,10 +283,13 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     floor = 10 ** math.floor(math.log10(max(lowest, 1e-6)))
     axes.hlines(places, floor, [max(cell.loads.deviation, floor) for cell in cells], color="#BBBBBB", linewidth=1)
     axes.plot([max(cell.loads.deviation, floor) for cell in cells], places, "o", color=BLUE)
-    axes.axvline(chance, color=ORANGE, linestyle="--", label="keys that pick a node by chance")
+    axes.axvline(max(chance, floor), color=ORANGE, linestyle="--", label="keys that pick a node by chance")
     axes.set_yticks(places, [cell.setting.scheme for cell in cells])
     axes.set_xscale("log")
-    axes.set_xlim(left=floor)
+    axes.set_ylim(-0.8, len(cells) - 0.2)
+    axes.set_xticks([tick * 10.0**power for power in range(-6, 2) for tick in (1, 2, 5) if tick * 10.0**power >= floor])
+    axes.set_xlim(floor, 1.5 * max(cells[-1].loads.deviation, chance, 2 * floor))
+    axes.minorticks_off()
     dress(
         axes,
         f"std of keys per node / mean, {setting.keys.total:,} keys on {setting.nodes} nodes",
@@ -322,6 +325,7 @@ def draw_stability(result: Result[Cell], figure: Figure) -> None:
     ideal = 1 - cells[0].grown.ideal if cells[0].grown else 0
     axes.axvline(ideal, color=GREY, linestyle="--", label="ideal: the new node's fair share")
     axes.set_yticks(places, [cell.setting.scheme for cell in cells])
+    axes.set_ylim(-0.8, len(cells) - 0.2)
     dress(axes, "share of keys that move", "", is_from_zero=False)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.legend(frameon=False, fontsize=9, loc="center right")

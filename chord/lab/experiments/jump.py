@@ -93,19 +93,21 @@ def measure(setting: Setting) -> Cell:
     return Cell(setting, same, visited, counts)
 
 
-def bucket_shares(buckets: int) -> NDArray[np.float64]:
+def bucket_shares(buckets: int, dice: int = DICE) -> NDArray[np.float64]:
     """Return the share of all keys that each bucket gets, with dice of 31 bits as in the published listing.
 
     From bucket b the next jump goes to i or farther with probability floor((b + 1) 2^31 / i) / 2^31: that rounding is
     all that makes the shares differ.
 
+    Args:
+        dice: how many sides they have.
     Returns: shape (buckets,), adding up to 1.
     """
     arrives, shares = np.zeros(buckets), np.zeros(buckets)
     arrives[0] = 1.0
     for b in range(buckets):
         ends = np.arange(b + 1, buckets + 1, dtype=np.int64)
-        reaches = ((b + 1) * DICE // ends) / DICE  # the next jump goes to `ends` or farther
+        reaches = ((b + 1) * dice // ends) / dice  # the next jump goes to `ends` or farther
         arrives[b + 1 :] += arrives[b] * (reaches[:-1] - reaches[1:])
         shares[b] = arrives[b] * reaches[-1]
     return shares

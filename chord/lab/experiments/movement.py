@@ -66,7 +66,7 @@ class Cell:
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
     """Return a setting for every scheme."""
-    keys, last = (5_000, 16) if scale == "quick" else (KEYS, LAST)
+    keys, last = (2_000, 8) if scale == "quick" else (KEYS, LAST)
     return [Setting(scheme, FIRST, last, keys, seed) for scheme in SCHEMES]
 
 

@@ -220,8 +220,8 @@ def draw_use(result: Result[Cell], figure: Figure) -> None:
     units = [unit for unit in sorted(found) if -8 <= unit <= 8]
     headline(
         figure,
-        f"Why ½ log2 N − {-path_constant():.2f}: fingers about as long as the gap between nodes are taken less than half "
-        "of the time, shorter ones sometimes",
+        f"Why ½ log2 N − {-path_constant():.2f}: fingers about as long as the gap between nodes are taken less than "
+        "half of the time, shorter ones sometimes",
     )
     axes = figure.subplots()
     edges, plain = [-8.5, *[unit + 0.5 for unit in units]], [0.0, *[0.5 if unit >= 0 else 0.0 for unit in units]]

@@ -179,6 +179,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     offsets = dict.fromkeys(cells, right)
     offsets |= {"fingers": (-12, -3, "right"), f"fingers + list of {LIST}": (4, 12, "left")}
     offsets |= {"full membership": (-12, -3, "right"), "base-4 fingers": (-2, -20, "center")}
+    offsets |= {"central directory": (10, -16, "left")}
     for name, cell in cells.items():
         axes.plot(cell.entries, cell.mean * HOP_S, "o", markersize=9, color=VARIANTS[name].colour)
         dx, dy, side = offsets[name]
