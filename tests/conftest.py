@@ -18,9 +18,11 @@ HAS_DASK = find_spec("distributed") is not None
 collect_ignore = [] if HAS_DASK else ["optional/test_dask.py"]
 
 
-def pytest_report_header() -> str:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what is left out, as nothing else would."""
-    return "" if HAS_DASK else "left out: tests/optional/test_dask.py (Dask is not installed: pip install distributed)"
+    if not HAS_DASK:
+        left_out = "left out: tests/optional/test_dask.py (Dask is not installed: pip install distributed)"
+        terminalreporter.write_line(left_out)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
