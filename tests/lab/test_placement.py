@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -261,6 +262,26 @@ def test_where_names_decide_the_order_of_changes_does_not_matter(name: str) -> N
     placement.replace(NAMES[1], NAMES[0])
     other = SCHEMES[name]([*reversed(NAMES[2:]), "y", NAMES[0], "x"])
     assert snapshot(placement, MANY[:5000]) == snapshot(other, MANY[:5000])
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_a_newcomer_in_anothers_place_has_its_weight(name: str) -> None:
+    placement = SCHEMES[name](NAMES, weights={NAMES[4]: 3.0})
+    placement.replace(NAMES[4], "new")
+    expected = {**dict.fromkeys(NAMES, 1.0), "new": 3.0}
+    del expected[NAMES[4]]
+    assert placement.weights == expected
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_placement_travels_to_another_process(name: str) -> None:
+    placement = SCHEMES[name](NAMES)
+    if placement.growth == "one":
+        placement.add("new")
+    there = pickle.loads(pickle.dumps(placement))
+    assert there.nodes == placement.nodes
+    assert np.array_equal(there.place_many(MANY[:1000]), placement.place_many(MANY[:1000]))
+    assert [there.locate(point) for point in MANY[:20].tolist()] == [placement.locate(p) for p in MANY[:20].tolist()]
 
 
 def test_the_refusal_is_one_of_the_package_errors() -> None:

@@ -229,7 +229,7 @@ def test_room_below_the_mean_is_no_room() -> None:
 
 
 def test_a_change_of_one_node_moves_the_keys_of_a_few_whatever_n_is() -> None:
-    """Mirrokni et al., theorem 2: O(1 / ε²) nodes' worth of keys for c = 1 + ε."""
+    """Mirrokni et al.: O(1 / ε²) times the least, which is one node's keys, for c = 1 + ε."""
     moved = []
     for nodes in (50, 400):
         placement = BoundedRing(named(nodes), capacity=1.5)

@@ -20,7 +20,8 @@ class DxHash(Placement):
     """The first taken slot of the sequence mix(hash, 0), mix(hash, 1), …, modulo the number of slots.
 
     The sequence runs through all 64-bit numbers before it repeats, so it always meets a slot that is taken. A newcomer
-    takes the lowest free slot. The paper's doubling of the slots is left out: it gives every key another sequence.
+    takes the lowest free slot. The paper's doubling of the slots is left out: half of all tries would then meet new
+    and free slots and go on, and keys would move between old nodes.
 
     Args:
         slots: a power of two, how many nodes there can be; default: the first with twice as many as there are.
@@ -96,7 +97,7 @@ class DxHash(Placement):
         free = np.flatnonzero(self._numbers < 0)
         if not len(free):
             raise UnsupportedChange(
-                f"{self.scheme}: all {self.slots} slots are taken; more slots mean another sequence for every key"
+                f"{self.scheme}: all {self.slots} slots are taken; with more of them keys would move between old nodes"
             )
         self._numbers[free[0]] = len(self._nodes)
 
