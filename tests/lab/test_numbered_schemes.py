@@ -398,16 +398,20 @@ def test_maglev_wants_a_prime_with_room_for_all() -> None:
         full.add("sixth")
 
 
-@pytest.mark.parametrize(("scheme", "option"), [(AnchorHash, "capacity"), (DxHash, "slots")])
-def test_a_full_house_takes_nobody_in(scheme: type[Placement], option: str) -> None:
-    placement = scheme(named(4), **{option: 4})
+@pytest.mark.parametrize("scheme", [AnchorHash, DxHash])
+def test_a_full_house_takes_nobody_in(scheme: type[AnchorHash] | type[DxHash]) -> None:
+    placement = scheme(named(4), capacity=4)
     with pytest.raises(UnsupportedChange, match="all 4"):
         placement.add("fifth")
     placement.remove("n1")
     placement.add("fifth")
     assert len(placement.nodes) == 4
     with pytest.raises(ValueError, match="not 2"):
-        scheme(named(4), **{option: 2})
+        scheme(named(4), capacity=2)
+    roomy = scheme(named(4), capacity=33)
+    roomy.grow([f"m{number}" for number in range(29)])
+    assert len(roomy.nodes) == 33
+    assert DxHash(named(4), capacity=33).slots == 64
 
 
 @settings(max_examples=25)
