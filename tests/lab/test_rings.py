@@ -79,6 +79,13 @@ def test_two_points_cannot_be_one() -> None:
     tree.insert(5, "a")
     with pytest.raises(ValueError, match="the same"):
         tree.insert(5, "b")
+    assert 5 in tree
+    assert 6 not in tree
+    shared = TreeRing(["a"], vnodes=2)
+    with pytest.raises(ValueError, match="the same"):
+        shared.add("a#1")  # whose first point is where the other's second one is
+    assert shared.nodes == ("a",)
+    assert len(shared.tree) == 2
     for build in (Ring, TreeRing, BoundedRing, MultiProbe):
         with pytest.raises(ValueError, match="at least one"):
             build(["a"], vnodes=0)

@@ -24,7 +24,7 @@ class DxHash(Placement):
     and free slots and go on, and keys would move between old nodes.
 
     Args:
-        capacity: how many nodes there can be at least, rounded up to a power of two; default: twice as many as there are.
+        capacity: how many nodes there can be, rounded up to a power of two; default: twice as many as there are.
     Source: Dong, Wang 2021 (arXiv:2107.07930), DxHash.
     """
 
