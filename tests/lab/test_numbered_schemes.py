@@ -248,6 +248,14 @@ def test_hot_sections_move_to_cold_nodes() -> None:
     assert placement.move_hot(loads, 1.05) == []
 
 
+def test_the_hottest_section_that_helps_is_moved_first() -> None:
+    placement = Sections(named(2), sections=8)
+    loads = np.zeros(8)
+    loads[[section for section, owner in enumerate(placement.owners()) if owner == "n0"]] = [1.0, 6.0, 3.0, 2.0]
+    (only,) = placement.move_hot(loads)
+    assert (loads[only.section], only.old, only.new) == (6.0, "n0", "n1")
+
+
 def test_what_a_single_section_has_cannot_be_cooled() -> None:
     placement = Sections(named(4), sections=8)
     assert placement.move_hot(np.array([100.0, 0, 0, 0, 0, 0, 0, 0])) == []

@@ -77,10 +77,11 @@ def test_names_and_facts_are_there_for_the_table(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_copies_of_many_keys_are_those_of_each(name: str) -> None:
-    placement = SCHEMES[name](NAMES)
-    many = placement.replicas_many(MANY[:200], 3)
-    assert many.shape == (200, 3)
-    assert many.tolist() == [placement.locate_replicas(point, 3) for point in MANY[:200].tolist()]
+    placement = SCHEMES[name]([f"n{number}" for number in range(64)])
+    for count in (1, 2, 3, 11):
+        many = placement.replicas_many(MANY[:100], count)
+        assert many.shape == (100, count)
+        assert many.tolist() == [placement.locate_replicas(point, count) for point in MANY[:100].tolist()]
 
 
 @pytest.mark.parametrize("name", DISTINCT)
