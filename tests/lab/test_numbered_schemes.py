@@ -248,6 +248,14 @@ def test_hot_sections_move_to_cold_nodes() -> None:
     assert placement.move_hot(loads, 1.05) == []
 
 
+def test_the_hottest_section_that_helps_is_moved_first() -> None:
+    placement = Sections(named(2), sections=8)
+    loads = np.zeros(8)
+    loads[[section for section, owner in enumerate(placement.owners()) if owner == "n0"]] = [1.0, 6.0, 3.0, 2.0]
+    (only,) = placement.move_hot(loads)
+    assert (loads[only.section], only.old, only.new) == (6.0, "n0", "n1")
+
+
 def test_what_a_single_section_has_cannot_be_cooled() -> None:
     placement = Sections(named(4), sections=8)
     assert placement.move_hot(np.array([100.0, 0, 0, 0, 0, 0, 0, 0])) == []
@@ -398,16 +406,20 @@ def test_maglev_wants_a_prime_with_room_for_all() -> None:
         full.add("sixth")
 
 
-@pytest.mark.parametrize(("scheme", "option"), [(AnchorHash, "capacity"), (DxHash, "slots")])
-def test_a_full_house_takes_nobody_in(scheme: type[Placement], option: str) -> None:
-    placement = scheme(named(4), **{option: 4})
+@pytest.mark.parametrize("scheme", [AnchorHash, DxHash])
+def test_a_full_house_takes_nobody_in(scheme: type[AnchorHash] | type[DxHash]) -> None:
+    placement = scheme(named(4), capacity=4)
     with pytest.raises(UnsupportedChange, match="all 4"):
         placement.add("fifth")
     placement.remove("n1")
     placement.add("fifth")
     assert len(placement.nodes) == 4
     with pytest.raises(ValueError, match="not 2"):
-        scheme(named(4), **{option: 2})
+        scheme(named(4), capacity=2)
+    roomy = scheme(named(4), capacity=33)
+    roomy.grow([f"m{number}" for number in range(29)])
+    assert len(roomy.nodes) == 33
+    assert DxHash(named(4), capacity=33).slots == 64
 
 
 @settings(max_examples=25)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -76,10 +77,11 @@ def test_names_and_facts_are_there_for_the_table(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_copies_of_many_keys_are_those_of_each(name: str) -> None:
-    placement = SCHEMES[name](NAMES)
-    many = placement.replicas_many(MANY[:200], 3)
-    assert many.shape == (200, 3)
-    assert many.tolist() == [placement.locate_replicas(point, 3) for point in MANY[:200].tolist()]
+    placement = SCHEMES[name]([f"n{number}" for number in range(64)])
+    for count in (1, 2, 3, 11):
+        many = placement.replicas_many(MANY[:100], count)
+        assert many.shape == (100, count)
+        assert many.tolist() == [placement.locate_replicas(point, count) for point in MANY[:100].tolist()]
 
 
 @pytest.mark.parametrize("name", DISTINCT)
@@ -261,6 +263,26 @@ def test_where_names_decide_the_order_of_changes_does_not_matter(name: str) -> N
     placement.replace(NAMES[1], NAMES[0])
     other = SCHEMES[name]([*reversed(NAMES[2:]), "y", NAMES[0], "x"])
     assert snapshot(placement, MANY[:5000]) == snapshot(other, MANY[:5000])
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_a_newcomer_in_anothers_place_has_its_weight(name: str) -> None:
+    placement = SCHEMES[name](NAMES, weights={NAMES[4]: 3.0})
+    placement.replace(NAMES[4], "new")
+    expected = {**dict.fromkeys(NAMES, 1.0), "new": 3.0}
+    del expected[NAMES[4]]
+    assert placement.weights == expected
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_placement_travels_to_another_process(name: str) -> None:
+    placement = SCHEMES[name](NAMES)
+    if placement.growth == "one":
+        placement.add("new")
+    there = pickle.loads(pickle.dumps(placement))
+    assert there.nodes == placement.nodes
+    assert np.array_equal(there.place_many(MANY[:1000]), placement.place_many(MANY[:1000]))
+    assert [there.locate(point) for point in MANY[:20].tolist()] == [placement.locate(p) for p in MANY[:20].tolist()]
 
 
 def test_the_refusal_is_one_of_the_package_errors() -> None:

@@ -66,6 +66,16 @@ def test_three_points_a_node() -> None:
     assert counts.tolist() == [4, 3, 5]
 
 
+def test_the_fifth_texts_ring_of_seven_nodes() -> None:
+    """The successor of 190 is 200; those of 80 plus the powers of two are 120, and far away 160 and 230."""
+    members = (10, 42, 80, 120, 160, 200, 230)
+    ring = Ring([str(m) for m in members], points={str(m): [m << 56] for m in members})
+    successors = {start: int(ring.nodes[ring.locate(start << 56)]) for start in (190, 231, 10, 11)}
+    assert successors == {190: 200, 231: 10, 10: 10, 11: 42}
+    starts = np.array([(80 + 2**i) % 256 for i in range(8)], dtype=np.uint64) << np.uint64(56)
+    assert [int(ring.nodes[n]) for n in ring.place_many(starts)] == [120] * 6 + [160, 230]
+
+
 def test_two_points_cannot_be_one() -> None:
     with pytest.raises(ValueError, match="the same"):
         Ring(["a", "b"], points={"a": [5], "b": [5]})
@@ -79,6 +89,13 @@ def test_two_points_cannot_be_one() -> None:
     tree.insert(5, "a")
     with pytest.raises(ValueError, match="the same"):
         tree.insert(5, "b")
+    assert 5 in tree
+    assert 6 not in tree
+    shared = TreeRing(["a"], vnodes=2)
+    with pytest.raises(ValueError, match="the same"):
+        shared.add("a#1")  # whose first point is where the other's second one is
+    assert shared.nodes == ("a",)
+    assert len(shared.tree) == 2
     for build in (Ring, TreeRing, BoundedRing, MultiProbe):
         with pytest.raises(ValueError, match="at least one"):
             build(["a"], vnodes=0)
@@ -229,7 +246,7 @@ def test_room_below_the_mean_is_no_room() -> None:
 
 
 def test_a_change_of_one_node_moves_the_keys_of_a_few_whatever_n_is() -> None:
-    """Mirrokni et al., theorem 2: O(1 / ε²) nodes' worth of keys for c = 1 + ε."""
+    """Mirrokni et al.: O(1 / ε²) times the least, which is one node's keys, for c = 1 + ε."""
     moved = []
     for nodes in (50, 400):
         placement = BoundedRing(named(nodes), capacity=1.5)

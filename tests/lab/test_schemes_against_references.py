@@ -299,8 +299,8 @@ class RoundedJump(Jump):
 class TimidWeights(WeightedRendezvous):
     """Planted: multiplies by the weight where it should divide."""
 
-    def _times(self, hashes: Hashes, number: int) -> Any:
-        return super()._times(hashes, number) * self._weights[number] ** 2
+    def _costs(self, hashes: Hashes, number: int) -> Any:
+        return super()._costs(hashes, number) * self._weights[number] ** 2
 
 
 class UncorrectedMaglev(Maglev):

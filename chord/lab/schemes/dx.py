@@ -20,10 +20,11 @@ class DxHash(Placement):
     """The first taken slot of the sequence mix(hash, 0), mix(hash, 1), …, modulo the number of slots.
 
     The sequence runs through all 64-bit numbers before it repeats, so it always meets a slot that is taken. A newcomer
-    takes the lowest free slot. The paper's doubling of the slots is left out: it gives every key another sequence.
+    takes the lowest free slot. The paper's doubling of the slots is left out: half of all tries would then meet new
+    and free slots and go on, and keys would move between old nodes.
 
     Args:
-        slots: a power of two, how many nodes there can be; default: the first with twice as many as there are.
+        capacity: how many nodes there can be, rounded up to a power of two; default: twice as many as there are.
     Source: Dong, Wang 2021 (arXiv:2107.07930), DxHash.
     """
 
@@ -40,11 +41,12 @@ class DxHash(Placement):
         *,
         weights: Mapping[str, float] | None = None,
         hasher: Hasher = XXH3,
-        slots: int | None = None,
+        capacity: int | None = None,
     ) -> None:
-        self.slots = 1 << (2 * len(nodes) - 1).bit_length() if slots is None else slots
-        if self.slots < len(nodes) or self.slots & (self.slots - 1):
-            raise ValueError(f"the number of slots must be a power of two and one a node at least, not {self.slots}")
+        capacity = 2 * len(nodes) if capacity is None else capacity
+        if capacity < len(nodes):
+            raise ValueError(f"{len(nodes)} nodes need a capacity of as many, not {capacity}")
+        self.slots = 1 << max(0, capacity - 1).bit_length()
         super().__init__(nodes, weights=weights, hasher=hasher)
 
     def _build(self) -> None:
@@ -96,7 +98,7 @@ class DxHash(Placement):
         free = np.flatnonzero(self._numbers < 0)
         if not len(free):
             raise UnsupportedChange(
-                f"{self.scheme}: all {self.slots} slots are taken; more slots mean another sequence for every key"
+                f"{self.scheme}: all {self.slots} slots are taken; with more of them keys would move between old nodes"
             )
         self._numbers[free[0]] = len(self._nodes)
 

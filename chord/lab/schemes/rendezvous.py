@@ -7,6 +7,7 @@ price is a bid from every node for every look-up.
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,11 +56,11 @@ class Rendezvous(Placement):
         for start in range(0, len(hashes), CHUNK):
             chunk = hashes[start : start + CHUNK]
             winner = found[start : start + CHUNK]
-            highest = self._bids(chunk, 0)
+            least = self._costs(chunk, 0)
             for number in range(1, len(self._seeds)):
-                bids = self._bids(chunk, number)
-                np.copyto(winner, number, where=bids > highest)
-                np.maximum(highest, bids, out=highest)
+                costs = self._costs(chunk, number)
+                np.copyto(winner, number, where=costs < least)
+                np.minimum(least, costs, out=least)
         return found
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
@@ -67,14 +68,22 @@ class Rendezvous(Placement):
         return heapq.nlargest(count, range(len(self._seeds)), key=lambda number: mix_one(point + self._seeds[number]))
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the highest bidders for each hash, the highest first; shape (k, count)."""
+        """Return the best for each hash, the very best first; shape (k, count)."""
         nodes, each = len(self._seeds), max(1, 16 * CHUNK // len(self._seeds))
-        found = np.empty((len(hashes), min(count, nodes)), dtype=np.intp)
+        count = min(count, nodes)
+        found = np.empty((len(hashes), count), dtype=np.intp)
         for start in range(0, len(hashes), each):
             chunk = hashes[start : start + each]
-            bids = np.stack([self._bids(chunk, number) for number in range(nodes)], axis=1)
-            found[start : start + each] = np.argsort(~bids, axis=1, kind="stable")[:, : found.shape[1]]
+            costs = np.stack([self._costs(chunk, number) for number in range(nodes)], axis=1)
+            first = np.argpartition(costs, count - 1, axis=1)[:, :count]
+            order = np.argsort(np.take_along_axis(costs, first, axis=1), axis=1)
+            found[start : start + each] = np.take_along_axis(first, order, axis=1)
         return found
+
+    def _costs(self, hashes: Hashes, number: int) -> NDArray[Any]:
+        """Return what is least for the winner: here the bids upside down."""
+        bids = self._bids(hashes, number)
+        return np.invert(bids, out=bids)
 
     def _bids(self, hashes: Hashes, number: int) -> Hashes:
         return mix(hashes + np.uint64(self._seeds[number]))

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chord.lab.hashing import Hashes, mix, units
-from chord.lab.placement import CHUNK, Numbers
 from chord.lab.schemes.rendezvous import Rendezvous
 
 
@@ -42,33 +41,10 @@ class WeightedRendezvous(Rendezvous):
         """Return the first of the race."""
         return int(np.argmin(self._times_of(point)))
 
-    def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the firsts of the races."""
-        found = np.zeros(len(hashes), dtype=np.intp)
-        for start in range(0, len(hashes), CHUNK):
-            chunk = hashes[start : start + CHUNK]
-            winner = found[start : start + CHUNK]
-            least = self._times(chunk, 0)
-            for number in range(1, len(self._seeds)):
-                times = self._times(chunk, number)
-                np.copyto(winner, number, where=times < least)
-                np.minimum(least, times, out=least)
-        return found
-
     def locate_replicas(self, point: int, count: int) -> list[int]:
         """Return the first so many of the race."""
         first: list[int] = np.argsort(self._times_of(point), kind="stable")[:count].tolist()
         return first
-
-    def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the first so many of each race; shape (k, count)."""
-        nodes, each = len(self._seeds), max(1, 16 * CHUNK // len(self._seeds))
-        found = np.empty((len(hashes), min(count, nodes)), dtype=np.intp)
-        for start in range(0, len(hashes), each):
-            chunk = hashes[start : start + each]
-            times = np.stack([self._times(chunk, number) for number in range(nodes)], axis=1)
-            found[start : start + each] = np.argsort(times, axis=1, kind="stable")[:, : found.shape[1]]
-        return found
 
     def reweigh(self, weights: Sequence[float]) -> None:
         """Give all nodes new weights, in the order of `nodes`: keys move to those that gain against those that lose.
@@ -79,7 +55,7 @@ class WeightedRendezvous(Rendezvous):
             raise ValueError(f"{len(self._nodes)} nodes need as many weights, not {len(weights)}")
         self._weights = [self._checked(weight) for weight in weights]
 
-    def _times(self, hashes: Hashes, number: int) -> NDArray[np.float64]:
+    def _costs(self, hashes: Hashes, number: int) -> NDArray[np.float64]:
         return np.log(units(self._bids(hashes, number))) / -self._weights[number]
 
     def _times_of(self, point: int) -> NDArray[np.float64]:

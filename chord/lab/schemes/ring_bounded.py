@@ -5,7 +5,7 @@ clockwise that has room. Where a key ends depends on those that came before it, 
 keys: `place_many` is given all of them, and `place` says where a key goes in an empty system.
 
 A change of the nodes changes everybody's capacity and passes keys on along the ring, also between nodes that stay: for
-c = 1 + ε in expectation the keys of O(1 / ε²) nodes, however many there are.
+c = 1 + ε in expectation O(1 / ε²) times as many as must move, however many nodes there are.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ CAPACITY = 1.25
 
 class BoundedRing(Ring):
     """The ring, where nobody takes more than `capacity` times its due of the keys that are placed together.
+
+    `replicas` and `arcs` are those of the ring without bounds.
 
     Args:
         capacity: c, at least 1; 1.25 as published.

@@ -58,6 +58,10 @@ class PointTree:
             yield at
             at = at.right
 
+    def __contains__(self, point: object) -> bool:
+        found = self.ceiling(point) if isinstance(point, int) else None
+        return found is not None and found.point == point
+
     def ceiling(self, point: int) -> TreePoint | None:
         """Return the first point at or after a number, None where there is none."""
         at, found = self._root, None
@@ -70,8 +74,7 @@ class PointTree:
 
     def insert(self, point: int, owner: str) -> None:
         """Let a point in. Raises: ValueError: it is there already."""
-        there = self.ceiling(point)
-        if there is not None and there.point == point:
+        if point in self:
             raise ValueError("two points of the ring are the same")
         new = TreePoint(point, owner)
         parent, at = None, self._root
@@ -208,7 +211,10 @@ class TreeRing(Placement):
         return list(found)[:count]
 
     def _add(self, node: str, weight: float) -> None:
-        for point in self._points_of(node, weight):
+        points = self._points_of(node, weight)
+        if len(set(points)) < len(points) or any(point in self.tree for point in points):
+            raise ValueError("two points of the ring are the same")
+        for point in points:
             self.tree.insert(point, node)
         self._number_of[node] = len(self._nodes)
         self._flat = None

@@ -42,9 +42,13 @@ class BitTrie(Placement):
     has_names = False
 
     def _build(self) -> None:
-        self._leaves = [Leaf(0, 0, 0)]
-        for number in range(1, len(self._nodes)):
-            self._split(self._largest(), number)
+        count, depth, numbers = len(self._nodes), 0, [0]
+        while 2 * len(numbers) <= count:  # a newcomer each for all leaves of this depth, from left to right
+            numbers = [number for at, old in enumerate(numbers) for number in (old, len(numbers) + at)]
+            depth += 1
+        self._leaves = [Leaf(at << (HASH_BITS - depth), depth, number) for at, number in enumerate(numbers)]
+        for at in range(count - len(numbers)):
+            self._split(2 * at, len(numbers) + at)
         self._index()
 
     # -- placing --------------------------------------------------------------------------------
