@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIRST, LAST, KEYS = 4, 64, 50_000
-ROOM = {"anchor": "capacity", "dx": "slots"}
-"""Schemes that are told at the beginning how many nodes there can ever be, and by which option."""
+WITH_ROOM = ("anchor", "dx")
+"""Schemes that are told at the beginning how many nodes there can ever be."""
 SHOWN = {"mod": ORANGE, "mod-factor": PURPLE, "ring-100": GREEN, "jump": BLUE}
 
 
@@ -73,7 +73,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 def measure(setting: Setting) -> Cell:
     """Let nodes in, one by one or in the steps the scheme takes."""
     names = node_names(setting.first, setting.seed)
-    room: dict[str, Any] = {ROOM[setting.scheme]: setting.last} if setting.scheme in ROOM else {}
+    room: dict[str, Any] = {"capacity": setting.last} if setting.scheme in WITH_ROOM else {}
     placement = build(setting.scheme, names, **room)
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     nodes, shares, between = [setting.first], [], 0
