@@ -29,7 +29,7 @@ ROWS: dict[int, str] = {
     "data.reap",
     5: "dispatch farewell maintenance describe interface node embedded asking operations client blocking testing",
     6: "cli",
-    7: "experiments experiments.pool sim lab",
+    7: "experiments experiments.pool sim lab lab.clock",
 }
 ROW = {f"chord.{name}": row for row, names in ROWS.items() for name in names.split()}
 

@@ -296,9 +296,7 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
         "",
         is_from_zero=False,
     )
-    axes.xaxis.set_major_formatter(
-        lambda value, _: f"{value:.3%}" if value < 0.001 else f"{value:.2g}" if value >= 1 else f"{value:.1%}"
-    )
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
     axes.legend(frameon=False, fontsize=9, loc="lower right")
 
 
