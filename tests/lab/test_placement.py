@@ -299,6 +299,21 @@ def test_memory_is_as_stated(name: str) -> None:
         assert small < large <= 8 * small
 
 
+BYTES = {
+    "static": 16 * 8, "mod": 8, "mod-factor": 8, "extendible": 16 * 4, "trie": 16 * 12, "sections": 4096 * 4,
+    "sections-2": 64 * 8 + 64 * 4, "rendezvous": 16 * 8, "rendezvous-weighted": 16 * 16,
+    "rendezvous-tree": 4 * 8 + 1 + 16 * 12, "ring": 16 * 12, "ring-tree": 16 * 36, "ring-100": 1600 * 12,
+    "ring-1000": 16_000 * 12, "ring-bounded": 16 * (12 + 8), "multi-probe": 16 * 12, "jump-naive": 8, "jump": 8,
+    "fibonacci": 8, "fibonacci-range": 8, "maglev": 65_537 * 4, "anchor": 32 * 12, "dx": 32 * 4 + 4,
+    "directory": 4096 * 4, "chord": 100 * 16 * (1 + 8 + 11),
+}  # fmt: skip
+
+
+def test_memory_of_sixteen_nodes_by_hand() -> None:
+    """Tables, points and owners, packed; of a Chord vnode its predecessor, 8 successors and log2 1600 fingers."""
+    assert {name: build(NAMES).state_bytes for name, build in SCHEMES.items()} == BYTES
+
+
 # -- hashing ------------------------------------------------------------------------------------------------
 
 
