@@ -1,7 +1,7 @@
 """Does the lab stay as quick and small as it is meant to be, on a million keys and a million nodes?
 
-A ring of a million nodes is drawn and 100,000 keys are looked up on it; a million keys are hashed and placed on 20 nodes
-by schemes that users are likely to take. Each case runs in a process of its own, whose peak memory is its own.
+A ring of a million nodes is drawn and 100,000 keys are looked up on it; a million keys are hashed and placed on 20
+nodes by schemes that users are likely to take. Each case runs in a process of its own, whose peak memory is its own.
 
 Bars: the ring within 30 s and 2 GiB, a million keys within 1 s. Exit code 1 when one is missed. With --json, one JSON
 object per line, the bars included.

@@ -110,8 +110,8 @@ def tables(result: Result[Cell]) -> list[Table]:
         values = (cell.setting.scheme, len(cell.moved), cell.copies, cell.copies / ideal, max(cell.moved), between)
         rows.append(Row(values, passed))
     notes = (
-        f"From {first} nodes to {last}, {result.cells[0].setting.keys:,} keys. One node at a time, a scheme that stays even "
-        f"moves H({last}) - H({first}) = {ideal:.2f} times the data at least; an uneven one may do with less.",
+        f"From {first} nodes to {last}, {result.cells[0].setting.keys:,} keys. One node at a time, a scheme that stays "
+        f"even moves H({last}) - H({first}) = {ideal:.2f} times the data at least; an uneven one may do with less.",
         "Doubling moves half of the data at each step.",
     )
     bar = "a scheme that claims to be consistent moves no key between nodes that stay"
