@@ -62,7 +62,7 @@ def test_comparing_prints_tables_and_writes_files(lab: Lab) -> None:
         rows = list(csv.DictReader(file))
     assert [row["grows"] for row in rows] == ["4 → 6", "4 → 6"]
     between = [int(row["grows: between old nodes"]) for row in rows]
-    assert between[0] > 4000
+    assert between[0] == pytest.approx(10_000 / 3, rel=0.1)
     assert between[1] == 0
     page = Path("out/lab/compare.md").read_text()
     assert "chord lab compare --keys 500000 --nodes 4 --then 6 --schemes mod,jump --seed 1 --scale quick" in page
@@ -87,6 +87,13 @@ def test_weights_are_taken_by_schemes_that_have_them(lab: Lab) -> None:
     ended = lab("compare", "--keys", "500000", *wishes, *QUICK)
     assert ended.code == 0, ended.err
     assert "Without weights, as they have none: mod." in ended.out
+
+
+@pytest.mark.parametrize("schemes", ["mod-factor,extendible,static", "static", "jump"])
+def test_schemes_that_grow_otherwise_or_not_at_all(lab: Lab, schemes: str) -> None:
+    ended = lab("compare", "--keys", "50000", "--schemes", schemes, "--nodes", "4", *QUICK)
+    assert ended.code == 0, ended.err
+    assert Path("out/lab/stability.svg").exists()
 
 
 class Leaky(Jump):

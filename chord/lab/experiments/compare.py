@@ -305,13 +305,16 @@ def draw_stability(result: Result[Cell], figure: Figure) -> None:
     cells = [
         cell for cell in result.cells if cell.grown is not None and cell.grown.was < cell.grown.now <= cell.setting.then
     ]
+    if not cells:
+        headline(figure, f"None of these schemes grows from {result.cells[0].setting.nodes} nodes by so few")
+        return
     keys, then = cells[0].setting.keys.total, cells[0].setting.then
     needless = [cell.setting.scheme for cell in cells if cell.grown and cell.grown.between_old > 0.01 * keys]
-    headline(
-        figure,
-        f"From {cells[0].setting.nodes} nodes to {then}, {len(needless)} schemes ({', '.join(needless)}) shuffle keys "
-        f"between old nodes; the other {len(cells) - len(needless)} move the newcomer's share only",
-    )
+    others = len(cells) - len(needless)
+    shuffle = f"{', '.join(needless)} shuffle{'s' * (len(needless) == 1)} keys between old nodes"
+    only = f"{others} scheme{'s' * (others != 1)} move{'s' * (others == 1)} the newcomer's share only"
+    parts = [shuffle] * bool(needless) + [only] * bool(others)
+    headline(figure, f"From {cells[0].setting.nodes} nodes to {then}, " + "; ".join(parts))
     make_room(figure, len(cells))
     axes = figure.subplots()
     cells = sorted(cells, key=lambda cell: -cell.grown.kept if cell.grown else 0)
