@@ -309,7 +309,7 @@ def draw_stability(result: Result[Cell], figure: Figure) -> None:
         headline(figure, f"None of these schemes grows from {result.cells[0].setting.nodes} nodes by so few")
         return
     keys, then = cells[0].setting.keys.total, cells[0].setting.then
-    needless = [cell.setting.scheme for cell in cells if cell.grown and cell.grown.between_old > 0.01 * keys]
+    needless = [cell.setting.scheme for cell in cells if cell.grown and cell.grown.between_old]
     others = len(cells) - len(needless)
     shuffle = f"{', '.join(needless)} shuffle{'s' * (len(needless) == 1)} keys between old nodes"
     only = f"{others} scheme{'s' * (others != 1)} move{'s' * (others == 1)} the newcomer's share only"
