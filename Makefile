@@ -49,7 +49,7 @@ lab: venv  ## every sharding scheme side by side, and rings of a million nodes, 
 	@$(RUN)/chord lab all
 
 cluster: venv  ## the lab's tests on Dask's local cluster; installs Dask into .venv
-	@$(RUN)/python -m pip install -q distributed
+	@$(RUN)/python -m pip install -q distributed 2>/dev/null || $(PYTHON) -m pip --python $(RUN)/python install -q distributed
 	@$(PYTEST) -q tests/optional
 
 soak: venv  ## processes killed 300 times under load; a life of a million writes; twenty thousand short lives; hours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -46,6 +47,12 @@ class Keys(NamedTuple):
         alike.
         """
         return _hashes(self, hasher)
+
+
+def skew(keys: Keys) -> tuple[int, float]:
+    """Return how many different keys there are, and which share of all is the most frequent one."""
+    counts = Counter(keys.list())
+    return len(counts), counts.most_common(1)[0][1] / keys.total
 
 
 def made_keys(count: int, seed: int) -> Keys:

@@ -16,7 +16,7 @@ import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline, make_room
-from chord.lab.experiments.common import Keys, Move, again, build, fitting, grow, made_keys, node_names, shrink
+from chord.lab.experiments.common import Keys, Move, again, build, fitting, grow, made_keys, node_names, shrink, skew
 from chord.lab.numbers import Spread, spread
 from chord.lab.placement import UnsupportedChange
 from chord.lab.schemes import SCHEMES
@@ -208,6 +208,10 @@ def _evenness(result: Result[Cell]) -> Table:
     notes = [
         f"Keys that each pick a node for themselves have a std of {by_chance:,.0f}."
     ]
+    if setting.keys.given is not None:
+        different, share = skew(setting.keys)
+        notes[0] = f"Keys that each pick a node for themselves have a std of {by_chance:,.0f} if all are different."
+        notes.append(f"Of the {setting.keys.total:,} keys {different:,} are different; one is {share:.1%} of all.")
     if setting.weights:
         plain = [cell.setting.scheme for cell in result.cells if not cell.is_weighted]
         notes.append("Loads are over what the weights ask for.")
