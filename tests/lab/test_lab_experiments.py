@@ -32,7 +32,7 @@ from chord.lab.experiments import (
     strategies,
     vnodes,
 )
-from chord.lab.experiments.common import Keys, fitting, given_keys, made_keys
+from chord.lab.experiments.common import Keys, fitting, given_keys, grow, made_keys
 from chord.lab.hashing import PREFIX, XXH3, Hashes
 from chord.lab.placement import Numbers
 from chord.lab.report import write_page
@@ -223,6 +223,21 @@ def test_keys_that_stand_twice_count_twice() -> None:
     assert values(found["evenness"], "most / mean")["rendezvous"] > 2.4, "600 of 1000 on one node of 4"
     assert values(found["evenness"], "most / mean")["ring-bounded"] == pytest.approx(1.25, abs=0.01)
     assert "fourth_text" not in found
+
+
+def test_many_nodes_may_come_at_once() -> None:
+    found = tables(compare.experiment(made_keys(50 * 2000, 1), ("anchor", "dx", "jump", "ring-100"), 4, 15))
+    assert values(found["stability"], "grows") == dict.fromkeys(("anchor", "dx", "jump", "ring-100"), "4 → 15")
+    assert found["stability"].passed
+
+
+def test_who_has_no_room_for_all_takes_some() -> None:
+    placement = SCHEMES["anchor"](["a", "b", "c", "d"], capacity=6)
+    move = grow(placement, made_keys(2000, 1).hashes(XXH3), 10, 1)
+    assert move is not None
+    assert (move.was, move.now, move.between_old) == (4, 6, 0)
+    assert move.kept == pytest.approx(move.ideal, abs=0.05)
+    assert grow(placement, made_keys(2000, 1).hashes(XXH3), 10, 1) is None
 
 
 def test_a_text_without_keys_is_refused() -> None:

@@ -99,6 +99,15 @@ def build(scheme: str, nodes: list[str], weights: dict[str, float] | None = None
     return SCHEMES[scheme](nodes, weights=weights, **options)
 
 
+WITH_ROOM = ("anchor", "dx")
+"""Schemes that are told at the beginning how many nodes there can ever be."""
+
+
+def room(scheme: str, most: int) -> dict[str, Any]:
+    """Return the options with which a scheme has room for so many nodes."""
+    return {"capacity": most} if scheme in WITH_ROOM else {}
+
+
 def fitting(scheme: str, nodes: int) -> int:
     """Return how many nodes a scheme can have at most, up to so many: a power of two where it doubles."""
     return 1 << (nodes.bit_length() - 1) if build(scheme, ["any"]).growth == "double" else nodes
@@ -124,6 +133,8 @@ class Move(NamedTuple):
 def grow(placement: Placement, hashes: Hashes, then: int, seed: int) -> Move | None:
     """Let nodes in until there are so many, or, where a scheme grows in its own steps, as many as the next step takes.
 
+    Where there is not room for all of them, as many as there is room for.
+
     Returns: None where the set of nodes is fixed.
     """
     before, was, weight = placement.place_many(hashes), len(placement.nodes), sum(placement.weights.values())
@@ -131,7 +142,8 @@ def grow(placement: Placement, hashes: Hashes, then: int, seed: int) -> Move | N
         try:
             placement.grow(node_names(target - was, seed, was))
         except UnsupportedChange:
-            continue
+            if len(placement.nodes) == was:
+                continue  # else there was room for some of them
         kept, between = moved(before, placement.place_many(hashes), np.arange(was))
         return Move(was, len(placement.nodes), kept, weight / sum(placement.weights.values()), between)
     return None

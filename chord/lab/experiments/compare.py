@@ -16,7 +16,19 @@ import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline, make_room
-from chord.lab.experiments.common import Keys, Move, again, build, fitting, grow, made_keys, node_names, shrink, skew
+from chord.lab.experiments.common import (
+    Keys,
+    Move,
+    again,
+    build,
+    fitting,
+    grow,
+    made_keys,
+    node_names,
+    room,
+    shrink,
+    skew,
+)
 from chord.lab.numbers import Spread, spread
 from chord.lab.placement import UnsupportedChange
 from chord.lab.schemes import SCHEMES
@@ -106,10 +118,11 @@ def measure(setting: Setting) -> Cell:
     names = node_names(nodes, setting.seed)
     weights = dict(zip(names, setting.weights, strict=False)) if setting.weights else None
     is_weighted = weights is not None
+    options = room(setting.scheme, max(setting.then, 2 * nodes))
     try:
-        placement = build(setting.scheme, names, weights)
+        placement = build(setting.scheme, names, weights, **options)
     except UnsupportedChange:
-        placement, is_weighted = build(setting.scheme, names), False
+        placement, is_weighted = build(setting.scheme, names, **options), False
     hashes = setting.keys.hashes(placement.hasher)
     given = np.array(list(placement.weights.values()))
     loads = spread(np.bincount(placement.place_many(hashes), minlength=nodes), given)

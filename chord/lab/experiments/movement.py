@@ -8,13 +8,13 @@ the whole data, the logarithm of the growth, the second nearly as many times the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
-from chord.lab.experiments.common import again, build, grow, node_names
+from chord.lab.experiments.common import again, build, grow, node_names, room
 from chord.lab.hashing import random_hashes
 from chord.lab.schemes import SCHEMES
 from chord.lab.theory import harmonic
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIRST, LAST, KEYS = 4, 64, 50_000
-WITH_ROOM = ("anchor", "dx")
-"""Schemes that are told at the beginning how many nodes there can ever be."""
 SHOWN = {"mod": ORANGE, "mod-factor": PURPLE, "ring-100": GREEN, "jump": BLUE}
 
 
@@ -73,8 +71,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 def measure(setting: Setting) -> Cell:
     """Let nodes in, one by one or in the steps the scheme takes."""
     names = node_names(setting.first, setting.seed)
-    room: dict[str, Any] = {"capacity": setting.last} if setting.scheme in WITH_ROOM else {}
-    placement = build(setting.scheme, names, **room)
+    placement = build(setting.scheme, names, **room(setting.scheme, setting.last))
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     nodes, shares, between = [setting.first], [], 0
     while nodes[-1] < setting.last:
