@@ -108,7 +108,7 @@ def plan(
 ) -> list[Setting]:
     """Return a setting for each scheme."""
     if scale == "quick":
-        keys = keys if keys.given is not None else made_keys(keys.total // 50, seed)
+        keys = keys if keys.given is not None else made_keys(max(min(keys.total, 1000), keys.total // 50), seed)
     return [Setting(scheme, keys, nodes, then, weights, seed) for scheme in schemes]
 
 
