@@ -6,7 +6,7 @@ LONG := restart,blackout,meddle,hiccup,freeze,oneway,partition,loss,jitter,adjac
 PYTEST := $(RUN)/python -m pytest -n auto --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types mutants bench sim soak clean
+.PHONY: help venv demo test check lint types mutants bench sim lab cluster soak clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -33,16 +33,24 @@ check: lint types test  ## what CI runs: lint, types, every test
 mutants: venv  ## plant every known bug, and see it caught
 	@$(RUN)/python -m tests.mutants
 
-bench: venv  ## RPC against the limit of the stack; speed and weight of simulated nodes; the database; replicas
+bench: venv  ## RPC against the limit of the stack; speed and weight of simulated nodes; the database; replicas; the lab
 	@mkdir -p out
 	@$(RUN)/python benchmarks/rpc.py
 	@$(RUN)/python benchmarks/simulation.py
 	@$(RUN)/python benchmarks/storage.py --directory out
 	@$(RUN)/python benchmarks/exchange.py
 	@$(RUN)/python benchmarks/replicas.py --directory out
+	@$(RUN)/python benchmarks/lab.py
 
 sim: venv  ## the published experiments with the real node, ten minutes; tables and plots in out/sim
 	@$(RUN)/chord sim paper --scale standard
+
+lab: venv  ## every sharding scheme side by side, and rings of a million nodes, five minutes; tables and plots in out/lab
+	@$(RUN)/chord lab all
+
+cluster: venv  ## the lab's tests on Dask's local cluster; installs Dask into .venv
+	@$(RUN)/python -m pip install -q distributed 2>/dev/null || $(PYTHON) -m pip --python $(RUN)/python install -q distributed
+	@$(PYTEST) -q tests/optional
 
 soak: venv  ## processes killed 300 times under load; a life of a million writes; twenty thousand short lives; hours
 	@mkdir -p out

@@ -20,7 +20,7 @@ The house, from the ground up; imports point strictly downward:
     assembly     dispatch  farewell  maintenance  describe  interface  node  embedded  asking (with short_cuts)
                  operations  client  blocking  testing/
     shells       cli/
-    beyond       sim/
+    beyond       experiments/  sim/  lab/ (with `chord[lab]`: schemes/  rings of a million nodes  experiments/)
 
 Names are loaded when they are first used, so that nothing pays for Trio before it needs it.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,16 @@ from hypothesis import HealthCheck, settings
 # No deadlines: a loaded machine is slow, not wrong.
 settings.register_profile("chord", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("chord")
+
+HAS_DASK = find_spec("distributed") is not None
+collect_ignore = [] if HAS_DASK else ["optional/test_dask.py"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what is left out, as nothing else would."""
+    if not HAS_DASK:
+        left_out = "left out: tests/optional/test_dask.py (Dask is not installed: pip install distributed)"
+        terminalreporter.write_line(left_out)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ import functools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,15 +30,23 @@ ROWS: dict[int, str] = {
     5: "dispatch farewell maintenance describe interface node embedded short_cuts asking operations client blocking "
     "testing",
     6: "cli",
-    7: "sim sim.pool",
+    7: "experiments experiments.pool sim lab lab.clock",
 }
 ROW = {f"chord.{name}": row for row, names in ROWS.items() for name in names.split()}
 
 ABOVE_ALL = ("chord", "chord.__main__")
 """The package itself re-exports lazily what stands in the rows; anybody may ask it for its version."""
 
-SIM_COMMANDS = ("chord.cli.sim", "chord.cli.sim_output")
-"""The one look upwards: the commands of the simulator load it, inside their functions, so that no other pays for it."""
+COMMANDS_OF = {
+    "chord.sim": ("chord.cli.sim", "chord.cli.sim_output"),
+    "chord.lab": ("chord.cli.lab",),
+    "chord.experiments": ("chord.cli.reports", "chord.cli.lab"),
+}
+"""The one look upwards: the commands of the simulator and of the lab load them, inside their functions, so that no
+other command pays for it."""
+
+LAB_EXTRA = {"numpy", "matplotlib", "xxhash"}
+"""What comes with `chord[lab]`: only the lab loads it with itself; others that draw, when they draw."""
 
 SEAMS: dict[str, set[str]] = {
     "chord.transport": {"socket"},
@@ -47,7 +56,8 @@ SEAMS: dict[str, set[str]] = {
     "chord.node": {"time", "random", "secrets"},
     "chord.testing": {"random"},
     "chord.sim": {"random"},
-    "chord.sim.pool": {"threading"},
+    "chord.experiments.pool": {"threading"},
+    "chord.lab.clock": {"time"},
     "chord.cli": {"time", "random", "socket", "secrets", "threading"},
 }
 EFFECTS = {"time", "random", "socket", "secrets", "threading"}
@@ -139,7 +149,7 @@ def check_imports_point_down(modules: Sequence[Module]) -> list[str]:
         row = ROW.get(place_of(module.name), max(ROWS))
         for found in imports_of(module, names):
             target = place_of(found.target)
-            is_look_up = module.name in SIM_COMMANDS and found.target.startswith("chord.sim")
+            is_look_up = module.name in COMMANDS_OF.get(".".join(found.target.split(".")[:2]), ())
             if is_look_up and (found.is_lazy or found.is_typing):
                 continue
             if target in ROW and ROW[target] > row:
@@ -203,6 +213,17 @@ def check_effects_enter_through_the_seams(modules: Sequence[Module]) -> list[str
         if not found.is_typing
         and found.target in EFFECTS
         and found.target not in SEAMS.get(place_of(module.name), set())
+    ]
+
+
+def check_only_the_lab_needs_its_extra(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    return [
+        f"{module.name}:{found.line} imports {found.target}, which comes with chord[lab]"
+        for module in modules
+        if not module.name.startswith("chord.lab")
+        for found in imports_of(module, names)
+        if not found.is_typing and not found.is_lazy and found.target.split(".")[0] in LAB_EXTRA
     ]
 
 
@@ -330,6 +351,9 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_imports_point_down, "chord.cli.sim", "from chord.sim import plan"),
     (check_imports_point_down, "chord.cli.sim_output", "def f():\n    pass\nimport chord.sim.paper"),
     (check_imports_point_down, "chord.cli.check", "def f():\n    from chord.sim import plan"),
+    (check_imports_point_down, "chord.cli.sim", "def f():\n    from chord.lab.placement import Placement"),
+    (check_imports_point_down, "chord.cli.lab", "from chord.lab.schemes import SCHEMES"),
+    (check_imports_point_down, "chord.node", "def f():\n    import chord.lab.schemes.ring"),
     (check_imports_point_down, "chord.testing.rings", "def f():\n    import chord.sim.cluster"),
     (check_no_cycles, "chord.ids", "import chord.config"),
     (check_no_cycles, "chord.errors", "def f():\n    from chord.wire import Codec"),
@@ -341,6 +365,8 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_effects_enter_through_the_seams, "chord.lookup", "from time import monotonic"),
     (check_effects_enter_through_the_seams, "chord.data.records", "def f():\n    import secrets"),
     (check_effects_enter_through_the_seams, "chord.transport", "import threading"),
+    (check_only_the_lab_needs_its_extra, "chord.sim.paper.plot", "from matplotlib.figure import Figure"),
+    (check_only_the_lab_needs_its_extra, "chord.cli.lab", "import numpy as np"),
     (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.node", "from chord.testing import run"),
     (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.cli.up", "import chord.testing.rings"),
     (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.blocking", "def f():\n    import chord.cli"),
@@ -381,7 +407,7 @@ def test_every_check_is_in_use() -> None:
 def test_the_table_names_only_what_exists() -> None:
     names = {module.name for module in chord_modules()}
     assert set(ROW) <= names
-    assert set(SEAMS) | set(CATCH_ALL) | set(LONGER_FILES) | set(SIM_COMMANDS) <= names
+    assert set(SEAMS) | set(CATCH_ALL) | set(LONGER_FILES) | set(chain(*COMMANDS_OF.values())) <= names
 
 
 @pytest.mark.parametrize("entry", ["chord.blocking", "chord.cli"])

@@ -28,12 +28,12 @@ from schemas import check_shape
 from chord import cli
 from chord.cli.sim import FAULTS_HELP, WISHES, paper_command, replay_command
 from chord.data.transfer import Mover
+from chord.experiments.experiment import Column, Row, Table
 from chord.messages import GetRing, RingPointers
 from chord.ring import RingState
 from chord.sim import life, swarm
 from chord.sim.life import Report
 from chord.sim.paper import EXPERIMENTS, path_length
-from chord.sim.paper.experiment import Column, Row, Table
 from chord.sim.plan import FAULTS, Plan
 from chord.stabilize import Stabilizer
 from chord.vnode import Vnode
@@ -438,7 +438,7 @@ def test_a_bar_that_is_missed_is_exit_8(
     rows = (Row(("a", 1.26, None), passed), Row(("b", float("inf"), 2), None if passed is None else True))
     table = Table("t", "T", (Column("what"), Column("measured", ".1f"), Column("published")), rows, "b", ("a note",))
     fake = replace(path_length.EXPERIMENT, plan=lambda scale, seed: [], tables=lambda result: [table])
-    monkeypatch.setitem(EXPERIMENTS, "path_length", replace(fake, draw=lambda result, figure: None))
+    monkeypatch.setitem(EXPERIMENTS, "path_length", replace(fake, pictures={"t": lambda result, figure: None}))
     ended = sim("paper", "path_length", "--jobs", "1")
     word = {True: "\tyes", False: "\tNO", None: ""}
     assert ended.code == code

@@ -28,7 +28,8 @@ def test_examples_are_short(path: Path) -> None:
 
 def test_every_example_has_a_test() -> None:
     assert [path.name for path in EXAMPLES] == [
-        "blocking_session.py", "embedded_node.py", "session_store.py", "shopping_cart.py", "test_ring_heals.py"
+        "blocking_session.py", "custom_scheme.py", "embedded_node.py", "session_store.py", "shopping_cart.py",
+        "test_ring_heals.py",
     ]
 
 
@@ -61,6 +62,17 @@ def test_session_store() -> None:
         lines = run("examples/session_store.py", ring.entry, "0.3").splitlines()
     assert lines[:2] == ["first visit: {'user': 'ada', 'visits': 1}", "second visit: {'user': 'ada', 'visits': 2}"]
     assert lines[2] == "after a pause: None"
+
+
+def test_custom_scheme() -> None:
+    first, *lines = run("examples/custom_scheme.py").splitlines()
+    assert first == "foo is in slot 12182"  # as CLUSTER KEYSLOT says
+    found = {line.split()[0]: line for line in lines}
+    assert list(found) == ["redis-slots", "ring-100", "jump", "mod"]
+    for name in ("redis-slots", "ring-100", "jump"):
+        assert " 95." in found[name]
+        assert " 0 move between" in found[name]
+    assert " 0 move between" not in found["mod"]
 
 
 def test_ring_heals() -> None:

@@ -21,7 +21,7 @@ from chord.cli.settings import node_config
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SIMULATOR = "$ chord sim "
+RINGLESS = ("$ chord sim ", "$ chord lab ", "$ seq ")
 LONG = "docs/how-to/store-data.md"
 README_LINES_MAX = 200
 
@@ -41,7 +41,8 @@ def blocks(kind: str) -> list[object]:
 def sessions() -> list[object]:
     """The command blocks of each page as shell sessions: one that starts a ring, and those that go on with it.
 
-    A block of the simulator needs no ring and begins a session too. It is a slow one, of many lives of whole rings.
+    A block of the simulator or of the lab needs no ring and begins a session too. It is a slow one, of many lives of
+    whole rings or many measurements.
     """
     found: list[tuple[str, str]] = []
     for page in PAGES:
@@ -49,18 +50,18 @@ def sessions() -> list[object]:
             if kind == "console":
                 first = block.partition("\n")[0]
                 name = str(page.relative_to(ROOT))
-                starts = first.endswith(" &") or (first.startswith(SIMULATOR) and not _simulates(found))
+                starts = first.endswith(" &") or (first.startswith(RINGLESS) and not _simulates(found))
                 if starts or not found or found[-1][0] != name:
                     found.append((name, block))
                 else:
                     found[-1] = (name, found[-1][1] + block)
-    slow = [[pytest.mark.slow] if text.startswith(SIMULATOR) or name == LONG else [] for name, text in found]
+    slow = [[pytest.mark.slow] if text.startswith(RINGLESS) or name == LONG else [] for name, text in found]
     return [pytest.param(text, id=f"{name}:{i}", marks=slow[i]) for i, (name, text) in enumerate(found)]
 
 
 def _simulates(found: list[tuple[str, str]]) -> bool:
-    """Whether the last session is one of the simulator."""
-    return bool(found) and found[-1][1].startswith(SIMULATOR)
+    """Whether the last session is one of the simulator or of the lab."""
+    return bool(found) and found[-1][1].startswith(RINGLESS)
 
 
 @pytest.mark.parametrize("block", sessions())

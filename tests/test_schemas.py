@@ -21,16 +21,19 @@ SHAPE_OF_COMMAND = {
     "backup": "backup", "restore": "restore", "transfers": "transfers", "forget": "forget",
     "plan join": "plan", "plan leave": "plan",
     "sim run": "sim-run", "sim replay": "sim-event", "sim paper": "sim-paper",
+    "lab compare": "lab", "lab vnodes": "lab", "lab movement": "lab", "lab jump": "lab", "lab strategies": "lab",
+    "lab ring": "lab", "lab all": "lab",
 }
 
 
 def test_every_command_has_a_shape() -> None:
     from chord.cli import COMMANDS
+    from chord.cli.lab import lab_command
     from chord.cli.plan import plan_command
     from chord.cli.sim import sim_command
 
-    in_group = {f"{group.name} {name}" for group in (sim_command, plan_command) for name in group.commands}
-    assert set(SHAPE_OF_COMMAND) == set(COMMANDS) - {"sim", "plan"} | in_group
+    in_group = {f"{group.name} {name}" for group in (sim_command, plan_command, lab_command) for name in group.commands}
+    assert set(SHAPE_OF_COMMAND) == set(COMMANDS) - {"sim", "plan", "lab"} | in_group
     assert set(SHAPE_OF_COMMAND.values()) | {"vnode", "error", "lookups", "replicas"} == set(all_schemas())
 
 

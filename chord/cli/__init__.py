@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "transfers": ("transfers", "Show records under way between nodes, their rate and what is left."),
     "plan": ("plan", "Say who would own and keep what if a node came or went."),
     "sim": ("sim", "Simulate rings on virtual time, with faults, and check them."),
+    "lab": ("lab", "Compare sharding schemes, and rings of a million nodes."),
     "check-history": ("history", "Check a recorded history; exit 8 where no store could have told it."),
     "leave": ("control", "Make a node hand over its keys and leave."),
     "kill": ("control", "Kill a local node's process, to see the ring heal."),

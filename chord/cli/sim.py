@@ -16,14 +16,12 @@ import click
 
 from chord.cli.failures import CHECK_FAILED, INTERNAL, OK, TIMEOUT, USAGE
 from chord.cli.output import Failure, Out
+from chord.cli.reports import print_report, report_json, require_folder
 from chord.cli.sim_output import (
     Late,
     drawn,
     outcome_json,
     print_outcome,
-    print_report,
-    report_json,
-    require_folder,
     summary_of_one,
     writing,
 )

@@ -1,21 +1,17 @@
-"""What the sim commands print: a swarm's tables, measured beside published, and files that are written meanwhile."""
+"""What the sim commands print: a swarm's tables, and files that are written meanwhile."""
 
 from __future__ import annotations
 
-import errno
-import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from chord.cli.failures import USAGE
-from chord.cli.output import Column, Failure, Out
+from chord.cli.output import Column, Out
+from chord.cli.reports import cannot_write
 from chord.cli.shapes import Json
 
 if TYPE_CHECKING:
-    from chord.sim import paper
     from chord.sim.life import Report
     from chord.sim.plan import Plan
     from chord.sim.swarm import Outcome
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHOWN_MAX = 5
-VERDICTS = {True: "yes", False: "NO", None: "-"}
 
 Replay = Callable[[int], str]
 """Returns the command that runs a seed again."""
@@ -63,22 +58,7 @@ def writing(path: Path) -> Iterator[Late[bytes]]:
             yield late
             late.fail()
     except OSError as error:
-        raise _cannot_write(path, error) from None
-
-
-def require_folder(path: Path) -> None:
-    """See that there is a folder, made if need be, and that files can be written to it."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-
-
-def _cannot_write(path: Path, error: OSError) -> Failure:
-    why = str(error.strerror).lower()
-    return Failure(f"cannot write {path} ({why})", "Name another place, one that can be written", USAGE, "file")
+        raise cannot_write(path, error) from None
 
 
 # -- sim run and sim replay -----------------------------------------------------------------------
@@ -170,50 +150,3 @@ def summary_of_one(report: Report) -> str:
         f"{report.checks:,} times all invariants checked, {report.virtual_s:.1f} virtual seconds\n"
         f"digest {report.digest}"
     )
-
-
-# -- sim paper ------------------------------------------------------------------------------------
-
-
-def print_report(out: Out, report: paper.Report) -> None:
-    """Print an experiment's tables, measured beside published."""
-    for table in report.tables:
-        has_bar = table.passed is not None
-        columns = [Column(c.heading, "left" if i == 0 else "right") for i, c in enumerate(table.columns)]
-        columns += [Column("within the bar")] * has_bar
-        out.line(table.title)
-        out.table(columns, [[*table.texts(row), *[VERDICTS[row.passed]] * has_bar] for row in table.rows])
-        for note in (*([f"bar: {table.bar}"] if table.bar else []), *table.notes):
-            out.line(note)
-        out.line()
-    out.flush()
-    for note in report.notes:
-        out.note(note)
-    out.note(f"{report.name}: {', '.join(str(path) for path in report.files)}")
-
-
-def report_json(report: paper.Report) -> Json:
-    """Return an experiment's outcome as JSON."""
-    return {
-        "name": report.name,
-        "title": report.title,
-        "passed": report.passed,
-        "files": [str(path) for path in report.files],
-        "tables": [
-            {
-                "name": table.name,
-                "title": table.title,
-                "columns": [column.heading for column in table.columns],
-                "rows": [{"values": [_finite(v) for v in row.values], "passed": row.passed} for row in table.rows],
-                "bar": table.bar,
-                "notes": list(table.notes),
-            }
-            for table in report.tables
-        ],
-        "notes": list(report.notes),
-    }
-
-
-def _finite(value: str | float | None) -> str | float | None:
-    """Return a value, None where it is a number that JSON does not have."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,12 +13,12 @@ import trio
 
 from chord import testing
 from chord.config import PRESETS, RingConstants
+from chord.experiments.experiment import Result, summarize
 from chord.ids import Circle, Point, vnode_id
 from chord.messages import Confirm, Confirmed, Contact, FindNext, NextHops, Ping, Pong
 from chord.peers import PassiveList
 from chord.sim.messages import MessageNetwork
 from chord.sim.paper import churn, failures, healing, load_balance, path_length, sessions
-from chord.sim.paper.experiment import Result, summarize
 from chord.sim.paper.world import rightful_owner, still_ring
 from chord.testing import MemoryNetwork
 from chord.vnode import Vnode

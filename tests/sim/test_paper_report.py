@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import random
 import sys
@@ -11,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chord.sim.paper import EXPERIMENTS, SCALES, path_length, processes, run_all
-from chord.sim.paper.experiment import (
+from chord.experiments.experiment import (
     Column,
     Result,
     Row,
@@ -25,6 +25,7 @@ from chord.sim.paper.experiment import (
     run_cells,
     summarize,
 )
+from chord.sim.paper import EXPERIMENTS, SCALES, path_length, processes, run_all
 
 TINY = [path_length.Setting(nodes, r, 1, 20, seed=1) for nodes in (8, 16, 32) for r in path_length.LISTS]
 
@@ -83,6 +84,7 @@ def test_a_report_is_tables_plots_and_a_page(tiny: str, tmp_path: Path) -> None:
     assert sorted(path.name for path in report.files) == [
         "path_distribution.csv",
         "path_length.csv",
+        "path_length.json",
         "path_length.md",
         "path_length.png",
         "path_length.svg",
@@ -93,9 +95,12 @@ def test_a_report_is_tables_plots_and_a_page(tiny: str, tmp_path: Path) -> None:
         rows = list(csv.reader(file))
     assert rows[0][:3] == ["nodes", "list r", "mean path"]
     assert len(rows) == 1 + len(TINY)
+    measured = json.loads((tmp_path / "first" / "path_length.json").read_text())
+    assert (measured["scale"], measured["seed"], measured["tables"][0]["name"]) == ("quick", 1, "path_length")
     page = (tmp_path / "first" / "path_length.md").read_text()
     assert "chord sim paper path_length --scale quick --seed 1" in page
-    assert "![Path length against the number of nodes](path_length.svg)" in page
+    assert f"![{report.pictures[0].finding}](path_length.svg)" in page
+    assert report.pictures[0].finding.startswith("A lookup among 32 nodes takes ")
 
 
 def test_without_matplotlib_the_numbers_are_written_all_the_same(
@@ -104,7 +109,7 @@ def test_without_matplotlib_the_numbers_are_written_all_the_same(
     for name in ("matplotlib", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, name, None)
     (report,) = run_all([tiny], "quick", 1, tmp_path)
-    assert [path.suffix for path in report.files] == [".csv", ".csv", ".md"]
+    assert [path.suffix for path in report.files] == [".csv", ".csv", ".json", ".md"]
     assert "pip install 'chord[lab]'" in report.notes[0]
     assert report.notes[0] in (tmp_path / "path_length.md").read_text()
     assert "svg" not in (tmp_path / "path_length.md").read_text()

@@ -1,10 +1,7 @@
 """The published experiments, with the real node on virtual time: measured beside published.
 
-    experiment    settings, cells, tables; how cells are run
-    world         the papers' rings and workloads
-    report, plot  CSV, Markdown, SVG and PNG
-
-Each of the others is one experiment. `run_all` runs several and writes what came of them.
+Each module is one experiment, and `world` has the papers' rings and workloads. `run_all` runs several and writes what
+came of them (chord/experiments/).
 """
 
 from __future__ import annotations
@@ -14,11 +11,12 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
+from chord.experiments.experiment import SCALES, Experiment, Progress, Scale, Table, quiet
+from chord.experiments.experiment import Result as Result
+from chord.experiments.pool import processes
+from chord.experiments.report import Report
+from chord.experiments.report import run_all as run_experiments
 from chord.sim.paper import churn, failures, healing, load_balance, path_length, sessions
-from chord.sim.paper.experiment import SCALES, Experiment, Progress, Scale, Table, quiet, run_cells
-from chord.sim.paper.experiment import Result as Result
-from chord.sim.paper.report import Report, write_report
-from chord.sim.pool import processes
 
 __all__ = ["EXPERIMENTS", "SCALES", "Progress", "Report", "Scale", "Table", "processes", "run_all"]
 
@@ -43,22 +41,6 @@ def run_all(
     executor: Executor | None = None,
     progress: Progress = quiet,
 ) -> list[Report]:
-    """Run experiments and write their reports.
-
-    Args:
-        names: of `EXPERIMENTS`; none means all.
-        scale: how much is measured.
-        seed: draws everything; the same seed measures the same.
-        out_dir: where the files go; made if need be.
-        executor: where cells are measured; None: here, one after the other.
-        progress: told of every cell that is measured.
-    """
+    """Run experiments, none named means all, and write their reports (chord/experiments/report.py)."""
     chosen = [EXPERIMENTS[name] for name in names or EXPERIMENTS]
-    plans = [(experiment, experiment.plan(scale, seed)) for experiment in chosen]
-    jobs = [(experiment, setting) for experiment, settings in plans for setting in settings]
-    cells = iter(run_cells(jobs, progress, executor))
-    reports = []
-    for experiment, settings in plans:
-        result = Result(scale, seed, tuple(next(cells) for _ in settings))
-        reports.append(write_report(experiment, result, out_dir))
-    return reports
+    return run_experiments(chosen, scale, seed, out_dir, executor, progress)

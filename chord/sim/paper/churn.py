@@ -23,10 +23,7 @@ import trio
 from chord import testing
 from chord.config import RingConstants, Timing
 from chord.errors import ChordError
-from chord.messages import Trace
-from chord.sim.cluster import Cluster, cluster
-from chord.sim.messages import MessageNetwork
-from chord.sim.paper.experiment import (
+from chord.experiments.experiment import (
     Column,
     Experiment,
     Result,
@@ -37,8 +34,11 @@ from chord.sim.paper.experiment import (
     poisson_upper,
     summarize,
 )
-from chord.sim.paper.plot import MEASURED, PUBLISHED, dress, headline
-from chord.sim.paper.world import draw_point, draw_points, members, rightful_owner
+from chord.experiments.plot import MEASURED, PUBLISHED, dress, headline
+from chord.messages import Trace
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.messages import MessageNetwork
+from chord.sim.paper.world import again, draw_point, draw_points, members, rightful_owner
 from chord.testing.network import exponential
 
 if TYPE_CHECKING:
@@ -321,5 +321,6 @@ EXPERIMENT = Experiment(
     plan=plan,
     measure=measure,
     tables=tables,
-    draw=draw,
+    pictures={"churn": draw},
+    again=again("churn"),
 )

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from chord import testing
+from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Summary, Table, is_near, summarize
+from chord.experiments.plot import GREEN, MEASURED, PUBLISHED, dress, headline
 from chord.ids import Point
 from chord.messages import Ping, Pong
 from chord.node import Node
-from chord.sim.paper.experiment import Column, Experiment, Result, Row, Scale, Summary, Table, is_near, summarize
-from chord.sim.paper.plot import GREEN, MEASURED, PUBLISHED, dress, headline
-from chord.sim.paper.world import draw_point, still_ring, successor
+from chord.sim.paper.world import again, draw_point, still_ring, successor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -258,5 +258,6 @@ EXPERIMENT = Experiment(
     plan=plan,
     measure=measure,
     tables=tables,
-    draw=draw,
+    pictures={"failures": draw},
+    again=again("failures"),
 )

@@ -28,13 +28,13 @@ import trio
 from chord import invariants, testing
 from chord.config import PRESETS, RingConstants, Timing
 from chord.errors import ChordError
+from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.experiments.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
 from chord.messages import Contact
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.messages import MessageNetwork
-from chord.sim.paper.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.sim.paper.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
-from chord.sim.paper.world import draw_points
+from chord.sim.paper.world import again, draw_points
 from chord.vnode import Vnode
 
 if TYPE_CHECKING:
@@ -316,5 +316,6 @@ EXPERIMENT = Experiment(
     plan=plan,
     measure=measure,
     tables=tables,
-    draw=draw,
+    pictures={"healing": draw},
+    again=again("healing"),
 )

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from chord import testing
+from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table, percentile
+from chord.experiments.plot import GREY, MEASURED, ORANGE, dress, headline
 from chord.ids import Circle, Point, vnode_id
 from chord.sim.cluster import cluster
 from chord.sim.messages import MessageNetwork
-from chord.sim.paper.experiment import Column, Experiment, Result, Row, Scale, Table, percentile
-from chord.sim.paper.plot import GREY, MEASURED, ORANGE, dress, headline
-from chord.sim.paper.world import STILL
+from chord.sim.paper.world import STILL, again
 from chord.testing.rings import PORT
 
 if TYPE_CHECKING:
@@ -185,5 +185,6 @@ EXPERIMENT = Experiment(
     plan=plan,
     measure=measure,
     tables=tables,
-    draw=draw,
+    pictures={"load_balance": draw},
+    again=again("load_balance"),
 )

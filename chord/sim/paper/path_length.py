@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from chord import testing
-from chord.sim.paper.experiment import Column, Experiment, Result, Row, Scale, Summary, Table, summarize
-from chord.sim.paper.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
-from chord.sim.paper.world import draw_point, still_ring
+from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Summary, Table, summarize
+from chord.experiments.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
+from chord.sim.paper.world import again, draw_point, still_ring
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -196,5 +196,6 @@ EXPERIMENT = Experiment(
     plan=plan,
     measure=measure,
     tables=tables,
-    draw=draw,
+    pictures={"path_length": draw},
+    again=again("path_length"),
 )

@@ -22,12 +22,7 @@ import trio
 from chord import testing
 from chord.config import PRESETS, RingConstants
 from chord.errors import ChordError
-from chord.ids import Circle, Point
-from chord.interface import PATIENCE_S
-from chord.messages import Reply, Request
-from chord.sim.cluster import Cluster, cluster
-from chord.sim.messages import MessageNetwork
-from chord.sim.paper.experiment import (
+from chord.experiments.experiment import (
     Column,
     Experiment,
     Result,
@@ -37,8 +32,13 @@ from chord.sim.paper.experiment import (
     percentile,
     poisson_upper,
 )
-from chord.sim.paper.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
-from chord.sim.paper.world import draw_point, draw_points, members, rightful_owner
+from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
+from chord.ids import Circle, Point
+from chord.interface import PATIENCE_S
+from chord.messages import Reply, Request
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.messages import MessageNetwork
+from chord.sim.paper.world import again, draw_point, draw_points, members, rightful_owner
 from chord.wire import Codec
 
 if TYPE_CHECKING:
@@ -328,5 +328,6 @@ EXPERIMENT = Experiment(
     plan=plan,
     measure=measure,
     tables=tables,
-    draw=draw,
+    pictures={"sessions": draw},
+    again=again("sessions"),
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from chord.config import RingConstants, Timing
+from chord.experiments.experiment import Scale
 from chord.ids import BITS_MAX, Point
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
@@ -28,6 +29,11 @@ STILL = Timing(
     dead_refusals=NEVER_TIMES,
 )
 """Nothing is repaired, and what one lookup finds out about the dead no other lookup knows."""
+
+
+def again(name: str) -> Callable[[Scale, int], str]:
+    """Return how an experiment says by which command it is measured again."""
+    return lambda scale, seed: f"chord sim paper {name} --scale {scale} --seed {seed}"
 
 
 def draw_point(rng: random.Random) -> Point:

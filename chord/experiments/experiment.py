@@ -7,8 +7,8 @@ on scale and seed alone. Nothing here prints, writes or draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
@@ -173,7 +173,9 @@ class Experiment(Generic[S, C]):
         plan: the settings to measure at a scale, under a seed; the most costly ones last.
         measure: one cell; runs in any process, so it is a function of a module and its setting is plain values.
         tables: of a result, the most important one first.
-        draw: fills a figure from a result.
+        pictures: by the name of its file, what fills a figure from a result; the most important first.
+        again: of a scale and a seed, the command that measures the same again.
+        is_timed: the cells take times, so they are measured here, one after the other, when all else is done.
     """
 
     name: str
@@ -182,7 +184,9 @@ class Experiment(Generic[S, C]):
     plan: Callable[[Scale, int], list[S]]
     measure: Callable[[S], C]
     tables: Callable[[Result[C]], list[Table]]
-    draw: Callable[[Result[C], Figure], None]
+    pictures: Mapping[str, Callable[[Result[C], Figure], None]]
+    again: Callable[[Scale, int], str]
+    is_timed: bool = False
 
     def run(self, scale: Scale, seed: int, progress: Progress = quiet, executor: Executor | None = None) -> Result[C]:
         """Measure every cell of the plan: here, or in an executor."""
@@ -192,26 +196,32 @@ class Experiment(Generic[S, C]):
 
 
 def run_cells(
-    jobs: Collection[tuple[Experiment[Any, Any], Any]], progress: Progress, executor: Executor | None
+    jobs: Sequence[tuple[Experiment[Any, Any], Any]], progress: Progress, executor: Executor | None
 ) -> list[Any]:
     """Measure the cells of several experiments, and return them in the order of the jobs.
 
     An executor begins with the last ones, which are the most costly.
     """
-    if executor is None:
-        found = []
-        for done, (experiment, setting) in enumerate(jobs, start=1):
-            found.append(experiment.measure(setting))
-            progress(f"{experiment.name}: {setting}", done, len(jobs))
-        return found
-    futures: dict[Future[Any], str] = {}
-    for experiment, setting in reversed(list(jobs)):
-        futures[executor.submit(experiment.measure, setting)] = f"{experiment.name}: {setting}"
-    try:
-        for done, future in enumerate(as_completed(futures), start=1):
-            future.result()  # the first failure ends the run
-            progress(futures[future], done, len(jobs))
-    finally:
-        for future in futures:
-            future.cancel()
-    return [future.result() for future in reversed(list(futures))]
+    order = list(range(len(jobs)))
+    timed = [number for number in order if executor is None or jobs[number][0].is_timed]
+    found: dict[int, Any] = {}
+    if executor is not None:
+        elsewhere = [number for number in reversed(order) if not jobs[number][0].is_timed]
+        futures = {executor.submit(jobs[number][0].measure, jobs[number][1]): number for number in elsewhere}
+        try:
+            for future in as_completed(futures):
+                number = futures[future]
+                found[number] = future.result()  # the first failure ends the run
+                progress(_label(jobs[number]), len(found), len(jobs))
+        finally:
+            for future in futures:
+                future.cancel()
+    for number in timed:
+        found[number] = jobs[number][0].measure(jobs[number][1])
+        progress(_label(jobs[number]), len(found), len(jobs))
+    return [found[number] for number in order]
+
+
+def _label(job: tuple[Experiment[Any, Any], Any]) -> str:
+    experiment, setting = job
+    return f"{experiment.name}: {setting}"

@@ -36,6 +36,11 @@ def headline(figure: Figure, finding: str) -> None:
     figure.suptitle("\n".join(textwrap.wrap(finding, TITLE_CHARS)), fontsize=13, x=0.01, ha="left")
 
 
+def make_room(figure: Figure, rows: int) -> None:
+    """Make a figure high enough for so many lines of text beside its axis."""
+    figure.set_figheight(max(HEIGHT_INCHES, 1.5 + 0.21 * rows))
+
+
 def dress(axes: Axes, x: str, y: str, *, is_from_zero: bool = True) -> None:
     """Label the axes, show light rules, and a legend where several things are drawn."""
     axes.set_xlabel(x)
@@ -53,9 +58,10 @@ def dress(axes: Axes, x: str, y: str, *, is_from_zero: bool = True) -> None:
         axes.legend([handles[at] for at in order], [labels[at] for at in order], frameon=False, fontsize=9)
 
 
-def save(draw: Callable[[Figure], None], stem: Path) -> list[Path]:
+def save(draw: Callable[[Figure], None], stem: Path) -> tuple[list[Path], str]:
     """Draw, and write STEM.svg and STEM.png; the same picture gives the same bytes.
 
+    Returns: the files, and what the picture says above itself.
     Raises:
         NoMatplotlib: see `INSTALL`.
     """
@@ -70,4 +76,4 @@ def save(draw: Callable[[Figure], None], stem: Path) -> list[Path]:
         paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
         figure.savefig(paths[0], metadata={"Date": None})
         figure.savefig(paths[1], dpi=120)
-    return paths
+    return paths, " ".join(figure.get_suptitle().split())

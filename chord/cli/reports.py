@@ -1,0 +1,57 @@
+"""What experiments print, those of the simulator and those of the lab: measured beside published."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chord.cli.failures import USAGE
+from chord.cli.output import Column, Failure, Out
+from chord.cli.shapes import Json
+
+if TYPE_CHECKING:
+    from chord.experiments.report import Report
+
+VERDICTS = {True: "yes", False: "NO", None: "-"}
+
+
+def require_folder(path: Path) -> None:
+    """See that there is a folder, made if need be, and that files can be written to it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def cannot_write(path: Path, error: OSError) -> Failure:
+    """Return how it is said that a file or a folder cannot be written."""
+    why = str(error.strerror).lower()
+    return Failure(f"cannot write {path} ({why})", "Name another place, one that can be written", USAGE, "file")
+
+
+def print_report(out: Out, report: Report) -> None:
+    """Print an experiment's tables, measured beside published."""
+    for table in report.tables:
+        has_bar = table.passed is not None
+        columns = [Column(c.heading, "left" if i == 0 else "right") for i, c in enumerate(table.columns)]
+        columns += [Column("within the bar")] * has_bar
+        out.line(table.title)
+        out.table(columns, [[*table.texts(row), *[VERDICTS[row.passed]] * has_bar] for row in table.rows])
+        for note in (*([f"bar: {table.bar}"] if table.bar else []), *table.notes):
+            out.line(note)
+        out.line()
+    out.flush()
+    for note in report.notes:
+        out.note(note)
+    out.note(f"{report.name}: {', '.join(str(path) for path in report.files)}")
+
+
+def report_json(report: Report) -> Json:
+    """Return an experiment's outcome as JSON."""
+    from chord.experiments.report import tables_json
+
+    return {**tables_json(report), "files": [str(path) for path in report.files]}

@@ -1,0 +1,77 @@
+"""The lab's experiments, by the command that runs them.
+
+    compare       every scheme on the same keys (compare), and how fast each is (speed)
+    vnodes        what vnodes buy (vnodes), the text's rings drawn again (draws), probes and bounded loads (bounds)
+    movement      what growing costs
+    jump          the lemma, the cost and the evenness of jump
+    strategies    Dynamo's three ways to cut the ring
+    ring          path lengths (paths), ways to route (routes), failures and loads, on rings too large to run
+
+Each module is one experiment (chord/experiments/); `common` has what those on schemes share.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chord.experiments.experiment import Experiment
+from chord.lab.experiments import (
+    bounds,
+    compare,
+    draws,
+    jump,
+    movement,
+    paths,
+    ring_failures,
+    ring_loads,
+    routes,
+    speed,
+    strategies,
+    vnodes,
+)
+from chord.lab.experiments.common import Keys
+
+AnyExperiment = Experiment[Any, Any]
+
+
+def of_compare(
+    keys: Keys | None = None,
+    schemes: tuple[str, ...] = (),
+    nodes: int = compare.NODES,
+    then: int = compare.THEN,
+    weights: tuple[float, ...] = (),
+    seed: int = 1,
+) -> list[AnyExperiment]:
+    """Return the comparison of schemes; see `compare.experiment`."""
+    return [compare.experiment(keys, schemes, nodes, then, weights, seed), speed.experiment(schemes)]
+
+
+def of_vnodes(nodes: int = vnodes.NODES) -> list[AnyExperiment]:
+    """Return what is asked about vnodes, on rings of so many nodes."""
+    return [vnodes.experiment(nodes), draws.experiment(), bounds.experiment()]
+
+
+def of_movement() -> list[AnyExperiment]:
+    """Return what is asked about growth."""
+    return [movement.experiment()]
+
+
+def of_jump() -> list[AnyExperiment]:
+    """Return what is asked about jump."""
+    return [jump.experiment()]
+
+
+def of_strategies() -> list[AnyExperiment]:
+    """Return what is asked about Dynamo's strategies."""
+    return [strategies.experiment()]
+
+
+def of_ring(nodes: int = paths.NODES) -> list[AnyExperiment]:
+    """Return what is asked about rings of up to so many nodes."""
+    each = (paths.experiment, routes.experiment, ring_failures.experiment, ring_loads.experiment)
+    return [experiment(nodes) for experiment in each]
+
+
+def of_all(seed: int = 1) -> list[AnyExperiment]:
+    """Return all experiments as they are without options."""
+    return [*of_compare(seed=seed), *of_movement(), *of_vnodes(), *of_jump(), *of_strategies(), *of_ring()]

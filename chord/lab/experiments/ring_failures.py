@@ -1,0 +1,173 @@
+"""Look-ups on rings of which a share has died at once (ToN 2003, Table II), at the published size and at a million.
+
+1000 nodes with lists of 20, as published, and a ring as large as wanted: whether what was measured on a thousand nodes
+holds on a million nobody could try. Nothing is repaired, and no look-up knows what another found out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.experiments.plot import BLUE, GREEN, ORANGE, dress, headline
+from chord.lab.bigring import BigRing
+from chord.lab.experiments.common import again
+from chord.lab.failing import NOBODY, look_up_past_the_dead
+from chord.lab.numbers import mean_error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PUBLISHED_NODES, LIST = 1000, 20
+RINGS, LOOKUPS = 40, 100_000
+PATH_WITHIN, TIMEOUTS_WITHIN = 0.05, 0.20
+
+
+class Published(NamedTuple):
+    """A column of the published table."""
+
+    path: float
+    timeouts: float
+
+
+PUBLISHED = {
+    0.0: Published(3.84, 0.0),
+    0.1: Published(4.03, 0.60),
+    0.2: Published(4.22, 1.17),
+    0.3: Published(4.44, 2.02),
+    0.4: Published(4.69, 3.23),
+    0.5: Published(5.09, 5.10),
+}
+
+
+class Setting(NamedTuple):
+    """Rings of so many nodes of which a share fails, and look-ups spread over them."""
+
+    share: float
+    nodes: int
+    rings: int
+    lookups: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.share:.0%} of {self.nodes:,} nodes fail"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the look-ups cost, as means of each ring; and how many named nobody, or somebody else than the owner."""
+
+    setting: Setting
+    paths: tuple[float, ...]
+    timeouts: tuple[float, ...]
+    unanswered: int
+    wrong: int
+
+
+def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
+    """Return every share at the published size and at the wanted one."""
+    rings, lookups = (8, LOOKUPS // 20) if scale == "quick" else (RINGS, LOOKUPS)
+    small = [Setting(share, PUBLISHED_NODES, rings, lookups, seed) for share in PUBLISHED]
+    return small + [Setting(share, nodes, 4, lookups, seed) for share in PUBLISHED if nodes != PUBLISHED_NODES]
+
+
+def measure(setting: Setting) -> Cell:
+    """Let the share fail, and look up random keys from random survivors."""
+    paths, timeouts, unanswered, wrong = [], [], 0, 0
+    for number in range(setting.rings):
+        rng = np.random.default_rng([setting.seed, setting.nodes, number, round(100 * setting.share)])
+        ring = BigRing.draw(setting.nodes, rng)
+        is_dead = np.zeros(setting.nodes, bool)
+        is_dead[rng.permutation(setting.nodes)[: round(setting.share * setting.nodes)]] = True
+        living = np.flatnonzero(~is_dead)
+        starts, keys = ring.draw_lookups(setting.lookups // setting.rings, rng)
+        starts = living[starts % len(living)]
+        found = look_up_past_the_dead(ring, is_dead, starts, keys, successors=LIST)
+        paths.append(float(found.hops.mean()))
+        timeouts.append(float(found.timeouts.mean()))
+        owners = living[np.searchsorted(living, ring.successor(keys)) % len(living)]
+        unanswered += int((found.owners == NOBODY).sum())
+        wrong += int(((found.owners != owners) & (found.owners != NOBODY)).sum())
+    return Cell(setting, tuple(paths), tuple(timeouts), unanswered, wrong)
+
+
+# -- what comes of it ---------------------------------------------------------------------------------
+
+
+def tables(result: Result[Cell]) -> list[Table]:
+    """Return Table II, ours beside the published one, and the same on the larger ring."""
+    columns = (
+        Column("nodes", ","), Column("failed", ".0%"), Column("mean path", ".2f"), Column("± s.e.", ".3f"),
+        Column("published", ".2f"),
+        Column("mean timeouts", ".2f"), Column("± s.e.", ".3f"), Column("published", ".2f"), Column("wrong owners"),
+        Column("unanswered", ","), Column("look-ups", ","),
+    )  # fmt: skip
+    rows = []
+    for cell in result.cells:
+        (path, path_error), (timeouts, error) = mean_error(cell.paths), mean_error(cell.timeouts)
+        shape = cell.setting
+        said = PUBLISHED[shape.share] if shape.nodes == PUBLISHED_NODES else None
+        # A whole list is dead with probability share^20: one look-up in a million at a half.
+        passed = cell.wrong == 0 and cell.unanswered <= 3 + 30 * shape.lookups * shape.share**LIST
+        if said is not None:
+            passed = passed and abs(path - said.path) <= PATH_WITHIN * said.path
+            passed = passed and abs(timeouts - said.timeouts) <= TIMEOUTS_WITHIN * said.timeouts
+        values = (
+            shape.nodes, shape.share, path, path_error, said and said.path, timeouts, error, said and said.timeouts,
+            cell.wrong, cell.unanswered, shape.lookups,
+        )  # fmt: skip
+        rows.append(Row(values, passed))
+    notes = (
+        f"Lists of {LIST}. Timeouts are dead nodes asked, those at the last step included.",
+        "The standard error is taken between rings. A look-up is unanswered where a whole list is dead.",
+    )
+    bar = "at 1,000 nodes mean path within 5 % and mean timeouts within 20 % of the published; no wrong owner anywhere"
+    return [Table("ring_failures", "Simultaneous failures", columns, tuple(rows), bar, notes)]
+
+
+def draw(result: Result[Cell], figure: Figure) -> None:
+    """Draw path length and timeouts against the share that failed."""
+    sizes = sorted({cell.setting.nodes for cell in result.cells})
+    most = [cell for cell in result.cells if cell.setting.nodes == sizes[-1]]
+    lost = sum(cell.wrong + cell.unanswered for cell in most)
+    looked = sum(cell.setting.lookups for cell in most)
+    found = f"all {looked:,} look-ups find the owner" if not lost else f"{lost} of {looked:,} look-ups miss the owner"
+    more = float(np.mean(most[-1].paths) - np.mean(most[0].paths))
+    headline(
+        figure,
+        f"With half of {sizes[-1]:,} nodes dead at once, {found}, at {more:.1f} hops more and "
+        f"{np.mean(most[-1].timeouts):.1f} timeouts",
+    )
+    left, right = figure.subplots(1, 2)
+    shares = list(PUBLISHED)
+    for nodes, colour, marker in zip(sizes, (BLUE, GREEN), ("o", "^"), strict=False):
+        cells = [cell for cell in result.cells if cell.setting.nodes == nodes]
+        name = f"measured, {nodes:,} nodes"
+        left.plot(shares, [float(np.mean(c.paths)) for c in cells], color=colour, marker=marker, label=name)
+        right.plot(shares, [float(np.mean(c.timeouts)) for c in cells], color=colour, marker=marker, label=name)
+    left.plot(shares, [said.path for said in PUBLISHED.values()], "D--", color=ORANGE, label="published, 1,000 nodes")
+    right.plot(
+        shares, [said.timeouts for said in PUBLISHED.values()], "D--", color=ORANGE, label="published, 1,000 nodes"
+    )
+    dress(left, "share of nodes that failed", "mean path length (hops)")
+    dress(right, "share of nodes that failed", "mean timeouts of a look-up")
+    for axes in (left, right):
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+
+
+def experiment(nodes: int = 1_000_000) -> Experiment[Setting, Cell]:
+    """Return the experiment at the published size and at this one."""
+    return Experiment(
+        name="ring_failures",
+        title="Simultaneous failures",
+        source="Stoica et al. 2003 (ToN), Table II: 1,000 nodes, r = 20, no stabilization after the failures",
+        plan=partial(plan, nodes),
+        measure=measure,
+        tables=tables,
+        pictures={"ring_failures": draw},
+        again=again(f"ring --nodes {nodes}"),
+    )

@@ -1,0 +1,212 @@
+"""Ways to find a key's owner, on one axis: hops and latency against what every node must know and keep up to date.
+
+The fifth text's extremes are one table that all ask, and a ring of which each knows its successor; Chord lies
+between. A hop takes 50 ms, so that twenty hops take a second, as there. All hops are counted until the owner is
+reached: one more than the path length of the papers, which ends at the key's predecessor.
+
+Upkeep is what must be told: when a node comes or goes, each entry that names it changes. With sessions of an hour
+there are 2 N / 3600 comings and goings a second, and each concerns as many entries as a node has of others: so a node
+hears of 2 * entries / 3600 changes a second.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
+from chord.lab.bigring import BigRing
+from chord.lab.experiments.common import again
+from chord.lab.theory import mean_path
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NODES, LOOKUPS, SAMPLE = 1_000_000, 100_000, 1_000
+LIST = 20
+HOP_S, SESSION_S = 0.050, 3600.0
+WITHIN = 0.05
+
+
+class Variant(NamedTuple):
+    """A way to route.
+
+    Attributes:
+        digit_bits: of the fingers; 0: there are none.
+        successors: entries of the list.
+        colour: on the picture.
+    """
+
+    digit_bits: int
+    successors: int
+    colour: str
+
+
+VARIANTS: dict[str, Variant] = {
+    "central directory": Variant(0, 0, ORANGE),
+    "successor only": Variant(0, 1, GREY),
+    "fingers": Variant(1, 1, BLUE),
+    f"fingers + list of {LIST}": Variant(1, LIST, BLUE),
+    "base-4 fingers": Variant(2, 1, GREEN),
+    "base-16 fingers": Variant(4, 1, GREEN),
+    "full membership": Variant(0, 0, PURPLE),
+}
+
+
+class Setting(NamedTuple):
+    """A way to route among so many nodes."""
+
+    variant: str
+    nodes: int
+    lookups: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.variant}, {self.nodes:,} nodes"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What it costs: hops to the owner, entries at a node, entries in one place beside."""
+
+    setting: Setting
+    mean: float
+    high: int
+    entries: float
+    central: int
+
+
+def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
+    """Return all ways."""
+    lookups = LOOKUPS // 20 if scale == "quick" else LOOKUPS
+    return [Setting(variant, nodes, lookups, seed) for variant in VARIANTS]
+
+
+def measure(setting: Setting) -> Cell:
+    """Look keys up, and count what some nodes have to know."""
+    nodes = setting.nodes
+    if setting.variant == "central directory":
+        return Cell(setting, 2.0, 2, 1.0, nodes)  # ask it, then go to the owner
+    if setting.variant == "full membership":
+        return Cell(setting, 1.0, 1, float(nodes - 1), 0)
+    variant = VARIANTS[setting.variant]
+    rng = np.random.default_rng([setting.seed, nodes])
+    ring = BigRing.draw(nodes, rng)
+    starts, keys = ring.draw_lookups(setting.lookups, rng)
+    some = rng.integers(0, nodes, SAMPLE, dtype=np.intp)
+    if variant.digit_bits:
+        hops = ring.look_up(starts, keys, digit_bits=variant.digit_bits, successors=variant.successors).hops
+        entries = float(ring.entries(some, digit_bits=variant.digit_bits, successors=variant.successors).mean())
+    else:
+        hops, entries = ring.walk(starts, keys), 1.0
+    to_owner = hops + (ring.successor(keys) != starts)  # who owns the key itself has no way to go
+    return Cell(setting, float(to_owner.mean()), int(np.quantile(to_owner, 0.99)), entries, 0)
+
+
+# -- what comes of it ---------------------------------------------------------------------------------
+
+
+def expected(variant: str, nodes: int) -> float | None:
+    """Return how many hops theory has to the owner; None where it has no formula here."""
+    digit_bits, successors, _ = VARIANTS[variant]
+    if variant == "central directory":
+        return 2.0
+    if variant == "full membership":
+        return 1.0
+    if variant == "successor only":
+        return nodes / 2
+    if successors > 1:
+        return math.log2(nodes) / 2 - math.log2(successors) / 2 + 2 if nodes >= 50 * successors else None
+    return mean_path(nodes, digit_bits) + 1
+
+
+def tables(result: Result[Cell]) -> list[Table]:
+    """Return cost against cost."""
+    columns = (
+        Column("way"), Column("hops to the owner", ",.2f"), Column("formula", ",.2f"), Column("99th", ",d"),
+        Column("latency at 50 ms a hop (s)", ",.2f"), Column("entries at a node", ",.1f"),
+        Column("entries in one place", ",d"),
+        Column("changes a node hears of, a second", ",.3f"), Column("one place hears of, a second", ",.1f"),
+    )  # fmt: skip
+    rows = []
+    for cell in result.cells:
+        nodes = cell.setting.nodes
+        formula = expected(cell.setting.variant, nodes)
+        central = (cell.central, 2 * nodes / SESSION_S) if cell.central else (None, None)
+        upkeep = 0.0 if cell.central else 2 * cell.entries / SESSION_S
+        passed = None if formula is None or nodes < 1024 else abs(cell.mean / formula - 1) <= WITHIN
+        values = (
+            cell.setting.variant,
+            cell.mean,
+            formula,
+            cell.high,
+            cell.mean * HOP_S,
+            cell.entries,
+            central[0],
+            upkeep,
+            central[1],
+        )
+        rows.append(Row(values, passed))
+    nodes = result.cells[0].setting.nodes
+    notes = (
+        f"{nodes:,} nodes, sessions of an hour. The fifth text's 20 hops and a second are log2 of a million, the most; "
+        "the mean is half of it.",
+        "Formulas: ½ log2 N - 0.138 and one to the owner; with a list of r, ½ log2 N - ½ log2 r + 1 and one; in base b "
+        "(1 - 1/b) log_b N and a constant derived likewise.",
+    )
+    bar = f"hops within {WITHIN:.0%} of the formula"
+    return [Table("routes", "Hops against state, way by way", columns, tuple(rows), bar, notes)]
+
+
+def draw(result: Result[Cell], figure: Figure) -> None:
+    """Draw latency against entries."""
+    cells = {cell.setting.variant: cell for cell in result.cells}
+    nodes = result.cells[0].setting.nodes
+    fingers, wide = cells["fingers"], cells["base-16 fingers"]
+    headline(
+        figure,
+        f"Among {nodes:,} nodes, {fingers.entries:.0f} entries find a key in {fingers.mean * HOP_S:.2f} s; "
+        f"{wide.entries:.0f} in {wide.mean * HOP_S:.2f} s; all of them in {HOP_S:g} s, "
+        f"at {nodes / wide.entries:,.0f} times the upkeep",
+    )
+    axes = figure.subplots()
+    right = (12, -3, "left")
+    offsets = dict.fromkeys(cells, right)
+    offsets |= {"fingers": (-12, -3, "right"), f"fingers + list of {LIST}": (4, 12, "left")}
+    offsets |= {"full membership": (-12, -3, "right"), "base-4 fingers": (-2, -20, "center")}
+    offsets |= {"central directory": (10, -16, "left")}
+    for name, cell in cells.items():
+        axes.plot(cell.entries, cell.mean * HOP_S, "o", markersize=9, color=VARIANTS[name].colour)
+        dx, dy, side = offsets[name]
+        note = f"{name} ({cell.central:,} entries in one place)" if cell.central else name
+        axes.annotate(note, (cell.entries, cell.mean * HOP_S), xytext=(dx, dy), textcoords="offset points", ha=side)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    dress(
+        axes,
+        "entries at each node, to be kept up to date",
+        "mean time to the owner at 50 ms a hop (s)",
+        is_from_zero=False,
+    )
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.margins(x=0.08)
+
+
+def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
+    """Return the comparison among so many nodes."""
+    return Experiment(
+        name="routes",
+        title="Ways to find a key's owner",
+        source="the fifth text: one table or a successor each, and 20 hops that take a second",
+        plan=partial(plan, nodes),
+        measure=measure,
+        tables=tables,
+        pictures={"routes": draw},
+        again=again(f"ring --nodes {nodes}"),
+    )

@@ -1,0 +1,154 @@
+"""How fast: a key at a time as a program asks, a million at once, building the tables, letting a node in.
+
+The figures are this machine's and this Python's, and differ from run to run: nothing else in the lab does. Compare
+rows, not papers. A look-up includes hashing the key; placing many is of hashes that are there, and hashing has a line
+of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.experiments.plot import BLUE, ORANGE, dress, headline, make_room
+from chord.lab.clock import fastest_s
+from chord.lab.experiments.common import again, build, fitting, made_keys, node_names
+from chord.lab.hashing import XXH3
+from chord.lab.placement import UnsupportedChange
+from chord.lab.schemes import SCHEMES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FEW, MANY = 20, 1000
+KEYS, KEYS_ON_MANY, ASKED = 1_000_000, 100_000, 500
+MILLION_S_MAX = 1.0
+WITH_BAR = ("mod", "jump", "ring", "ring-100")
+HASHING = "(hashing alone)"
+
+
+class Setting(NamedTuple):
+    """A scheme, and how many keys are placed at once on a few nodes and on many."""
+
+    scheme: str
+    keys: int
+    keys_on_many: int
+    seed: int
+
+    def __str__(self) -> str:
+        return self.scheme
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Seconds, each the best of some: of one look-up, of a placed hash, both on few and on many nodes; of building and
+    adding on many; None where it cannot be done."""
+
+    setting: Setting
+    one_s: tuple[float, float]
+    each_s: tuple[float, float]
+    build_s: float
+    add_s: float | None
+
+
+def plan(schemes: tuple[str, ...], scale: Scale, seed: int) -> list[Setting]:
+    """Return every scheme, and hashing alone."""
+    keys, on_many = (10_000, 2_000) if scale == "quick" else (KEYS, KEYS_ON_MANY)
+    return [Setting(scheme, keys, on_many, seed) for scheme in (HASHING, *(schemes or SCHEMES))]
+
+
+def measure(setting: Setting) -> Cell:
+    """Time a scheme on few nodes and on many. Nothing else should run."""
+    keys = made_keys(setting.keys, setting.seed)
+    asked = keys.list()[:ASKED]
+    if setting.scheme == HASHING:
+        one = fastest_s(lambda: [XXH3.one(key) for key in asked], 5) / len(asked)
+        each = fastest_s(lambda: XXH3.many(keys.list()), 2) / setting.keys
+        return Cell(setting, (one, one), (each, each), 0.0, None)
+    one_s, each_s, build_s, add_s = [], [], 0.0, None
+    for nodes, count in ((FEW, setting.keys), (MANY, setting.keys_on_many)):
+        names = node_names(fitting(setting.scheme, nodes), setting.seed)
+        build_s = fastest_s(partial(build, setting.scheme, names), 2)
+        placement = build(setting.scheme, names)
+        hashes = keys.hashes(placement.hasher)[:count]
+        place = placement.place
+        one_s.append(fastest_s(lambda place=place: [place(key) for key in asked], 3) / len(asked))  # type: ignore[misc]
+        each_s.append(fastest_s(partial(placement.place_many, hashes), 2) / count)
+        newcomers = iter(node_names(3, setting.seed, nodes))
+        try:
+            add_s = fastest_s(lambda p=placement, new=newcomers: p.add(next(new)), 3)  # type: ignore[misc]
+        except UnsupportedChange:
+            add_s = None
+    return Cell(setting, (one_s[0], one_s[1]), (each_s[0], each_s[1]), build_s, add_s)
+
+
+# -- what comes of it ---------------------------------------------------------------------------------
+
+
+def tables(result: Result[Cell]) -> list[Table]:
+    """Return all times, in units in which they can be read."""
+    columns = (
+        Column("scheme"), Column(f"look-up, {FEW} nodes (ns)", ",.0f"), Column(f"{MANY} nodes (ns)", ",.0f"),
+        Column(f"placed hash, {FEW} nodes (ns)", ",.1f"), Column(f"{MANY:,} nodes (ns)", ",.1f"),
+        Column(f"a million keys, {FEW} nodes (s)", ".3f"), Column(f"build, {MANY} nodes (ms)", ",.2f"),
+        Column(f"let one in, {MANY} nodes (µs)", ",.0f"),
+    )  # fmt: skip
+    hashing = next((c.each_s[0] for c in result.cells if c.setting.scheme == HASHING), 0.0)
+    rows = []
+    for cell in result.cells:
+        scheme = cell.setting.scheme
+        million = 1e6 * (cell.each_s[0] + (hashing if scheme != HASHING else 0.0))
+        add = None if cell.add_s is None else 1e6 * cell.add_s
+        times = (*(1e9 * s for s in cell.one_s), *(1e9 * s for s in cell.each_s), million, 1e3 * cell.build_s, add)
+        is_full = cell.setting.keys == KEYS
+        rows.append(Row((scheme, *times), million <= MILLION_S_MAX if scheme in WITH_BAR and is_full else None))
+    notes = (
+        "Of this machine and this run. A look-up hashes the key; a million keys are hashed and placed.",
+        "ring has its points in a sorted array, ring-tree in a search tree: see what letting a node in takes. "
+        "extendible has 16 and 512 nodes, and takes in as many as it has.",
+    )
+    bar = f"a million keys in {MILLION_S_MAX:g} s"
+    return [Table("speed", "How fast", columns, tuple(rows), bar, notes)]
+
+
+def draw(result: Result[Cell], figure: Figure) -> None:
+    """Draw a look-up and a placed hash, scheme by scheme."""
+    cells = sorted((c for c in result.cells if c.setting.scheme != HASHING), key=lambda cell: cell.one_s[1])
+    quick = sum(cell.one_s[1] < 5e-6 for cell in cells)
+    slow = cells[-1]
+    headline(
+        figure,
+        f"Among {MANY} nodes {quick} of {len(cells)} schemes find a key's node within 5 µs; "
+        f"{slow.setting.scheme} takes {1e6 * slow.one_s[1]:,.0f}",
+    )
+    make_room(figure, len(cells))
+    axes = figure.subplots()
+    places = range(len(cells))
+    one, each = [1e6 * cell.one_s[1] for cell in cells], [1e6 * cell.each_s[1] for cell in cells]
+    axes.hlines(places, each, one, color="#BBBBBB", linewidth=1)
+    axes.plot(each, places, "s", color=ORANGE, markersize=5, label="placed with many others (NumPy)")
+    axes.plot(one, places, "o", color=BLUE, label="one look-up (Python)")
+    axes.set_yticks(places, [cell.setting.scheme for cell in cells])
+    axes.set_ylim(-0.8, len(cells) - 0.2)
+    axes.set_xscale("log")
+    dress(axes, f"time for a key among {MANY} nodes (µs)", "", is_from_zero=False)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.legend(frameon=False, fontsize=9, loc="lower right")
+
+
+def experiment(schemes: tuple[str, ...] = ()) -> Experiment[Setting, Cell]:
+    """Return the measurement of these schemes; none: all."""
+    options = f" --schemes {','.join(schemes)}" * bool(schemes)
+    return Experiment(
+        name="speed",
+        title="How fast",
+        source="the fourth text's times, of another machine: mod 0.19 s, jump 0.32, rings 2.2 to 2.8, rendezvous 29.6",
+        plan=partial(plan, schemes),
+        measure=measure,
+        tables=tables,
+        pictures={"speed": draw},
+        again=again(f"compare{options}"),
+        is_timed=True,
+    )

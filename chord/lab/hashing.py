@@ -1,0 +1,164 @@
+"""From keys to 64-bit hashes, from one hash to many independent ones, and keys to try schemes on.
+
+A scheme never sees a key, only its hash: a million hashes in an array are placed at once. What a hash function is to
+do here is to look random (xxHash does, at 10 GB/s), not to resist an adversary who picks keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+HASH_BITS = 64
+SPAN = 1 << HASH_BITS
+"""How many hashes there are."""
+
+MASK = SPAN - 1
+GOLDEN = 0x9E3779B97F4A7C15
+"""2**64 over the golden ratio, made odd: the step between the streams of `mix`, and Fibonacci's multiplier."""
+
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+Hashes = NDArray[np.uint64]
+
+
+class Hasher(NamedTuple):
+    """A function from keys to numbers below 2**64."""
+
+    name: str
+    one: Callable[[bytes], int]
+
+    def many(self, keys: Iterable[bytes]) -> Hashes:
+        """Return the hashes of keys, in their order; shape (number of keys,)."""
+        count = len(keys) if isinstance(keys, Sequence) else -1
+        return np.fromiter(map(self.one, keys), np.uint64, count)
+
+
+def _sha1(key: bytes) -> int:
+    return int.from_bytes(hashlib.sha1(key, usedforsecurity=False).digest()[:8], "big")
+
+
+def _prefix(key: bytes) -> int:
+    return int.from_bytes(key[:8].lower().ljust(8, b"\0"), "big")
+
+
+XXH3 = Hasher("xxh3", xxhash.xxh3_64_intdigest)
+"""The lab's hash of a key. Source: Collet, xxHash 0.8, XXH3 with 64 bits."""
+
+SHA1 = Hasher("sha1", _sha1)
+"""The first 64 bits of SHA-1, big-endian: the id of a key on a Chord ring of 64 bits (`chord.ids.Circle.hash`)."""
+
+PREFIX = Hasher("prefix", _prefix)
+"""The first eight bytes, letters in lower case: no hash at all. It keeps the order of keys, and with it their skew."""
+
+
+def hash_key(key: bytes) -> int:
+    """Return a key's 64-bit hash, 0 <= hash < 2**64."""
+    return XXH3.one(key)
+
+
+def hash_keys(keys: Iterable[bytes]) -> Hashes:
+    """Return the 64-bit hashes of keys, in their order; shape (number of keys,)."""
+    return XXH3.many(keys)
+
+
+# -- many hashes out of one ---------------------------------------------------------------------------
+
+
+def mix_one(number: int, salt: int = 0) -> int:
+    """Return the hash that `mix` gives for one number."""
+    z = (number + salt * GOLDEN) & MASK
+    z = ((z ^ (z >> 30)) * _FIRST) & MASK
+    z = ((z ^ (z >> 27)) * _SECOND) & MASK
+    return z ^ (z >> 31)
+
+
+def mix(hashes: Hashes, salt: int | Hashes = 0) -> Hashes:
+    """Return a hash of every hash, independent of it and of those with other salts.
+
+    For one salt it is a bijection of the 64-bit numbers, so different hashes stay different.
+
+    Args:
+        hashes: of any shape; not changed.
+        salt: the number of the stream, or the hash of a node to combine with; one for all, or one for each.
+    Returns: an array of the same shape.
+    Source: Steele, Lea, Flood 2014 (OOPSLA), SplitMix64: `salt` is how many steps of its counter to skip.
+    """
+    steps = np.uint64((salt * GOLDEN) & MASK) if isinstance(salt, int) else salt * np.uint64(GOLDEN)
+    z = hashes + steps
+    shifted = z >> np.uint64(30)
+    z ^= shifted
+    z *= np.uint64(_FIRST)
+    np.right_shift(z, np.uint64(27), out=shifted)
+    z ^= shifted
+    z *= np.uint64(_SECOND)
+    np.right_shift(z, np.uint64(31), out=shifted)
+    z ^= shifted
+    return z
+
+
+def unit(number: int) -> float:
+    """Return a hash as a number between 0 and 1, both excluded: 52 bits and a half, which a float holds exactly."""
+    return ((number >> 12) + 0.5) * 2.0**-52
+
+
+def units(hashes: Hashes) -> NDArray[np.float64]:
+    """Return hashes as numbers between 0 and 1, as `unit` does; the same shape."""
+    return ((hashes >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def scale_one(number: int, count: int) -> int:
+    """Return which of `count` equal parts of the hashes a hash lies in, by its first 32 bits."""
+    return ((number >> 32) * count) >> 32
+
+
+def scale(hashes: Hashes, count: int) -> Hashes:
+    """Return which of `count` <= 2**32 equal parts of the hashes each one lies in, as `scale_one` does."""
+    return ((hashes >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)
+
+
+# -- keys to try schemes on ---------------------------------------------------------------------------
+
+
+def number_keys(count: int, prefix: str = "key-") -> list[bytes]:
+    """Return `key-0`, `key-1`, …: what a program's own counter gives."""
+    return [f"{prefix}{number}".encode() for number in range(count)]
+
+
+def random_hashes(rng: np.random.Generator, count: int) -> Hashes:
+    """Return the hashes of so many random keys, without the keys; shape (count,)."""
+    return rng.integers(0, SPAN, size=count, dtype=np.uint64, endpoint=False)
+
+
+INITIALS: dict[str, float] = {
+    "a": 3.5, "b": 8.5, "c": 8.0, "d": 5.0, "e": 2.0, "f": 3.5, "g": 5.0, "h": 7.5, "i": 0.5, "j": 3.0, "k": 3.5,
+    "l": 5.0, "m": 9.5, "n": 2.0, "o": 1.5, "p": 5.0, "q": 0.2, "r": 5.5, "s": 9.5, "t": 3.5, "u": 0.3, "v": 1.5,
+    "w": 6.5, "x": 0.1, "y": 0.6, "z": 0.6,
+}  # fmt: skip
+"""First letters of surnames in an English-speaking directory, percent, rounded: M and S a hundred times X."""
+
+
+def surname_keys(rng: np.random.Generator, count: int) -> list[bytes]:
+    """Return keys that begin as surnames do (`INITIALS`), seven letters each: what a table of first letters meets."""
+    letters = np.array(list(INITIALS))
+    shares = np.array(list(INITIALS.values()))
+    first = rng.choice(letters, size=count, p=shares / shares.sum())
+    rest = rng.choice(letters, size=(count, 6))
+    return ["".join((head, *tail)).encode() for head, tail in zip(first.tolist(), rest.tolist(), strict=True)]
+
+
+def zipf_requests(rng: np.random.Generator, keys: int, count: int, exponent: float = 1.0) -> NDArray[np.intp]:
+    """Return which key each of `count` requests asks for: the k-th most popular as often as 1 / k**exponent.
+
+    Returns: numbers below `keys`, 0 the most popular; shape (count,).
+    """
+    popularity = np.arange(1, keys + 1, dtype=np.float64) ** -exponent
+    upper = np.cumsum(popularity)
+    drawn = rng.random(count) * upper[-1]
+    asked: NDArray[np.intp] = np.searchsorted(upper, drawn, side="right")
+    return np.minimum(asked, keys - 1, out=asked)

@@ -1,0 +1,78 @@
+"""One page on everything the lab has measured: the findings, the pictures, how to measure it again.
+
+The tables are in the pages of the experiments, to which it links; the fourth text's table is here too, with what
+differs from the source texts and why.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import chord
+from chord.experiments.report import Report, markdown
+
+PAGE = "report.md"
+SHOWN = ("fourth_text", "draws")
+"""Tables that are printed in full: those the texts have."""
+
+DIFFERENCES = (
+    ("The column *overlap* of the fourth text is the share of keys that stay.",
+     "By the remainder 4.77 % stay, so that 95.23 % move; by jump it is the other way round. The first lines of that "
+     "text give `shards_before / shards_after` as what moves: it is what stays with a consistent scheme."),
+    ("The rings of the fourth text are one draw each.",
+     "What a ring keeps, and how evenly, hangs on the names of its nodes; the table of draws has the distribution, and "
+     "the printed figures lie in it."),
+    ("Its listing of jump starts at `b = 1`.",
+     "The published one starts at -1. The loop is entered with `j = 0` and sets `b` before it is read, so that no key "
+     "goes elsewhere; only for no buckets at all the answers would differ."),
+    ("The third text's standard deviation of jump, below 0.0000001 %, is one of bucket shares.",
+     "Shares of all keys there could be; keys that are drawn spread by chance, as with every scheme. Both are in the "
+     "page on jump."),
+    ("Its 0.5 % for some twenty probes is a slip for 5 %.",
+     "And that is the fullest node over the mean, 1.05 with 21 probes, not the standard deviation, which is 15.6 %."),
+    ("Times are of another machine.", "Only their order can be compared."),
+    ("The fifth text's twenty hops are the most, log2 of a million.", "The mean is half of it, and a little less."),
+)  # fmt: skip
+
+
+def write_page(reports: Sequence[Report], seed: int, command: str, out_dir: Path) -> Path:
+    """Write the page.
+
+    Args:
+        command: what was typed, without the program's name.
+    """
+    page = out_dir / PAGE
+    page.write_text("\n".join(_lines(reports, seed, command)), encoding="utf-8")
+    return page
+
+
+def _lines(reports: Sequence[Report], seed: int, command: str) -> list[str]:
+    rows = [row.passed for report in reports for table in report.tables for row in table.rows if row.passed is not None]
+    lines = [
+        "# Sharding schemes side by side",
+        "",
+        f"`chord {command}`, seed {seed}. {sum(rows)} of {len(rows)} bars are met. {_versions()}.",
+        "",
+    ]
+    for report in reports:
+        lines += [f"## {report.title}", ""]
+        missed = [table.title for table in report.tables if table.passed is False]
+        if missed:
+            lines += [f"**A bar is missed: {', '.join(missed)}.**", ""]
+        for picture in report.pictures:
+            lines += [f"{picture.finding}.", "", f"![{picture.finding}]({picture.svg.name})", ""]
+        for table in report.tables:
+            if table.name in SHOWN:
+                lines += [*markdown(table), ""]
+        lines += [f"Tables: [{report.name}.md]({report.name}.md).", ""]
+    lines += ["## Where the source texts say otherwise", ""]
+    lines += [f"- *{what}* {why}" for what, why in DIFFERENCES]
+    return [*lines, ""]
+
+
+def _versions() -> str:
+    parts = [f"chord {chord.__version__}", f"Python {platform.python_version()}"]
+    return ", ".join(parts + [f"{name} {version(name)}" for name in ("numpy", "matplotlib", "xxhash")])

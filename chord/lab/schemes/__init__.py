@@ -1,0 +1,63 @@
+"""The schemes, one a file, and the table of them all.
+
+`SCHEMES` maps the name of every row to what builds it from nodes and options: `SCHEMES["ring-100"](nodes, weights=…)`.
+A scheme of one's own is one more entry (`examples/custom_scheme.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from chord.lab.placement import Placement
+from chord.lab.schemes.anchor import AnchorHash
+from chord.lab.schemes.chord_ring import ChordRing
+from chord.lab.schemes.directory import Directory
+from chord.lab.schemes.dx import DxHash
+from chord.lab.schemes.extendible import Extendible
+from chord.lab.schemes.fibonacci import Fibonacci
+from chord.lab.schemes.jump import Jump
+from chord.lab.schemes.jump_naive import NaiveJump
+from chord.lab.schemes.maglev import Maglev
+from chord.lab.schemes.mod import Mod
+from chord.lab.schemes.mod_factor import ModFactor
+from chord.lab.schemes.multi_probe import MultiProbe
+from chord.lab.schemes.rendezvous import Rendezvous
+from chord.lab.schemes.rendezvous_tree import RendezvousTree
+from chord.lab.schemes.rendezvous_weighted import WeightedRendezvous
+from chord.lab.schemes.ring import Ring
+from chord.lab.schemes.ring_bounded import BoundedRing
+from chord.lab.schemes.ring_tree import TreeRing
+from chord.lab.schemes.sections import Sections
+from chord.lab.schemes.sections_two_level import TwoLevelSections
+from chord.lab.schemes.static import StaticMap
+from chord.lab.schemes.trie import BitTrie
+
+SCHEMES: dict[str, Callable[..., Placement]] = {
+    "static": StaticMap,
+    "mod": Mod,
+    "mod-factor": ModFactor,
+    "extendible": Extendible,
+    "trie": BitTrie,
+    "sections": Sections,
+    "sections-2": TwoLevelSections,
+    "rendezvous": Rendezvous,
+    "rendezvous-weighted": WeightedRendezvous,
+    "rendezvous-tree": RendezvousTree,
+    "ring": Ring,
+    "ring-tree": TreeRing,
+    "ring-100": partial(Ring, vnodes=100),
+    "ring-1000": partial(Ring, vnodes=1000),
+    "ring-bounded": BoundedRing,
+    "multi-probe": MultiProbe,
+    "jump-naive": NaiveJump,
+    "jump": Jump,
+    "fibonacci": Fibonacci,
+    "fibonacci-range": partial(Fibonacci, reduce="range"),
+    "maglev": Maglev,
+    "anchor": AnchorHash,
+    "dx": DxHash,
+    "directory": Directory,
+    "chord": partial(ChordRing, vnodes=100),
+}
+"""Every row of the table, in the table's order. Every value may be called with one node to ask it for its facts."""

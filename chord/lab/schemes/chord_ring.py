@@ -1,0 +1,145 @@
+"""The Chord ring of this project: its ids, its arcs, its replica sets, asked as its nodes ask them.
+
+Where the others are built from descriptions, this one is built from what a node runs: `vnode_id` says where a node's
+points are, the owner of a key is the vnode whose `Ownership` has the key in its arc, and the copies lie where that
+vnode's `View` says. It must be, key for key, the ring with vnodes under SHA-1.
+
+The circle has 64 bits here (`chord node --bits 64`), so that ids fit an array; the ring of 160 bits agrees with it
+wherever no two of its ids begin with the same 64.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chord.config import RingConstants
+from chord.data.view import View
+from chord.ids import Circle, vnode_id
+from chord.lab.hashing import HASH_BITS, SHA1, SPAN, Hashes
+from chord.lab.placement import Numbers, Placement
+from chord.messages import Contact
+from chord.ownership import Ownership
+from chord.ring import RingState
+
+CIRCLE = Circle(HASH_BITS)
+
+
+class ChordRing(Placement):
+    """An Ideal ring of this project, every node with `vnodes` vnodes for each unit of weight.
+
+    Args:
+        nodes: addresses, `host:port`.
+        vnodes: of a node of weight 1; a node of weight w has max(1, round(vnodes * w)), as its operator would set it.
+    Raises: ValueError: as of every placement; two vnodes with the same id.
+    Source: Stoica et al. 2001, section 4.2; DeCandia et al. 2007, section 4.3 (preference lists).
+    """
+
+    scheme = "chord"
+    title = "Chord, this project"
+    source = "Stoica et al. 2001"
+    lookup_cost = "O(log N) hops"
+    memory_cost = "O(log N) a vnode"
+    has_weights = True
+
+    def __init__(self, nodes: Sequence[str], *, weights: Mapping[str, float] | None = None, vnodes: int = 1) -> None:
+        if vnodes < 1:
+            raise ValueError("a node has at least one vnode")
+        self.vnodes = vnodes
+        super().__init__(nodes, weights=weights, hasher=SHA1)
+
+    def _build(self) -> None:
+        self._contacts: list[Contact] = []
+        for node, weight in zip(self._nodes, self._weights, strict=True):
+            self._contacts += self._vnodes(node, weight)
+        self._settle()
+
+    def _vnodes(self, node: str, weight: float) -> list[Contact]:
+        return [Contact(vnode_id(CIRCLE, node, index), node) for index in range(max(1, round(self.vnodes * weight)))]
+
+    def _settle(self) -> None:
+        self._contacts.sort(key=lambda contact: contact.id)
+        self._ids = [contact.id for contact in self._contacts]
+        if len(set(self._ids)) < len(self._ids):
+            raise ValueError("two vnodes have the same id")
+        self._number_of = {node: number for number, node in enumerate(self._nodes)}
+        self._points = np.array(self._ids, dtype=np.uint64)
+        self._owners = np.array([self._number_of[contact.address] for contact in self._contacts], dtype=np.int32)
+
+    # -- placing --------------------------------------------------------------------------------
+
+    @property
+    def state_bytes(self) -> int:
+        """What one node keeps: of each vnode a predecessor, a successor list and log2 N fingers, 16 bytes an entry.
+
+        A look-up asks its way in ½ log2 N hops instead of knowing all; whoever knows all holds 12 bytes a vnode, as of
+        a ring.
+        """
+        fingers = max(1, (len(self._ids) - 1).bit_length())
+        return 16 * self.vnodes * (1 + min(len(self._nodes), RingConstants().successors) + fingers)
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return how much of the circle each node owns: the lengths of its vnodes' arcs."""
+        shares = np.zeros(len(self._nodes))
+        for at, contact in enumerate(self._contacts):
+            length = CIRCLE.distance(self._contacts[at - 1].id, contact.id) or SPAN
+            shares[self._number_of[contact.address]] += CIRCLE.fraction(length)
+        return shares
+
+    def locate(self, point: int) -> int:
+        """Return the node of the vnode that owns a hash."""
+        at = bisect_left(self._ids, point) % len(self._ids)
+        return self._number_of[self._contacts[at].address]
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        """Return the nodes of the vnodes that own the hashes."""
+        at = np.searchsorted(self._points, hashes)
+        at[at == len(self._points)] = 0
+        return self._owners[at].astype(np.intp)
+
+    def locate_replicas(self, point: int, count: int) -> list[int]:
+        """Return the nodes of the replica set as the owner's view names them, its successor list being long enough."""
+        at = bisect_left(self._ids, point) % len(self._ids)
+        me, others = self._contacts[at], self._following(at, count)
+        ring = RingState(me, CIRCLE, successors=len(self._ids), reach=count + 1)
+        ring.resume(self._contacts[at - 1], others)
+        own = Ownership(me)
+        own.resume(self._contacts[at - 1].id, (self._contacts[at - 1],))
+        key = CIRCLE.point(point)
+        assert own.is_owner(key)
+        members = View(me, CIRCLE).replica_set(key, ring, own, count, 0).members
+        return [self._number_of[place.contact.address] for place in members]
+
+    def _following(self, at: int, count: int) -> list[Contact]:
+        """Return the vnodes behind a position until so many nodes are among them; itself where it is alone."""
+        found, met = list[Contact](), {self._contacts[at].address}
+        for step in range(1, len(self._contacts)):
+            if len(met) >= count and found:
+                break
+            found.append(self._contacts[(at + step) % len(self._contacts)])
+            met.add(found[-1].address)
+        return found or [self._contacts[at]]
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def add(self, node: str, weight: float = 1.0) -> None:
+        """A node joins with all its vnodes."""
+        super().add(node, weight)
+        self._settle()
+
+    def remove(self, node: str) -> None:
+        """A node leaves with all its vnodes."""
+        super().remove(node)
+        self._settle()
+
+    def _add(self, node: str, weight: float) -> None:
+        new = self._vnodes(node, weight)
+        if {contact.id for contact in new} & set(self._ids):
+            raise ValueError("two vnodes have the same id")
+        self._contacts += new
+
+    def _remove(self, number: int) -> None:
+        self._contacts = [contact for contact in self._contacts if contact.address != self._nodes[number]]

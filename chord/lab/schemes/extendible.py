@@ -1,0 +1,109 @@
+"""Extendible bitwise hashing: 2**d nodes, the first d bits of the hash say which.
+
+Doubling reads one bit more: the node of prefix p keeps p0, its newcomer gets p1, and no other key moves. It is growth
+by the factor two with the bits read from the other end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chord.lab.hashing import HASH_BITS, Hashes
+from chord.lab.placement import Numbers, Placement, UnsupportedChange
+
+
+class Extendible(Placement):
+    """A directory of 2**d prefixes, one node each.
+
+    Fagin's buckets may share a directory entry's node until they overflow; here, as in the second text, every prefix
+    has a node of its own. (`trie` splits one leaf at a time.)
+
+    Source: Fagin et al. 1979 (ACM TODS), Extendible hashing.
+    """
+
+    scheme = "extendible"
+    title = "extendible bitwise"
+    source = "Fagin et al. 1979"
+    lookup_cost = "O(1)"
+    memory_cost = "O(n)"
+    growth = "double"
+    has_names = can_remove = False
+
+    def _build(self) -> None:
+        count = len(self._nodes)
+        if count & (count - 1):
+            raise ValueError(f"extendible hashing has 1, 2, 4, 8, … nodes, not {count}")
+        self._depth, self._table = 0, np.zeros(1, dtype=np.int32)
+        while len(self._table) < count:  # as if they had come by doubling, so that halving takes the last ones
+            self._double()
+
+    @property
+    def depth(self) -> int:
+        """Bits of the hash that are read."""
+        return self._depth
+
+    @property
+    def state_bytes(self) -> int:
+        """Four bytes for a prefix's node."""
+        return int(self._table.nbytes)
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return 1 / n for every node."""
+        return np.full(len(self._nodes), 1 / len(self._nodes))
+
+    def locate(self, point: int) -> int:
+        """Return the node of a hash's prefix."""
+        return int(self._table[point >> (HASH_BITS - self._depth)])
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        """Return the nodes of the hashes' prefixes."""
+        prefixes = (hashes >> np.uint64(1)) >> np.uint64(HASH_BITS - 1 - self._depth)  # NumPy cannot shift by 64
+        return self._table[prefixes.astype(np.intp)].astype(np.intp)
+
+    def locate_replicas(self, point: int, count: int) -> list[int]:
+        """Return the nodes of a hash's prefix and of those behind it."""
+        first, nodes = point >> (HASH_BITS - self._depth), len(self._nodes)
+        return [int(self._table[(first + step) % nodes]) for step in range(min(count, nodes))]
+
+    def grow(self, nodes: Sequence[str]) -> None:
+        """Double: the node with number k shares its keys with the k-th newcomer.
+
+        Raises: UnsupportedChange: there are not as many newcomers as nodes.
+        """
+        count = len(self._nodes)
+        if len(nodes) != count:
+            raise UnsupportedChange(f"{self.scheme} doubles: {count} newcomers are needed, not {len(nodes)}")
+        self._check_newcomers(nodes)
+        self._double()
+        self._nodes += nodes
+        self._weights += [1.0] * count
+
+    def shrink(self, nodes: Sequence[str]) -> None:
+        """Halve: those that came with the last doubling go, and their keys back to where they were.
+
+        Raises: UnsupportedChange: it is not those that are to go.
+        """
+        half = len(self._nodes) // 2
+        if half == 0 or set(nodes) != set(self._nodes[half:]):
+            raise UnsupportedChange(f"{self.scheme} halves: the {half} nodes of the last doubling go, and no others")
+        self._table = self._table[::2].copy()
+        self._depth -= 1
+        del self._nodes[half:], self._weights[half:]
+
+    def _add(self, node: str, weight: float) -> None:
+        if len(self._nodes) > 1:
+            raise UnsupportedChange(f"{self.scheme} doubles: {len(self._nodes)} newcomers at a time")
+        self._double()
+
+    def _remove(self, number: int) -> None:
+        if len(self._nodes) > 2 or number == 0:
+            raise UnsupportedChange(f"{self.scheme} halves: the nodes of the last doubling go together")
+        self._table, self._depth = np.zeros(1, dtype=np.int32), 0
+
+    def _double(self) -> None:
+        newcomers = self._table + np.int32(len(self._table))
+        self._table = np.stack([self._table, newcomers], axis=1).reshape(-1)
+        self._depth += 1

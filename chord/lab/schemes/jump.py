@@ -1,0 +1,96 @@
+"""Jump: seed random numbers with the key, and jump from bucket to bucket until the next jump would pass the last.
+
+Growing from j to j + 1 buckets, a key should move with probability 1 / (j + 1), and only to the new one. Where a key
+was moved to bucket b, it stays there until j buckets with probability (b + 1) / j, so the next move is found with one
+random number r at once: floor((b + 1) / r). About ln n steps, no memory; buckets are numbers, and only the last can go.
+
+The fourth text's listing starts with `b = 1`, the published one with `b = -1`. Either is overwritten before it is
+used, so for one bucket or more the two agree.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chord.lab.hashing import MASK, Hashes
+from chord.lab.placement import CHUNK, Numbers, Placement, only_the_last
+
+MULTIPLIER = 2862933555777941757
+TOP = float(1 << 31)
+
+
+class Jump(Placement):
+    """Jump consistent hash, as published: a 64-bit linear congruential generator, of which 31 bits are used.
+
+    Source: Lamping, Veach 2014 (arXiv:1406.2294), figure 1.
+    """
+
+    scheme = "jump"
+    title = "jump"
+    source = "Lamping, Veach 2014"
+    lookup_cost = "O(log n)"
+    memory_cost = "O(1)"
+    has_names = has_distinct_replicas = can_remove = False
+
+    @property
+    def state_bytes(self) -> int:
+        """The number of nodes."""
+        return 8
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return 1 / n for every node: what 31 bits of randomness leave of unevenness is 2**-31."""
+        return np.full(len(self._nodes), 1 / len(self._nodes))
+
+    def locate(self, point: int) -> int:
+        """Return the last bucket jumped to."""
+        bucket, onward, buckets = 0, 0, len(self._nodes)
+        while onward < buckets:
+            bucket = onward
+            point = (point * MULTIPLIER + 1) & MASK
+            onward = int((bucket + 1) * (TOP / ((point >> 33) + 1)))
+        return bucket
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        """Return the last buckets jumped to: all jump together, and those that are past the end drop out."""
+        found = np.zeros(len(hashes), dtype=np.intp)
+        for start in range(0, len(hashes), CHUNK):
+            found[start : start + CHUNK] = self._place_chunk(hashes[start : start + CHUNK])
+        return found
+
+    def jumps(self, point: int) -> list[int]:
+        """Return the buckets that a hash jumps to, 0 first: where it lived while the buckets became as many as now."""
+        met, buckets = [0], len(self._nodes)
+        while True:
+            point = (point * MULTIPLIER + 1) & MASK
+            onward = int((met[-1] + 1) * (TOP / ((point >> 33) + 1)))
+            if onward >= buckets:
+                return met
+            met.append(onward)
+
+    def jumps_many(self, hashes: Hashes) -> NDArray[np.intp]:
+        """Return how many buckets each hash jumps to, the first included; shape (k,). The mean is H(n)."""
+        counts = np.zeros(len(hashes), dtype=np.intp)
+        for start in range(0, len(hashes), CHUNK):
+            self._place_chunk(hashes[start : start + CHUNK], counts[start : start + CHUNK])
+        return counts
+
+    def _place_chunk(self, hashes: Hashes, counts: NDArray[np.intp] | None = None) -> Numbers:
+        found = np.zeros(len(hashes), dtype=np.intp)
+        jumping, state, onward = np.arange(len(hashes)), hashes, found
+        while len(jumping):
+            found[jumping] = onward
+            if counts is not None:
+                counts[jumping] += 1
+            state = state * np.uint64(MULTIPLIER) + np.uint64(1)
+            ratio = TOP / ((state >> np.uint64(33)) + np.uint64(1)).astype(np.float64)
+            onward = ((onward + 1) * ratio).astype(np.intp)
+            inside = onward < len(self._nodes)
+            jumping, state, onward = jumping[inside], state[inside], onward[inside]
+        return found
+
+    def _add(self, node: str, weight: float) -> None:
+        """The next number is all that a node needs."""
+
+    def _remove(self, number: int) -> None:
+        only_the_last(self.scheme, number, len(self._nodes), self._nodes[number])

@@ -1,0 +1,121 @@
+"""Maglev: a table of M slots that the nodes fill in turns, each by its own permutation of the slots.
+
+A look-up is one remainder and one read. As all take turns, nobody has more than one slot more than another. A change
+makes a new table that is nearly the old one: some slots change hands between nodes that stay, a few for a hundred slots
+a node and fewer with more. Connections, not data, were what it is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chord.lab.hashing import XXH3, Hasher, Hashes, mix_one
+from chord.lab.placement import Numbers, Placement, UnsupportedChange
+
+SLOTS = 65_537
+
+
+class Maglev(Placement):
+    """A table of M slots, M a prime; nodes take turns in the order of their names, so that all make the same table.
+
+    Args:
+        slots: M, a prime, at least a hundred a node.
+    Source: Eisenbud et al. 2016 (NSDI), section 3.4; weights, by taking fewer turns: as Envoy does it.
+    """
+
+    scheme = "maglev"
+    title = "Maglev"
+    source = "Eisenbud et al. 2016"
+    lookup_cost = "O(1)"
+    memory_cost = "O(M)"
+    has_weights = True
+    is_consistent = False
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        *,
+        weights: Mapping[str, float] | None = None,
+        hasher: Hasher = XXH3,
+        slots: int = SLOTS,
+    ) -> None:
+        if slots < max(3, len(nodes)) or any(slots % part == 0 for part in range(2, int(slots**0.5) + 1)):
+            raise ValueError(f"the number of slots must be a prime, 3 or more, and one a node at least; not {slots}")
+        self.slots = slots
+        super().__init__(nodes, weights=weights, hasher=hasher)
+
+    def permutation(self, node: str) -> Iterator[int]:
+        """Yield the slots in the order in which a node wants them: all M, each once."""
+        seed = self.hasher.one(node.encode())
+        at, skip = mix_one(seed, 1) % self.slots, mix_one(seed, 2) % (self.slots - 1) + 1
+        for _ in range(self.slots):
+            yield at
+            at = (at + skip) % self.slots
+
+    def _build(self) -> None:
+        self._table = self._fill(self._nodes, self._weights)
+
+    def _fill(self, nodes: Sequence[str], weights: Sequence[float]) -> NDArray[np.int32]:
+        table, left = [-1] * self.slots, self.slots
+        wishes = [self.permutation(node) for node in nodes]
+        heaviest, credit = max(weights), [0.0] * len(nodes)
+        order = sorted(range(len(nodes)), key=lambda number: nodes[number])
+        while left:
+            for number in order:
+                credit[number] += weights[number] / heaviest
+                if credit[number] < 1:
+                    continue
+                credit[number] -= 1
+                slot = next(slot for slot in wishes[number] if table[slot] < 0)
+                table[slot] = number
+                left -= 1
+                if not left:
+                    break
+        return np.array(table, dtype=np.int32)
+
+    # -- placing --------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> tuple[str, ...]:
+        """The node of every slot."""
+        return tuple(self._nodes[number] for number in self._table.tolist())
+
+    @property
+    def state_bytes(self) -> int:
+        """Four bytes for a slot's node."""
+        return int(self._table.nbytes)
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return the share of the slots each node has."""
+        return np.bincount(self._table, minlength=len(self._nodes)) / self.slots
+
+    def locate(self, point: int) -> int:
+        """Return the node of a hash's slot."""
+        return int(self._table[point % self.slots])
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        """Return the nodes of the hashes' slots."""
+        return self._table[(hashes % np.uint64(self.slots)).astype(np.intp)].astype(np.intp)
+
+    def locate_replicas(self, point: int, count: int) -> list[int]:
+        """Return the nodes of a hash's slot and of those behind it, each once."""
+        found: dict[int, None] = {}
+        for step in range(self.slots):
+            if len(found) == count:
+                break
+            found[int(self._table[(point + step) % self.slots])] = None
+        return list(found)
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def _add(self, node: str, weight: float) -> None:
+        if len(self._nodes) == self.slots:
+            raise UnsupportedChange(f"{self.scheme}: all {self.slots} slots have a node of their own; take more slots")
+        self._table = self._fill([*self._nodes, node], [*self._weights, weight])
+
+    def _remove(self, number: int) -> None:
+        stay = [at for at in range(len(self._nodes)) if at != number]
+        self._table = self._fill([self._nodes[at] for at in stay], [self._weights[at] for at in stay])

@@ -1,0 +1,95 @@
+"""Rendezvous, or highest random weight: every node bids a hash of the key and its name, the highest bid wins.
+
+Nothing to build and nothing to keep but the names; even, and consistent, because a newcomer only ever outbids. The
+price is a bid from every node for every look-up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chord.lab.hashing import GOLDEN, MASK, Hashes, mix, mix_one
+from chord.lab.placement import CHUNK, Numbers, Placement
+
+
+class Rendezvous(Placement):
+    """The node with the highest mix(key's hash, name's hash).
+
+    The published form hashes the key and the name written one after the other; mixing their hashes instead is as
+    random, and can be done for a million keys at once.
+
+    Source: Thaler, Ravishankar 1996 (UM TR), 1998 (ToN), A name-based mapping scheme for rendezvous.
+    """
+
+    scheme = "rendezvous"
+    title = "rendezvous"
+    source = "Thaler, Ravishankar 1996"
+    lookup_cost = memory_cost = "O(n)"
+
+    def _build(self) -> None:
+        self._seeds = [self._seed(node) for node in self._nodes]
+
+    def _seed(self, node: str) -> int:
+        return (self.hasher.one(node.encode()) * GOLDEN) & MASK  # as `mix` scales a salt
+
+    @property
+    def state_bytes(self) -> int:
+        """Eight bytes for the hash of a name."""
+        return 8 * len(self._seeds)
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return 1 / n for every node: all bids are alike."""
+        return np.full(len(self._nodes), 1 / len(self._nodes))
+
+    def locate(self, point: int) -> int:
+        """Return the highest bidder."""
+        bids = [mix_one(point + seed) for seed in self._seeds]
+        return bids.index(max(bids))
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        """Return the highest bidders."""
+        found = np.zeros(len(hashes), dtype=np.intp)
+        for start in range(0, len(hashes), CHUNK):
+            chunk = hashes[start : start + CHUNK]
+            winner = found[start : start + CHUNK]
+            least = self._costs(chunk, 0)
+            for number in range(1, len(self._seeds)):
+                costs = self._costs(chunk, number)
+                np.copyto(winner, number, where=costs < least)
+                np.minimum(least, costs, out=least)
+        return found
+
+    def locate_replicas(self, point: int, count: int) -> list[int]:
+        """Return the highest bidders, the highest first."""
+        return heapq.nlargest(count, range(len(self._seeds)), key=lambda number: mix_one(point + self._seeds[number]))
+
+    def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
+        """Return the best for each hash, the very best first; shape (k, count)."""
+        nodes, each = len(self._seeds), max(1, 16 * CHUNK // len(self._seeds))
+        count = min(count, nodes)
+        found = np.empty((len(hashes), count), dtype=np.intp)
+        for start in range(0, len(hashes), each):
+            chunk = hashes[start : start + each]
+            costs = np.stack([self._costs(chunk, number) for number in range(nodes)], axis=1)
+            first = np.argpartition(costs, count - 1, axis=1)[:, :count]
+            order = np.argsort(np.take_along_axis(costs, first, axis=1), axis=1)
+            found[start : start + each] = np.take_along_axis(first, order, axis=1)
+        return found
+
+    def _costs(self, hashes: Hashes, number: int) -> NDArray[Any]:
+        """Return what is least for the winner: here the bids upside down."""
+        bids = self._bids(hashes, number)
+        return np.invert(bids, out=bids)
+
+    def _bids(self, hashes: Hashes, number: int) -> Hashes:
+        return mix(hashes + np.uint64(self._seeds[number]))
+
+    def _add(self, node: str, weight: float) -> None:
+        self._seeds.append(self._seed(node))
+
+    def _remove(self, number: int) -> None:
+        del self._seeds[number]

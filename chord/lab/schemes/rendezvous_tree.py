@@ -1,0 +1,176 @@
+"""Hierarchical rendezvous: bids by whole branches of a tree, so that a look-up asks a few at each level.
+
+A skeleton of `fanout`**`levels` clusters is fixed once. A look-up walks down from its root: at each fork the branch
+with the highest bid that has a node in it, in the cluster at the end the node with the highest bid. It takes
+fanout * levels + (nodes a cluster) bids instead of n.
+
+Forks share keys evenly among branches, not among nodes: a cluster with one node more has less for each. So clusters
+should hold several nodes, and the skeleton be rebuilt (which moves everything) when they hold far too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chord.lab.hashing import GOLDEN, MASK, XXH3, Hasher, Hashes, mix, mix_one
+from chord.lab.placement import CHUNK, Numbers, Placement, compact
+
+FANOUT = 4
+CLUSTER = 4
+
+
+class RendezvousTree(Placement):
+    """A skeleton of virtual branches over clusters of nodes; a newcomer goes to the first of the smallest clusters.
+
+    Args:
+        fanout: branches of a fork.
+        levels: forks above a cluster; default: as many as leave four nodes or more to a cluster.
+    Source: Yao, Ravishankar, Tripathi 2001 (UC Riverside), Hash-based virtual hierarchies.
+    """
+
+    scheme = "rendezvous-tree"
+    title = "rendezvous, hierarchical"
+    source = "Yao et al. 2001"
+    lookup_cost = "O(log n)"
+    memory_cost = "O(n)"
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        *,
+        weights: Mapping[str, float] | None = None,
+        hasher: Hasher = XXH3,
+        fanout: int = FANOUT,
+        levels: int | None = None,
+    ) -> None:
+        if fanout < 2 or (levels is not None and levels < 0):
+            raise ValueError("a fork has at least two branches, and the number of levels is not negative")
+        self.fanout = fanout
+        if levels is None:
+            levels = 0
+            while len(nodes) >= CLUSTER * fanout ** (levels + 1):
+                levels += 1
+        self.levels = levels
+        super().__init__(nodes, weights=weights, hasher=hasher)
+
+    def _build(self) -> None:
+        clusters = self.fanout**self.levels
+        self._clusters = [list(range(first, len(self._nodes), clusters)) for first in range(clusters)]
+        self._seeds = [self.hasher.one(node.encode()) * GOLDEN & MASK for node in self._nodes]
+        self._branch_seeds = [
+            [mix_one(branch, level + 1) for branch in range(self.fanout ** (level + 1))] for level in range(self.levels)
+        ]
+        self._index()
+
+    def _index(self) -> None:
+        """Say of every branch whether there is a node in it, and lay the clusters out as a table."""
+        alive = np.array([bool(cluster) for cluster in self._clusters])
+        levels = []
+        for _ in range(self.levels):
+            levels.append(alive)
+            alive = np.logical_or.reduce(alive.reshape(-1, self.fanout), axis=1)
+        self._alive = levels[::-1]
+        self._is_alive: list[list[bool]] = [level.tolist() for level in self._alive]
+        table = np.full((len(self._clusters), max(map(len, self._clusters))), -1, dtype=np.int32)
+        for at, cluster in enumerate(self._clusters):
+            table[at, : len(cluster)] = cluster
+        self._table = table
+
+    # -- placing --------------------------------------------------------------------------------
+
+    @property
+    def state_bytes(self) -> int:
+        """A bit and a seed for a branch; a number and a seed for a node."""
+        branches = sum(len(level) for level in self._alive)
+        return 8 * branches + (branches + 7) // 8 + 12 * len(self._nodes)
+
+    @property
+    def bids(self) -> int:
+        """How many bids a look-up takes at most."""
+        return self.fanout * self.levels + self._table.shape[1]
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return the product of the even parts on the way down to each node."""
+        parts = np.ones(1)
+        for alive in self._alive:
+            branches = alive.reshape(-1, self.fanout)
+            living = np.maximum(branches.sum(axis=1, keepdims=True), 1)
+            parts = (parts[:, None] * branches / living).reshape(-1)
+        shares = np.zeros(len(self._nodes))
+        for part, cluster in zip(parts.tolist(), self._clusters, strict=True):
+            for number in cluster:
+                shares[number] = part / len(cluster)
+        return shares
+
+    def locate(self, point: int) -> int:
+        """Return the node at the end of the walk."""
+        at = 0
+        for seeds, alive in zip(self._branch_seeds, self._is_alive, strict=True):
+            branches = range(at * self.fanout, (at + 1) * self.fanout)
+            at = max((b for b in branches if alive[b]), key=lambda branch: mix_one(point + seeds[branch]))
+        return max(self._clusters[at], key=lambda number: mix_one(point + self._seeds[number]))
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        """Return the nodes at the ends of the walks."""
+        found = np.empty(len(hashes), dtype=np.intp)
+        for start in range(0, len(hashes), CHUNK):
+            found[start : start + CHUNK] = self._place_chunk(hashes[start : start + CHUNK])
+        return found
+
+    def locate_replicas(self, point: int, count: int) -> list[int]:
+        """Return the nodes that would be found one after the other if each one found were gone."""
+        found: list[int] = []
+        for number in self._walk(point, 0, 0):
+            if len(found) == count:
+                break
+            found.append(number)
+        return found
+
+    def _walk(self, point: int, level: int, at: int) -> Iterator[int]:
+        """Yield the nodes under a branch: all of the best sub-branch before any of the next."""
+        if level == self.levels:
+            yield from sorted(self._clusters[at], key=lambda number: -mix_one(point + self._seeds[number]))
+            return
+        branches, seeds = range(at * self.fanout, (at + 1) * self.fanout), self._branch_seeds[level]
+        for branch in sorted(branches, key=lambda b: -mix_one(point + seeds[b])):
+            yield from self._walk(point, level + 1, branch)
+
+    def _place_chunk(self, hashes: Hashes) -> Numbers:
+        at = np.zeros(len(hashes), dtype=np.intp)
+        for numbers, alive in zip(self._branch_seeds, self._alive, strict=True):
+            seeds, first = np.array(numbers, dtype=np.uint64), at * self.fanout
+            best, highest = first.copy(), np.zeros(len(hashes), dtype=np.uint64)
+            for branch in range(self.fanout):
+                bids = np.where(alive[first + branch], mix(hashes + seeds[first + branch]), np.uint64(0))
+                np.copyto(best, first + branch, where=bids > highest)
+                np.maximum(highest, bids, out=highest)
+            at = best
+        seeds = np.array([*self._seeds, 0], dtype=np.uint64)  # the last for places nobody has: number -1
+        winner, highest = np.full(len(hashes), -1, dtype=np.intp), np.zeros(len(hashes), dtype=np.uint64)
+        for place in range(self._table.shape[1]):
+            numbers_there = self._table[at, place]
+            bids = np.where(numbers_there >= 0, mix(hashes + seeds[numbers_there]), np.uint64(0))
+            np.copyto(winner, numbers_there, where=bids > highest)
+            np.maximum(highest, bids, out=highest)
+        return winner
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def _add(self, node: str, weight: float) -> None:
+        smallest = min(self._clusters, key=len)
+        smallest.append(len(self._nodes))
+        self._seeds.append(self.hasher.one(node.encode()) * GOLDEN & MASK)
+        self._index()
+
+    def _remove(self, number: int) -> None:
+        for cluster in self._clusters:
+            if number in cluster:
+                cluster.remove(number)
+            numbers = np.array(cluster, dtype=np.intp)
+            compact(numbers, number)
+            cluster[:] = numbers.tolist()
+        del self._seeds[number]
+        self._index()

@@ -1,0 +1,161 @@
+"""The ring: a key lives on the node whose point follows the key's hash, clockwise.
+
+One point a node, or many (`vnodes`, in proportion to the weight): the i-th point is the hash of the node's name and i,
+written as this project writes its vnodes. The points are a sorted array: O(log K) for a look-up among K points, O(K)
+for a change (`ring_tree` has the search tree). A change moves a contiguous arc of hashes for each point, nothing else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chord.lab.hashing import SPAN, XXH3, Hasher, Hashes
+from chord.lab.placement import Numbers, Placement, compact
+
+Points = NDArray[np.uint64]
+Owners = NDArray[np.int32]
+
+
+def vnode_label(node: str, index: int) -> bytes:
+    """Return what is hashed for a node's index-th point: `host:port`, `host:port#1`, … (`chord.ids.vnode_id`)."""
+    return (node if index == 0 else f"{node}#{index}").encode()
+
+
+class Ring(Placement):
+    """Consistent hashing with `vnodes` points for a node of weight 1, and max(1, round(vnodes * w)) for weight w.
+
+    Args:
+        vnodes: points of a node of weight 1, at least 1.
+        points: where the points of some nodes are, instead of where hashing puts them: numbers below 2**64.
+    Source: Karger et al. 1997 (STOC), section 4; vnodes: Stoica et al. 2001, section 6.1.
+    """
+
+    scheme = "ring"
+    title = "ring"
+    source = "Karger et al. 1997"
+    lookup_cost = "O(log nv)"
+    memory_cost = "O(nv)"
+    has_weights = True
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        *,
+        weights: Mapping[str, float] | None = None,
+        hasher: Hasher = XXH3,
+        vnodes: int = 1,
+        points: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        if vnodes < 1:
+            raise ValueError("a node has at least one point")
+        self.vnodes = vnodes
+        self._given = {node: tuple(given) for node, given in (points or {}).items()}
+        super().__init__(nodes, weights=weights, hasher=hasher)
+
+    def points_of(self, node: str, weight: float = 1.0) -> Points:
+        """Return where the points of a node are, whether it is there or not; shape (number of points,), as labelled."""
+        if node in self._given:
+            return np.array(self._given[node], dtype=np.uint64)
+        count = max(1, round(self.vnodes * weight))
+        return self.hasher.many([vnode_label(node, index) for index in range(count)])
+
+    # -- placing --------------------------------------------------------------------------------
+
+    @property
+    def state_bytes(self) -> int:
+        """Eight bytes for a point and four for its owner."""
+        return int(self._points.nbytes + self._owners.nbytes)
+
+    def locate(self, point: int) -> int:
+        """Return the owner of the first point at or after a hash."""
+        points, owners = self._lists()
+        at = bisect_left(points, point)
+        return owners[at if at < len(points) else 0]
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        """Return the owners of the first points at or after the hashes."""
+        return self._owners[self._following(hashes)].astype(np.intp)
+
+    def locate_replicas(self, point: int, count: int) -> list[int]:
+        """Return the owners met on the walk clockwise from a hash, each once."""
+        points, owners = self._lists()
+        at, found = bisect_left(points, point), dict[int, None]()
+        for step in range(len(points)):
+            if len(found) == count:
+                break
+            found[owners[(at + step) % len(points)]] = None
+        return list(found)
+
+    def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
+        """Return the owners met on the walks clockwise from the hashes; shape (k, count)."""
+        count = min(count, len(self._nodes))
+        at = self._following(hashes)
+        found = np.full((len(hashes), count), -1, dtype=np.intp)
+        have = np.zeros(len(hashes), dtype=np.intp)
+        walking = np.arange(len(hashes))
+        while len(walking):
+            owner = self._owners[at[walking]]
+            is_new = (found[walking] != owner[:, None]).all(axis=1)
+            takes = walking[is_new]
+            found[takes, have[takes]] = owner[is_new]
+            have[takes] += 1
+            walking = walking[have[walking] < count]
+            at[walking] = (at[walking] + 1) % len(self._points)
+        return found
+
+    # -- arcs -----------------------------------------------------------------------------------
+
+    def arcs(self, node: str) -> list[tuple[int, int]]:
+        """Return the arcs (start, end] of a node, by end: its keys are those in between. (x, x]: everything."""
+        ends = np.flatnonzero(self._owners == self._number(node))
+        return [(int(self._points[end - 1]), int(self._points[end])) for end in ends.tolist()]
+
+    def shares(self) -> NDArray[np.float64] | None:
+        """Return how much of the circle each node has: the gaps before its points, over 2**64."""
+        gaps = (self._points - np.roll(self._points, 1)).astype(np.float64)  # modulo 2**64, as it should
+        if len(self._points) == 1:
+            gaps = np.array([float(SPAN)])
+        return np.bincount(self._owners, weights=gaps, minlength=len(self._nodes)) / SPAN
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        each = [self.points_of(node, weight) for node, weight in zip(self._nodes, self._weights, strict=True)]
+        points = np.concatenate(each)
+        owners = np.repeat(np.arange(len(each), dtype=np.int32), [len(of_node) for of_node in each])
+        order = np.argsort(points, kind="stable")
+        self._adopt(points[order], owners[order])
+
+    def _add(self, node: str, weight: float) -> None:
+        new = np.sort(self.points_of(node, weight))
+        at = np.searchsorted(self._points, new)
+        number = np.int32(len(self._nodes))
+        self._adopt(np.insert(self._points, at, new), np.insert(self._owners, at, number))
+
+    def _remove(self, number: int) -> None:
+        stays = self._owners != number
+        owners = self._owners[stays]
+        compact(owners, number)
+        self._adopt(self._points[stays], owners)
+
+    def _adopt(self, points: Points, owners: Owners) -> None:
+        if np.any(points[1:] == points[:-1]):  # a node refuses to start with an id that is taken, too
+            raise ValueError("two points of the ring are the same")
+        self._points, self._owners = points, owners
+        self._as_lists: tuple[list[int], list[int]] | None = None
+
+    def _following(self, hashes: Hashes) -> Numbers:
+        at = np.searchsorted(self._points, hashes)
+        at[at == len(self._points)] = 0
+        return at
+
+    def _lists(self) -> tuple[list[int], list[int]]:
+        """Return points and owners as lists: bisecting an array makes a Python number of all it looks at."""
+        if self._as_lists is None:
+            self._as_lists = self._points.tolist(), self._owners.tolist()
+        return self._as_lists
+

@@ -1,0 +1,236 @@
+"""The ring with its points in a search tree: O(log K) for a look-up and for a change of one point.
+
+A sorted array finds a point as fast and takes a third of the memory, but a change copies all of it. The tree is a
+treap: a binary search tree by point that is a heap by a hash of the point, so that its depth is that of a tree built in
+random order, whatever the order of changes, and its shape is the same for the same points.
+
+`PointTree` alone changes in O(log K). A `TreeRing` numbers its nodes as every placement does, and renumbers them, O(n),
+when one goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chord.lab.hashing import SPAN, XXH3, Hasher, Hashes, mix_one
+from chord.lab.placement import Numbers, Placement
+from chord.lab.schemes.ring import Ring
+
+
+class TreePoint:
+    """A point in the tree, with what lies below (`left`) and above it (`right`) as far as it is its parent's."""
+
+    __slots__ = ("left", "owner", "point", "priority", "right")
+
+    def __init__(self, point: int, owner: str) -> None:
+        self.point = point
+        self.owner = owner
+        self.priority = mix_one(point)
+        self.left: TreePoint | None = None
+        self.right: TreePoint | None = None
+
+
+class PointTree:
+    """Points in order, each with an owner.
+
+    Source: Seidel, Aragon 1996 (Algorithmica), Randomized search trees.
+    """
+
+    def __init__(self) -> None:
+        self._root: TreePoint | None = None
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[TreePoint]:
+        """Yield all points, ascending."""
+        above: list[TreePoint] = []
+        at = self._root
+        while above or at is not None:
+            while at is not None:
+                above.append(at)
+                at = at.left
+            at = above.pop()
+            yield at
+            at = at.right
+
+    def __contains__(self, point: object) -> bool:
+        found = self.ceiling(point) if isinstance(point, int) else None
+        return found is not None and found.point == point
+
+    def ceiling(self, point: int) -> TreePoint | None:
+        """Return the first point at or after a number, None where there is none."""
+        at, found = self._root, None
+        while at is not None:
+            if at.point >= point:
+                at, found = at.left, at
+            else:
+                at = at.right
+        return found
+
+    def insert(self, point: int, owner: str) -> None:
+        """Let a point in. Raises: ValueError: it is there already."""
+        if point in self:
+            raise ValueError("two points of the ring are the same")
+        new = TreePoint(point, owner)
+        parent, at = None, self._root
+        while at is not None and at.priority > new.priority:
+            parent, at = at, at.right if at.point < point else at.left
+        new.left, new.right = _split(at, point)
+        self._hang(parent, point, new)
+        self._count += 1
+
+    def delete(self, point: int) -> None:
+        """Let a point go. Raises: KeyError: it is not there."""
+        parent, at = None, self._root
+        while at is not None and at.point != point:
+            parent, at = at, at.right if at.point < point else at.left
+        if at is None:
+            raise KeyError(point)
+        self._hang(parent, point, _join(at.left, at.right))
+        self._count -= 1
+
+    def depth(self) -> int:
+        """Return how many points a look-up meets at most."""
+        deepest, todo = 0, [(self._root, 1)]
+        while todo:
+            at, level = todo.pop()
+            if at is not None:
+                deepest = max(deepest, level)
+                todo += [(at.left, level + 1), (at.right, level + 1)]
+        return deepest
+
+    def _hang(self, parent: TreePoint | None, point: int, below: TreePoint | None) -> None:
+        if parent is None:
+            self._root = below
+        elif parent.point < point:
+            parent.right = below
+        else:
+            parent.left = below
+
+
+def _split(at: TreePoint | None, point: int) -> tuple[TreePoint | None, TreePoint | None]:
+    """Cut a tree in two: the points below a number, and those above it."""
+    if at is None:
+        return None, None
+    if at.point < point:
+        at.right, above = _split(at.right, point)
+        return at, above
+    below, at.left = _split(at.left, point)
+    return below, at
+
+
+def _join(below: TreePoint | None, above: TreePoint | None) -> TreePoint | None:
+    """Make one tree of two, all points of the one below those of the other."""
+    if below is None or above is None:
+        return above if below is None else below
+    if below.priority > above.priority:
+        below.right = _join(below.right, above)
+        return below
+    above.left = _join(below, above.left)
+    return above
+
+
+class TreeRing(Placement):
+    """The ring of `Ring`, point for point, on a search tree.
+
+    Args:
+        vnodes: points of a node of weight 1, at least 1.
+    Source: Karger et al. 1997; the search tree: the first two source texts.
+    """
+
+    scheme = "ring-tree"
+    title = "ring, search tree"
+    source = "Karger et al. 1997"
+    lookup_cost = "O(log nv)"
+    memory_cost = "O(nv)"
+    has_weights = True
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        *,
+        weights: Mapping[str, float] | None = None,
+        hasher: Hasher = XXH3,
+        vnodes: int = 1,
+    ) -> None:
+        self._pattern = Ring(nodes[:1], hasher=hasher, vnodes=vnodes) if nodes else None  # it says where points are
+        self.tree = PointTree()
+        super().__init__(nodes, weights=weights, hasher=hasher)
+
+    def _build(self) -> None:
+        self._number_of = {node: number for number, node in enumerate(self._nodes)}
+        for node, weight in zip(self._nodes, self._weights, strict=True):
+            for point in self._points_of(node, weight):
+                self.tree.insert(point, node)
+        self._flat: tuple[NDArray[np.uint64], Numbers] | None = None
+
+    def _points_of(self, node: str, weight: float) -> list[int]:
+        assert self._pattern is not None
+        points: list[int] = self._pattern.points_of(node, weight).tolist()
+        return points
+
+    @property
+    def state_bytes(self) -> int:
+        """Of a point: itself, its priority and two links of eight bytes, and four for its owner."""
+        return 36 * len(self.tree)
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return how much of the circle each node has: the gaps before its points, over 2**64."""
+        points, owners = self._flattened()
+        gaps = (points - np.roll(points, 1)).astype(np.float64) if len(points) > 1 else np.array([float(SPAN)])
+        return np.bincount(owners, weights=gaps, minlength=len(self._nodes)) / SPAN
+
+    def locate(self, point: int) -> int:
+        """Return the owner of the first point at or after a hash."""
+        found = self.tree.ceiling(point) or self.tree.ceiling(0)
+        assert found is not None
+        return self._number_of[found.owner]
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        """Return the owners of the first points at or after the hashes, from the tree read out in order."""
+        points, owners = self._flattened()
+        at = np.searchsorted(points, hashes)
+        at[at == len(points)] = 0
+        return owners[at]
+
+    def locate_replicas(self, point: int, count: int) -> list[int]:
+        """Return the owners met on the walk clockwise from a hash, each once."""
+        found: dict[int, None] = {}
+        at = self.tree.ceiling(point) or self.tree.ceiling(0)
+        for _ in range(len(self.tree)):
+            assert at is not None
+            found[self._number_of[at.owner]] = None
+            if len(found) >= count:
+                break
+            at = self.tree.ceiling(at.point + 1) or self.tree.ceiling(0)
+        return list(found)[:count]
+
+    def _add(self, node: str, weight: float) -> None:
+        points = self._points_of(node, weight)
+        if len(set(points)) < len(points) or any(point in self.tree for point in points):
+            raise ValueError("two points of the ring are the same")
+        for point in points:
+            self.tree.insert(point, node)
+        self._number_of[node] = len(self._nodes)
+        self._flat = None
+
+    def _remove(self, number: int) -> None:
+        node = self._nodes[number]
+        for point in self._points_of(node, self._weights[number]):
+            self.tree.delete(point)
+        del self._number_of[node]
+        for behind in self._nodes[number + 1 :]:
+            self._number_of[behind] -= 1
+        self._flat = None
+
+    def _flattened(self) -> tuple[NDArray[np.uint64], Numbers]:
+        if self._flat is None:
+            points = np.fromiter((at.point for at in self.tree), np.uint64, len(self.tree))
+            owners = np.fromiter((self._number_of[at.owner] for at in self.tree), np.intp, len(self.tree))
+            self._flat = points, owners
+        return self._flat

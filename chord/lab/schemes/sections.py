@@ -1,0 +1,173 @@
+"""Fixed sections: many more sections than nodes, and a map kept in one place that says which node has which.
+
+A key's section never changes (hash % S), so a change moves whole sections: to a newcomer from whoever has more than
+its due, from a leaver to whoever has less. And the map can be edited: hot sections move to cold nodes. Too few
+sections, and a node gets none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chord.lab.hashing import XXH3, Hasher, Hashes
+from chord.lab.placement import Numbers, Placement, compact
+
+SECTIONS = 4096
+TOLERANCE = 1.05
+
+
+class Move(NamedTuple):
+    """A section that goes from one node to another."""
+
+    section: int
+    old: str
+    new: str
+
+
+class Sections(Placement):
+    """A map of S sections to nodes, each node with as many as its weight says, to the nearest whole one.
+
+    Args:
+        sections: how many; several hundred a node, so that one section more or less is little.
+    Source: the first two source texts; DeCandia et al. 2007 (Dynamo), section 6.2, strategy 3.
+    """
+
+    scheme = "sections"
+    title = "fixed sections"
+    source = "DeCandia et al. 2007"
+    lookup_cost = "O(1)"
+    memory_cost = "O(S)"
+    has_names = False
+    has_weights = True
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        *,
+        weights: Mapping[str, float] | None = None,
+        hasher: Hasher = XXH3,
+        sections: int = SECTIONS,
+    ) -> None:
+        if sections < 1:
+            raise ValueError("there must be a section")
+        self.sections = sections
+        super().__init__(nodes, weights=weights, hasher=hasher)
+
+    def _build(self) -> None:
+        self._owners = np.zeros(self.sections, dtype=np.int32)
+        due, have = self._due(), np.zeros(len(self._nodes))
+        for section in range(self.sections):  # dealt out like cards: neighbours on different nodes
+            number = int(np.argmax((due - have) / due))
+            self._owners[section] = number
+            have[number] += 1
+
+    # -- placing --------------------------------------------------------------------------------
+
+    @property
+    def state_bytes(self) -> int:
+        """Four bytes for a section's node."""
+        return int(self._owners.nbytes)
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return the share of the sections each node has."""
+        return np.bincount(self._owners, minlength=len(self._nodes)) / self.sections
+
+    def locate(self, point: int) -> int:
+        """Return the node of a hash's section."""
+        return int(self._owners[point % self.sections])
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        """Return the nodes of the hashes' sections."""
+        return self._owners[self._sections_of(hashes)].astype(np.intp)
+
+    def locate_replicas(self, point: int, count: int) -> list[int]:
+        """Return the nodes of a hash's section and of those behind it, each once; nodes without a section never."""
+        found: dict[int, None] = {}
+        for step in range(self.sections):
+            if len(found) == count:
+                break
+            found[int(self._owners[(point + step) % self.sections])] = None
+        return list(found)
+
+    def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
+        """Return the nodes of the hashes' sections and of those behind them: one list for each section serves all."""
+        count = min(count, len(set(self._owners.tolist())))
+        lists = np.array([self.locate_replicas(section, count) for section in range(self.sections)], dtype=np.intp)
+        return lists[self._sections_of(hashes)]
+
+    # -- moving sections ------------------------------------------------------------------------
+
+    def owners(self) -> tuple[str, ...]:
+        """Return the node of every section: the map."""
+        return tuple(self._nodes[number] for number in self._owners.tolist())
+
+    def move(self, section: int, node: str) -> None:
+        """Edit the map: one section goes to a node.
+
+        Raises: KeyError: there is no such node. IndexError: no such section.
+        """
+        if not 0 <= section < self.sections:
+            raise IndexError(f"there are {self.sections} sections, numbered from 0; no section {section}")
+        self._owners[section] = self._number(node)
+
+    def move_hot(self, loads: NDArray[np.float64], tolerance: float = TOLERANCE) -> list[Move]:
+        """Move hot sections from the hottest to the coldest node until no node has much more than its due.
+
+        Each step moves the hottest section that leaves the cold node cooler than the hot one was. It ends where no
+        such section is left: a single section hotter than a node's due can be moved but not cooled.
+
+        Args:
+            loads: of every section, in any unit, such as requests a second; shape (sections,).
+            tolerance: how much of its due (by weight) a node may have, at least 1.
+        Returns: the moves made, in order.
+        """
+        if loads.shape != (self.sections,) or tolerance < 1:
+            raise ValueError(f"one load for each of the {self.sections} sections, and a tolerance of 1 or more")
+        weights = np.array(self._weights)
+        moves: list[Move] = []
+        while True:
+            heat = np.bincount(self._owners, weights=loads, minlength=len(weights))
+            hot, cold = int(np.argmax(heat / weights)), int(np.argmin(heat / weights))
+            if heat[hot] / weights[hot] <= tolerance * heat.sum() / weights.sum():
+                return moves
+            own = np.flatnonzero(self._owners == hot)
+            helps = own[(heat[cold] + loads[own]) / weights[cold] < heat[hot] / weights[hot]]
+            helps = helps[loads[helps] > 0]
+            if not len(helps):
+                return moves
+            section = int(helps[np.argmax(loads[helps])])
+            self._owners[section] = cold
+            moves.append(Move(section, self._nodes[hot], self._nodes[cold]))
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def _add(self, node: str, weight: float) -> None:
+        due = self._due(weight)
+        have = np.bincount(self._owners, minlength=len(due)).astype(np.float64)
+        for _ in range(round(due[-1])):
+            giver = int(np.argmax(have[:-1] - due[:-1]))
+            self._owners[np.flatnonzero(self._owners == giver)[-1]] = len(self._nodes)
+            have[giver] -= 1
+
+    def _remove(self, number: int) -> None:
+        due = self._due()
+        due *= self.sections / (self.sections - due[number])
+        have = np.bincount(self._owners, minlength=len(due)).astype(np.float64)
+        due[number] = -np.inf
+        for section in np.flatnonzero(self._owners == number):
+            heir = int(np.argmax(due - have))
+            self._owners[section] = heir
+            have[heir] += 1
+        compact(self._owners, number)
+
+    def _due(self, *newcomers: float) -> NDArray[np.float64]:
+        """Return how many sections each node should have, not rounded."""
+        weights = np.array([*self._weights, *newcomers])
+        return np.asarray(self.sections * weights / weights.sum())
+
+    def _sections_of(self, hashes: Hashes) -> Numbers:
+        return (hashes % np.uint64(self.sections)).astype(np.intp)

@@ -1,0 +1,33 @@
+"""A sweep of the lab on Dask's local cluster: any executor will do, here one whose workers are other processes.
+
+Dask is in no extra of this package, as nothing here needs it: `pip install distributed` brings it. Where it is not
+installed, tests/conftest.py leaves this file out and the head of the test run says so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from distributed import Client, LocalCluster
+
+from chord.experiments.report import run_all
+from chord.lab.experiments import of_strategies, paths
+
+# Dask's own clean-up leaves sockets and loops to the collector; that is none of this package's business.
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def test_a_sweep_on_a_cluster_measures_the_same(tmp_path: Path) -> None:
+    experiments = [*of_strategies(), paths.experiment(64)]
+    run_all(experiments, "quick", 1, tmp_path / "here")
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
+        Client(cluster) as client,  # type: ignore[no-untyped-call]
+        client.get_executor() as executor,  # type: ignore[no-untyped-call]
+    ):
+        seen: list[int] = []
+        run_all(experiments, "quick", 1, tmp_path / "cluster", executor, lambda label, done, of: seen.append(done))
+    assert seen == list(range(1, len(seen) + 1))
+    for path in (tmp_path / "here").iterdir():
+        assert (tmp_path / "cluster" / path.name).read_bytes() == path.read_bytes(), path.name
