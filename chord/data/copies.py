@@ -21,7 +21,6 @@ from chord.ids import Arc
 from chord.messages import (
     DIGEST_BYTES,
     HEADS_MAX,
-    PAGE_RECORDS_MAX,
     Copies,
     Done,
     GetCopies,
@@ -34,6 +33,9 @@ from chord.messages import (
     StoreCopies,
     Sums,
 )
+
+AT_ONCE: Final = 32
+"""So many records make a page between replicas: a few milliseconds of the loop, in which nobody else is served."""
 
 REAPED_S: Final = 600.0
 REAPED_MAX: Final = 1 << 16
@@ -78,7 +80,7 @@ async def read_copies(host: Host, keys: Sequence[bytes], *, must_fit: bool = Fal
     """
     records: list[Record] = []
     size = asked = 0
-    for key in keys[:PAGE_RECORDS_MAX]:
+    for key in keys[:AT_ONCE]:
         record = host.storage.get(key)
         if record is not None:
             size += bytes_of(record)

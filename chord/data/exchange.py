@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 import trio
 
-from chord.data.copies import Merge, Reaped, bytes_of, in_frames, read_copies
+from chord.data.copies import AT_ONCE, Merge, Reaped, bytes_of, in_frames, read_copies
 from chord.data.digest import SLICE_LEVEL, Piece, digest_of, joined
 from chord.errors import DeadlineExceeded, MalformedMessage
 from chord.host import Host
@@ -308,7 +308,8 @@ class _Walk:
         """Fetch records and merge them. Returns the digests of what the partner had."""
         fetched: dict[bytes, bytes] = {}
         while keys:
-            page = keys[:PAGE_RECORDS_MAX]
+            since = trio.current_time()
+            page = keys[:AT_ONCE]
             reply = await self._call(GetCopies(tuple(page)), Copies)
             if not 1 <= reply.asked <= len(page) or not {r.key for r in reply.records} <= set(page):
                 raise MalformedMessage(f"{self._partner.address} sends records that were not asked for")
@@ -317,12 +318,13 @@ class _Walk:
             fetched.update((record.key, digest_of(record)) for record in reply.records)
             self._outcome.pulled += changed
             self._host.counters["copies_pulled"] += changed
-            await self._pace(reply.records)
+            await self._pace(reply.records, since)
         return fetched
 
     async def _send(self, keys: list[bytes]) -> None:
         """Send records, page by page; proven is what was sent, whatever becomes of it here."""
         while keys:
+            since = trio.current_time()
             page = await read_copies(self._host, keys)
             keys = keys[page.asked :]
             if not page.records:  # dropped meanwhile
@@ -333,7 +335,7 @@ class _Walk:
                 self.proven.update((record.key, digest_of(record)) for record in page.records)
             self._outcome.pushed += len(page.records)
             self._host.counters["copies_pushed"] += len(page.records)
-            await self._pace(page.records)
+            await self._pace(page.records, since)
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -346,14 +348,14 @@ class _Walk:
         except trio.TooSlowError:
             raise DeadlineExceeded(f"no answer from {self._partner.address} within {timeout_s:g} s") from None
 
-    async def _pace(self, records: Sequence[Record]) -> None:
+    async def _pace(self, records: Sequence[Record], since: float) -> None:
         size = sum(bytes_of(record) for record in records)
         self._outcome.bytes += size
         self._report()
         wait_s = self._exchange.bucket.take(size, trio.current_time())
+        await self._host.give_way(since)
         if wait_s > 0:
             await trio.sleep(wait_s)
-        await self._host.give_way()
 
     def _report(self, until: int | None = None) -> None:
         """Tell how far it is; `until`: everything up to that point has been compared."""

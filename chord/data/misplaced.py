@@ -102,7 +102,8 @@ class Misplaced:
         total = sum(storage.count(stretch) for stretch in stretches)
         try:
             for stretch in stretches:
-                past_ms = int(1000 * (trio.current_time() - began))
+                since = trio.current_time()
+                past_ms = int(1000 * (since - began))
                 self.transfer = TransferInfo("surplus", *stretch, start, done, total, 0, past_ms)
                 done += storage.count(stretch)
                 try:
@@ -110,7 +111,7 @@ class Misplaced:
                 except ChordError as error:  # an owner cannot be found, or a holder refuses: another time
                     self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
                     continue
-                await self._host.give_way()
+                await self._host.give_way(since)
                 dropped += gone
                 hints += kept
         finally:

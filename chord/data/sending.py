@@ -9,14 +9,13 @@ from typing import Literal
 
 import trio
 
-from chord.data.copies import bytes_of, in_frames
+from chord.data.copies import AT_ONCE, bytes_of, in_frames
 from chord.data.exchange import Exchange
 from chord.data.records import Records
 from chord.errors import SILENCE, ChordError, DefiniteError
 from chord.ids import Arc
 from chord.messages import (
     LIST_ENTRIES_MAX,
-    PAGE_RECORDS_MAX,
     Contact,
     Done,
     Down,
@@ -75,11 +74,11 @@ class Sender:
             after: bytes | None = None
             is_cut = True
             while is_cut:
-                page, is_cut = self._records.page(stretch, after, PAGE_RECORDS_MAX)
+                page, is_cut = self._records.page(stretch, after, AT_ONCE)
                 if page:
                     after = page[-1].key
                     await self._send(outbound, await self._durable(outbound, page))
-        while len(outbound.dirty) > PAGE_RECORDS_MAX:
+        while len(outbound.dirty) > AT_ONCE:
             await self.deltas(outbound)
 
     async def _is_equal(self, outbound: Outbound, stretch: Arc) -> bool:
@@ -94,9 +93,9 @@ class Sender:
 
     async def deltas(self, outbound: Outbound) -> None:
         """Send a page of what was written since the snapshot began."""
-        keys = list(outbound.dirty)[:PAGE_RECORDS_MAX]
+        keys = list(outbound.dirty)[:AT_ONCE]
         found = [(key, self._host.storage.get(key)) for key in keys]
-        page, _ = self._records.pack((record for _, record in found if record is not None), PAGE_RECORDS_MAX)
+        page, _ = self._records.pack((record for _, record in found if record is not None), AT_ONCE)
         packed = {record.key for record in page}
         for key, record in found:
             if record is None or key in packed:
@@ -120,6 +119,7 @@ class Sender:
 
     async def _send(self, outbound: Outbound, page: tuple[Record, ...]) -> None:
         """Send one page until it is stored, the receiver is dead, or the lease runs out."""
+        since = trio.current_time()
         while True:
             try:
                 with trio.fail_after(self._host.timing.timeout_cap_s):
@@ -140,7 +140,7 @@ class Sender:
             outbound.done += len(page)
             outbound.bytes += sum(bytes_of(record) for record in page)
             self._host.counters["keys_sent"] += len(page)
-            await self._host.give_way()
+            await self._host.give_way(since)
             return
 
     def _give_up_if_hopeless(self, outbound: Outbound, error: Exception) -> None:
