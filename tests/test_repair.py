@@ -179,7 +179,7 @@ async def test_all_but_one_leave_at_once_and_no_key_is_lost() -> None:
         await ring.converged()
         for key in keys:
             with trio.fail_after(5):
-                assert (await read(nodes[0], key)).values == (b"v",)
+                assert (await nodes[0].get(key)).values == (b"v",), "asked again while the last one is still expected"
 
 
 @virtual
