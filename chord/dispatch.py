@@ -163,6 +163,8 @@ class Dispatcher:
                 raise UnknownVnode(f"no vnode {self._host.circle.hex(vnode)} at {self._host.address}")
             if parts.vnode.state == "left" and type(request) not in AFTER_LEAVING:
                 raise UnknownVnode(f"vnode {self._host.circle.hex(vnode)} has left the ring")
+            if isinstance(request, GetRing):
+                return parts.vnode.on_get_ring(request, caller.address)
             for_vnode = self._FOR_VNODE.get(type(request))
             if for_vnode is not None:
                 return for_vnode(self, parts, request)
@@ -305,7 +307,6 @@ class Dispatcher:
 
     _FOR_VNODE: ClassVar[dict[type[Request], Callable[[Dispatcher, Parts, Any], Answer]]] = {
         Ping: lambda d, p, q: _pong(p.vnode),
-        GetRing: lambda d, p, q: p.vnode.on_get_ring(q),
         FindNext: lambda d, p, q: p.vnode.on_find_next(q),
         Confirm: lambda d, p, q: p.vnode.on_confirm(q),
         Notify: _on_notify,

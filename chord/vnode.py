@@ -67,19 +67,24 @@ class Vnode:
 
     # -- answers --------------------------------------------------------------------------------
 
-    def on_get_ring(self, request: GetRing) -> RingPointers:
+    def on_get_ring(self, request: GetRing, asker: str) -> RingPointers:
         """Serve the pointers. Served to be adopted they count as observed; while a disturbed step runs, `Busy`.
+
+        Args:
+            asker: the address of who asks. The predecessor goes on refreshing its list here while this vnode brings its
+                records home: the replica sets before it hang on that list, and with them the records.
 
         Raises:
             Busy: a step was disturbed too often and must finish first.
-            Leaving: everything is handed over; only the goodbye is left.
+            Leaving: the arc is handed over, and who asks is not the predecessor.
             NotReady: not a member yet.
         """
         ring = self.ring
         if not ring.is_member:
             raise NotReady(f"vnode {self.host.circle.hex(self.id)} has not joined yet", after_ms=RETRY_MS)
         if request.adopt:
-            if self.state == "leaving" and self.ownership.start is None:
+            is_known = ring.predecessor is not None and ring.predecessor.address == asker
+            if self.state == "leaving" and self.ownership.start is None and not is_known:
                 raise Leaving("this vnode is leaving and is nobody's new successor", after_ms=RETRY_MS)
             if ring.busy_steps:
                 raise Busy("a protocol step is being completed", after_ms=RETRY_MS)

@@ -385,9 +385,9 @@ def is_alive(pid: int) -> bool:
 def test_an_interrupt_in_the_middle_of_a_life_is_exit_130(sim: Sim) -> None:
     answer = Vnode.on_get_ring
 
-    def interrupted(vnode: Vnode, request: GetRing) -> RingPointers:
+    def interrupted(vnode: Vnode, request: GetRing, asker: str) -> RingPointers:
         signal.raise_signal(signal.SIGINT)
-        return answer(vnode, request)
+        return answer(vnode, request, asker)
 
     with mock.patch.object(Vnode, "on_get_ring", interrupted):
         assert sim("run", "--seeds", "0", *SMALL).code == 130

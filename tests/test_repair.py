@@ -29,9 +29,10 @@ from chord.data.repair import Repair
 from chord.data.storage import Batch
 from chord.errors import ChordError, WritesRefused
 from chord.events import Event
-from chord.messages import Copy, Done, Forget, Get, ReadCopy, Values, Version
+from chord.messages import Copy, Done, Forget, Get, GetRing, ReadCopy, RingPointers, Values, Version
 from chord.node import Node
 from chord.testing.rings import MemoryRing
+from chord.vnode import Vnode
 
 
 async def fill(ring: MemoryRing, count: int) -> list[bytes]:
@@ -167,19 +168,46 @@ async def test_no_join_and_no_leave_costs_a_copy() -> None:
         assert watch.seen
 
 
-@virtual
-async def test_all_but_one_leave_at_once_and_no_key_is_lost() -> None:
-    async with testing.ring(6, seed=11) as ring:
-        keys = await fill(ring, 40)
-        await settled(ring)
-        nodes = list(ring.nodes)
-        async with trio.open_nursery() as nursery:
-            for node in nodes[1:]:
-                nursery.start_soon(node.leave)
-        await ring.converged()
-        for key in keys:
-            with trio.fail_after(5):
-                assert (await nodes[0].get(key)).values == (b"v",), "asked again while the last one is still expected"
+def who_has_handed_over_is_silent(vnode: Vnode, request: GetRing, asker: str) -> RingPointers:
+    """Planted: a leaver's predecessor cannot refresh its list while the leaver brings its records home."""
+    return ON_GET_RING(vnode, request, "")
+
+
+ON_GET_RING = Vnode.on_get_ring
+
+
+def all_but_one_leave(seed: int) -> list[str]:
+    """Let all but one leave at once; return how each of them ended. No key may be lost."""
+    states: list[str] = []
+
+    async def main() -> None:
+        async with testing.ring(6, seed=11) as ring:
+            keys = await fill(ring, 40)
+            await settled(ring)
+            first, *others = ring.nodes
+            async with trio.open_nursery() as nursery:
+                for node in others:
+                    nursery.start_soon(node.leave)
+            states.extend(node.state for node in others)
+            if set(states) != {"left"}:
+                return
+            await ring.converged()
+            for key in keys:
+                with trio.fail_after(5):
+                    assert (await read(first, key)).values == (b"v",)
+
+    testing.run(main, seed=seed)
+    return states
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_but_one_leave_at_once_and_no_key_is_lost(seed: int) -> None:
+    assert all_but_one_leave(seed) == ["left"] * 5
+
+
+def test_leavers_that_wait_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Vnode, "on_get_ring", who_has_handed_over_is_silent)
+    assert any("stopped" in all_but_one_leave(seed) for seed in range(4))
 
 
 @virtual
