@@ -8,6 +8,7 @@ better. The arcs used longest ago are forgotten first.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 
 from chord.ids import Circle, Point
 from chord.messages import Contact
@@ -60,6 +61,11 @@ class ArcCache:
             return None
         self._put(owner, length)
         return owner
+
+    def addresses(self) -> Iterator[str]:
+        """Yield the addresses of the owners, whose arc was used last first; one may come more than once."""
+        for owner, _ in reversed(self._known.values()):
+            yield owner.address
 
     def forget(self, address: str) -> None:
         """Nothing is known any more of what a node owns: it does not answer."""

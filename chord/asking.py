@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import random
 
 ATTEMPT_S = 1.5  # with another entry node to turn to, one attempt gets so long
+ENTRIES_MAX = 16  # more are not learnt; any number may be named
 REMOTE_FAILURES_MAX = 3  # a bug on the other side does not go away by asking for ever
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.02, 0.5
 
@@ -99,7 +100,7 @@ class Entries:
         arcs_max: of so many arcs it is remembered who answered for them; requests for their keys go there straight.
 
     Attributes:
-        entries: addresses of nodes to ask.
+        entries: addresses of nodes to ask: as named, and behind them who took the place of a silent one.
         circle: of the ring; None until it is known.
         rng: draws pauses and operation ids.
         short_cuts: who answers for which keys.
@@ -201,11 +202,18 @@ class Entries:
 
     def attempt_s(self, short_cut: str | None = None) -> float | None:
         """Return how long one attempt may take, None: as long as the operation."""
-        return ATTEMPT_S if short_cut is not None or len(self.entries) > 1 else None
+        has_another = len(self.entries) > 1 or self.short_cuts.another(self.entries) is not None
+        return ATTEMPT_S if short_cut is not None or has_another else None
 
     def turn_from(self, entry: str) -> None:
-        """Use another entry node from now on, unless another operation has turned away already."""
+        """Use another entry node from now on, unless another operation has turned away already.
+
+        Who has answered for a key is good for an entry, too, when one that was named is silent.
+        """
         if entry == self.entry:
+            learnt = self.short_cuts.another(self.entries) if len(self.entries) < ENTRIES_MAX else None
+            if learnt is not None:
+                self.entries += (learnt,)
             self._at = (self._at + 1) % len(self.entries)
 
     @staticmethod

@@ -7,6 +7,8 @@ counted in requests, longer each time.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from chord.arcs import ArcCache
 from chord.errors import SILENCE, ChordError, OtherRing
 from chord.ids import Circle
@@ -42,6 +44,11 @@ class ShortCuts:
         if owner is None or self._asked < self._left_alone.get(owner.address, (0, 0))[0]:
             return None
         return owner.address
+
+    def another(self, known: Container[str]) -> str | None:
+        """Return the address of a node that has answered for a key, and is none of these; None: there is no such."""
+        addresses = () if self._arcs is None else self._arcs.addresses()
+        return next((address for address in addresses if address not in known), None)
 
     def learn(
         self, circle: Circle | None, request: Request, short_cut: str | None, outcome: Reply | ChordError

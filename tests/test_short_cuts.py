@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chord.asking import ATTEMPT_S, Ask, Call, Operation, Outcome, Pause
+from chord.asking import ATTEMPT_S, ENTRIES_MAX, Ask, Call, Operation, Outcome, Pause
 from chord.errors import Busy, ChordError, NotFound, OtherRing, OwnerDown, PeerLost, PeerUnreachable
 from chord.ids import Circle
 from chord.messages import Contact, Get, Merge, Put, Record, Values, Written
@@ -182,3 +182,26 @@ def test_what_is_remembered_is_bounded() -> None:
         short_cuts.learn(CIRCLE, Get(key), None, Values((b"v",), b"", owner(f"m{number}:1", key)))
     known = [number for number in range(20) if short_cuts.to(CIRCLE, Get(b"%d" % number))]
     assert known == [16, 17, 18, 19]
+
+
+def test_who_has_answered_takes_the_place_of_the_one_entry_when_that_is_silent() -> None:
+    world = World()
+    world.get()
+    world.answers[ENTRY] = failing(PeerLost("killed"))
+    other = b"another key"
+    assert world.get(other).value == b"v"
+    assert world.asked == [ENTRY, ENTRY, STRAIGHT]
+    assert world.limits == [None, ATTEMPT_S, ATTEMPT_S], "nobody waits for a stopped one while another is known"
+    assert world.core.entry == STRAIGHT
+    assert not any(limit is None for limit in world.limits[1:])
+
+
+def test_entries_are_learnt_up_to_a_limit() -> None:
+    world = World()
+    for number in range(2 * ENTRIES_MAX):
+        key = b"%d" % number
+        world.of[key] = owner(f"n{number}:1", key)
+        world.get(key)
+        world.core.turn_from(world.core.entry)
+    assert len(world.core.entries) == ENTRIES_MAX
+    assert world.core.entries[0] == ENTRY
