@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "a copy overwrites what is there",
         "repair writes one answer instead of the merge",
-        (Edit(Records.merge, "versions.sync(old, record)", "record"),),
+        (Edit(Records.stage, "versions.sync(old, record)", "record"),),
         scenes.comings_and_goings,
         8,
         ("ledger: lost", "ledger: misread", "ledger: dots", "copies"),
@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant(
         "denied unasked",
         "who answers for a key now missed its write, and says that nothing is there",
-        (Edit(Coordinator.get, "if not self._live(reading.record):", "if False:"),),
+        (Edit(Coordinator._get, "if not self._live(reading.record):", "if False:"),),
         scenes.owner_missed_it,
         4,
         ("ledger: denied",),
@@ -155,7 +155,7 @@ MUTANTS = (
     Mutant(
         "too few reported as a failure",
         "a client is told that nothing happened, and it did",
-        (Edit(Writing.until, 'QuorumFailed(f"stored on', 'TooFewReplicas(f"stored on'),),
+        (Edit(Writing.until, 'QuorumFailed(f"stored on', 'NotReady(f"stored on'),),
         scenes.too_few_answer,
         8,
         ("ledger: misread",),

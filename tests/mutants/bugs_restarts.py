@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chord.data.copies import Replica
 from chord.data.misplaced import Misplaced
 from chord.data.records import Records
 from chord.data.storage import MemoryStorage
@@ -42,7 +43,7 @@ MUTANTS = (
     Mutant(
         "acknowledged before a replica's fsync",
         "what a client was told is on several disks is on one",
-        (Edit(Records.merge, "await self._host.storage.commit(", "self._host.storage._write("),),
+        (Edit(Replica._when_durable, "if self._host.storage.stage(Batch()) else self._wait(reply)", ""),),
         comings_and_goings,
         4,
         ("ledger: acknowledged",),
