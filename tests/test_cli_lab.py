@@ -142,7 +142,7 @@ def test_rings_and_vnodes_take_their_size(lab: Lab) -> None:
     assert names == ["ring", "routes", "ring_failures", "ring_loads"]
     assert [row["values"][0] for row in found["experiments"][0]["tables"][0]["rows"]] == [8, 16, 32, 64, 100, 128]
     ended = lab("vnodes", "--nodes", "10", *QUICK)
-    assert "6 rings of 10 nodes" in ended.out
+    assert "16 rings of 10 nodes" in ended.out
 
 
 @pytest.mark.parametrize(
