@@ -61,7 +61,8 @@ def _common(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--nodes", type=click.IntRange(1, NODES_MAX), default=20, show_default=True, metavar="A",
               help="So many nodes at first.")
 @click.option("--then", type=click.IntRange(2, 2 * NODES_MAX), metavar="B", help="And then so many; default: one more.")
-@click.option("--weights", metavar="X,Y", help="Weights of the nodes, one for each; default: all the same.")
+@click.option("--weights", metavar="X,Y", help="Weights of the nodes, one for each, relative to each other; default: all the same. Newcomers weigh "
+              "their mean.")
 @_common
 def compare_command(
     schemes: str | None, key_source: str, nodes: int, then: int | None, weights: str | None, seed: int, **wishes: Any
@@ -168,14 +169,16 @@ def _run(
 ) -> int:
     from chord.experiments.pool import processes
     from chord.experiments.report import run_all
-    from chord.lab.report import write_page
+    from chord.lab.report import PAGE, write_page
 
     out = Out(as_json)
     require_folder(out_dir)  # now, not in five minutes
     cells = sum(len(experiment.plan(scale, seed)) for experiment in experiments)
     with out.progress("measured", cells) as show, processes(jobs) as pool:
         reports = run_all(experiments, scale, seed, out_dir, pool, lambda label, done, of: show(done))
-    page = write_page(reports, seed, shlex.join(sys.argv[1:]), out_dir)
+    command = click.get_current_context().info_name
+    name = PAGE if command == "all" else f"report-{command}.md"  # a part does not take the place of the whole
+    page = write_page(reports, seed, shlex.join(sys.argv[1:]), out_dir, name)
     if as_json:
         out.json({"scale": scale, "seed": seed, "experiments": [report_json(report) for report in reports]})
     else:
@@ -203,6 +206,8 @@ def _schemes(text: str | None) -> tuple[str, ...]:
 
 
 def _weights(text: str | None, nodes: int) -> tuple[float, ...]:
+    from chord.lab.placement import require_ratio
+
     if text is None:
         return ()
     example = "For example: --nodes 3 --weights 1,1,2"
@@ -214,6 +219,10 @@ def _weights(text: str | None, nodes: int) -> tuple[float, ...]:
         raise Failure(f"there are {len(weights)} weights for {nodes} nodes", example, USAGE, "usage")
     if not all(0 < weight < float("inf") for weight in weights):
         raise Failure("a weight must be more than 0", example, USAGE, "usage")
+    try:
+        require_ratio(weights)
+    except ValueError as error:
+        raise Failure(str(error), example, USAGE, "usage") from None
     return weights
 
 
@@ -221,11 +230,15 @@ def _keys(text: str, seed: int) -> Keys:
     from chord.lab.experiments.common import given_keys, made_keys
 
     if text.isdecimal():
-        count = int(text)
+        digits = text.lstrip("0") or "0"
+        count = int(digits) if len(digits) <= len(str(KEYS_MAX)) else 0  # thousands of digits are none for int()
         if not 1 <= count <= KEYS_MAX:
-            raise Failure(f"{count:,} keys cannot be made", f"Ask for 1 to {KEYS_MAX:,}", USAGE, "usage")
+            shown = digits if len(digits) <= 20 else f"{digits[:8]}… ({len(digits):,} digits)"
+            raise Failure(f"{shown} keys cannot be made", f"Ask for 1 to {KEYS_MAX:,}", USAGE, "usage")
         return made_keys(count, seed)
     hint = "--keys takes a number, or a file with one key a line"
+    if not text:
+        raise Failure("--keys names nothing", hint, USAGE, "usage")
     try:
         content = Path(text).read_bytes()
     except OSError as error:

@@ -20,8 +20,9 @@ SHOWN = ("fourth_text", "draws")
 
 DIFFERENCES = (
     ("The column *overlap* of the fourth text is the share of keys that stay.",
-     "By the remainder 4.77 % stay, so that 95.23 % move; by jump it is the other way round. The first lines of that "
-     "text give `shards_before / shards_after` as what moves: it is what stays with a consistent scheme."),
+     "By the remainder 4.77 % stay, so that 95.23 % move; by jump it is the other way round. Its formula for what the "
+     "remainder moves, `shards_before / shards_after`, is right for one shard more and for a doubling; from m to n in "
+     "general 1 - m / lcm(m, n) moves."),
     ("The rings of the fourth text are one draw each.",
      "What a ring keeps, and how evenly, hangs on the names of its nodes; the table of draws has the distribution, and "
      "the printed figures lie in it."),
@@ -33,18 +34,21 @@ DIFFERENCES = (
      "page on jump."),
     ("Its 0.5 % for some twenty probes is a slip for 5 %.",
      "And that is the fullest node over the mean, 1.05 with 21 probes, not the standard deviation, which is 15.6 %."),
+    ("Multi-probe hashing needs O(1) memory and is of 2005, jump of 2007, says the third text.",
+     "Multi-probe keeps a ring, O(n), and was published in 2015; jump in 2014."),
     ("Times are of another machine.", "Only their order can be compared."),
     ("The fifth text's twenty hops are the most, log2 of a million.", "The mean is half of it, and a little less."),
 )  # fmt: skip
 
 
-def write_page(reports: Sequence[Report], seed: int, command: str, out_dir: Path) -> Path:
+def write_page(reports: Sequence[Report], seed: int, command: str, out_dir: Path, name: str = PAGE) -> Path:
     """Write the page.
 
     Args:
         command: what was typed, without the program's name.
+        name: of the file; that of the page on everything is not for a part of it.
     """
-    page = out_dir / PAGE
+    page = out_dir / name
     page.write_text("\n".join(_lines(reports, seed, command)), encoding="utf-8")
     return page
 
