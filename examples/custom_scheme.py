@@ -14,7 +14,14 @@ from chord.lab.placement import Numbers, Placement, compact
 from chord.lab.schemes import SCHEMES
 
 SLOTS = 16_384
-CRC16 = Hasher("crc16", lambda key: crc_hqx(key, 0) % SLOTS)
+
+
+def slot(key: bytes) -> int:
+    """A function of a module, not a lambda, so that a placement can travel to another process."""
+    return crc_hqx(key, 0) % SLOTS
+
+
+CRC16 = Hasher("crc16", slot)
 
 
 class RedisSlots(Placement):
@@ -37,7 +44,9 @@ class RedisSlots(Placement):
         return self._owners[(hashes % np.uint64(SLOTS)).astype(np.intp)]
 
     def _add(self, node: str, weight: float) -> None:
-        self._owners[:: len(self._nodes) + 1] = len(self._nodes)
+        count = len(self._nodes)
+        for giver in range(count):
+            self._owners[np.flatnonzero(self._owners == giver)[:: count + 1]] = count
 
     def _remove(self, number: int) -> None:
         gone = self._owners == number

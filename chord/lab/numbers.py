@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,14 +74,26 @@ class Chance(NamedTuple):
 def chi_square(counts: NDArray[Any], expected: NDArray[np.float64]) -> Chance:
     """Return Pearson's test of counts against what was expected; of both the sum is the same.
 
-    The p-value is Wilson and Hilferty's (1931): the cube root of chi-square over its degrees of freedom is nearly
-    normal; from ten degrees on good to 0.001.
+    The p-value is good to 0.001 from ten degrees of freedom on.
     """
     statistic = float(((counts - expected) ** 2 / expected).sum())
-    freedom = len(counts) - 1
+    return Chance(statistic, 0.5 * math.erfc(sigmas_of_chi_square(statistic, len(counts) - 1) / math.sqrt(2)))
+
+
+def sigmas_of_chi_square(statistic: float, freedom: int) -> float:
+    """Return how many sigmas of a normal law are as unlikely as this chi-square.
+
+    After Wilson and Hilferty (1931): the cube root of chi-square over its degrees of freedom is nearly normal.
+    """
     spread_of_root = 2 / (9 * freedom)
-    z = ((statistic / freedom) ** (1 / 3) - (1 - spread_of_root)) / math.sqrt(spread_of_root)
-    return Chance(statistic, 0.5 * math.erfc(z / math.sqrt(2)))
+    return ((statistic / freedom) ** (1 / 3) - (1 - spread_of_root)) / math.sqrt(spread_of_root)
+
+
+def sigmas_of_each(sigmas: float, figures: int) -> float:
+    """Return how far each of so many independent figures may be off, if all together are to be as rare as `sigmas`."""
+    normal = NormalDist()
+    inside = (1 - 2 * normal.cdf(-sigmas)) ** (1 / figures)
+    return normal.inv_cdf((1 + inside) / 2)
 
 
 def central(values: Sequence[float], share: float) -> tuple[float, float]:

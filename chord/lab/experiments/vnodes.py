@@ -122,10 +122,11 @@ def tables(result: Result[Cell]) -> list[Table]:
         rows.append(Row(values, passed))
     shape, line = result.cells[0].setting, fitted(result)
     notes = (
-        f"{shape.rings} rings of {shape.nodes} nodes; {shape.keys:,} keys on each. Sigmas are Student's, as errors are told from the rings.",
+        f"{shape.rings} rings of {shape.nodes} nodes; {shape.keys:,} keys on each. "
+        "Sigmas are Student's, as errors are told from the rings.",
         f"The law: sqrt((n - 1) / (n v + 1)). Fitted: std ∝ v^({line.slope:.4f} ± {line.error:.4f}).",
     )
-    bar = f"mean square of the shares within 4 sigmas of the law, mean within {SAID_WITHIN:.0%} and 4 sigmas of the text"
+    bar = f"mean square of the shares within 4 sigmas of the law, mean {SAID_WITHIN:.0%} and 4 sigmas of the text"
     evenness = Table("vnodes", "Evenness against vnodes", columns, tuple(rows), bar, notes)
     return [evenness, _fit(line), _heirs(result)]
 
@@ -133,7 +134,8 @@ def tables(result: Result[Cell]) -> list[Table]:
 def _fit(line: Line) -> Table:
     columns = (Column("slope", ".4f"), Column("± s.e.", ".4f"), Column("law", ".1f"))
     # The law bends a little at few vnodes of few nodes, as n v + 1 is not n v: a hundredth is allowed for that.
-    row = Row((line.slope, line.error, -0.5), abs(line.slope + 0.5) <= 0.01 + errors_allowed(len(VNODES) - 1, SIGMAS) * line.error)
+    slack = 0.01 + errors_allowed(len(VNODES) - 1, SIGMAS) * line.error
+    row = Row((line.slope, line.error, -0.5), abs(line.slope + 0.5) <= slack)
     return Table(
         "vnodes_slope", "The slope on log-log paper", columns, (row,), "-1/2 within 0.01 and 4 sigmas"
     )
