@@ -61,8 +61,9 @@ def _common(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--nodes", type=click.IntRange(1, NODES_MAX), default=20, show_default=True, metavar="A",
               help="So many nodes at first.")
 @click.option("--then", type=click.IntRange(2, 2 * NODES_MAX), metavar="B", help="And then so many; default: one more.")
-@click.option("--weights", metavar="X,Y", help="Weights of the nodes, one for each, relative to each other; default: all the same. "
-              "Newcomers weigh their mean.")
+@click.option("--weights", metavar="X,Y",
+              help="Weights of the nodes, one for each; only their proportions matter, and newcomers weigh their mean. "
+              "Default: all the same.")
 @_common
 def compare_command(
     schemes: str | None, key_source: str, nodes: int, then: int | None, weights: str | None, seed: int, **wishes: Any

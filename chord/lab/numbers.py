@@ -86,7 +86,8 @@ def sigmas_of_chi_square(statistic: float, freedom: int) -> float:
     After Wilson and Hilferty (1931): the cube root of chi-square over its degrees of freedom is nearly normal.
     """
     spread_of_root = 2 / (9 * freedom)
-    return ((statistic / freedom) ** (1 / 3) - (1 - spread_of_root)) / math.sqrt(spread_of_root)
+    root = math.pow(statistic / freedom, 1 / 3)
+    return (root - (1 - spread_of_root)) / math.sqrt(spread_of_root)
 
 
 def sigmas_of_each(sigmas: float, figures: int) -> float:
@@ -123,4 +124,4 @@ def errors_allowed(groups: int, sigmas: float) -> float:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
-    return sum(term / freedom**power for power, term in enumerate(terms))
+    return math.fsum(term / math.pow(freedom, power) for power, term in enumerate(terms))

@@ -255,14 +255,92 @@ def test_where_numbers_decide_a_newcomer_takes_over_all_keys_of_the_old(name: st
 @pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if build(["a"]).has_names])
 def test_where_names_decide_the_order_of_changes_does_not_matter(name: str) -> None:
     placement = SCHEMES[name](NAMES)
-    if name == "rendezvous-tree":
-        return  # clusters are filled in the order of arrival
     for node in ("x", "y"):
         placement.add(node)
     placement.remove(NAMES[0])
     placement.replace(NAMES[1], NAMES[0])
     other = SCHEMES[name]([*reversed(NAMES[2:]), "y", NAMES[0], "x"])
     assert snapshot(placement, MANY[:5000]) == snapshot(other, MANY[:5000])
+
+
+@pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if build(["a"]).has_names])
+def test_where_names_decide_the_order_of_nodes_does_not_matter(name: str) -> None:
+    one, other = SCHEMES[name](NAMES), SCHEMES[name]([*reversed(NAMES)])
+    assert snapshot(one, MANY[:5000]) == snapshot(other, MANY[:5000])
+
+
+def test_a_tree_of_clusters_does_not_say_that_names_decide() -> None:
+    one, other = SCHEMES["rendezvous-tree"](NAMES), SCHEMES["rendezvous-tree"]([*reversed(NAMES)])
+    assert not one.has_names
+    assert snapshot(one, MANY[:5000]) != snapshot(other, MANY[:5000])
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_several_nodes_come_and_go_all_or_none(name: str) -> None:
+    """The planted mistake: a list in which only the last name is impossible."""
+    placement = SCHEMES[name](NAMES)
+    before = snapshot(placement, MANY[:500])
+    for change, names in (
+        (placement.grow, ["x", "y", "x"]),
+        (placement.grow, ["x", "y", NAMES[2]]),
+        (placement.shrink, [NAMES[15], NAMES[14], "nobody"]),
+        (placement.shrink, [NAMES[15], NAMES[15]]),
+        (placement.shrink, list(reversed(NAMES))),
+    ):
+        with pytest.raises((ValueError, KeyError, UnsupportedChange)):
+            change(names)
+        assert placement.nodes == tuple(NAMES)
+        assert snapshot(placement, MANY[:500]) == before
+        assert [placement.locate(point) for point in MANY[:20].tolist()] == placement.place_many(MANY[:20]).tolist()
+
+
+def test_jump_and_the_full_take_back_what_they_began() -> None:
+    jump, full = Jump(["a", "b", "c", "d"]), SCHEMES["anchor"](["a", "b"], capacity=3)
+    with pytest.raises(UnsupportedChange, match="the last can go"):
+        jump.shrink(["d", "a"])
+    with pytest.raises(UnsupportedChange):
+        full.grow(["c", "d"])
+    assert (jump.nodes, full.nodes) == (("a", "b", "c", "d"), ("a", "b"))
+
+
+def test_whom_a_trie_evicts_may_be_named_too() -> None:
+    placement = SCHEMES["trie"](["a", "b", "c", "d"])
+    placement.add("e")
+    placement.shrink(["c", *placement.evicted_by("c")])  # type: ignore[attr-defined]
+    assert "c" not in placement.nodes
+    other = SCHEMES["trie"](["a", "b", "c"])
+    assert other.evicted_by("b") == ()  # type: ignore[attr-defined]
+    gone = next(node for node in other.nodes if other.evicted_by(node))  # type: ignore[attr-defined]
+    evicted = other.evicted_by(gone)  # type: ignore[attr-defined]
+    if len(evicted) < 2:
+        other.shrink([gone, *evicted])
+        assert not {gone, *evicted} & set(other.nodes)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_copies_are_refused(name: str, count: int) -> None:
+    placement = SCHEMES[name](NAMES)
+    with pytest.raises(ValueError, match="one copy"):
+        placement.replicas(b"key", count)
+    with pytest.raises(ValueError, match="one copy"):
+        placement.replicas_many(MANY[:10], count)
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_that_are_too_far_apart_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"1,000 times the least"):
+        SCHEMES[name](["a", "b"], weights={"a": 1e308})
+    placement = SCHEMES[name](["a", "b"])
+    with pytest.raises(ValueError, match=r"1,000 times the least"):
+        placement.add("c", 0.0001)
+    assert placement.nodes == ("a", "b")
+
+
+@pytest.mark.parametrize("name", ["ring-100", "chord", "ring-tree"])
+def test_a_ring_does_not_begin_with_more_points_than_memory_has(name: str) -> None:
+    with pytest.raises(ValueError, match="divide them by their mean"):
+        SCHEMES[name](["a", "b"], weights={"a": 5e7, "b": 1e8})
 
 
 @pytest.mark.parametrize("name", WEIGHTED)
