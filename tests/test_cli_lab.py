@@ -88,7 +88,7 @@ def test_weights_are_taken_by_schemes_that_have_them(lab: Lab) -> None:
     wishes = ("--schemes", "rendezvous-weighted,mod", "--nodes", "3", "--weights", "1,1,2")
     ended = lab("compare", "--keys", "500000", *wishes, *QUICK)
     assert ended.code == 0, ended.err
-    assert "Without weights, as they have none: mod." in ended.out
+    assert "Without weights, as they have none, but held against them: mod." in ended.out
 
 
 @pytest.mark.parametrize("schemes", ["mod-factor,extendible,static", "static", "jump"])
@@ -122,6 +122,13 @@ def test_weights_are_proportions_however_they_are_spelt(lab: Lab) -> None:
 
     assert measured("1,1,2") == measured("0.01,0.01,0.02") == measured("5e7,5e7,1e8")
     assert measured("1,1,2") != measured("1,2,1")
+
+
+def test_a_folder_in_a_file_s_place_is_told(lab: Lab) -> None:
+    Path("there/movement.csv").mkdir(parents=True)
+    ended = lab("movement", "--out", "there", *QUICK)
+    assert ended.code == 2
+    assert "error: cannot write there/movement.csv (is a directory)" in ended.err
 
 
 class Leaky(Jump):
@@ -192,6 +199,7 @@ def test_rings_and_vnodes_take_their_size(lab: Lab) -> None:
         (("compare", "--keys", ""), "--keys names nothing", "one key a line"),
         (("ring", "--nodes", "7"), "7 is not in the range", "chord lab ring --help"),
         (("jump", "--out", "empty.txt/x"), "cannot write empty.txt/x", "Name another place"),
+        (("jump", "--out", ""), "--out names no folder", "chord lab jump --help"),
         (("folklore",), "No such command 'folklore'", "chord lab --help"),
     ],
 )

@@ -16,7 +16,7 @@ import click
 
 from chord.cli.failures import CHECK_FAILED, OK, USAGE
 from chord.cli.output import Failure, Out
-from chord.cli.reports import print_report, report_json, require_folder
+from chord.cli.reports import cannot_write, print_report, report_json, require_folder
 
 if TYPE_CHECKING:
     from chord.lab.experiments import AnyExperiment
@@ -26,6 +26,13 @@ LIBRARIES = ("numpy", "matplotlib", "xxhash")
 KEYS_MAX = 10_000_000
 NODES_MAX = 10_000
 RING_NODES_MIN, RING_NODES_MAX = 8, 4_000_000
+
+
+class _Folder(click.Path):
+    """A folder that has a name: without one, a path would be the folder one is in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self.fail("--out names no folder", param, ctx) if value == "" else super().convert(value, param, ctx)
 
 
 @click.group("lab", no_args_is_help=False)
@@ -44,7 +51,7 @@ def _common(command: Callable[..., int]) -> Callable[..., int]:
                      help="Of everything that is drawn."),
         click.option("--scale", type=click.Choice(["quick", "standard"]), default="standard", show_default=True,
                      help="How much is measured: a taste, or enough for the bars."),
-        click.option("--out", "out_dir", type=click.Path(file_okay=False, path_type=Path), default=Path("out/lab"),
+        click.option("--out", "out_dir", type=_Folder(file_okay=False, path_type=Path), default=Path("out/lab"),
                      show_default=True, help="Where tables, plots and pages go."),
         click.option("--jobs", type=click.IntRange(min=1), metavar="J", help="Processes; default: one for each core."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
@@ -172,13 +179,13 @@ def _run(
     from chord.experiments.report import run_all
     from chord.lab.report import PAGE, write_page
 
+    command = click.get_current_context().info_name
+    name = PAGE if command == "all" else f"report-{command}.md"  # a part does not take the place of the whole
     out = Out(as_json)
     require_folder(out_dir)  # now, not in five minutes
     cells = sum(len(experiment.plan(scale, seed)) for experiment in experiments)
     with out.progress("measured", cells) as show, processes(jobs) as pool:
         reports = run_all(experiments, scale, seed, out_dir, pool, lambda label, done, of: show(done))
-    command = click.get_current_context().info_name
-    name = PAGE if command == "all" else f"report-{command}.md"  # a part does not take the place of the whole
     page = write_page(reports, seed, shlex.join(sys.argv[1:]), out_dir, name)
     if as_json:
         out.json({"scale": scale, "seed": seed, "experiments": [report_json(report) for report in reports]})

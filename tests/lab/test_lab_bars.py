@@ -18,7 +18,7 @@ from chord.experiments.pool import processes
 from chord.experiments.report import run_all
 from chord.lab.experiments import bounds, compare, compare_pictures, movement, paths, ring_failures, speed, strategies
 from chord.lab.experiments import vnodes as of_vnodes
-from chord.lab.experiments.common import given_keys, made_keys
+from chord.lab.experiments.common import chance_deviation, given_keys, made_keys
 from chord.lab.hashing import Hashes, mix, number_keys
 from chord.lab.numbers import errors_allowed, sigmas_of_chi_square, sigmas_of_each
 from chord.lab.placement import Numbers
@@ -152,12 +152,21 @@ def test_the_line_of_chance_is_drawn_where_it_holds() -> None:
     made = compare.experiment(made_keys(50_000, 1), ("mod", "extendible"), 20, 21)
     text = headline_of(compare_pictures.draw_evenness, made.run("quick", 1))
     assert "2 of 2 schemes are as even as chance allows" in text, "16 nodes are held against 16"
+    weighted = compare.experiment(made_keys(50_000, 1), ("mod", "jump"), 4, 5, (1, 1, 1, 2))
+    assert "chance" not in headline_of(compare_pictures.draw_evenness, weighted.run("quick", 1))
+
+
+def test_chance_knows_which_keys_are_asked_for_often() -> None:
+    """Against keys that are dealt by dice: also where one of them is half of all."""
+    counts = np.array([500] + [1] * 500)
     skewed = given_keys("mine", b"hot\n" * 500 + b"\n".join(b"%d" % n for n in range(500)))
-    for experiment in (
-        compare.experiment(skewed, ("mod", "jump"), 4, 5),
-        compare.experiment(made_keys(50_000, 1), ("mod", "jump"), 4, 5, (1, 1, 1, 2)),
-    ):
-        assert "chance" not in headline_of(compare_pictures.draw_evenness, experiment.run("quick", 1))
+    rng = np.random.default_rng(1)
+    dealt = [np.bincount(rng.integers(0, 8, 501), weights=counts, minlength=8).var() for _ in range(2000)]
+    assert chance_deviation(skewed, 8) == pytest.approx(math.sqrt(np.mean(dealt)) / 125, rel=0.02)
+    assert chance_deviation(skewed, 8) > 10 * chance_deviation(made_keys(1000, 1), 8) / 3
+    experiment = compare.experiment(skewed, ("mod", "jump"), 8, 9)
+    text = headline_of(compare_pictures.draw_evenness, experiment.run("quick", 1))
+    assert "2 of 2 schemes are as even as chance allows" in text
 
 
 def test_who_is_not_drawn_is_named() -> None:

@@ -258,8 +258,9 @@ def test_weights_are_what_loads_are_held_against() -> None:
     found = tables(compare.experiment(made_keys(50 * 20_000, 1), ("rendezvous-weighted", "mod"), 4, 5, (1, 1, 2, 4)))
     deviations = values(found["evenness"], "std / mean")
     assert deviations["rendezvous-weighted"] < 0.05
-    assert deviations["mod"] < 0.05, "without weights it is held against equal shares"
-    assert any("Without weights, as they have none: mod" in note for note in found["evenness"].notes)
+    assert deviations["mod"] > 0.4, "without weights it is held against what was asked for, and does not win"
+    notes = " ".join(found["evenness"].notes)
+    assert "Without weights, as they have none, but held against them: mod" in notes
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3])

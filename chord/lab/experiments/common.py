@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
@@ -49,10 +50,26 @@ class Keys(NamedTuple):
         return _hashes(self, hasher)
 
 
-def skew(keys: Keys) -> tuple[int, float]:
-    """Return how many different keys there are, and which share of all is the most frequent one."""
-    counts = Counter(keys.list())
-    return len(counts), counts.most_common(1)[0][1] / keys.total
+class Skew(NamedTuple):
+    """How often keys stand there twice: different ones, the share of the most frequent, the sum of squared counts."""
+
+    different: int
+    most: float
+    squares: int
+
+
+def skew(keys: Keys) -> Skew:
+    """Return how often each key is asked for, in three numbers."""
+    return _skew(keys)
+
+
+def chance_deviation(keys: Keys, nodes: int) -> float:
+    """Return the standard deviation of keys per node, over the mean, where each different key picks its node by chance.
+
+    A key that is asked for f times brings f: sqrt((n - 1) sum f^2) / m, which is sqrt((n - 1) / m) where all differ.
+    """
+    squares = keys.total if keys.given is None else skew(keys).squares
+    return math.sqrt((nodes - 1) * squares) / keys.total
 
 
 def made_keys(count: int, seed: int) -> Keys:
@@ -75,6 +92,12 @@ def given_keys(label: str, text: bytes) -> Keys:
 @lru_cache(1)
 def _list(keys: Keys) -> list[bytes]:
     return number_keys(keys.total, f"{keys.seed}/") if keys.given is None else keys.given.split(b"\n")
+
+
+@lru_cache(1)
+def _skew(keys: Keys) -> Skew:
+    counts = Counter(keys.list())
+    return Skew(len(counts), max(counts.values()) / keys.total, sum(count * count for count in counts.values()))
 
 
 @lru_cache(2)

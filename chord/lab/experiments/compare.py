@@ -22,6 +22,7 @@ from chord.lab.experiments.common import (
     Move,
     again,
     build,
+    chance_deviation,
     fitting,
     grow,
     made_keys,
@@ -124,7 +125,8 @@ def measure(setting: Setting) -> Cell:
     except UnsupportedChange:
         placement, is_weighted = build(setting.factory, names, **options), False
     hashes = setting.keys.hashes(placement.hasher)
-    given = np.array(list(placement.weights.values()))
+    # What was asked for is the measure also of a scheme that has no weights.
+    given = np.array(setting.weights[:nodes]) if setting.weights else np.ones(nodes)
     loads = spread(np.bincount(placement.place_many(hashes), minlength=nodes), given)
     copies = placement.replicas_many(hashes[:COPY_KEYS], COPIES)
     distinct = np.sort(copies, axis=1)
@@ -134,7 +136,7 @@ def measure(setting: Setting) -> Cell:
     grown, grown_loads = grow(placement, hashes, setting.then, setting.seed), None
     if grown is not None:
         now = np.bincount(placement.place_many(hashes), minlength=grown.now)
-        grown_loads = spread(now, np.array(list(placement.weights.values())))
+        grown_loads = spread(now, np.append(given, np.ones(grown.now - nodes)))
     return Cell(
         setting, nodes, loads, grown_loads, grown, shrunk, is_weighted,
         heavy=_with_weights(setting, names) if placement.has_weights else None,
@@ -223,13 +225,12 @@ def _evenness(result: Result[Cell]) -> Table:
         rows.append(Row((cell.setting.scheme, cell.nodes, s.mean, s.std, s.deviation, s.low, s.high, s.most)))
     setting = result.cells[0].setting
     is_taste = result.scale == "quick" and setting.keys.given is None
-    by_chance = binomial_std(setting.keys.total, setting.nodes)
+    by_chance = chance_deviation(setting.keys, setting.nodes) * setting.keys.total / setting.nodes
     notes = [
         f"Keys that each pick a node for themselves have a std of {by_chance:,.0f}."
     ]
     if setting.keys.given is not None:
-        different, share = skew(setting.keys)
-        notes[0] = f"Keys that each pick a node for themselves have a std of {by_chance:,.0f} if all are different."
+        different, share, _ = skew(setting.keys)
         notes.append(f"Of the {setting.keys.total:,} keys {different:,} are different; one is {share:.1%} of all.")
     if is_taste:
         notes.append("At quick scale a fiftieth of the made keys that were asked for, or a thousand.")
@@ -237,7 +238,7 @@ def _evenness(result: Result[Cell]) -> Table:
         plain = [cell.setting.scheme for cell in result.cells if not cell.is_weighted]
         notes.append("Loads are over what the weights ask for. Newcomers weigh the mean.")
         if plain:
-            notes.append(f"Without weights, as they have none: {', '.join(plain)}.")
+            notes.append(f"Without weights, as they have none, but held against them: {', '.join(plain)}.")
     return Table("evenness", "How even: keys per node", columns, tuple(rows), notes=tuple(notes))
 
 
@@ -280,10 +281,11 @@ def _abilities(result: Result[Cell]) -> Table:
             cell.met, kind.title, kind.source,
         )  # fmt: skip
         rows.append(Row(values))
+    asked = min(COPY_KEYS, result.cells[0].setting.keys.total)
     notes = (
         "Nodes may have any names, in all schemes: where keys are placed by number, a table says whose number it is, "
         "and a newcomer can take one over.",
-        f"Weights: every second node weighs two. Copies: {COPIES} of each of {COPY_KEYS:,} keys.",
+        f"Weights: every second node weighs two. Copies: {COPIES} of each of {asked:,} keys.",
         "State is what a look-up needs: tables and points packed, without the nodes' names and addresses.",
     )
     return Table("abilities", "What else: memory, weights, names, copies", columns, tuple(rows), notes=notes)

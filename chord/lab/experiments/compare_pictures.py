@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING
 
 from chord.experiments.experiment import Result
 from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline, make_room
-from chord.lab.theory import key_deviation
+from chord.lab.experiments.common import chance_deviation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from chord.lab.experiments.compare import Cell
 
+CLOSE = 1.5
+"""As even as chance allows: the std of 20 nodes is by chance itself up to 3 * 16 % above what it is on the average."""
 
 def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     """Draw the deviation of every scheme, from even to uneven."""
     cells = sorted(result.cells, key=lambda cell: cell.loads.deviation)
     setting = cells[0].setting
-    chance = key_deviation(setting.nodes, setting.keys.total)
-    # The law of chance is of keys that are all different, and of nodes that weigh the same.
-    has_law = setting.keys.given is None and not setting.weights
-    close = sum(cell.loads.deviation <= 1.5 * key_deviation(cell.nodes, setting.keys.total) for cell in cells)
+    chance = chance_deviation(setting.keys, setting.nodes)
+    has_law = not setting.weights  # it is of nodes that weigh the same
+    close = sum(cell.loads.deviation <= CLOSE * chance_deviation(setting.keys, cell.nodes) for cell in cells)
     best, worst = cells[0], cells[-1]
     first = f"{close} of {len(cells)} schemes are as even as chance allows"
     if not has_law:
@@ -37,6 +38,7 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     axes.plot([max(cell.loads.deviation, floor) for cell in cells], places, "o", color=BLUE)
     if has_law:
         axes.axvline(max(chance, floor), color=ORANGE, linestyle="--", label="keys that pick a node by chance")
+        axes.axvspan(floor, max(CLOSE * chance, floor), color="#E69F0018", label=f"up to {CLOSE:g} times that")
     axes.set_yticks(places, [cell.setting.scheme for cell in cells])
     axes.set_xscale("log")
     axes.set_ylim(-0.8, len(cells) - 0.2)
@@ -45,7 +47,8 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     axes.minorticks_off()
     dress(
         axes,
-        f"std of keys per node / mean, {setting.keys.total:,} keys on {setting.nodes} nodes",
+        f"std of {'keys per node over what weights ask for' if setting.weights else 'keys per node'} / mean, "
+        f"{setting.keys.total:,} keys on {setting.nodes} nodes",
         "",
         is_from_zero=False,
     )
