@@ -184,9 +184,12 @@ def _run(
     out = Out(as_json)
     require_folder(out_dir)  # now, not in five minutes
     cells = sum(len(experiment.plan(scale, seed)) for experiment in experiments)
-    with out.progress("measured", cells) as show, processes(jobs) as pool:
-        reports = run_all(experiments, scale, seed, out_dir, pool, lambda label, done, of: show(done))
-    page = write_page(reports, seed, shlex.join(sys.argv[1:]), out_dir, name)
+    try:
+        with out.progress("measured", cells) as show, processes(jobs) as pool:
+            reports = run_all(experiments, scale, seed, out_dir, pool, lambda label, done, of: show(done))
+        page = write_page(reports, seed, shlex.join(sys.argv[1:]), out_dir, name)
+    except (IsADirectoryError, PermissionError) as error:  # of a file in the folder: somebody else's
+        raise cannot_write(Path(str(error.filename)), error) from None
     if as_json:
         out.json({"scale": scale, "seed": seed, "experiments": [report_json(report) for report in reports]})
     else:

@@ -18,6 +18,19 @@ PAGE = "report.md"
 SHOWN = ("fourth_text", "draws")
 """Tables that are printed in full: those the texts have."""
 
+TEXTS = (
+    "*The first text*: "
+    "«Шардирование», a lecture (in Russian): the remainder and its factors, tries, sections, rings with vnodes.",
+    "*The second text*: «Распределенные системы», lecture notes (in Russian), which go over the same ground.",
+    "*The third text*: "
+    "an article on consistent hashing (in Russian): rings, jump, multi-probe, Maglev, and six things to ask of a scheme.",
+    "*The fourth text*: "
+    "«Алгоритмы шардинга (разделения) данных», 2024 (in Russian): seven schemes from 20 shards to 21, and how long they take.",
+    "*The fifth text*: "
+    "“分片 (Sharding)”, a chapter (in Chinese): tables of first letters, directories, hops on a ring.",
+)
+"""What started the lab: what they say is measured again."""
+
 DIFFERENCES = (
     ("The column *overlap* of the fourth text is the share of keys that stay.",
      "By the remainder 4.77 % stay, so that 95.23 % move; by jump it is the other way round. Its formula for what the "
@@ -72,6 +85,7 @@ def _lines(reports: Sequence[Report], seed: int, command: str) -> list[str]:
             if table.name in SHOWN:
                 lines += [*markdown(table), ""]
         lines += [f"Tables: [{report.name}.md]({report.name}.md).", ""]
+    lines += ["## The source texts", "", *(f"- {text}" for text in TEXTS), ""]
     lines += ["## Where the source texts say otherwise", ""]
     lines += [f"- *{what}* {why}" for what, why in DIFFERENCES]
     return [*lines, ""]

@@ -107,14 +107,17 @@ def tables(result: Result[Cell]) -> list[Table]:
         times = (*(1e9 * s for s in cell.one_s), *each, million if all(each) else None, 1e3 * cell.build_s, add)
         is_full = cell.setting.keys == KEYS
         rows.append(Row((scheme, *times), million <= MILLION_S_MAX if scheme in WITH_BAR and is_full else None))
-    notes = (
-        "Of this machine and this run. A look-up hashes the key; a million keys are hashed and placed.",
-        "ring has its points in a sorted array, ring-tree in a search tree: see what letting a node in takes. Many "
-        "keys are placed by the array that a tree is read out into, so there is no time of its own for that. "
-        "extendible has 16 and 512 nodes, and takes in as many as it has.",
-    )
+    notes = ["Of this machine and this run. A look-up hashes the key; a million keys are hashed and placed."]
+    measured = {cell.setting.scheme for cell in result.cells}
+    if measured & set(FLATTENED):
+        notes.append(
+            "ring has its points in a sorted array, ring-tree in a search tree: see what letting a node in takes. Many "
+            "keys are placed by the array that a tree is read out into, so there is no time of its own for that."
+        )
+    if "extendible" in measured:
+        notes.append("extendible has 16 and 512 nodes, and takes in as many as it has.")
     bar = f"a million keys in {MILLION_S_MAX:g} s"
-    return [Table("speed", "How fast", columns, tuple(rows), bar, notes)]
+    return [Table("speed", "How fast", columns, tuple(rows), bar, tuple(notes))]
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
