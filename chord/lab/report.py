@@ -22,10 +22,10 @@ TEXTS = (
     "*The first text*: "
     "«Шардирование», a lecture (in Russian): the remainder and its factors, tries, sections, rings with vnodes.",
     "*The second text*: «Распределенные системы», lecture notes (in Russian), which go over the same ground.",
-    "*The third text*: "
-    "an article on consistent hashing (in Russian): rings, jump, multi-probe, Maglev, and six things to ask of a scheme.",
-    "*The fourth text*: "
-    "«Алгоритмы шардинга (разделения) данных», 2024 (in Russian): seven schemes from 20 shards to 21, and how long they take.",
+    "*The third text*: an article on consistent hashing (in Russian): rings, jump, multi-probe, Maglev, and six "
+    "things to ask of a scheme.",
+    "*The fourth text*: «Алгоритмы шардинга (разделения) данных», 2024 (in Russian): seven schemes from 20 shards to "
+    "21, and how long they take.",
     "*The fifth text*: "
     "“分片 (Sharding)”, a chapter (in Chinese): tables of first letters, directories, hops on a ring.",
 )
