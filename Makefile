@@ -41,6 +41,7 @@ bench: venv  ## RPC against the limit of the stack; speed and weight of simulate
 	@$(RUN)/python benchmarks/exchange.py
 	@$(RUN)/python benchmarks/replicas.py --directory out
 	@$(RUN)/python benchmarks/lab.py
+	@$(RUN)/python benchmarks/ring_points.py
 
 sim: venv  ## the published experiments with the real node, ten minutes; tables and plots in out/sim
 	@$(RUN)/chord sim paper --scale standard

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,7 +58,7 @@ def test_comparing_prints_tables_and_writes_files(lab: Lab) -> None:
     lines = ended.out.splitlines()
     assert lines[0] == "How even: keys per node"
     assert [line.split("\t")[0] for line in lines[1:4]] == ["scheme", "mod", "jump"]
-    assert "page: out/lab/report.md" in ended.err
+    assert "page: out/lab/report-compare.md" in ended.err
     with Path("out/lab/stability.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["grows"] for row in rows] == ["4 → 6", "4 → 6"]
@@ -66,7 +67,7 @@ def test_comparing_prints_tables_and_writes_files(lab: Lab) -> None:
     assert between[1] == 0
     page = Path("out/lab/compare.md").read_text()
     assert "chord lab compare --keys 500000 --nodes 4 --then 6 --schemes mod,jump --seed 1 --scale quick" in page
-    assert Path("out/lab/report.md").read_text().count("![") == 3
+    assert Path("out/lab/report-compare.md").read_text().count("![") == 3
 
 
 def test_one_s_own_keys_skew_and_all(lab: Lab) -> None:
@@ -87,7 +88,7 @@ def test_weights_are_taken_by_schemes_that_have_them(lab: Lab) -> None:
     wishes = ("--schemes", "rendezvous-weighted,mod", "--nodes", "3", "--weights", "1,1,2")
     ended = lab("compare", "--keys", "500000", *wishes, *QUICK)
     assert ended.code == 0, ended.err
-    assert "Without weights, as they have none: mod." in ended.out
+    assert "Without weights, as they have none, but held against them: mod." in ended.out
 
 
 @pytest.mark.parametrize("schemes", ["mod-factor,extendible,static", "static", "jump"])
@@ -95,6 +96,39 @@ def test_schemes_that_grow_otherwise_or_not_at_all(lab: Lab, schemes: str) -> No
     ended = lab("compare", "--keys", "50000", "--schemes", schemes, "--nodes", "4", *QUICK)
     assert ended.code == 0, ended.err
     assert Path("out/lab/stability.svg").exists()
+
+
+def test_the_page_says_how_to_measure_the_same_again(lab: Lab) -> None:
+    Path("my keys.txt").write_bytes(b"\n".join(b"user:%d" % n for n in range(500)))
+    weights = "1234567.5,2000000"
+    wishes = ("--keys", "my keys.txt", "--schemes", "rendezvous-weighted,ring-100", "--nodes", "2")
+    ended = lab("compare", *wishes, "--weights", weights, *QUICK)
+    assert ended.code == 0, ended.err
+    page = Path("out/lab/compare.md").read_text()
+    line = next(line for line in page.splitlines() if "chord lab compare" in line)
+    words = shlex.split(line[line.index("chord lab compare") :].split("`")[0])
+    assert words[words.index("--keys") + 1] == "my keys.txt"
+    assert words[words.index("--weights") + 1] == "1234567.5,2000000.0"
+
+
+def test_weights_are_proportions_however_they_are_spelt(lab: Lab) -> None:
+    """Of a ring, too, whose points are so many for each unit of weight."""
+
+    def measured(weights: str) -> Any:
+        wishes = ("--schemes", "ring-100,chord,rendezvous-weighted", "--nodes", "3", "--keys", "500000", "--json")
+        ended = lab("compare", *wishes, "--weights", weights, *QUICK)
+        assert ended.code == 0, ended.err
+        return [table["rows"] for table in json.loads(ended.out)["experiments"][0]["tables"]]
+
+    assert measured("1,1,2") == measured("0.01,0.01,0.02") == measured("5e7,5e7,1e8")
+    assert measured("1,1,2") != measured("1,2,1")
+
+
+def test_a_folder_in_a_file_s_place_is_told(lab: Lab) -> None:
+    Path("there/movement.csv").mkdir(parents=True)
+    ended = lab("movement", "--out", "there", *QUICK)
+    assert ended.code == 2
+    assert "error: cannot write there/movement.csv (is a directory)" in ended.err
 
 
 class Leaky(Jump):
@@ -132,7 +166,8 @@ def test_each_command_runs(lab: Lab, command: str) -> None:
     check_shape("lab", found)
     assert (found["seed"], found["scale"], found["experiments"][0]["name"]) == (3, "quick", command)
     assert all(Path(file).exists() for experiment in found["experiments"] for file in experiment["files"])
-    assert Path("here/report.md").exists()
+    assert Path(f"here/report-{command}.md").exists()
+    assert not Path("here/report.md").exists(), "that is the page on everything"
 
 
 def test_rings_and_vnodes_take_their_size(lab: Lab) -> None:
@@ -142,7 +177,7 @@ def test_rings_and_vnodes_take_their_size(lab: Lab) -> None:
     assert names == ["ring", "routes", "ring_failures", "ring_loads"]
     assert [row["values"][0] for row in found["experiments"][0]["tables"][0]["rows"]] == [8, 16, 32, 64, 100, 128]
     ended = lab("vnodes", "--nodes", "10", *QUICK)
-    assert "6 rings of 10 nodes" in ended.out
+    assert "16 rings of 10 nodes" in ended.out
 
 
 @pytest.mark.parametrize(
@@ -158,8 +193,13 @@ def test_rings_and_vnodes_take_their_size(lab: Lab) -> None:
         (("compare", "--nodes", "3", "--weights", "1,2"), "there are 2 weights for 3 nodes", "--weights 1,1,2"),
         (("compare", "--nodes", "2", "--weights", "1,x"), "'1,x' is not a list of numbers", "--weights 1,1,2"),
         (("compare", "--nodes", "2", "--weights", "1,0"), "a weight must be more than 0", "--weights 1,1,2"),
+        (("compare", "--nodes", "2", "--weights", "1,1e308"), "weights from 1 to 1e+308", "--weights 1,1,2"),
+        (("compare", "--nodes", "2", "--weights", "1e-300,1e300"), "the most may be 1,000 times", "--weights 1,1,2"),
+        (("compare", "--keys", "9" * 5000), "99999999… (5,000 digits) keys cannot be made", "Ask for 1 to 10,000,000"),
+        (("compare", "--keys", ""), "--keys names nothing", "one key a line"),
         (("ring", "--nodes", "7"), "7 is not in the range", "chord lab ring --help"),
         (("jump", "--out", "empty.txt/x"), "cannot write empty.txt/x", "Name another place"),
+        (("jump", "--out", ""), "--out names no folder", "chord lab jump --help"),
         (("folklore",), "No such command 'folklore'", "chord lab --help"),
     ],
 )

@@ -16,7 +16,7 @@ import click
 
 from chord.cli.failures import CHECK_FAILED, OK, USAGE
 from chord.cli.output import Failure, Out
-from chord.cli.reports import print_report, report_json, require_folder
+from chord.cli.reports import cannot_write, print_report, report_json, require_folder
 
 if TYPE_CHECKING:
     from chord.lab.experiments import AnyExperiment
@@ -26,6 +26,13 @@ LIBRARIES = ("numpy", "matplotlib", "xxhash")
 KEYS_MAX = 10_000_000
 NODES_MAX = 10_000
 RING_NODES_MIN, RING_NODES_MAX = 8, 4_000_000
+
+
+class _Folder(click.Path):
+    """A folder that has a name: without one, a path would be the folder one is in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self.fail("--out names no folder", param, ctx) if value == "" else super().convert(value, param, ctx)
 
 
 @click.group("lab", no_args_is_help=False)
@@ -44,7 +51,7 @@ def _common(command: Callable[..., int]) -> Callable[..., int]:
                      help="Of everything that is drawn."),
         click.option("--scale", type=click.Choice(["quick", "standard"]), default="standard", show_default=True,
                      help="How much is measured: a taste, or enough for the bars."),
-        click.option("--out", "out_dir", type=click.Path(file_okay=False, path_type=Path), default=Path("out/lab"),
+        click.option("--out", "out_dir", type=_Folder(file_okay=False, path_type=Path), default=Path("out/lab"),
                      show_default=True, help="Where tables, plots and pages go."),
         click.option("--jobs", type=click.IntRange(min=1), metavar="J", help="Processes; default: one for each core."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
@@ -61,7 +68,9 @@ def _common(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--nodes", type=click.IntRange(1, NODES_MAX), default=20, show_default=True, metavar="A",
               help="So many nodes at first.")
 @click.option("--then", type=click.IntRange(2, 2 * NODES_MAX), metavar="B", help="And then so many; default: one more.")
-@click.option("--weights", metavar="X,Y", help="Weights of the nodes, one for each; default: all the same.")
+@click.option("--weights", metavar="X,Y",
+              help="Weights of the nodes, one for each; only their proportions matter, and newcomers weigh their mean. "
+              "Default: all the same.")
 @_common
 def compare_command(
     schemes: str | None, key_source: str, nodes: int, then: int | None, weights: str | None, seed: int, **wishes: Any
@@ -168,14 +177,19 @@ def _run(
 ) -> int:
     from chord.experiments.pool import processes
     from chord.experiments.report import run_all
-    from chord.lab.report import write_page
+    from chord.lab.report import PAGE, write_page
 
+    command = click.get_current_context().info_name
+    name = PAGE if command == "all" else f"report-{command}.md"  # a part does not take the place of the whole
     out = Out(as_json)
     require_folder(out_dir)  # now, not in five minutes
     cells = sum(len(experiment.plan(scale, seed)) for experiment in experiments)
-    with out.progress("measured", cells) as show, processes(jobs) as pool:
-        reports = run_all(experiments, scale, seed, out_dir, pool, lambda label, done, of: show(done))
-    page = write_page(reports, seed, shlex.join(sys.argv[1:]), out_dir)
+    try:
+        with out.progress("measured", cells) as show, processes(jobs) as pool:
+            reports = run_all(experiments, scale, seed, out_dir, pool, lambda label, done, of: show(done))
+        page = write_page(reports, seed, shlex.join(sys.argv[1:]), out_dir, name)
+    except (IsADirectoryError, PermissionError) as error:  # of a file in the folder: somebody else's
+        raise cannot_write(Path(str(error.filename)), error) from None
     if as_json:
         out.json({"scale": scale, "seed": seed, "experiments": [report_json(report) for report in reports]})
     else:
@@ -203,6 +217,8 @@ def _schemes(text: str | None) -> tuple[str, ...]:
 
 
 def _weights(text: str | None, nodes: int) -> tuple[float, ...]:
+    from chord.lab.placement import require_ratio
+
     if text is None:
         return ()
     example = "For example: --nodes 3 --weights 1,1,2"
@@ -214,6 +230,10 @@ def _weights(text: str | None, nodes: int) -> tuple[float, ...]:
         raise Failure(f"there are {len(weights)} weights for {nodes} nodes", example, USAGE, "usage")
     if not all(0 < weight < float("inf") for weight in weights):
         raise Failure("a weight must be more than 0", example, USAGE, "usage")
+    try:
+        require_ratio(weights)
+    except ValueError as error:
+        raise Failure(str(error), example, USAGE, "usage") from None
     return weights
 
 
@@ -221,11 +241,15 @@ def _keys(text: str, seed: int) -> Keys:
     from chord.lab.experiments.common import given_keys, made_keys
 
     if text.isdecimal():
-        count = int(text)
+        digits = text.lstrip("0") or "0"
+        count = int(digits) if len(digits) <= len(str(KEYS_MAX)) else 0  # thousands of digits are none for int()
         if not 1 <= count <= KEYS_MAX:
-            raise Failure(f"{count:,} keys cannot be made", f"Ask for 1 to {KEYS_MAX:,}", USAGE, "usage")
+            shown = digits if len(digits) <= 20 else f"{digits[:8]}… ({len(digits):,} digits)"
+            raise Failure(f"{shown} keys cannot be made", f"Ask for 1 to {KEYS_MAX:,}", USAGE, "usage")
         return made_keys(count, seed)
     hint = "--keys takes a number, or a file with one key a line"
+    if not text:
+        raise Failure("--keys names nothing", hint, USAGE, "usage")
     try:
         content = Path(text).read_bytes()
     except OSError as error:

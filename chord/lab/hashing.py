@@ -140,7 +140,7 @@ INITIALS: dict[str, float] = {
     "l": 5.0, "m": 9.5, "n": 2.0, "o": 1.5, "p": 5.0, "q": 0.2, "r": 5.5, "s": 9.5, "t": 3.5, "u": 0.3, "v": 1.5,
     "w": 6.5, "x": 0.1, "y": 0.6, "z": 0.6,
 }  # fmt: skip
-"""First letters of surnames in an English-speaking directory, percent, rounded: M and S a hundred times X."""
+"""First letters of surnames, made so that a table of them is as uneven as the fifth text says: S a hundred times X."""
 
 
 def surname_keys(rng: np.random.Generator, count: int) -> list[bytes]:

@@ -11,7 +11,8 @@ may come and go; the name and the facts at the class are what tables print.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -36,15 +37,32 @@ class UnsupportedChange(DefiniteError):
     word = "unsupported_change"
 
 
+WEIGHTS_RATIO_MAX = 1000.0
+"""How many times the lightest node's weight the heaviest may have."""
+
+
+def require_ratio(weights: Iterable[float]) -> None:
+    """Refuse weights that are too far apart to be kept by tables and points.
+
+    Raises: ValueError.
+    """
+    known = list(weights)
+    low, high = min(known), max(known)
+    if high / WEIGHTS_RATIO_MAX > low:
+        raise ValueError(f"weights from {low:g} to {high:g}: the most may be {WEIGHTS_RATIO_MAX:,.0f} times the least")
+
+
 class Placement(ABC):
     """Where keys live: from the hash of a key to a node.
 
     Args:
         nodes: names, all different, at least one; their order is their numbering.
         weights: how much of the keys a node is to have, relative to the others; 1.0 for those that are not named.
+            Their mean should be about 1, as newcomers weigh 1 unless it is said otherwise, and as rings take a weight
+            times their vnodes.
         hasher: what makes hashes of keys (and of the names of nodes, where the scheme hashes these).
     Raises:
-        ValueError: no nodes, a name twice, a weight that is not positive or of nobody.
+        ValueError: no nodes, a name twice, a weight that is not positive or of nobody, weights too far apart.
         UnsupportedChange: weights, and the scheme has none.
     """
 
@@ -83,6 +101,7 @@ class Placement(ABC):
             raise ValueError(f"weights of nodes that are not there: {', '.join(sorted(strangers))}")
         self._nodes = list(nodes)
         self._weights = [self._checked(weight) for weight in ((weights or {}).get(node, 1.0) for node in nodes)]
+        require_ratio(self._weights)
         self.hasher = hasher
         self._build()
 
@@ -129,7 +148,9 @@ class Placement(ABC):
 
         Args:
             count: so many copies; where there are fewer nodes, a scheme with distinct replicas gives all of them.
+        Raises: ValueError: less than one copy.
         """
+        self._check_copies(count)
         return tuple(self._nodes[number] for number in self.locate_replicas(self.hasher.one(key), count))
 
     @abstractmethod
@@ -160,7 +181,9 @@ class Placement(ABC):
             hashes: shape (k,).
             count: copies of each; where replicas are distinct at most the number of nodes.
         Returns: indices into `nodes`, shape (k, count).
+        Raises: ValueError: less than one copy.
         """
+        self._check_copies(count)
         if not self.has_distinct_replicas:
             return np.stack([self.place_many(replica_hashes(hashes, copy)) for copy in range(count)], axis=1)
         count = min(count, len(self._nodes))
@@ -173,11 +196,12 @@ class Placement(ABC):
         """Let a node in.
 
         Raises:
-            ValueError: the name is taken, or the weight not positive.
+            ValueError: the name is taken, or the weight not positive or too far from the others'.
             UnsupportedChange: the scheme does not grow so.
         """
         self._check_newcomer(node)
         weight = self._checked(weight)
+        require_ratio([*self._weights, weight])
         self._add(node, weight)
         self._nodes.append(node)
         self._weights.append(weight)
@@ -213,20 +237,23 @@ class Placement(ABC):
         self.remove(old)
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Let several nodes in: as many as it takes, where a scheme grows by a factor only.
+        """Let several nodes in, all or none: as many as it takes, where a scheme grows by a factor only.
 
-        Raises: as `add`.
+        Raises: as `add`; then nobody has come.
         """
-        for node in nodes:
-            self.add(node)
+        self._check_newcomers(nodes)
+        self._all_or_none(self.add, nodes)
 
     def shrink(self, nodes: Sequence[str]) -> None:
-        """Let several nodes go: as many as it takes, where a scheme shrinks by a factor only.
+        """Let several nodes go, all or none: as many as it takes, where a scheme shrinks by a factor only.
 
-        Raises: as `remove`.
+        Raises: as `remove`, also where a name stands twice; then nobody has gone.
         """
+        if len(set(nodes)) < len(nodes):
+            raise ValueError("a node cannot go twice")
         for node in nodes:
-            self.remove(node)
+            self._number(node)
+        self._all_or_none(lambda node: self.remove(node) if node in self._nodes else None, nodes)  # a trie evicts some
 
     # -- what a scheme fills in -----------------------------------------------------------------
 
@@ -242,6 +269,24 @@ class Placement(ABC):
         raise UnsupportedChange(f"{self.scheme}: the set of nodes is fixed")
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _all_or_none(self, change: Callable[[str], None], nodes: Sequence[str]) -> None:
+        """Make a change for each node, or, where one is refused, for none."""
+        as_it_was = deepcopy(self.__dict__) if len(nodes) > 1 else {}
+        done = 0
+        try:
+            for node in nodes:
+                change(node)
+                done += 1
+        except (DefiniteError, ValueError):
+            if done:
+                self.__dict__.clear()
+                self.__dict__.update(as_it_was)
+            raise
+
+    def _check_copies(self, count: int) -> None:
+        if count < 1:
+            raise ValueError(f"a key has one copy at least, not {count}")
 
     def _number(self, node: str) -> int:
         try:

@@ -258,8 +258,9 @@ def test_weights_are_what_loads_are_held_against() -> None:
     found = tables(compare.experiment(made_keys(50 * 20_000, 1), ("rendezvous-weighted", "mod"), 4, 5, (1, 1, 2, 4)))
     deviations = values(found["evenness"], "std / mean")
     assert deviations["rendezvous-weighted"] < 0.05
-    assert deviations["mod"] < 0.05, "without weights it is held against equal shares"
-    assert any("Without weights, as they have none: mod" in note for note in found["evenness"].notes)
+    assert deviations["mod"] > 0.4, "without weights it is held against what was asked for, and does not win"
+    notes = " ".join(found["evenness"].notes)
+    assert "Without weights, as they have none, but held against them: mod" in notes
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3])
@@ -321,7 +322,8 @@ def test_the_page_says_what_was_found_and_how(tmp_path: Path) -> None:
     reports = run_all(small(), "quick", 5, tmp_path)
     page = write_page(reports, 5, "lab all --seed 5", tmp_path).read_text()
     assert page.startswith("# Sharding schemes side by side\n\n`chord lab all --seed 5`, seed 5. ")
-    for word in ("numpy 2", "Python 3.", "chord 0.", "b = 1", "0.5 %", "0.0000001 %", "[ring.md](ring.md)"):
+    for word in ("numpy 2", "Python 3.", "chord 0.", "b = 1", "0.5 %", "*The fifth text*", "0.0000001 %",
+                 "[ring.md](ring.md)"):  # fmt: skip
         assert word in page
     for report in reports:
         for picture in report.pictures:

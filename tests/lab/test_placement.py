@@ -255,14 +255,24 @@ def test_where_numbers_decide_a_newcomer_takes_over_all_keys_of_the_old(name: st
 @pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if build(["a"]).has_names])
 def test_where_names_decide_the_order_of_changes_does_not_matter(name: str) -> None:
     placement = SCHEMES[name](NAMES)
-    if name == "rendezvous-tree":
-        return  # clusters are filled in the order of arrival
     for node in ("x", "y"):
         placement.add(node)
     placement.remove(NAMES[0])
     placement.replace(NAMES[1], NAMES[0])
     other = SCHEMES[name]([*reversed(NAMES[2:]), "y", NAMES[0], "x"])
     assert snapshot(placement, MANY[:5000]) == snapshot(other, MANY[:5000])
+
+
+@pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if build(["a"]).has_names])
+def test_where_names_decide_the_order_of_nodes_does_not_matter(name: str) -> None:
+    one, other = SCHEMES[name](NAMES), SCHEMES[name]([*reversed(NAMES)])
+    assert snapshot(one, MANY[:5000]) == snapshot(other, MANY[:5000])
+
+
+def test_a_tree_of_clusters_does_not_say_that_names_decide() -> None:
+    one, other = SCHEMES["rendezvous-tree"](NAMES), SCHEMES["rendezvous-tree"]([*reversed(NAMES)])
+    assert not one.has_names
+    assert snapshot(one, MANY[:5000]) != snapshot(other, MANY[:5000])
 
 
 @pytest.mark.parametrize("name", WEIGHTED)

@@ -5,7 +5,7 @@ Every check is also shown to fail, on a planted scheme.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -132,6 +132,11 @@ def live(build: Build, reference_of: type[Reference], count: int, steps: list[St
     for number, (kind, which, weight) in enumerate(steps):
         hashes = sample(placement, seed + number)
         before = snapshot(placement, hashes)
+        if placement.growth == "factor":
+            live_by_factors(placement, reference, kind, which, number)
+            agree(placement, reference, hashes)
+            assert moved_between_old_nodes(before, snapshot(placement, hashes)) == 0
+            continue
         node = f"new-{number}" if kind == "add" else placement.nodes[which % len(placement.nodes)]
         weight = weight if placement.has_weights else 1.0
         try:
@@ -143,6 +148,58 @@ def live(build: Build, reference_of: type[Reference], count: int, steps: list[St
         agree(placement, reference, sample(placement, seed + number))
         if placement.is_consistent:
             assert moved_between_old_nodes(before, snapshot(placement, hashes)) == 0
+
+
+MOST = 100
+
+
+def live_by_factors(placement: Placement, reference: Reference, kind: str, which: int, number: int) -> None:
+    """Let as many nodes come, or go, as take it to a whole multiple, or a whole part, of 2 to 4; none where none do."""
+    was = len(placement.nodes)
+    if kind == "add":
+        newcomers = [f"new-{number}-{k}" for k in range((1 + which % 3) * was)] if was <= MOST // 4 else []
+        placement.grow(newcomers)
+        for node in newcomers:
+            reference.add(node)
+    else:
+        parts = [factor for factor in (2, 3, 4) if was % factor == 0]
+        stay = was // parts[which % len(parts)] if parts else was
+        gone = list(placement.nodes[stay:])
+        if gone:
+            placement.shrink(gone)
+        for node in reversed(gone):
+            reference.remove(node)
+
+
+def test_histories_of_growth_by_factors_do_something() -> None:
+    placement, sizes = ModFactor(named(3)), []
+    reference = CASES["mod-factor"].reference(named(3), {})
+    for number, (kind, which) in enumerate([("add", 0), ("add", 1), ("remove", 1), ("remove", 0), ("remove", 0)]):
+        live_by_factors(placement, reference, kind, which, number)
+        agree(placement, reference, sample(placement, number))
+        sizes.append(len(placement.nodes))
+    assert sizes == [6, 18, 6, 3, 1]
+
+
+class UnpairedFactor(ModFactor):
+    """Planted: newcomers stand before the others, so that keys are dealt anew."""
+
+    def grow(self, nodes: Sequence[str]) -> None:
+        super().grow(nodes)
+        self._nodes = [*self._nodes[-len(nodes) :], *self._nodes[: -len(nodes)]] if nodes else self._nodes
+
+
+class ShufflingFactor(ModFactor):
+    """Planted: keys of one node in two change sides when there are more."""
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        return super().place_many(hashes // np.uint64(len(self._nodes)))
+
+
+@pytest.mark.parametrize("build", [UnpairedFactor, ShufflingFactor])
+def test_a_planted_growth_by_factors_that_deals_anew_is_found(build: Build) -> None:
+    with pytest.raises(AssertionError):
+        live(build, CASES["mod-factor"].reference, 3, [Step("add", 0, 1.0), Step("remove", 0, 1.0)], 1)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
@@ -49,10 +50,26 @@ class Keys(NamedTuple):
         return _hashes(self, hasher)
 
 
-def skew(keys: Keys) -> tuple[int, float]:
-    """Return how many different keys there are, and which share of all is the most frequent one."""
-    counts = Counter(keys.list())
-    return len(counts), counts.most_common(1)[0][1] / keys.total
+class Skew(NamedTuple):
+    """How often keys stand there twice: different ones, the share of the most frequent, the sum of squared counts."""
+
+    different: int
+    most: float
+    squares: int
+
+
+def skew(keys: Keys) -> Skew:
+    """Return how often each key is asked for, in three numbers."""
+    return _skew(keys)
+
+
+def chance_deviation(keys: Keys, nodes: int) -> float:
+    """Return the standard deviation of keys per node, over the mean, where each different key picks its node by chance.
+
+    A key that is asked for f times brings f: sqrt((n - 1) sum f^2) / m, which is sqrt((n - 1) / m) where all differ.
+    """
+    squares = keys.total if keys.given is None else skew(keys).squares
+    return math.sqrt((nodes - 1) * squares) / keys.total
 
 
 def made_keys(count: int, seed: int) -> Keys:
@@ -77,6 +94,12 @@ def _list(keys: Keys) -> list[bytes]:
     return number_keys(keys.total, f"{keys.seed}/") if keys.given is None else keys.given.split(b"\n")
 
 
+@lru_cache(1)
+def _skew(keys: Keys) -> Skew:
+    counts = Counter(keys.list())
+    return Skew(len(counts), max(counts.values()) / keys.total, sum(count * count for count in counts.values()))
+
+
 @lru_cache(2)
 def _hashes(keys: Keys, hasher: Hasher) -> Hashes:
     is_order = hasher == PREFIX and keys.given is None
@@ -90,13 +113,20 @@ def node_names(count: int, seed: int, first: int = 0) -> list[str]:
     return [f"n{seed}-{number}" for number in range(first, first + count)]
 
 
-def build(scheme: str, nodes: list[str], weights: dict[str, float] | None = None, **options: Any) -> Placement:
-    """Return a scheme with these nodes, and options of its own.
+Factory = Callable[..., Placement]
+"""What builds a scheme, as in `SCHEMES`; it travels with a setting, as workers know only the lab's own by name."""
+
+
+def build(
+    scheme: str | Factory, nodes: list[str], weights: dict[str, float] | None = None, **options: Any
+) -> Placement:
+    """Return a scheme, by its name or what builds it, with these nodes and options of its own.
 
     Raises:
         UnsupportedChange: it has no weights.
     """
-    return SCHEMES[scheme](nodes, weights=weights, **options)
+    factory = SCHEMES[scheme] if isinstance(scheme, str) else scheme
+    return factory(nodes, weights=weights, **options)
 
 
 WITH_ROOM = ("anchor", "dx")
@@ -108,7 +138,7 @@ def room(scheme: str, most: int) -> dict[str, Any]:
     return {"capacity": most} if scheme in WITH_ROOM else {}
 
 
-def fitting(scheme: str, nodes: int) -> int:
+def fitting(scheme: str | Factory, nodes: int) -> int:
     """Return how many nodes a scheme can have at most, up to so many: a power of two where it doubles."""
     return 1 << (nodes.bit_length() - 1) if build(scheme, ["any"]).growth == "double" else nodes
 
@@ -139,14 +169,25 @@ def grow(placement: Placement, hashes: Hashes, then: int, seed: int) -> Move | N
     """
     before, was, weight = placement.place_many(hashes), len(placement.nodes), sum(placement.weights.values())
     for target in (then, 2 * was):
-        try:
-            placement.grow(node_names(target - was, seed, was))
-        except UnsupportedChange:
-            if len(placement.nodes) == was:
-                continue  # else there was room for some of them
+        if not _let_in(placement, node_names(target - was, seed, was)):
+            continue
         kept, between = moved(before, placement.place_many(hashes), np.arange(was))
         return Move(was, len(placement.nodes), kept, weight / sum(placement.weights.values()), between)
     return None
+
+
+def _let_in(placement: Placement, names: list[str]) -> bool:
+    """Let nodes in, or, where there is not room for all, as many as there is room for; say whether any has come."""
+    was = len(placement.nodes)
+    try:
+        placement.grow(names)
+    except UnsupportedChange:
+        try:
+            for name in names:
+                placement.add(name)
+        except UnsupportedChange:
+            pass
+    return len(placement.nodes) > was
 
 
 def shrink(placement: Placement, hashes: Hashes) -> Move | None:

@@ -8,19 +8,21 @@ sqrt(m p (1 - p)) with p = 1/21; on a ring it hangs on the names of the nodes, a
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline, make_room
 from chord.lab.experiments.common import (
+    Factory,
     Keys,
     Move,
     again,
     build,
+    chance_deviation,
     fitting,
     grow,
     made_keys,
@@ -29,18 +31,16 @@ from chord.lab.experiments.common import (
     shrink,
     skew,
 )
-from chord.lab.numbers import Spread, spread
-from chord.lab.placement import UnsupportedChange
+from chord.lab.experiments.compare_pictures import draw_evenness, draw_stability
+from chord.lab.numbers import Spread, sigmas_of_chi_square, sigmas_of_each, spread
+from chord.lab.placement import UnsupportedChange, require_ratio
 from chord.lab.schemes import SCHEMES
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NODES, THEN, KEYS = 20, 21, 1_000_000
 COPIES, COPY_KEYS = 3, 10_000
 
 KEPT_WITHIN = 0.003
-ERRORS_WITHIN = 3.0
+SIGMAS = 3.0
 
 
 class Said(NamedTuple):
@@ -63,7 +63,7 @@ SAID = {
 
 
 class Setting(NamedTuple):
-    """One scheme, the keys, the nodes and how many there are to be then; weights of the nodes, by number."""
+    """One scheme and what builds it, the keys, the nodes and how many there are to be then; weights, by number."""
 
     scheme: str
     keys: Keys
@@ -71,6 +71,7 @@ class Setting(NamedTuple):
     then: int
     weights: tuple[float, ...]
     seed: int
+    factory: Factory
 
     def __str__(self) -> str:
         return self.scheme
@@ -86,7 +87,7 @@ class Cell:
         grown_loads: keys per node when it has grown; None where it cannot.
         is_weighted: whether it was built with the weights.
         heavy: how far the worst node is from its share where every second node weighs two; None: it has no weights.
-        met: share of keys of which two copies of three are on one node.
+        met: share of keys of which two copies of three are on one node; None where there are not three nodes.
     """
 
     setting: Setting
@@ -97,7 +98,7 @@ class Cell:
     shrunk: Move | None
     is_weighted: bool
     heavy: float | None
-    met: float
+    met: float | None
     state_bytes: int
     removes: str
     is_consistent: bool
@@ -109,32 +110,33 @@ def plan(
     """Return a setting for each scheme."""
     if scale == "quick":
         keys = keys if keys.given is not None else made_keys(max(min(keys.total, 1000), keys.total // 50), seed)
-    return [Setting(scheme, keys, nodes, then, weights, seed) for scheme in schemes]
+    return [Setting(scheme, keys, nodes, then, weights, seed, SCHEMES[scheme]) for scheme in schemes]
 
 
 def measure(setting: Setting) -> Cell:
     """Place the keys, let nodes in, let one go, ask for copies."""
-    nodes = fitting(setting.scheme, setting.nodes)
+    nodes = fitting(setting.factory, setting.nodes)
     names = node_names(nodes, setting.seed)
     weights = dict(zip(names, setting.weights, strict=False)) if setting.weights else None
     is_weighted = weights is not None
     options = room(setting.scheme, max(setting.then, 2 * nodes))
     try:
-        placement = build(setting.scheme, names, weights, **options)
+        placement = build(setting.factory, names, weights, **options)
     except UnsupportedChange:
-        placement, is_weighted = build(setting.scheme, names, **options), False
+        placement, is_weighted = build(setting.factory, names, **options), False
     hashes = setting.keys.hashes(placement.hasher)
-    given = np.array(list(placement.weights.values()))
+    # What was asked for is the measure also of a scheme that has no weights.
+    given = np.array(setting.weights[:nodes]) if setting.weights else np.ones(nodes)
     loads = spread(np.bincount(placement.place_many(hashes), minlength=nodes), given)
     copies = placement.replicas_many(hashes[:COPY_KEYS], COPIES)
     distinct = np.sort(copies, axis=1)
-    met = float((distinct[:, 1:] == distinct[:, :-1]).any(axis=1).mean())
+    met = float((distinct[:, 1:] == distinct[:, :-1]).any(axis=1).mean()) if nodes >= COPIES else None
     state_bytes = placement.state_bytes
-    shrunk = shrink(build(setting.scheme, names, weights if is_weighted else None), hashes)
+    shrunk = shrink(build(setting.factory, names, weights if is_weighted else None), hashes)
     grown, grown_loads = grow(placement, hashes, setting.then, setting.seed), None
     if grown is not None:
         now = np.bincount(placement.place_many(hashes), minlength=grown.now)
-        grown_loads = spread(now, np.array(list(placement.weights.values())))
+        grown_loads = spread(now, np.append(given, np.ones(grown.now - nodes)))
     return Cell(
         setting, nodes, loads, grown_loads, grown, shrunk, is_weighted,
         heavy=_with_weights(setting, names) if placement.has_weights else None,
@@ -156,7 +158,7 @@ def removes(shrunk: Move | None, can_remove: bool) -> str:
 
 def _with_weights(setting: Setting, names: list[str]) -> float:
     weights = {name: 1.0 + number % 2 for number, name in enumerate(names)}
-    placement = build(setting.scheme, names, weights)
+    placement = build(setting.factory, names, weights)
     loads = np.bincount(placement.place_many(setting.keys.hashes(placement.hasher)), minlength=len(names))
     shares = loads / loads.sum() / (np.array(list(weights.values())) / sum(weights.values()))
     return float(np.abs(shares - 1).max())
@@ -186,19 +188,24 @@ def _fourth_text(cells: list[Cell]) -> Table:
     columns = (
         Column("scheme"), Column("kept", ".2%"), Column("the text", ".2%"), Column("differs by", "+.2%"),
         Column("std", ",.0f"), Column("the text", ",.0f"), Column("binomial std", ",.0f"),
-        Column("standard errors", "+.1f"),
+        Column("sigmas", "+.1f"),
     )  # fmt: skip
     rows = []
+    # So many figures are off by 3 sigmas now and then: each may be by as much as makes the whole table as rare.
+    allowed = sigmas_of_each(SIGMAS, sum(said.is_binomial for said in SAID.values()))
     for cell in sorted(cells, key=lambda cell: list(SAID).index(cell.setting.scheme)):
         said, kept = SAID[cell.setting.scheme], cell.grown.kept if cell.grown else math.nan
         std = cell.grown_loads.std if cell.grown_loads else math.nan
         ought = binomial_std(KEYS, THEN)
-        errors = (std - ought) / (ought / math.sqrt(2 * (THEN - 1)))
-        passed = abs(kept - said.kept) <= KEPT_WITHIN and abs(errors) <= ERRORS_WITHIN
+        errors = sigmas_of_chi_square((THEN - 1) * (std / ought) ** 2, THEN - 1)
+        passed = abs(kept - said.kept) <= KEPT_WITHIN and abs(errors) <= allowed
         tail = (ought, errors) if said.is_binomial else (None, None)
         values = (cell.setting.scheme, kept, said.kept, kept - said.kept, std, said.std, *tail)
         rows.append(Row(values, passed if said.is_binomial else None))
-    bar = "kept share within 0.3 percentage points of the text's, std within 3 standard errors of the binomial one"
+    bar = (
+        "kept share within 0.3 percentage points of the text's, std within 3 sigmas, of all rows "
+        f"together, of the binomial one: {allowed:.1f} of each"
+    )
     notes = (
         "Of 20 nodes and then 21; the std is that of keys per node on 21. Rings hang on the names of the nodes: "
         "the experiment draws has the distribution.",
@@ -217,19 +224,21 @@ def _evenness(result: Result[Cell]) -> Table:
         s = cell.loads
         rows.append(Row((cell.setting.scheme, cell.nodes, s.mean, s.std, s.deviation, s.low, s.high, s.most)))
     setting = result.cells[0].setting
-    by_chance = binomial_std(setting.keys.total, setting.nodes)
+    is_taste = result.scale == "quick" and setting.keys.given is None
+    by_chance = chance_deviation(setting.keys, setting.nodes) * setting.keys.total / setting.nodes
     notes = [
         f"Keys that each pick a node for themselves have a std of {by_chance:,.0f}."
     ]
     if setting.keys.given is not None:
-        different, share = skew(setting.keys)
-        notes[0] = f"Keys that each pick a node for themselves have a std of {by_chance:,.0f} if all are different."
+        different, share, _ = skew(setting.keys)
         notes.append(f"Of the {setting.keys.total:,} keys {different:,} are different; one is {share:.1%} of all.")
+    if is_taste:
+        notes.append("At quick scale a fiftieth of the made keys that were asked for, or a thousand.")
     if setting.weights:
         plain = [cell.setting.scheme for cell in result.cells if not cell.is_weighted]
-        notes.append("Loads are over what the weights ask for.")
+        notes.append("Loads are over what the weights ask for. Newcomers weigh the mean.")
         if plain:
-            notes.append(f"Without weights, as they have none: {', '.join(plain)}.")
+            notes.append(f"Without weights, as they have none, but held against them: {', '.join(plain)}.")
     return Table("evenness", "How even: keys per node", columns, tuple(rows), notes=tuple(notes))
 
 
@@ -260,93 +269,26 @@ def _abilities(result: Result[Cell]) -> Table:
     columns = (
         Column("scheme"), Column("state (bytes)", ",d"), Column("look-up"), Column("memory"),
         Column("weights: worst node off by", ".1%"),
-        Column("nodes that can go"), Column("names"), Column("two of 3 copies on one node", ".1%"),
+        Column("nodes that can go"), Column("placed by"), Column("two of 3 copies on one node", ".1%"),
+        Column("in full"), Column("published in"),
     )  # fmt: skip
     rows = []
     for cell in result.cells:
-        kind = build(cell.setting.scheme, ["any"])
-        names = "any" if kind.has_names else "numbers"
+        kind = build(cell.setting.factory, ["any"])
+        by = "name" if kind.has_names else "number"
         values = (
-            cell.setting.scheme, cell.state_bytes, kind.lookup_cost, kind.memory_cost, cell.heavy, cell.removes, names,
-            cell.met,
+            cell.setting.scheme, cell.state_bytes, kind.lookup_cost, kind.memory_cost, cell.heavy, cell.removes, by,
+            cell.met, kind.title, kind.source,
         )  # fmt: skip
         rows.append(Row(values))
+    asked = min(COPY_KEYS, result.cells[0].setting.keys.total)
     notes = (
-        f"Weights: every second node weighs two. Copies: {COPIES} of each of {COPY_KEYS:,} keys.",
+        "Nodes may have any names, in all schemes: where keys are placed by number, a table says whose number it is, "
+        "and a newcomer can take one over.",
+        f"Weights: every second node weighs two. Copies: {COPIES} of each of {asked:,} keys.",
         "State is what a look-up needs: tables and points packed, without the nodes' names and addresses.",
     )
     return Table("abilities", "What else: memory, weights, names, copies", columns, tuple(rows), notes=notes)
-
-
-# -- pictures -----------------------------------------------------------------------------------------
-
-
-def draw_evenness(result: Result[Cell], figure: Figure) -> None:
-    """Draw the deviation of every scheme, from even to uneven."""
-    cells = sorted(result.cells, key=lambda cell: cell.loads.deviation)
-    setting = cells[0].setting
-    chance = binomial_std(setting.keys.total, setting.nodes) * setting.nodes / setting.keys.total
-    close = sum(cell.loads.deviation <= 1.5 * chance for cell in cells)
-    worst = max(result.cells, key=lambda cell: cell.loads.deviation)
-    headline(
-        figure,
-        f"{close} of {len(cells)} schemes are as even as chance allows; {worst.setting.scheme} is off by "
-        f"{worst.loads.deviation:.0%} of the mean",
-    )
-    make_room(figure, len(cells))
-    axes = figure.subplots()
-    places = range(len(cells))
-    lowest = min(cell.loads.deviation for cell in cells)
-    floor = 10 ** math.floor(math.log10(max(lowest, 1e-6)))
-    axes.hlines(places, floor, [max(cell.loads.deviation, floor) for cell in cells], color="#BBBBBB", linewidth=1)
-    axes.plot([max(cell.loads.deviation, floor) for cell in cells], places, "o", color=BLUE)
-    axes.axvline(max(chance, floor), color=ORANGE, linestyle="--", label="keys that pick a node by chance")
-    axes.set_yticks(places, [cell.setting.scheme for cell in cells])
-    axes.set_xscale("log")
-    axes.set_ylim(-0.8, len(cells) - 0.2)
-    axes.set_xticks([tick * 10.0**power for power in range(-6, 2) for tick in (1, 2, 5) if tick * 10.0**power >= floor])
-    axes.set_xlim(floor, 1.5 * max(cells[-1].loads.deviation, chance, 2 * floor))
-    axes.minorticks_off()
-    dress(
-        axes,
-        f"std of keys per node / mean, {setting.keys.total:,} keys on {setting.nodes} nodes",
-        "",
-        is_from_zero=False,
-    )
-    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
-    axes.legend(frameon=False, fontsize=9, loc="lower right")
-
-
-def draw_stability(result: Result[Cell], figure: Figure) -> None:
-    """Draw what moves when a node comes: to the newcomer, and between old nodes."""
-    cells = [
-        cell for cell in result.cells if cell.grown is not None and cell.grown.was < cell.grown.now <= cell.setting.then
-    ]
-    if not cells:
-        headline(figure, f"None of these schemes grows from {result.cells[0].setting.nodes} nodes by so few")
-        return
-    keys, then = cells[0].setting.keys.total, cells[0].setting.then
-    needless = [cell.setting.scheme for cell in cells if cell.grown and cell.grown.between_old]
-    others = len(cells) - len(needless)
-    shuffle = f"{', '.join(needless)} shuffle{'s' * (len(needless) == 1)} keys between old nodes"
-    only = f"{others} scheme{'s' * (others != 1)} move{'s' * (others == 1)} the newcomer's share only"
-    parts = [shuffle] * bool(needless) + [only] * bool(others)
-    headline(figure, f"From {cells[0].setting.nodes} nodes to {then}, " + "; ".join(parts))
-    make_room(figure, len(cells))
-    axes = figure.subplots()
-    cells = sorted(cells, key=lambda cell: -cell.grown.kept if cell.grown else 0)
-    places = range(len(cells))
-    between = [cell.grown.between_old / keys if cell.grown else 0 for cell in cells]
-    to_new = [1 - cell.grown.kept - share if cell.grown else 0 for cell, share in zip(cells, between, strict=True)]
-    axes.barh(places, to_new, color=BLUE, label="to the new node")
-    axes.barh(places, between, left=to_new, color=ORANGE, label="between old nodes")
-    ideal = 1 - cells[0].grown.ideal if cells[0].grown else 0
-    axes.axvline(ideal, color=GREY, linestyle="--", label="ideal: the new node's fair share")
-    axes.set_yticks(places, [cell.setting.scheme for cell in cells])
-    axes.set_ylim(-0.8, len(cells) - 0.2)
-    dress(axes, "share of keys that move", "", is_from_zero=False)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.legend(frameon=False, fontsize=9, loc="center right")
 
 
 def experiment(
@@ -363,13 +305,18 @@ def experiment(
         keys: none: a million made ones.
         schemes: none: all.
         then: how many nodes there are to be after growing.
-        weights: of the nodes, as many as there are; none: all the same.
+        weights: of the nodes, as many as there are, relative to each other; none: all the same. Schemes get them over
+            their mean, so that 1, 1, 2 is the same as 0.01, 0.01, 0.02, and newcomers weigh the mean.
         seed: of made keys.
+    Raises: ValueError: weights are too far apart.
     """
     keys = keys or made_keys(KEYS, seed)
-    options = [f"--keys {keys.label} --nodes {nodes} --then {then}"]
-    options += [f"--schemes {','.join(schemes)}"] * bool(schemes)
-    options += [f"--weights {','.join(f'{weight:g}' for weight in weights)}"] * bool(weights)
+    options = ["--keys", keys.label, "--nodes", str(nodes), "--then", str(then)]
+    options += ["--schemes", ",".join(schemes)] * bool(schemes)
+    if weights:
+        require_ratio(weights)
+        options += ["--weights", ",".join(map(repr, weights))]
+        weights = tuple(weight * len(weights) / math.fsum(weights) for weight in weights)
     return Experiment(
         name="compare",
         title="Every scheme on the same keys",
@@ -378,5 +325,5 @@ def experiment(
         measure=measure,
         tables=tables,
         pictures={"evenness": draw_evenness, "stability": draw_stability},
-        again=again(f"compare {' '.join(options)}"),
+        again=again(f"compare {shlex.join(options)}"),
     )

@@ -208,7 +208,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     most = cell.setting.most
     headline(
         figure,
-        f"Jump keeps exactly the share m / n from m to n buckets, and visits ln n + 0.58 of them: "
+        f"Jump keeps the share m / n from m to n buckets, and visits ln n + 0.58 of them: "
         f"{cell.visited[most]:.1f} of {most}",
     )
     left, right = figure.subplots(1, 2)

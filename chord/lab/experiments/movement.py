@@ -14,7 +14,7 @@ import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
-from chord.lab.experiments.common import again, build, grow, node_names, room
+from chord.lab.experiments.common import Factory, again, build, grow, node_names, room
 from chord.lab.hashing import random_hashes
 from chord.lab.schemes import SCHEMES
 from chord.lab.theory import harmonic
@@ -34,6 +34,7 @@ class Setting(NamedTuple):
     last: int
     keys: int
     seed: int
+    factory: Factory
 
     def __str__(self) -> str:
         return self.scheme
@@ -65,13 +66,13 @@ class Cell:
 def plan(scale: Scale, seed: int) -> list[Setting]:
     """Return a setting for every scheme."""
     keys, last = (2_000, 8) if scale == "quick" else (KEYS, LAST)
-    return [Setting(scheme, FIRST, last, keys, seed) for scheme in SCHEMES]
+    return [Setting(scheme, FIRST, last, keys, seed, factory) for scheme, factory in SCHEMES.items()]
 
 
 def measure(setting: Setting) -> Cell:
     """Let nodes in, one by one or in the steps the scheme takes."""
     names = node_names(setting.first, setting.seed)
-    placement = build(setting.scheme, names, **room(setting.scheme, setting.last))
+    placement = build(setting.factory, names, **room(setting.scheme, setting.last))
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     nodes, shares, between = [setting.first], [], 0
     while nodes[-1] < setting.last:

@@ -17,14 +17,15 @@ from chord.experiments.plot import BLUE, GREEN, ORANGE, dress, headline
 from chord.lab.bigring import BigRing
 from chord.lab.experiments.common import again
 from chord.lab.failing import NOBODY, look_up_past_the_dead
-from chord.lab.numbers import mean_error
+from chord.lab.numbers import errors_allowed, mean_error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PUBLISHED_NODES, LIST = 1000, 20
 RINGS, LOOKUPS = 40, 100_000
-PATH_WITHIN, TIMEOUTS_WITHIN = 0.05, 0.20
+PATH_WITHIN, TIMEOUTS_WITHIN, ESTIMATE_WITHIN = 0.05, 0.20, 0.05
+SIGMAS = 3.0
 
 
 class Published(NamedTuple):
@@ -59,11 +60,17 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What the look-ups cost, as means of each ring; and how many named nobody, or somebody else than the owner."""
+    """What the look-ups cost, as means of each ring; and how many named nobody, or somebody else than the owner.
+
+    Attributes:
+        timeouts: of all steps.
+        on_route: of all but the last, from predecessor to owner.
+    """
 
     setting: Setting
     paths: tuple[float, ...]
     timeouts: tuple[float, ...]
+    on_route: tuple[float, ...]
     unanswered: int
     wrong: int
 
@@ -77,25 +84,46 @@ def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
 
 def measure(setting: Setting) -> Cell:
     """Let the share fail, and look up random keys from random survivors."""
-    paths, timeouts, unanswered, wrong = [], [], 0, 0
+    paths, timeouts, on_route, unanswered, wrong = [], [], [], 0, 0
     for number in range(setting.rings):
         rng = np.random.default_rng([setting.seed, setting.nodes, number, round(100 * setting.share)])
         ring = BigRing.draw(setting.nodes, rng)
         is_dead = np.zeros(setting.nodes, bool)
         is_dead[rng.permutation(setting.nodes)[: round(setting.share * setting.nodes)]] = True
         living = np.flatnonzero(~is_dead)
-        starts, keys = ring.draw_lookups(setting.lookups // setting.rings, rng)
-        starts = living[starts % len(living)]
+        _, keys = ring.draw_lookups(setting.lookups // setting.rings, rng)
+        starts = rng.choice(living, len(keys))
         found = look_up_past_the_dead(ring, is_dead, starts, keys, successors=LIST)
         paths.append(float(found.hops.mean()))
         timeouts.append(float(found.timeouts.mean()))
+        on_route.append(float((found.timeouts - found.last_timeouts).mean()))
         owners = living[np.searchsorted(living, ring.successor(keys)) % len(living)]
         unanswered += int((found.owners == NOBODY).sum())
         wrong += int(((found.owners != owners) & (found.owners != NOBODY)).sum())
-    return Cell(setting, tuple(paths), tuple(timeouts), unanswered, wrong)
+    return Cell(setting, tuple(paths), tuple(timeouts), tuple(on_route), unanswered, wrong)
 
 
 # -- what comes of it ---------------------------------------------------------------------------------
+
+
+def estimate(cell: Cell) -> float:
+    """Return the paper's own estimate of the timeouts on the way: each live node costs p / (1 - p) dead ones."""
+    share = cell.setting.share
+    return float(np.mean(cell.paths)) * share / (1 - share)
+
+
+def is_met(cell: Cell) -> bool:
+    """Whether a cell meets its bars; each gives way by three standard errors of what was measured."""
+    shape, allowed = cell.setting, errors_allowed(cell.setting.rings, SIGMAS)
+    (path, path_error), (timeouts, error) = mean_error(cell.paths), mean_error(cell.timeouts)
+    # A whole list is dead with probability share^20: one look-up in a million at a half; but then several share it.
+    passed = cell.wrong == 0 and cell.unanswered <= 3 + 30 * shape.lookups * shape.share**LIST
+    if shape.nodes != PUBLISHED_NODES:
+        return passed
+    said, (on_route, route_error) = PUBLISHED[shape.share], mean_error(cell.on_route)
+    passed = passed and abs(path - said.path) <= PATH_WITHIN * said.path + allowed * path_error
+    passed = passed and abs(timeouts - said.timeouts) <= TIMEOUTS_WITHIN * said.timeouts + allowed * error
+    return passed and abs(on_route - estimate(cell)) <= ESTIMATE_WITHIN * estimate(cell) + allowed * route_error
 
 
 def tables(result: Result[Cell]) -> list[Table]:
@@ -103,29 +131,31 @@ def tables(result: Result[Cell]) -> list[Table]:
     columns = (
         Column("nodes", ","), Column("failed", ".0%"), Column("mean path", ".2f"), Column("± s.e.", ".3f"),
         Column("published", ".2f"),
-        Column("mean timeouts", ".2f"), Column("± s.e.", ".3f"), Column("published", ".2f"), Column("wrong owners"),
-        Column("unanswered", ","), Column("look-ups", ","),
+        Column("mean timeouts", ".2f"), Column("± s.e.", ".3f"), Column("published", ".2f"),
+        Column("on the route", ".2f"), Column("path · p / (1 - p)", ".2f"),
+        Column("wrong owners"), Column("unanswered", ","), Column("look-ups", ","),
     )  # fmt: skip
     rows = []
     for cell in result.cells:
         (path, path_error), (timeouts, error) = mean_error(cell.paths), mean_error(cell.timeouts)
         shape = cell.setting
         said = PUBLISHED[shape.share] if shape.nodes == PUBLISHED_NODES else None
-        # A whole list is dead with probability share^20: one look-up in a million at a half.
-        passed = cell.wrong == 0 and cell.unanswered <= 3 + 30 * shape.lookups * shape.share**LIST
-        if said is not None:
-            passed = passed and abs(path - said.path) <= PATH_WITHIN * said.path
-            passed = passed and abs(timeouts - said.timeouts) <= TIMEOUTS_WITHIN * said.timeouts
         values = (
             shape.nodes, shape.share, path, path_error, said and said.path, timeouts, error, said and said.timeouts,
-            cell.wrong, cell.unanswered, shape.lookups,
+            float(np.mean(cell.on_route)), estimate(cell), cell.wrong, cell.unanswered, shape.lookups,
         )  # fmt: skip
-        rows.append(Row(values, passed))
+        rows.append(Row(values, is_met(cell)))
     notes = (
-        f"Lists of {LIST}. Timeouts are dead nodes asked, those at the last step included.",
-        "The standard error is taken between rings. A look-up is unanswered where a whole list is dead.",
+        f"Lists of {LIST}. Timeouts are dead nodes asked, those at the last step, from predecessor to owner, included: "
+        "that step is what lifts them above the published ones from 20 % on. On the route leaves it out, as the "
+        "paper's estimate path · p / (1 - p) does, which the published 5.10 at a half follows.",
+        "The standard error is taken between rings; one ring's luck moves its timeouts by 8 %, and the published are "
+        "of one. A look-up is unanswered where a whole list is dead.",
     )
-    bar = "at 1,000 nodes mean path within 5 % and mean timeouts within 20 % of the published; no wrong owner anywhere"
+    bar = (
+        "at 1,000 nodes mean path within 5 % and mean timeouts within 20 % of the published, those on the route within "
+        "5 % of the estimate, each give or take 3 standard errors; no wrong owner anywhere"
+    )
     return [Table("ring_failures", "Simultaneous failures", columns, tuple(rows), bar, notes)]
 
 
@@ -133,8 +163,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     """Draw path length and timeouts against the share that failed."""
     sizes = sorted({cell.setting.nodes for cell in result.cells})
     most = [cell for cell in result.cells if cell.setting.nodes == sizes[-1]]
-    lost = sum(cell.wrong + cell.unanswered for cell in most)
-    looked = sum(cell.setting.lookups for cell in most)
+    lost, looked = most[-1].wrong + most[-1].unanswered, most[-1].setting.lookups
     found = f"all {looked:,} look-ups find the owner" if not lost else f"{lost} of {looked:,} look-ups miss the owner"
     more = float(np.mean(most[-1].paths) - np.mean(most[0].paths))
     headline(

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 FEW, MANY = 20, 1000
 KEYS, KEYS_ON_MANY, ASKED = 1_000_000, 100_000, 500
 MILLION_S_MAX = 1.0
+FLATTENED = ("ring-tree",)
+"""Schemes that place many keys by another store than their own."""
 WITH_BAR = ("mod", "jump", "ring", "ring-100")
 HASHING = "(hashing alone)"
 
@@ -101,16 +103,21 @@ def tables(result: Result[Cell]) -> list[Table]:
         scheme = cell.setting.scheme
         million = 1e6 * (cell.each_s[0] + (hashing if scheme != HASHING else 0.0))
         add = None if cell.add_s is None else 1e6 * cell.add_s
-        times = (*(1e9 * s for s in cell.one_s), *(1e9 * s for s in cell.each_s), million, 1e3 * cell.build_s, add)
+        each = [1e9 * s for s in cell.each_s] if scheme not in FLATTENED else [None, None]
+        times = (*(1e9 * s for s in cell.one_s), *each, million if all(each) else None, 1e3 * cell.build_s, add)
         is_full = cell.setting.keys == KEYS
         rows.append(Row((scheme, *times), million <= MILLION_S_MAX if scheme in WITH_BAR and is_full else None))
-    notes = (
-        "Of this machine and this run. A look-up hashes the key; a million keys are hashed and placed.",
-        "ring has its points in a sorted array, ring-tree in a search tree: see what letting a node in takes. "
-        "extendible has 16 and 512 nodes, and takes in as many as it has.",
-    )
+    notes = ["Of this machine and this run. A look-up hashes the key; a million keys are hashed and placed."]
+    measured = {cell.setting.scheme for cell in result.cells}
+    if measured & set(FLATTENED):
+        notes.append(
+            "ring has its points in a sorted array, ring-tree in a search tree: see what letting a node in takes. Many "
+            "keys are placed by the array that a tree is read out into, so there is no time of its own for that."
+        )
+    if "extendible" in measured:
+        notes.append("extendible has 16 and 512 nodes, and takes in as many as it has.")
     bar = f"a million keys in {MILLION_S_MAX:g} s"
-    return [Table("speed", "How fast", columns, tuple(rows), bar, notes)]
+    return [Table("speed", "How fast", columns, tuple(rows), bar, tuple(notes))]
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
@@ -128,7 +135,8 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     places = range(len(cells))
     one, each = [1e6 * cell.one_s[1] for cell in cells], [1e6 * cell.each_s[1] for cell in cells]
     axes.hlines(places, each, one, color="#BBBBBB", linewidth=1)
-    axes.plot(each, places, "s", color=ORANGE, markersize=5, label="placed with many others (NumPy)")
+    own = [at for at, cell in enumerate(cells) if cell.setting.scheme not in FLATTENED]
+    axes.plot([each[at] for at in own], own, "s", color=ORANGE, markersize=5, label="placed with many others (NumPy)")
     axes.plot(one, places, "o", color=BLUE, label="one look-up (Python)")
     axes.set_yticks(places, [cell.setting.scheme for cell in cells])
     axes.set_ylim(-0.8, len(cells) - 0.2)

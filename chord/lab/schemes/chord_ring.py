@@ -1,8 +1,9 @@
 """The Chord ring of this project: its ids, its arcs, its replica sets, asked as its nodes ask them.
 
 Where the others are built from descriptions, this one is built from what a node runs: `vnode_id` says where a node's
-points are, the owner of a key is the vnode whose `Ownership` has the key in its arc, and the copies lie where that
-vnode's `View` says. It must be, key for key, the ring with vnodes under SHA-1.
+points are, and the copies lie where the `View` of the vnode says whose `Ownership` has the key in its arc. Single
+owners are looked up among the sorted ids; that `Ownership` agrees is asked whenever copies are, and by the tests for
+every key. It must be, key for key, the ring with vnodes under SHA-1.
 
 The circle has 64 bits here (`chord node --bits 64`), so that ids fit an array; the ring of 160 bits agrees with it
 wherever no two of its ids begin with the same 64.
@@ -21,6 +22,7 @@ from chord.data.view import View
 from chord.ids import Circle, vnode_id
 from chord.lab.hashing import HASH_BITS, SHA1, SPAN, Hashes
 from chord.lab.placement import Numbers, Placement
+from chord.lab.schemes.ring import points_of_weight
 from chord.messages import Contact
 from chord.ownership import Ownership
 from chord.ring import RingState
@@ -58,7 +60,7 @@ class ChordRing(Placement):
         self._settle()
 
     def _vnodes(self, node: str, weight: float) -> list[Contact]:
-        return [Contact(vnode_id(CIRCLE, node, index), node) for index in range(max(1, round(self.vnodes * weight)))]
+        return [Contact(vnode_id(CIRCLE, node, index), node) for index in range(points_of_weight(self.vnodes, weight))]
 
     def _settle(self) -> None:
         self._contacts.sort(key=lambda contact: contact.id)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chord.lab.hashing import XXH3, Hasher, Hashes, mix_one
-from chord.lab.placement import Numbers, Placement, UnsupportedChange
+from chord.lab.placement import Numbers, Placement, UnsupportedChange, require_ratio
 
 SLOTS = 65_537
 
@@ -111,9 +111,24 @@ class Maglev(Placement):
 
     # -- changes --------------------------------------------------------------------------------
 
-    def _add(self, node: str, weight: float) -> None:
-        if len(self._nodes) == self.slots:
+    def grow(self, nodes: Sequence[str]) -> None:
+        """Let several nodes in, all or none, and fill the table once.
+
+        Raises: as `add`.
+        """
+        self._check_newcomers(nodes)
+        require_ratio([*self._weights, 1.0])
+        self._require_slots(len(self._nodes) + len(nodes))
+        self._table = self._fill([*self._nodes, *nodes], [*self._weights, *[1.0] * len(nodes)])
+        self._nodes += nodes
+        self._weights += [1.0] * len(nodes)
+
+    def _require_slots(self, nodes: int) -> None:
+        if nodes > self.slots:
             raise UnsupportedChange(f"{self.scheme}: all {self.slots} slots have a node of their own; take more slots")
+
+    def _add(self, node: str, weight: float) -> None:
+        self._require_slots(len(self._nodes) + 1)
         self._table = self._fill([*self._nodes, node], [*self._weights, weight])
 
     def _remove(self, number: int) -> None:

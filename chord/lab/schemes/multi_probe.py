@@ -115,6 +115,7 @@ class MultiProbe(Ring):
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
         """Return the owners of the closest points behind the probes of each hash; shape (k, count)."""
+        self._check_copies(count)
         count = min(count, len(self._nodes))
         found = [self.locate_replicas(point, count) for point in hashes.tolist()]
         return np.array(found, dtype=np.intp).reshape(len(hashes), count)

@@ -69,6 +69,7 @@ class Rendezvous(Placement):
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
         """Return the best for each hash, the very best first; shape (k, count)."""
+        self._check_copies(count)
         nodes, each = len(self._seeds), max(1, 16 * CHUNK // len(self._seeds))
         count = min(count, nodes)
         found = np.empty((len(hashes), count), dtype=np.intp)

@@ -5,7 +5,11 @@ with the highest bid that has a node in it, in the cluster at the end the node w
 fanout * levels + (nodes a cluster) bids instead of n.
 
 Forks share keys evenly among branches, not among nodes: a cluster with one node more has less for each. So clusters
-should hold several nodes, and the skeleton be rebuilt (which moves everything) when they hold far too many.
+should hold several nodes, and the skeleton be rebuilt (which moves everything) when they hold far too many: a look-up
+among n nodes is O(log n) in the size the skeleton was built for.
+
+Which cluster a node is in hangs on the order in which nodes came, so all clients must see the same history; it is the
+place in the skeleton that decides, and a newcomer can take one over.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ class RendezvousTree(Placement):
     source = "Yao et al. 2001"
     lookup_cost = "O(log n)"
     memory_cost = "O(n)"
+    has_names = False
 
     def __init__(
         self,

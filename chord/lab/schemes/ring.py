@@ -25,8 +25,28 @@ def vnode_label(node: str, index: int) -> bytes:
     return (node if index == 0 else f"{node}#{index}").encode()
 
 
+POINTS_MAX = 1_000_000
+
+
+def points_of_weight(vnodes: int, weight: float) -> int:
+    """Return how many points a node of this weight has, where one of weight 1 has `vnodes`.
+
+    Raises: ValueError: more than a million.
+    """
+    if vnodes * weight > POINTS_MAX:
+        raise ValueError(
+            f"a node of weight {weight:g} would have {vnodes * weight:.3g} points, {POINTS_MAX:,} at most: on rings "
+            f"weights are times {vnodes} vnodes, so divide them by their mean"
+        )
+    return max(1, round(vnodes * weight))
+
+
 class Ring(Placement):
     """Consistent hashing with `vnodes` points for a node of weight 1, and max(1, round(vnodes * w)) for weight w.
+
+    The number of points hangs on the node's own weight and on no other's, as its operator sets it: only so the order
+    in which nodes come does not matter, and a newcomer gives nobody else more points. Weights far below 1 leave every
+    node the one point it has at least; divide them by their mean.
 
     Args:
         vnodes: points of a node of weight 1, at least 1.
@@ -60,7 +80,7 @@ class Ring(Placement):
         """Return where the points of a node are, whether it is there or not; shape (number of points,), as labelled."""
         if node in self._given:
             return np.array(self._given[node], dtype=np.uint64)
-        count = max(1, round(self.vnodes * weight))
+        count = points_of_weight(self.vnodes, weight)
         return self.hasher.many([vnode_label(node, index) for index in range(count)])
 
     # -- placing --------------------------------------------------------------------------------
@@ -92,6 +112,7 @@ class Ring(Placement):
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
         """Return the owners met on the walks clockwise from the hashes; shape (k, count)."""
+        self._check_copies(count)
         count = min(count, len(self._nodes))
         at = self._following(hashes)
         found = np.full((len(hashes), count), -1, dtype=np.intp)

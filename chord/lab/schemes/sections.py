@@ -95,6 +95,7 @@ class Sections(Placement):
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
         """Return the nodes of the hashes' sections and of those behind them: one list for each section serves all."""
+        self._check_copies(count)
         count = min(count, len(set(self._owners.tolist())))
         lists = np.array([self.locate_replicas(section, count) for section in range(self.sections)], dtype=np.intp)
         return lists[self._sections_of(hashes)]

@@ -1,0 +1,93 @@
+"""Changes of several nodes at once, and what is refused: copies of nothing, weights too far apart, too many points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from movement import snapshot
+
+from chord.lab import hashing
+from chord.lab.placement import UnsupportedChange
+from chord.lab.schemes import SCHEMES
+from chord.lab.schemes.jump import Jump
+from chord.lab.schemes.maglev import Maglev
+from chord.lab.schemes.trie import BitTrie
+
+NAMES = [f"10.0.0.{number}:9000" for number in range(16)]
+WEIGHTED = [name for name, build in SCHEMES.items() if build(["a"]).has_weights]
+MANY = hashing.random_hashes(np.random.Generator(np.random.PCG64(11)), 2000)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_several_nodes_come_and_go_all_or_none(name: str) -> None:
+    """The planted mistake: a list in which only the last name is impossible."""
+    placement = SCHEMES[name](NAMES)
+    before, alone = snapshot(placement, MANY[:500]), [placement.locate(point) for point in MANY[:20].tolist()]
+    for change, names in (
+        (placement.grow, ["x", "y", "x"]),
+        (placement.grow, ["x", "y", NAMES[2]]),
+        (placement.shrink, [NAMES[15], NAMES[14], "nobody"]),
+        (placement.shrink, [NAMES[15], NAMES[15]]),
+        (placement.shrink, list(reversed(NAMES))),
+    ):
+        with pytest.raises((ValueError, KeyError, UnsupportedChange)):
+            change(names)
+        assert placement.nodes == tuple(NAMES)
+        assert snapshot(placement, MANY[:500]) == before
+        assert [placement.locate(point) for point in MANY[:20].tolist()] == alone
+
+
+def test_jump_and_the_full_take_back_what_they_began() -> None:
+    jump, full = Jump(["a", "b", "c", "d"]), SCHEMES["anchor"](["a", "b"], capacity=3)
+    with pytest.raises(UnsupportedChange, match="the last can go"):
+        jump.shrink(["d", "a"])
+    with pytest.raises(UnsupportedChange):
+        full.grow(["c", "d"])
+    assert (jump.nodes, full.nodes) == (("a", "b", "c", "d"), ("a", "b"))
+
+
+def test_whom_a_trie_evicts_may_be_named_too() -> None:
+    placement = BitTrie(["a", "b", "c", "d"])
+    placement.add("e")
+    gone = next(node for node in placement.nodes if placement.evicted_by(node))
+    evicted = placement.evicted_by(gone)
+    placement.shrink([gone, *evicted])
+    assert set(placement.nodes) == {*"abcde"} - {gone, *evicted}
+    assert set(snapshot(placement, MANY).owners) == set(placement.nodes)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_copies_are_refused(name: str, count: int) -> None:
+    placement = SCHEMES[name](NAMES)
+    with pytest.raises(ValueError, match="one copy"):
+        placement.replicas(b"key", count)
+    with pytest.raises(ValueError, match="one copy"):
+        placement.replicas_many(MANY[:10], count)
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_that_are_too_far_apart_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"1,000 times the least"):
+        SCHEMES[name](["a", "b"], weights={"a": 1e308})
+    placement = SCHEMES[name](["a", "b"])
+    with pytest.raises(ValueError, match=r"1,000 times the least"):
+        placement.add("c", 0.0001)
+    assert placement.nodes == ("a", "b")
+
+
+@pytest.mark.parametrize("name", ["ring-100", "chord", "ring-tree"])
+def test_a_ring_does_not_begin_with_more_points_than_memory_has(name: str) -> None:
+    with pytest.raises(ValueError, match="divide them by their mean"):
+        SCHEMES[name](["a", "b"], weights={"a": 5e7, "b": 1e8})
+
+
+def test_maglev_that_grows_at_once_is_maglev_that_grew_one_by_one() -> None:
+    at_once, slowly = Maglev(NAMES, slots=1009), Maglev(NAMES, slots=1009)
+    at_once.grow(["x", "y", "z"])
+    for node in ("x", "y", "z"):
+        slowly.add(node)
+    assert at_once.table == slowly.table
+    assert at_once.weights == slowly.weights
+    with pytest.raises(UnsupportedChange, match="slots"):
+        Maglev(["a"], slots=3).grow(["b", "c", "d"])

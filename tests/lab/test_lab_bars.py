@@ -1,0 +1,220 @@
+"""The bars of the lab's experiments: sharp enough to see what is wrong, and not so that chance misses them."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from live import ROOT
+from matplotlib.figure import Figure
+
+from chord.experiments.experiment import Result
+from chord.experiments.pool import processes
+from chord.experiments.report import run_all
+from chord.lab.experiments import bounds, compare, compare_pictures, movement, paths, ring_failures, speed, strategies
+from chord.lab.experiments import vnodes as of_vnodes
+from chord.lab.experiments.common import chance_deviation, given_keys, made_keys
+from chord.lab.hashing import Hashes, mix, number_keys
+from chord.lab.numbers import errors_allowed, sigmas_of_chi_square, sigmas_of_each
+from chord.lab.placement import Numbers
+from chord.lab.schemes import SCHEMES
+from chord.lab.schemes.mod import Mod
+from chord.lab.schemes.ring_bounded import BoundedRing
+
+
+def headline_of(draw: Any, result: Any) -> str:
+    figure = Figure()
+    draw(result, figure)
+    return " ".join(str(figure.get_suptitle()).split())
+
+
+# -- chance -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("groups", "sigmas", "table"),
+    [(40, 4.0, 4.48), (16, 4.0, 5.43), (40, 3.0, 3.20), (8, 3.0, 4.53), (10**6, 3.0, 3.0)],
+)
+def test_errors_of_few_groups_are_students(groups: int, sigmas: float, table: float) -> None:
+    """Against Student's distribution, summed up here."""
+    freedom, t = groups - 1, errors_allowed(groups, sigmas)
+    assert t == pytest.approx(table, rel=0.02)
+    if groups < 100:
+        x = t + np.arange(0, 400, 0.001)
+        density = (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
+        norm = math.gamma((freedom + 1) / 2) / math.sqrt(freedom * math.pi) / math.gamma(freedom / 2)
+        assert norm * density.sum() * 0.001 == pytest.approx(math.erfc(sigmas / math.sqrt(2)) / 2, rel=0.15)
+
+
+def test_sigmas_of_several_figures() -> None:
+    assert sigmas_of_each(3.0, 1) == pytest.approx(3.0)
+    assert sigmas_of_each(3.0, 4) == pytest.approx(3.40, abs=0.01)  # 1 - (1 - 0.0027)^(1/4) = 0.000675
+    assert sigmas_of_chi_square(20.0, 20) == pytest.approx(0.105, abs=0.01)
+    assert sigmas_of_chi_square(45.31, 20) == pytest.approx(3.0, abs=0.1)  # the table's p = 0.001 is 3.09
+
+
+# -- failures -----------------------------------------------------------------------------------------
+
+
+def failed(share: float, timeouts: float, on_route: float, path: float, wrong: int = 0) -> ring_failures.Cell:
+    """What 40 rings gave, give or take what they do."""
+    around = np.linspace(-0.08, 0.08, 40)
+
+    def each(mean: float) -> tuple[float, ...]:
+        return tuple((mean * (1 + around)).tolist())
+
+    setting = ring_failures.Setting(share, 1000, 40, 100_000, 1)
+    return ring_failures.Cell(setting, tuple(path + around), each(timeouts), each(on_route), 0, wrong)
+
+
+def test_timeouts_have_a_bar_that_is_sharp() -> None:
+    assert ring_failures.is_met(failed(0.5, 6.05, 5.03, 5.02))
+    for wrong in (
+        failed(0.5, 6.60, 5.03, 5.02),  # 29 % above the published
+        failed(0.5, 6.05, 5.60, 5.02),  # 12 % above the estimate
+        failed(0.5, 6.05, 4.40, 5.02),
+        failed(0.5, 6.05, 5.03, 5.50),
+        failed(0.5, 6.05, 5.03, 5.02, wrong=1),
+    ):
+        assert not ring_failures.is_met(wrong)
+
+
+@pytest.mark.parametrize("seed", range(1, 16))
+def test_no_seed_misses_the_failures_by_chance(seed: int) -> None:
+    experiment = ring_failures.experiment(1000)
+    (table,) = experiment.tables(experiment.run("quick", seed))
+    assert table.passed, [table.texts(row) for row in table.rows if not row.passed]
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_no_seed_misses_paths_and_vnodes_by_chance(seed: int) -> None:
+    for experiment in (paths.experiment(4096), of_vnodes.experiment(30)):
+        for table in experiment.tables(experiment.run("quick", seed)):
+            assert table.passed is not False, [table.texts(row) for row in table.rows if row.passed is False]
+
+
+def test_the_headline_counts_the_look_ups_among_half_of_the_nodes() -> None:
+    experiment = ring_failures.experiment(2000)
+    result = experiment.run("quick", 1)
+    assert "all 5,000 look-ups find the owner" in headline_of(ring_failures.draw, result)
+    *others, half = result.cells
+    lost = ring_failures.Cell(half.setting, half.paths, half.timeouts, half.on_route, 3, 1)
+    assert "4 of 5,000 look-ups miss" in headline_of(ring_failures.draw, Result("quick", 1, (*others, lost)))
+    few = ring_failures.Cell(others[-1].setting, half.paths, half.timeouts, half.on_route, 3, 1)
+    elsewhere = Result("quick", 1, (*others[:-1], few, half))
+    assert "all 5,000 look-ups find the owner" in headline_of(ring_failures.draw, elsewhere)
+
+
+# -- bounded loads, strategies, times -------------------------------------------------------------------
+
+
+class Restless(BoundedRing):
+    """Planted: whoever comes, all keys are hashed anew."""
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        return super().place_many(mix(hashes, len(self._nodes)))
+
+
+def test_bounded_loads_that_move_too_much_miss_the_theorem(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [bounds.movement_bound(c) for c in (1.5, 2.0, 3.0)] == [16, 4, 4]
+    experiment = bounds.experiment()
+    monkeypatch.setitem(SCHEMES, "ring-bounded", Restless)
+    found = {table.name: table for table in experiment.tables(experiment.run("quick", 1))}["bounded_loads"]
+    assert [row.passed for row in found.rows][-3:] == [False] * 3
+
+
+def test_strategies_one_and_two_are_alike_at_equal_tokens() -> None:
+    experiment = strategies.experiment()
+    (table,) = experiment.tables(experiment.run("quick", 1))[:1]
+    seconds = [row.values for row in table.rows if row.values[0] == 2]
+    assert all(row.values[-1] is None for row in table.rows if row.values[0] != 2)
+    for row in seconds[2:]:
+        assert row[5] == pytest.approx(row[-1], abs=0.05)
+
+
+def test_what_places_by_another_store_has_no_time_for_it() -> None:
+    experiment = speed.experiment(("ring", "ring-tree"))
+    (table,) = experiment.tables(experiment.run("quick", 1))
+    by_name = {row.values[0]: row.values for row in table.rows}
+    assert by_name["ring-tree"][3:6] == (None, None, None)
+    assert None not in by_name["ring"][3:6]
+
+
+# -- the comparison -------------------------------------------------------------------------------------
+
+
+def test_the_line_of_chance_is_drawn_where_it_holds() -> None:
+    made = compare.experiment(made_keys(50_000, 1), ("mod", "extendible"), 20, 21)
+    text = headline_of(compare_pictures.draw_evenness, made.run("quick", 1))
+    assert "2 of 2 schemes are as even as chance allows" in text, "16 nodes are held against 16"
+    weighted = compare.experiment(made_keys(50_000, 1), ("mod", "jump"), 4, 5, (1, 1, 1, 2))
+    assert "chance" not in headline_of(compare_pictures.draw_evenness, weighted.run("quick", 1))
+
+
+def test_chance_knows_which_keys_are_asked_for_often() -> None:
+    """Against keys that are dealt by dice: also where one of them is half of all."""
+    counts = np.array([500] + [1] * 500)
+    skewed = given_keys("mine", b"hot\n" * 500 + b"\n".join(b"%d" % n for n in range(500)))
+    rng = np.random.default_rng(1)
+    dealt = [np.bincount(rng.integers(0, 8, 501), weights=counts, minlength=8).var() for _ in range(2000)]
+    assert chance_deviation(skewed, 8) == pytest.approx(math.sqrt(np.mean(dealt)) / 125, rel=0.02)
+    assert chance_deviation(skewed, 8) > 10 * chance_deviation(made_keys(1000, 1), 8) / 3
+    experiment = compare.experiment(skewed, ("mod", "jump"), 8, 9)
+    text = headline_of(compare_pictures.draw_evenness, experiment.run("quick", 1))
+    assert "2 of 2 schemes are as even as chance allows" in text
+
+
+def test_who_is_not_drawn_is_named() -> None:
+    experiment = compare.experiment(made_keys(50_000, 1), ("mod", "static", "mod-factor"), 4, 5)
+    figure = Figure()
+    compare_pictures.draw_stability(experiment.run("quick", 1), figure)
+    assert "static, mod-factor" in figure.axes[0].get_xlabel()
+
+
+def test_three_copies_are_asked_of_three_nodes_only() -> None:
+    for nodes, is_there in ((1, False), (2, False), (3, True)):
+        experiment = compare.experiment(made_keys(50_000, 1), ("mod", "sections"), nodes, nodes + 1)
+        assert all((cell.met is not None) == is_there for cell in experiment.run("quick", 1).cells)
+
+
+class Mine(Mod):
+    """A scheme of somebody's own, which no worker knows by name."""
+
+    scheme = "mine"
+
+
+def test_a_scheme_of_one_s_own_travels_to_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCHEMES, "mine", Mine)
+    experiments = [compare.experiment(made_keys(50_000, 1), ("mine", "mod"), 4, 5), movement.experiment()]
+    with processes(1) as pool:
+        compared, moved = run_all(experiments, "quick", 1, tmp_path, pool)
+    first, second = compared.tables[0].rows
+    assert first.values[1:] == second.values[1:]
+    assert "mine" in [row.values[0] for row in moved.tables[0].rows]
+
+
+def test_the_example_s_newcomers_take_their_part_evenly_and_it_travels() -> None:
+    slots = runpy.run_path(str(ROOT / "examples" / "custom_scheme.py"))["RedisSlots"]
+    placement = slots([f"n{number}" for number in range(4)])
+    for number in range(4, 16):
+        placement.add(f"n{number}")
+    owned = np.bincount(placement.place_many(np.arange(16_384, dtype=np.uint64)), minlength=16)
+    assert owned.min() > 1000
+    assert owned.max() < 1050
+    assert pickle.loads(pickle.dumps(placement.hasher.name)) == "crc16"
+    assert "lambda" not in placement.hasher.one.__qualname__
+
+
+@pytest.mark.parametrize(("few", "many"), [(20, 21), (20, 40), (20, 60), (20, 50)])
+def test_what_the_remainder_moves(few: int, many: int) -> None:
+    """What the report says of the fourth text's formula."""
+    hashes = Mod(["a"]).hash_keys(number_keys(100_000))
+    small, large = (Mod([str(n) for n in range(count)]).place_many(hashes) for count in (few, many))
+    moves = float((small != large).mean())
+    assert moves == pytest.approx(1 - few / math.lcm(few, many), abs=0.01)
+    assert (abs(moves - few / many) < 0.01) == (many in (few + 1, 2 * few))
