@@ -21,7 +21,7 @@ from chord.cli.settings import node_config
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-RINGLESS = ("$ chord sim ", "$ chord lab ", "$ seq ")
+RINGLESS = ("$ chord sim", "$ chord lab", "$ seq 20000")
 LONG = "docs/how-to/store-data.md"
 README_LINES_MAX = 200
 

@@ -119,7 +119,7 @@ MUTANTS = (
         "one replica has it, and the others are believed to",
         (Edit(Misplaced._hand_to, "for contact in confirmed.holders:", "for contact in confirmed.holders[:1]:"),),
         scenes.comings_and_goings,
-        8,
+        24,
         ("ledger: dropped", "copies"),
         is_slow=True,
     ),
