@@ -175,8 +175,8 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     quarter = next(cell for cell in bounded if cell.setting.value == 1.25)
     headline(
         figure,
-        f"21 probes hold the fullest node to {_most(twenty):.2f} times the mean and move nothing needlessly; "
-        f"capacity 1.25 holds it for sure, and moves {np.mean(quarter.between_old):.0%} of the keys when a node comes",
+        f"21 probes hold the fullest share of the circle to {_most(twenty):.2f} times the mean and move nothing "
+        f"needlessly; capacity 1.25 holds the keys themselves, and moves {np.mean(quarter.between_old):.0%} of them",
     )
     left, middle, right = figure.subplots(1, 3)
     many = np.linspace(1.4, 50, 300)
@@ -186,13 +186,14 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     left.set_xscale("log")
     left.set_xticks([2, 3, 5, 10, 21, 50], ["2", "3", "5", "10", "21", "50"])
     left.minorticks_off()
-    dress(left, "probes of a key, k", "fullest node / mean", is_from_zero=False)
+    dress(left, "probes of a key, k", "fullest share of the circle / mean", is_from_zero=False)
     left.set_ylim(0.95, 2.4)
     left.set_xlim(1.8, 60)
     x = [cell.setting.value for cell in bounded]
     middle.plot(x, x, color=GREY, linestyle="--", label="bound: c")
     middle.plot(x, [_most(c) for c in bounded], "s", color=ORANGE, label="measured: bounded loads")
-    dress(middle, "capacity c", "fullest node / mean")
+    dress(middle, "capacity c", "fullest node's keys / mean", is_from_zero=False)
+    middle.set_ylim(0.95, 3.2)
     right.plot(x, [float(np.mean(c.between_old)) for c in bounded], "s-", color=ORANGE, label="bounded loads")
     right.axhline(0, color=BLUE, linewidth=2, label="probes")
     right.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")

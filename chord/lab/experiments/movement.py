@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
+from chord.experiments.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
 from chord.lab.experiments.common import Factory, again, build, grow, node_names, room
 from chord.lab.hashing import random_hashes
 from chord.lab.schemes import SCHEMES
@@ -129,8 +129,8 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     )
     axes = figure.subplots()
     least = range(first, last + 1)
-    axes.plot(least, [max(harmonic(n) - harmonic(first), 1e-9) for n in least], color=GREY, linestyle="--",
-              label=f"even at every n: H(n) - H({first})")  # fmt: skip
+    axes.plot(least, [max(harmonic(n) - harmonic(first), 1e-9) for n in least], color="black", linestyle="--",
+              linewidth=1, zorder=5, label=f"even at every n: H(n) - H({first})")  # fmt: skip
     for scheme, colour in SHOWN.items():
         if scheme in cells:
             copies = np.concatenate([[0.0], np.cumsum(cells[scheme].moved)])

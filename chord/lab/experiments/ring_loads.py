@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 VNODES = (1, 5, 20)
 COLOURS = {1: BLUE, 5: GREEN, 20: ORANGE}
-BINS = np.linspace(0, 4, 81)
+BINS = np.linspace(0, 6, 121)
 POINTS_MAX = 5_000_000
 
 PUBLISHED = {1: (0.0, 4.8), 20: (0.5, 1.6)}
@@ -107,7 +107,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     )
     axes = figure.subplots()
     middle = (BINS[1:] + BINS[:-1]) / 2
-    for cell in result.cells:
+    for number, cell in enumerate(result.cells):
         density = np.array(cell.histogram) / cell.setting.nodes / (BINS[1] - BINS[0])
         vnodes = cell.setting.vnodes
         axes.plot(
@@ -115,8 +115,13 @@ def draw(result: Result[Cell], figure: Figure) -> None:
         )
         law = np.exp(vnodes * math.log(vnodes) + (vnodes - 1) * np.log(middle) - vnodes * middle - math.lgamma(vnodes))
         axes.plot(middle, law, color="black", linewidth=1, linestyle=":", label="law: gamma" if cell is last else None)
+        axes.axvline(cell.spread.high, color=COLOURS[vnodes], linewidth=1.5, linestyle="--")
+        axes.annotate(
+            f" 99 % up to {cell.spread.high:.1f}", (cell.spread.high, 0.94 - 0.07 * number),
+            xycoords=("data", "axes fraction"), color=COLOURS[vnodes],
+        )  # fmt: skip
     axes.axvline(1, color=GREY, linewidth=1, linestyle=":")
-    axes.set_xlim(0, 4)
+    axes.set_xlim(0, BINS[-1])
     dress(axes, "share of the circle / mean", "density of nodes")
 
 
