@@ -118,6 +118,7 @@ def run(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int | str = 0) -> T
 
     async def main() -> T:
         _let_signals_pass()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         failed: list[Exception] = []
 
         def end(error: Exception) -> None:
@@ -131,8 +132,13 @@ def run(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int | str = 0) -> T
             raise failed[0]
         return result
 
-    with _deterministic(seed):
-        return trio.run(main, clock=clock)
+    # Until main lets them pass, signals wait: one that came while Trio starts would wake it all the same.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        with _deterministic(seed):
+            return trio.run(main, clock=clock)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _let_signals_pass() -> None:
