@@ -17,7 +17,6 @@ import argparse
 import json
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -28,11 +27,11 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "real"))
 
+from foreground import Foreground
 from processes import PROGRAM, Peer, Peers, ideal
 
 import chord as library
 from chord.asking import Call
-from chord.errors import ChordError
 from chord.ids import Circle
 from chord.messages import Description, Ping
 
@@ -44,7 +43,6 @@ TRIPS_GET_MAX, TRIPS_PUT_MAX = 2.5, 3.0
 TIMES_ONE_MIN, RECORDS_PER_SYNC_MIN = 4.0, 20.0
 IDLE_BYTES_MAX = 10 * 1024
 P99_TIMES_MAX, P99_MORE_MS_MAX = 2.0, 5.0
-FOREGROUND = 4
 
 SLOW_DISK = """
 import sys, time
@@ -264,50 +262,6 @@ def idle(base: Path, seconds: float) -> Rows:
 # -- a join under load ------------------------------------------------------------------------------
 
 
-class Foreground:
-    """Clients that get and put all the while."""
-
-    def __init__(self, addresses: list[str], keys: int) -> None:
-        self._addresses = addresses
-        self._keys = keys
-        self._stop = threading.Event()
-        self.latencies: list[tuple[float, float]] = []  # when it ended, how long it took
-        self.errors: list[str] = []
-        self._thread = threading.Thread(target=trio.run, args=(self._run,), daemon=True)
-
-    def __enter__(self) -> Foreground:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    async def _run(self) -> None:
-        async with trio.open_nursery() as nursery:
-            for number in range(FOREGROUND):
-                nursery.start_soon(self._client, number)
-
-    async def _client(self, number: int) -> None:
-        async with library.open_client(self._addresses[number % len(self._addresses)]) as ring:
-            count = number
-            while not self._stop.is_set():
-                key = f"key-{count * 7919 % self._keys}"
-                count += FOREGROUND
-                before = time.perf_counter()
-                try:
-                    await (ring.put(key, VALUE, w=2) if count % 4 == 0 else ring.get(key))
-                except ChordError as error:
-                    self.errors.append(error.word)
-                now = time.perf_counter()
-                self.latencies.append((now, now - before))
-                await trio.sleep(0.01)
-
-    def since(self, began: float) -> list[float]:
-        """How long everything took that ended since."""
-        return [took for at, took in self.latencies if at >= began]
-
-
 def join(base: Path, keys: int, seconds: float) -> Rows:
     """A fourth node joins a ring of three."""
     rows: Rows = []
@@ -320,14 +274,14 @@ def join(base: Path, keys: int, seconds: float) -> Rows:
         rows.append({"op": "load", "keys": keys, "ops_per_s": round(keys / (time.perf_counter() - began))})
         settled(addresses, 60)
         with Foreground(addresses, keys) as foreground:
-            time.sleep(1)
-            began = time.perf_counter()
+            time.sleep(1.5)
+            idle_began = time.perf_counter()
             time.sleep(seconds)
-            calm = foreground.since(began)
             began = time.perf_counter()
             peer = late.start("--data", str(base / "late"), "--join", addresses[0])
             shown = watch(peer, addresses, began)
-            moving = foreground.since(began)
+            ended = time.perf_counter()
+        calm, moving = foreground.between(idle_began, began), foreground.between(began, ended)
         errors = foreground.errors
         everyone = [*addresses, peer.address]
         settled(everyone, 120)
