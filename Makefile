@@ -35,13 +35,13 @@ mutants: venv  ## plant every known bug, and see it caught
 
 bench: venv  ## RPC against the limit of the stack; speed and weight of simulated nodes; the database; replicas; the lab
 	@mkdir -p out
-	@$(RUN)/python benchmarks/rpc.py
-	@$(RUN)/python benchmarks/simulation.py
-	@$(RUN)/python benchmarks/storage.py --directory out
-	@$(RUN)/python benchmarks/exchange.py
-	@$(RUN)/python benchmarks/replicas.py --directory out
-	@$(RUN)/python benchmarks/lab.py
-	@$(RUN)/python benchmarks/ring_points.py
+	@$(RUN)/python -m benchmarks.rpc
+	@$(RUN)/python -m benchmarks.simulation
+	@$(RUN)/python -m benchmarks.storage --directory out
+	@$(RUN)/python -m benchmarks.exchange
+	@$(RUN)/python -m benchmarks.replicas --directory out
+	@$(RUN)/python -m benchmarks.lab
+	@$(RUN)/python -m benchmarks.ring_points
 
 sim: venv  ## the published experiments with the real node, ten minutes; tables and plots in out/sim
 	@$(RUN)/chord sim paper --scale standard

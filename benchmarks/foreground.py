@@ -1,7 +1,8 @@
 """Clients that get and put all the while something else is measured, in a process of their own.
 
 In the process that watches the ring they would wait for its interpreter lock, and that would be measured.
-As a program: `foreground.py KEYS ADDRESS…`, until its standard input ends; then it prints what it saw as JSON.
+As a program, `python -m benchmarks.foreground KEYS ADDRESS…`, it goes on until its standard input ends; then it prints
+what it saw as JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import TracebackType
 
 CLIENTS = 4
@@ -29,7 +29,7 @@ class Foreground:
     """
 
     def __init__(self, addresses: list[str], keys: int) -> None:
-        self._command = [sys.executable, str(Path(__file__).resolve()), str(keys), *addresses]
+        self._command = [sys.executable, "-m", "benchmarks.foreground", str(keys), *addresses]
         self.latencies: list[tuple[float, float]] = []
         self.errors: list[str] = []
 

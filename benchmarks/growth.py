@@ -1,6 +1,6 @@
 """How look-ups and upkeep grow with the ring: real nodes on virtual time, so the figures are exact and repeat.
 
-    python benchmarks/growth.py [--only lookups,warm,upkeep,coming] [--nodes-max 4096] [--json]
+    python -m benchmarks.growth [--only lookups,warm,upkeep,coming] [--nodes-max 4096] [--json]
 
     lookups   hops of a classic look-up by fingers alone, calls of a fast one that remembers nothing
     warm      calls of a fast look-up by a node that remembers the owners of many arcs: all, 256, and after 10 % churn
@@ -25,8 +25,8 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import trio
-from bars import Row, Rows, bar, run_parts
 
+from benchmarks.bars import Row, Rows, bar, run_parts
 from chord import testing
 from chord.arcs import ArcCache
 from chord.config import PRESETS, RingConstants, Timing
