@@ -33,15 +33,8 @@ check: lint types test  ## what CI runs: lint, types, every test
 mutants: venv  ## plant every known bug, and see it caught
 	@$(RUN)/python -m tests.mutants
 
-bench: venv  ## RPC against the limit of the stack; speed and weight of simulated nodes; the database; replicas; the lab
-	@mkdir -p out
-	@$(RUN)/python -m benchmarks.rpc
-	@$(RUN)/python -m benchmarks.simulation
-	@$(RUN)/python -m benchmarks.storage --directory out
-	@$(RUN)/python -m benchmarks.exchange
-	@$(RUN)/python -m benchmarks.replicas --directory out
-	@$(RUN)/python -m benchmarks.lab
-	@$(RUN)/python -m benchmarks.ring_points
+bench: venv  ## every figure against its bar, twelve minutes: RPC, growth, simulator, database, replicas, hand-off; out/bench
+	@$(RUN)/python -m benchmarks
 
 sim: venv  ## the published experiments with the real node, ten minutes; tables and plots in out/sim
 	@$(RUN)/chord sim paper --scale standard

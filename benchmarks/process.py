@@ -83,13 +83,12 @@ def memory(args: argparse.Namespace) -> Rows:
         bare.stdout.readline()
         imports = resident_mb(bare.pid)
         bare.kill()
-    with scratch(args.directory) as base:
-        with Peers() as peers:
-            first = peers.start("--data", str(base)).ready()  # so that the directory is a node's
-            first.kill(signal.SIGTERM)
-            first.ended()
-            storage.fill(str(base), args.keys)
-            node = resident_mb(peers.start("--data", str(base)).ready().process.pid)
+    with scratch(args.directory) as base, Peers() as peers:
+        first = peers.start("--data", str(base)).ready()  # so that the directory is a node's
+        first.kill(signal.SIGTERM)
+        first.ended()
+        storage.fill(str(base), args.keys)
+        node = resident_mb(peers.start("--data", str(base)).ready().process.pid)
     return [
         {"op": "memory", "keys": args.keys, "imports_mb": imports, "node_mb": node},
         bar(f"MB of a node with {args.keys:,} keys on disk", node, at_most=NODE_MB_MAX),
