@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,13 +87,6 @@ def sigmas_of_chi_square(statistic: float, freedom: int) -> float:
     spread_of_root = 2 / (9 * freedom)
     root = math.pow(statistic / freedom, 1 / 3)
     return (root - (1 - spread_of_root)) / math.sqrt(spread_of_root)
-
-
-def sigmas_of_each(sigmas: float, figures: int) -> float:
-    """Return how far each of so many independent figures may be off, if all together are to be as rare as `sigmas`."""
-    normal = NormalDist()
-    inside = (1 - 2 * normal.cdf(-sigmas)) ** (1 / figures)
-    return normal.inv_cdf((1 + inside) / 2)
 
 
 def central(values: Sequence[float], share: float) -> tuple[float, float]:

@@ -83,7 +83,8 @@ def _lines(reports: Sequence[Report], seed: int, command: str) -> list[str]:
             lines += [f"{picture.finding}.", "", f"![{picture.finding}]({picture.svg.name})", ""]
         for table in report.tables:
             if table.name in SHOWN:
-                lines += [*markdown(table), ""]
+                lines += [*markdown(table), "", *([f"Bar: {table.bar}.", ""] if table.bar else [])]
+                lines += [line for note in table.notes for line in (note, "")]
         lines += [f"Tables: [{report.name}.md]({report.name}.md).", ""]
     lines += ["## The source texts", "", *(f"- {text}" for text in TEXTS), ""]
     lines += ["## Where the source texts say otherwise", ""]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ import pytest
 from live import ROOT
 from matplotlib.figure import Figure
 
-from chord.experiments.experiment import Result
+from chord.experiments.experiment import Result, Table
 from chord.experiments.pool import processes
 from chord.experiments.report import run_all
 from chord.lab.experiments import bounds, compare, compare_pictures, movement, paths, ring_failures, speed, strategies
 from chord.lab.experiments import vnodes as of_vnodes
 from chord.lab.experiments.common import chance_deviation, given_keys, made_keys
 from chord.lab.hashing import Hashes, mix, number_keys
-from chord.lab.numbers import errors_allowed, sigmas_of_chi_square, sigmas_of_each
+from chord.lab.numbers import errors_allowed, sigmas_of_chi_square
 from chord.lab.placement import Numbers
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.mod import Mod
@@ -51,9 +52,7 @@ def test_errors_of_few_groups_are_students(groups: int, sigmas: float, table: fl
         assert norm * density.sum() * 0.001 == pytest.approx(math.erfc(sigmas / math.sqrt(2)) / 2, rel=0.15)
 
 
-def test_sigmas_of_several_figures() -> None:
-    assert sigmas_of_each(3.0, 1) == pytest.approx(3.0)
-    assert sigmas_of_each(3.0, 4) == pytest.approx(3.40, abs=0.01)  # 1 - (1 - 0.0027)^(1/4) = 0.000675
+def test_sigmas_of_a_chi_square() -> None:
     assert sigmas_of_chi_square(20.0, 20) == pytest.approx(0.105, abs=0.01)
     assert sigmas_of_chi_square(45.31, 20) == pytest.approx(3.0, abs=0.1)  # the table's p = 0.001 is 3.09
 
@@ -143,6 +142,50 @@ def test_what_places_by_another_store_has_no_time_for_it() -> None:
     by_name = {row.values[0]: row.values for row in table.rows}
     assert by_name["ring-tree"][3:6] == (None, None, None)
     assert None not in by_name["ring"][3:6]
+
+
+# -- the fourth text's table ------------------------------------------------------------------------------
+
+
+def fourth_text(errors: dict[str, float]) -> Table:
+    """The table where stds are so many standard errors off, and shares as they are."""
+    experiment = compare.experiment(made_keys(1000, 1), tuple(errors), compare.NODES, compare.THEN)
+    cells = []
+    for cell in experiment.run("standard", 1).cells:
+        std = compare.binomial_std(compare.KEYS, compare.THEN) * (1 + errors[cell.setting.scheme] / math.sqrt(40))
+        assert cell.grown is not None
+        assert cell.grown_loads is not None
+        cells.append(
+            replace(
+                cell,
+                setting=cell.setting._replace(keys=made_keys(compare.KEYS, 1)),
+                grown=cell.grown._replace(kept=compare.SAID[cell.setting.scheme].kept),
+                grown_loads=cell.grown_loads._replace(std=std),
+            )
+        )
+    return experiment.tables(Result("standard", 1, tuple(cells)))[0]
+
+
+def test_each_std_has_three_standard_errors_and_not_one_step_more() -> None:
+    table = fourth_text({"mod": -2.99, "jump": 3.01, "fibonacci": 2.99, "rendezvous": -3.35, "ring": 50.0})
+    assert [row.values[0] for row in table.rows] == ["mod", "jump", "fibonacci", "ring", "rendezvous"]
+    assert [row.passed for row in table.rows] == [True, False, True, None, False]
+    assert [table.texts(row)[-1] for row in table.rows] == ["-2.99", "+3.01", "+2.99", "–", "-3.35"]
+    notes = " ".join(table.notes)
+    assert "Of 4 such rows chance alone takes one or more beyond 3 at 1.0% of all seeds, one in 10" in notes
+    assert "Beyond it here: jump (+3.01), rendezvous (-3.35). That is chance if another --seed is within" in notes
+    inside = fourth_text({"mod": 0.5})
+    assert inside.passed
+    assert "Of 1 such row chance alone" in " ".join(inside.notes)
+    assert "Beyond" not in " ".join(inside.notes)
+
+
+def test_what_chance_expects_of_the_fourth_text_s_table() -> None:
+    """Against keys that are dealt by dice, a hundred thousand tables of 21 nodes."""
+    dealt = np.random.default_rng(1).multinomial(compare.KEYS, [1 / 21] * 21, size=100_000).std(axis=1)
+    off = (dealt / compare.binomial_std(compare.KEYS, compare.THEN) - 1) * math.sqrt(40)
+    assert float((np.abs(off) > 3).mean()) == pytest.approx(compare.by_chance(1), rel=0.25)
+    assert compare.errors_off(float(dealt[0])) == pytest.approx(off[0])
 
 
 # -- the comparison -------------------------------------------------------------------------------------
