@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TextIO
+
+from chord.cli.folding import GAP, Block, fold
 
 DEFAULT_NODE = "127.0.0.1:9000"
 PROGRESS_EVERY_S = 0.1
@@ -77,13 +80,14 @@ class Out:
 
     def table(
         self, columns: Sequence[Column], rows: Sequence[Sequence[str]], *, plain: Sequence[str] = (),
-        is_aside: bool = False,
+        is_aside: bool = False, is_folded: bool = False,
     ) -> None:
         """Print rows under headings: aligned on a terminal, else with tabs.
 
         Args:
             plain: titles of columns that only people get (bars and the like).
             is_aside: to stderr, where stdout belongs to the data.
+            is_folded: in several blocks where it is wider than the terminal.
         """
         file = sys.stderr if is_aside else sys.stdout
         if not (_is_table(file) if is_aside else self.as_table):
@@ -91,16 +95,17 @@ class Out:
             for row in ([c.title for c in columns], *rows):
                 print("\t".join(_one_line(row[i]) for i in keep), file=file)
             return
-        from rich.console import Console
-        from rich.table import Table
+        heads = [column.title for column in columns]
+        blocks = fold(heads, rows, self.width) if is_folded else [Block(list(range(len(heads))), heads)]
+        for number, block in enumerate(blocks):
+            if number:
+                print(file=file)
+            _print_block(block, columns, rows, file)
 
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for column in columns:
-            table.add_column(column.title, justify=column.justify, no_wrap=True)
-        for row in rows:
-            table.add_row(*row)
-        # Wider than any terminal: a narrow one wraps lines, which is better than cells cut short.
-        Console(highlight=False, markup=False, emoji=False, width=TABLE_COLUMNS, file=file).print(table)
+    @property
+    def width(self) -> int:
+        """Of the terminal, in characters; where there is none, wider than any."""
+        return shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns
 
     @contextmanager
     def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
@@ -161,6 +166,19 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _print_block(block: Block, columns: Sequence[Column], rows: Sequence[Sequence[str]], file: TextIO) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+    for at, heading in zip(block.columns, block.headings, strict=True):
+        table.add_column(heading, justify=columns[at].justify, no_wrap=True, vertical="bottom")
+    for row in rows:
+        table.add_row(*(row[at] for at in block.columns))
+    # Wider than any terminal: a narrow one wraps lines, which is better than cells cut short.
+    Console(highlight=False, markup=False, emoji=False, width=TABLE_COLUMNS, file=file).print(table)
 
 
 def _is_table(stream: TextIO) -> bool:

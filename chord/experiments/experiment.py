@@ -132,6 +132,21 @@ class Table:
         """Whether every row that has a bar meets it; None where none has."""
         return all_passed(row.passed for row in self.rows)
 
+    @property
+    def headings(self) -> list[str]:
+        """What the columns are called, each by a name of its own: those that repeat say what they stand beside.
+
+        `mean path`, `published`, `timeouts`, `published` are `mean path`, `mean path: published`, and so on.
+        """
+        bare = [column.heading for column in self.columns]
+        found: list[str] = []
+        subject = ""
+        for heading in bare:
+            is_about = bare.count(heading) > 1
+            subject = subject if is_about else heading
+            found.append(f"{subject}: {heading}" if is_about else heading)
+        return found
+
     def texts(self, row: Row) -> list[str]:
         """Return a row's values as they are to be read."""
         return [as_text(value, column.spec) for value, column in zip(row.values, self.columns, strict=True)]

@@ -118,7 +118,7 @@ def tables_json(report: Report) -> dict[str, Any]:
             {
                 "name": table.name,
                 "title": table.title,
-                "columns": [column.heading for column in table.columns],
+                "columns": table.headings,
                 "rows": [{"values": [_finite(v) for v in row.values], "passed": row.passed} for row in table.rows],
                 "bar": table.bar,
                 "notes": list(table.notes),
@@ -138,21 +138,10 @@ def _write_csv(table: Table, out_dir: Path) -> Path:
     path = out_dir / f"{table.name}.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*_unique([column.heading for column in table.columns]), "passed"])
+        writer.writerow([*table.headings, "passed"])
         for row in table.rows:
             writer.writerow([*("" if value is None else value for value in row.values), VERDICTS[row.passed]])
     return path
-
-
-def _unique(headings: list[str]) -> list[str]:
-    """Return headings of which each says what it stands beside, as a file has no eyes: `mean path: published`."""
-    found: list[str] = []
-    subject = ""
-    for heading in headings:
-        is_about = headings.count(heading) > 1
-        subject = subject if is_about else heading
-        found.append(f"{subject}: {heading}" if is_about else heading)
-    return found
 
 
 def _page(experiment: Experiment[Any, Any], result: Result[Any], report: Report) -> str:
@@ -180,7 +169,7 @@ def _page(experiment: Experiment[Any, Any], result: Result[Any], report: Report)
 def markdown(table: Table) -> list[str]:
     """Return a table as the lines of a Markdown table."""
     has_bar = table.passed is not None
-    headings = [column.heading for column in table.columns] + ["met"] * has_bar
+    headings = table.headings + ["met"] * has_bar
     lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
 
     def line(row: Row) -> str:

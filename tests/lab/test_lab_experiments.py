@@ -71,6 +71,7 @@ def values(table: Table, heading: str) -> dict[Any, Any]:
 def test_small_experiments_meet_their_bars(experiment: Experiment[Any, Any]) -> None:
     for table in tables(experiment).values():
         assert table.passed is not False, [table.texts(row) for row in table.rows if row.passed is False]
+        assert len(set(table.headings)) == len(table.columns), "a column has a name of its own"
 
 
 class LeakyJump(Jump):
