@@ -19,7 +19,7 @@ from chord.experiments.pool import processes
 from chord.experiments.report import run_all
 from chord.lab.experiments import bounds, compare, compare_pictures, movement, paths, ring_failures, speed, strategies
 from chord.lab.experiments import vnodes as of_vnodes
-from chord.lab.experiments.common import chance_deviation, given_keys, made_keys
+from chord.lab.experiments.common import Keys, chance_deviation, given_keys, made_keys, sampled
 from chord.lab.hashing import Hashes, mix, number_keys
 from chord.lab.numbers import errors_allowed, sigmas_of_chi_square
 from chord.lab.placement import Numbers
@@ -210,6 +210,45 @@ def test_chance_knows_which_keys_are_asked_for_often() -> None:
     experiment = compare.experiment(skewed, ("mod", "jump"), 8, 9)
     text = headline_of(compare_pictures.draw_evenness, experiment.run("quick", 1))
     assert "2 of 2 schemes are as even as chance allows" in text
+
+
+def test_who_asks_every_node_gets_a_sample_of_the_keys_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    schemes = ("mod", "rendezvous", "jump-naive", "rendezvous-tree")
+
+    def totals(keys: Keys) -> dict[str, int]:
+        plan = compare.experiment(keys, schemes, 20, 40).plan("standard", 1)
+        return {setting.scheme: setting.keys.total for setting in plan}
+
+    made = made_keys(5000, 1)
+    monkeypatch.setattr(compare, "STEPS_MAX", 5000 * 40)
+    assert set(totals(made).values()) == {5000}, "just as many as there may be"
+    monkeypatch.setattr(compare, "STEPS_MAX", 5000 * 40 - 1)
+    assert totals(made) == {"mod": 5000, "rendezvous": 4999, "jump-naive": 4999, "rendezvous-tree": 5000}
+    monkeypatch.setattr(compare, "STEPS_MAX", 1000 * 40)
+    experiment = compare.experiment(made, schemes, 20, 40)
+    result = experiment.run("standard", 1)
+    evenness, stability, _ = experiment.tables(result)
+    assert stability.passed
+    assert [row.values[2] for row in evenness.rows] == [250, 50, 50, 250]
+    notes = " ".join(evenness.notes)
+    assert "Of 1,000 of the keys only, drawn from all, as each look-up asks every node: rendezvous, jump-naive." in notes
+    assert f"a std of {math.sqrt(19 / 1000):.2%} of the mean" in notes
+    assert "4 of 4 schemes are as even as chance allows" in headline_of(compare_pictures.draw_evenness, result)
+    figure = Figure()
+    compare_pictures.draw_stability(result, figure)
+    assert {label.get_text() for label in figure.axes[0].get_yticklabels()} >= {"mod", "rendezvous (1,000 keys)"}
+    widest = [patch.get_x() + patch.get_width() for patch in figure.axes[0].patches]
+    assert max(widest) == pytest.approx(0.5, abs=0.03), "of a sample shares are those of the sample"
+
+
+def test_a_sample_is_as_skewed_as_all_of_it() -> None:
+    keys = given_keys("mine", b"hot\n" * 6000 + b"\n".join(b"%d" % n for n in range(4000)))
+    few = sampled(keys, 1000)
+    assert (few.total, len(few.list())) == (1000, 1000)
+    assert few.list().count(b"hot") == pytest.approx(600, abs=60)
+    assert few == sampled(keys, 1000)
+    assert sampled(keys, 10_000) is keys
+    assert sampled(made_keys(50, 3), 10).list() == made_keys(50, 3).list()[:10]
 
 
 def test_who_is_not_drawn_is_named() -> None:

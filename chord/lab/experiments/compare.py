@@ -28,16 +28,19 @@ from chord.lab.experiments.common import (
     made_keys,
     node_names,
     room,
+    sampled,
     shrink,
     skew,
 )
-from chord.lab.experiments.compare_pictures import draw_evenness, draw_stability
+from chord.lab.experiments.compare_pictures import draw_evenness, draw_stability, of_most_keys
 from chord.lab.numbers import Spread, sigmas_of_chi_square, spread
 from chord.lab.placement import UnsupportedChange, require_ratio
 from chord.lab.schemes import SCHEMES
 
 NODES, THEN, KEYS = 20, 21, 1_000_000
 COPIES, COPY_KEYS = 3, 10_000
+STEPS_MAX = 1_000_000_000
+"""Keys times nodes where a look-up asks every node: of more keys a sample is placed, some ten seconds' work."""
 
 KEPT_WITHIN = 0.003
 ERRORS_MAX = 3.0
@@ -110,7 +113,16 @@ def plan(
     """Return a setting for each scheme."""
     if scale == "quick":
         keys = keys if keys.given is not None else made_keys(max(min(keys.total, 1000), keys.total // 50), seed)
-    return [Setting(scheme, keys, nodes, then, weights, seed, SCHEMES[scheme]) for scheme in schemes]
+    few = sampled(keys, max(1, STEPS_MAX // then))
+    return [
+        Setting(scheme, few if asks_all(factory) else keys, nodes, then, weights, seed, factory)
+        for scheme, factory in ((scheme, SCHEMES[scheme]) for scheme in schemes)
+    ]
+
+
+def asks_all(factory: Factory) -> bool:
+    """Whether a look-up takes as many steps as there are nodes."""
+    return build(factory, ["any"]).lookup_cost == "O(n)"
 
 
 def measure(setting: Setting) -> Cell:
@@ -251,7 +263,7 @@ def _evenness(result: Result[Cell]) -> Table:
     for cell in result.cells:
         s = cell.loads
         rows.append(Row((cell.setting.scheme, cell.nodes, s.mean, s.std, s.deviation, s.low, s.high, s.most)))
-    setting = result.cells[0].setting
+    setting = of_most_keys(result)
     is_taste = result.scale == "quick" and setting.keys.given is None
     by_chance = chance_deviation(setting.keys, setting.nodes) * setting.keys.total / setting.nodes
     notes = [
@@ -262,6 +274,13 @@ def _evenness(result: Result[Cell]) -> Table:
         notes.append(f"Of the {setting.keys.total:,} keys {different:,} are different; one is {share:.1%} of all.")
     if is_taste:
         notes.append("At quick scale a fiftieth of the made keys that were asked for, or a thousand.")
+    for size in sorted({cell.setting.keys.total for cell in result.cells} - {setting.keys.total}):
+        names = ", ".join(cell.setting.scheme for cell in result.cells if cell.setting.keys.total == size)
+        by_chance = chance_deviation(sampled(setting.keys, size), setting.nodes)
+        notes.append(
+            f"Of {size:,} of the keys only, drawn from all, as each look-up asks every node: {names}. So few have by "
+            f"chance a std of {by_chance:.2%} of the mean."
+        )
     if setting.weights:
         plain = [cell.setting.scheme for cell in result.cells if not cell.is_weighted]
         notes.append("Loads are over what the weights ask for. Newcomers weigh the mean.")
@@ -309,7 +328,7 @@ def _abilities(result: Result[Cell]) -> Table:
             cell.met, kind.title, kind.source,
         )  # fmt: skip
         rows.append(Row(values))
-    asked = min(COPY_KEYS, result.cells[0].setting.keys.total)
+    asked = min(COPY_KEYS, of_most_keys(result).keys.total)
     notes = (
         "Nodes may have any names, in all schemes: where keys are placed by number, a table says whose number it is, "
         "and a newcomer can take one over.",
