@@ -6,6 +6,7 @@ Every command gets one `Out` and prints through it alone.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -108,17 +109,32 @@ class Out:
         return shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns
 
     @contextmanager
-    def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-        """Show how far long work has come, on a terminal only; yields a function to tell it."""
-        last = [0.0]
+    def progress(
+        self, what: str, total: int | None = None, *, lines_every_s: float = math.inf
+    ) -> Iterator[Callable[..., None]]:
+        """Show how far long work has come, on a terminal; yields a function to tell it, and what is being done.
 
-        def show(done: int) -> None:
-            if not self.is_live or time.monotonic() - last[0] < PROGRESS_EVERY_S:
+        Args:
+            total: how much there is to do; then it is also guessed how long that will take.
+            lines_every_s: where there is no terminal, a line of it on stderr so often.
+        """
+        began = time.monotonic()
+        last = [0.0 if self.is_live else began]
+
+        def show(done: int, doing: str = "") -> None:
+            now = time.monotonic()
+            if now - last[0] < (PROGRESS_EVERY_S if self.is_live else lines_every_s):
                 return
-            last[0] = time.monotonic()
+            last[0] = now
+            left = time_left(now - began, done, total) if doing else ""
+            if not self.is_live:
+                self.note("  ".join(part for part in (f"{what} {done}" + f"/{total}" * bool(total), left, doing) if part))
+                return
             of = f"/{total}  {bar(done / total):<{BAR_WIDTH}}" if total else ""
+            text = "  ".join(part for part in (f"{what}  {done}{of}", left, doing) if part)
             self._clear = CLEAR
-            sys.stderr.write(f"{CLEAR}{what}  {done}{of}")
+            # Of a line that goes on in the next one only the rest would be cleared.
+            sys.stderr.write(CLEAR + text[: shutil.get_terminal_size().columns - 1])
             sys.stderr.flush()
 
         try:
@@ -166,6 +182,11 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def time_left(elapsed_s: float, done: int, total: int | None) -> str:
+    """Return a guess at how long the rest will take, if it is like what is done; nothing while there is no telling."""
+    return f"about {duration(elapsed_s * (total - done) / done)} left" if total and 0 < done < total else ""
 
 
 def _print_block(block: Block, columns: Sequence[Column], rows: Sequence[Sequence[str]], file: TextIO) -> None:

@@ -15,6 +15,9 @@ from chord.cli.shapes import Json
 if TYPE_CHECKING:
     from chord.experiments.report import Report
 
+LINES_EVERY_S = 30.0
+"""How often a run without a terminal says how far it is."""
+
 VERDICTS = {True: "yes", False: "NO", None: "-"}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, wait
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
@@ -22,7 +22,10 @@ Scale: TypeAlias = Literal["quick", "standard", "full"]
 SCALES: tuple[Scale, ...] = ("quick", "standard", "full")
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Told which cell is measured, how many are, and how many there are in all."""
+"""Told which cell is being measured, how many have been, and how many there are in all; now and then, and at the end."""
+
+TICK_S = 1.0
+"""How often the progress is told while nothing ends."""
 
 Value: TypeAlias = str | int | float | None
 
@@ -223,17 +226,22 @@ def run_cells(
     if executor is not None:
         elsewhere = [number for number in reversed(order) if not jobs[number][0].is_timed]
         futures = {executor.submit(jobs[number][0].measure, jobs[number][1]): number for number in elsewhere}
+        waiting = set(futures)
         try:
-            for future in as_completed(futures):
-                number = futures[future]
-                found[number] = future.result()  # the first failure ends the run
-                progress(_label(jobs[number]), len(found), len(jobs))
+            while waiting:
+                ended, waiting = wait(waiting, TICK_S, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    found[futures[future]] = future.result()  # the first failure ends the run
+                busy = next((futures[future] for future in futures if future in waiting), elsewhere[-1])
+                progress(_label(jobs[busy]), len(found), len(jobs))
         finally:
             for future in futures:
                 future.cancel()
     for number in timed:
-        found[number] = jobs[number][0].measure(jobs[number][1])
         progress(_label(jobs[number]), len(found), len(jobs))
+        found[number] = jobs[number][0].measure(jobs[number][1])
+    if jobs:
+        progress(_label(jobs[-1]), len(jobs), len(jobs))
     return [found[number] for number in order]
 
 
