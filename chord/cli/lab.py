@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chord.cli.failures import CHECK_FAILED, OK, USAGE
+from chord.cli.failures import CHECK_FAILED, OK, USAGE, orderly_end
 from chord.cli.output import Failure, Out
 from chord.cli.reports import LINES_EVERY_S, cannot_write, print_report, report_json, require_folder
 
@@ -185,7 +185,11 @@ def _run(
     require_folder(out_dir)  # now, not in five minutes
     cells = sum(len(experiment.plan(scale, seed)) for experiment in experiments)
     try:
-        with out.progress("measured", cells, lines_every_s=LINES_EVERY_S) as show, processes(jobs) as pool:
+        with (
+            orderly_end(),
+            out.progress("measured", cells, lines_every_s=LINES_EVERY_S) as show,
+            processes(jobs) as pool,
+        ):
             reports = run_all(experiments, scale, seed, out_dir, pool, lambda label, done, of: show(done, label))
         page = write_page(reports, seed, shlex.join(sys.argv[1:]), out_dir, name)
     except (IsADirectoryError, PermissionError) as error:  # of a file in the folder: somebody else's

@@ -128,7 +128,8 @@ class Out:
             last[0] = now
             left = time_left(now - began, done, total) if doing else ""
             if not self.is_live:
-                self.note("  ".join(part for part in (f"{what} {done}" + f"/{total}" * bool(total), left, doing) if part))
+                of = f"/{total}" if total else ""
+                self.note("  ".join(part for part in (f"{what} {done}{of}", left, doing) if part))
                 return
             of = f"/{total}  {bar(done / total):<{BAR_WIDTH}}" if total else ""
             text = "  ".join(part for part in (f"{what}  {done}{of}", left, doing) if part)

@@ -2,5 +2,6 @@
 
     experiment    settings, cells, tables; how cells are run
     pool          processes to run them in
+    files         whole or not at all
     report, plot  CSV, JSON, Markdown, SVG and PNG
 """

@@ -22,7 +22,7 @@ Scale: TypeAlias = Literal["quick", "standard", "full"]
 SCALES: tuple[Scale, ...] = ("quick", "standard", "full")
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Told which cell is being measured, how many have been, and how many there are in all; now and then, and at the end."""
+"""Told which cell is being measured, how many have been, and how many there are in all; also while nothing ends."""
 
 TICK_S = 1.0
 """How often the progress is told while nothing ends."""

@@ -24,6 +24,7 @@ from chord.experiments.experiment import (
     quiet,
     run_cells,
 )
+from chord.experiments.files import whole, write_whole
 from chord.experiments.plot import NoMatplotlib, save
 
 VERDICTS = {True: "yes", False: "no", None: "–"}
@@ -102,9 +103,9 @@ def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir:
         notes.append(str(error))
     report = Report(experiment.name, experiment.title, tables, tuple(files), tuple(notes), tuple(pictures))
     page, data = out_dir / f"{experiment.name}.md", out_dir / f"{experiment.name}.json"
-    page.write_text(_page(experiment, result, report), encoding="utf-8")
+    write_whole(page, _page(experiment, result, report))
     measured = {"scale": result.scale, "seed": result.seed, **tables_json(report)}
-    data.write_text(json.dumps(measured, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_whole(data, json.dumps(measured, ensure_ascii=False, indent=1) + "\n")
     return replace(report, files=(*files, data, page))
 
 
@@ -136,7 +137,7 @@ def _finite(value: Value) -> Value:
 
 def _write_csv(table: Table, out_dir: Path) -> Path:
     path = out_dir / f"{table.name}.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with whole(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*table.headings, "passed"])
         for row in table.rows:

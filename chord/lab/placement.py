@@ -87,6 +87,9 @@ class Placement(ABC):
     can_remove: ClassVar[bool] = True
     """Whether any node can go; otherwise only the last, or none."""
 
+    _adds_at_once: ClassVar[bool] = False
+    """Whether `_add_all` refuses before it has changed anything, so that nothing is to be taken back."""
+
     _nodes: list[str]
     _weights: list[float]
 
@@ -241,7 +244,7 @@ class Placement(ABC):
         """
         self._check_newcomers(nodes)
         require_ratio([*self._weights, 1.0])
-        self._all_or_none(lambda: self._add_all(nodes), len(nodes))
+        self._all_or_none(lambda: self._add_all(nodes), 1 if self._adds_at_once else len(nodes))
 
     def shrink(self, nodes: Sequence[str]) -> None:
         """Let several nodes go, all or none: as many as it takes, where a scheme shrinks by a factor only.
@@ -272,7 +275,7 @@ class Placement(ABC):
     def _add_all(self, nodes: Sequence[str]) -> None:
         """Let several nodes in, of weight 1 and known to be new; whoever changes tables for each may do so once.
 
-        What has changed when it raises is taken back.
+        What has changed when it raises is taken back, unless `_adds_at_once`.
         """
         for node in nodes:
             self._let_in(node, 1.0)

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import chord
+from chord.experiments.files import write_whole
 from chord.experiments.report import Report, markdown
 
 PAGE = "report.md"
@@ -62,7 +63,7 @@ def write_page(reports: Sequence[Report], seed: int, command: str, out_dir: Path
         name: of the file; that of the page on everything is not for a part of it.
     """
     page = out_dir / name
-    page.write_text("\n".join(_lines(reports, seed, command)), encoding="utf-8")
+    write_whole(page, "\n".join(_lines(reports, seed, command)))
     return page
 
 

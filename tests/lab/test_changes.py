@@ -7,12 +7,13 @@ import pytest
 from movement import snapshot
 
 from chord.lab import hashing
-from chord.lab.placement import UnsupportedChange
 from chord.lab.experiments.common import room
+from chord.lab.placement import UnsupportedChange
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.directory import Directory
 from chord.lab.schemes.jump import Jump
 from chord.lab.schemes.maglev import Maglev
+from chord.lab.schemes.ring import Ring
 from chord.lab.schemes.trie import BitTrie
 
 NAMES = [f"10.0.0.{number}:9000" for number in range(16)]
@@ -56,6 +57,18 @@ def test_who_grows_at_once_is_who_grew_one_by_one(name: str) -> None:
     assert snapshot(at_once, MANY) == snapshot(slowly, MANY), "and goes on as one"
     at_once.grow([])
     assert snapshot(at_once, MANY) == snapshot(slowly, MANY)
+
+
+def test_a_point_that_is_taken_lets_nobody_in() -> None:
+    taken = int(Ring(["a"]).points_of("a")[0])
+    placement = Ring(["a", "b"], points={"x": [taken]})
+    before = snapshot(placement, MANY)
+    with pytest.raises(ValueError, match="two points"):
+        placement.grow(["y", "x", "z"])
+    assert placement.nodes == ("a", "b")
+    assert snapshot(placement, MANY) == before
+    placement.grow(["y", "z"])
+    assert len(set(snapshot(placement, MANY).owners)) == 4
 
 
 def test_a_directory_has_one_configuration_for_all_who_come_at_once() -> None:

@@ -45,7 +45,7 @@ class ChordRing(Placement):
     source = "Stoica et al. 2001"
     lookup_cost = "O(log N) hops"
     memory_cost = "O(log N) a vnode"
-    has_weights = True
+    has_weights = _adds_at_once = True
 
     def __init__(self, nodes: Sequence[str], *, weights: Mapping[str, float] | None = None, vnodes: int = 1) -> None:
         if vnodes < 1:

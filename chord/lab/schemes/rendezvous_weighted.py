@@ -58,7 +58,8 @@ class WeightedRendezvous(Rendezvous):
     def _costs(self, hashes: Hashes, numbers: int | slice) -> NDArray[np.float64]:
         times = units(self._bids(hashes, numbers))
         np.log(times, out=times)
-        return np.divide(times, -np.array(self._weights[numbers]), out=times)
+        times /= -np.array(self._weights[numbers])
+        return times
 
     def _times_of(self, point: int) -> NDArray[np.float64]:
         """Return everybody's time for one hash: by NumPy too, whose logarithm is not in every last bit libm's."""

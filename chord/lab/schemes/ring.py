@@ -59,7 +59,7 @@ class Ring(Placement):
     source = "Karger et al. 1997"
     lookup_cost = "O(log nv)"
     memory_cost = "O(nv)"
-    has_weights = True
+    has_weights = _adds_at_once = True
 
     def __init__(
         self,

@@ -42,6 +42,7 @@ class BitTrie(Placement):
     lookup_cost = "O(log n)"
     memory_cost = "O(n)"
     has_names = False
+    _adds_at_once = True
 
     def _build(self) -> None:
         count, depth, numbers = len(self._nodes), 0, [0]
