@@ -107,10 +107,13 @@ def vnodes_command(nodes: int, **wishes: Any) -> int:
     return _run(of_vnodes(nodes), **wishes)
 
 
-@lab_command.command("movement", short_help="What growing costs.")
+@lab_command.command("movement", short_help="What growing costs, and what moving hot sections buys.")
 @_common
 def movement_command(**wishes: Any) -> int:
-    """Let nodes in one by one, from 4 to 64, and add up all keys that move on the way."""
+    """Let nodes in one by one, from 4 to 64, and add up all keys that move on the way.
+
+    Also what moves on purpose: hot sections of a central map, under requests that are skewed.
+    """
     _require_libraries()
     from chord.lab.experiments import of_movement
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from chord.experiments.experiment import Experiment, Result, Table
 from chord.experiments.pool import processes
@@ -21,6 +22,7 @@ from chord.lab.experiments import (
     bounds,
     compare,
     draws,
+    hot_sections,
     jump,
     movement,
     of_all,
@@ -43,6 +45,7 @@ from chord.lab.schemes.multi_probe import MultiProbe
 from chord.lab.schemes.rendezvous import Rendezvous
 from chord.lab.schemes.ring import Ring
 from chord.lab.schemes.ring_bounded import BoundedRing
+from chord.lab.schemes.sections import Move, Sections
 
 FEW = ("mod", "jump", "fibonacci", "ring-100", "rendezvous", "mod-factor", "extendible", "static")
 
@@ -63,9 +66,9 @@ def values(table: Table, heading: str) -> dict[Any, Any]:
 
 @pytest.mark.parametrize(
     "experiment",
-    [compare.experiment(schemes=FEW), movement.experiment(), vnodes.experiment(), jump.experiment(),
-     strategies.experiment(), bounds.experiment(), draws.experiment(), paths.experiment(4096), routes.experiment(4096),
-     ring_failures.experiment(4096), ring_loads.experiment(4096)],
+    [compare.experiment(schemes=FEW), movement.experiment(), hot_sections.experiment(), vnodes.experiment(),
+     jump.experiment(), strategies.experiment(), bounds.experiment(), draws.experiment(), paths.experiment(4096),
+     routes.experiment(4096), ring_failures.experiment(4096), ring_loads.experiment(4096)],
     ids=lambda experiment: experiment.name,
 )  # fmt: skip
 def test_small_experiments_meet_their_bars(experiment: Experiment[Any, Any]) -> None:
@@ -109,6 +112,20 @@ class TwoProbes(MultiProbe):
         return MultiProbe(self.nodes, probes=2).place_many(hashes)
 
 
+class Idle(Sections):
+    """A planted bug: hot sections are left where they are."""
+
+    def move_hot(self, loads: NDArray[np.float64], tolerance: float = 1.05) -> list[Move]:
+        return []
+
+
+class Backwards(Sections):
+    """A planted bug: cold sections are taken for hot ones."""
+
+    def move_hot(self, loads: NDArray[np.float64], tolerance: float = 1.05) -> list[Move]:
+        return super().move_hot(loads.max() - loads, tolerance)
+
+
 class Boundless(BoundedRing):
     """A planted bug: the last keys find room anywhere."""
 
@@ -129,6 +146,8 @@ class Boundless(BoundedRing):
         (jump.experiment(), "jump", LopsidedJump, "jump_buckets"),
         (bounds.experiment(), "multi-probe", TwoProbes, "multi_probe"),
         (bounds.experiment(), "ring-bounded", Boundless, "bounded_loads"),
+        (hot_sections.experiment(), "sections", Idle, "hot_sections"),
+        (hot_sections.experiment(), "sections", Backwards, "hot_sections"),
     ],
 )
 def test_a_broken_scheme_misses_the_bar(
@@ -212,6 +231,22 @@ def test_a_printed_figure_outside_of_the_draws_is_seen() -> None:
     ):
         (table,) = draws.tables(Result("standard", 1, (cell("ring-100", kept, stds),)))
         assert [row.passed for row in table.rows] == verdicts
+
+
+def test_moving_hot_sections_helps_until_one_key_is_hotter_than_a_node() -> None:
+    found = {row.values[:2]: dict(zip(table.headings, row.values, strict=True)) for table in
+             tables(hot_sections.experiment()).values() for row in table.rows}  # fmt: skip
+    mild, wild = found[0.8, 4096], found[1.2, 4096]
+    assert mild["before"] > 1.5
+    assert mild["after"] <= 1.055
+    assert mild["after"] - 0.01 <= mild["on other requests"] < 1.15, "what was learnt holds on the next day"
+    assert 0 < mild["keys moved"] < 0.05
+    assert wild["after"] == pytest.approx(wild["hottest section"]), "it is alone, and no better"
+    assert wild["before"] > wild["after"] > 3
+    assert found[0.0, 4096]["after"] <= found[0.0, 4096]["before"] < 1.15, "all keys alike, all nodes alike"
+    few = found[0.8, 256]
+    assert few["sections moved"] < mild["sections moved"]
+    assert few["keys moved"] > mild["keys moved"], "larger sections take more along"
 
 
 # -- on somebody's own keys ---------------------------------------------------------------------------
@@ -346,7 +381,7 @@ def test_a_bar_that_is_missed_is_on_the_page(tmp_path: Path, monkeypatch: pytest
 
 def test_all_experiments_and_tables_and_pictures_have_names_of_their_own() -> None:
     experiments = of_all()
-    assert len({experiment.name for experiment in experiments}) == len(experiments) == 12
+    assert len({experiment.name for experiment in experiments}) == len(experiments) == 13
     pictures = [name for experiment in experiments for name in experiment.pictures]
     assert len(set(pictures)) == len(pictures)
 

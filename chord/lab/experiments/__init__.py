@@ -2,7 +2,7 @@
 
     compare       every scheme on the same keys (compare), and how fast each is (speed)
     vnodes        what vnodes buy (vnodes), the text's rings drawn again (draws), probes and bounded loads (bounds)
-    movement      what growing costs
+    movement      what growing costs (movement), and what moving hot sections buys (hot_sections)
     jump          the lemma, the cost and the evenness of jump
     strategies    Dynamo's three ways to cut the ring
     ring          path lengths (paths), ways to route (routes), failures and loads, on rings too large to run
@@ -19,6 +19,7 @@ from chord.lab.experiments import (
     bounds,
     compare,
     draws,
+    hot_sections,
     jump,
     movement,
     paths,
@@ -52,8 +53,8 @@ def of_vnodes(nodes: int = vnodes.NODES) -> list[AnyExperiment]:
 
 
 def of_movement() -> list[AnyExperiment]:
-    """Return what is asked about growth."""
-    return [movement.experiment()]
+    """Return what is asked about growth, and about sections that are moved since they are hot."""
+    return [movement.experiment(), hot_sections.experiment()]
 
 
 def of_jump() -> list[AnyExperiment]:
