@@ -40,6 +40,10 @@ def quiet(label: str, done: int, of: int) -> None:
 # -- statistics ---------------------------------------------------------------------------------------
 
 
+GROUPS_MIN = 4
+"""So many groups (rings) tell by themselves how far their means are from the truth; fewer do not."""
+
+
 class Summary(NamedTuple):
     """A sample in four numbers: its mean, the standard error of the mean, its 1st and 99th percentile."""
 
@@ -57,7 +61,7 @@ def summarize(samples: Sequence[Sequence[float]]) -> Summary:
     """
     groups = [group for group in samples if group]
     values = sorted(value for group in groups for value in group)
-    if len(groups) >= 4:
+    if len(groups) >= GROUPS_MIN:
         error = stdev(fmean(group) for group in groups) / math.sqrt(len(groups))
     else:
         error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf

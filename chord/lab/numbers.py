@@ -95,7 +95,7 @@ def central(values: Sequence[float], share: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def mean_error(values: Sequence[float]) -> tuple[float, float]:
+def mean_error(values: Sequence[float] | NDArray[Any]) -> tuple[float, float]:
     """Return the mean of two values or more, and its standard error."""
     array = np.asarray(values, np.float64)
     return float(array.mean()), float(array.std(ddof=1)) / math.sqrt(len(array))

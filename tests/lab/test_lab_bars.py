@@ -251,6 +251,12 @@ def test_a_sample_is_as_skewed_as_all_of_it() -> None:
     assert sampled(made_keys(50, 3), 10).list() == made_keys(50, 3).list()[:10]
 
 
+def test_there_are_no_half_nodes_on_an_axis() -> None:
+    experiment, figure = movement.experiment(), Figure()
+    movement.draw(experiment.run("quick", 1), figure)
+    assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
+
+
 def test_who_is_not_drawn_is_named() -> None:
     experiment = compare.experiment(made_keys(50_000, 1), ("mod", "static", "mod-factor"), 4, 5)
     figure = Figure()

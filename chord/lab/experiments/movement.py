@@ -142,6 +142,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     axes.set_yscale("log")
     axes.set_ylim(0.15, 150)
     axes.set_yticks([0.2, 0.5, 1, 2, 5, 10, 20, 50], ["0.2", "0.5", "1", "2", "5", "10", "20", "50"])
+    axes.locator_params(axis="x", integer=True)
     dress(axes, "nodes", "data moved since the beginning, times all of it", is_from_zero=False)
 
 
