@@ -251,6 +251,15 @@ def test_a_sample_is_as_skewed_as_all_of_it() -> None:
     assert sampled(made_keys(50, 3), 10).list() == made_keys(50, 3).list()[:10]
 
 
+@pytest.mark.parametrize(("keys", "is_told"), [(3, True), (399, True), (400, False)])
+def test_few_keys_are_told_and_not_rounded_away(keys: int, is_told: bool) -> None:
+    given = given_keys("mine", b"\n".join(b"%d" % number for number in range(keys)))
+    experiment = compare.experiment(given, ("jump",), 4, 5)
+    (evenness, *_) = experiment.tables(experiment.run("standard", 1))
+    assert ("Fewer than 100 keys a node" in " ".join(evenness.notes)) == is_told
+    assert evenness.texts(evenness.rows[0])[2] == {3: "0.75", 399: "99.75", 400: "100"}[keys]
+
+
 def test_there_are_no_half_nodes_on_an_axis() -> None:
     experiment, figure = movement.experiment(), Figure()
     movement.draw(experiment.run("quick", 1), figure)

@@ -39,6 +39,8 @@ from chord.lab.schemes import SCHEMES
 
 NODES, THEN, KEYS = 20, 21, 1_000_000
 COPIES, COPY_KEYS = 3, 10_000
+FEW_KEYS = 100
+"""Keys per node below which chance decides: it is a tenth of the mean and more."""
 STEPS_MAX = 1_000_000_000
 """Keys times nodes where a look-up asks every node: of more keys a sample is placed, some ten seconds' work."""
 
@@ -254,8 +256,11 @@ def _fourth_text(cells: list[Cell]) -> Table:
 
 
 def _evenness(result: Result[Cell]) -> Table:
+    setting = of_most_keys(result)
+    are_few = setting.keys.total < FEW_KEYS * setting.nodes
+    count = ",.2f" if are_few else ",.0f"
     columns = (
-        Column("scheme"), Column("nodes"), Column("keys per node", ",.0f"), Column("std", ",.0f"),
+        Column("scheme"), Column("nodes"), Column("keys per node", count), Column("std", count),
         Column("std / mean", ".2%"), Column("1st / mean", ".3f"), Column("99th / mean", ".3f"),
         Column("most / mean", ".3f"),
     )  # fmt: skip
@@ -263,12 +268,11 @@ def _evenness(result: Result[Cell]) -> Table:
     for cell in result.cells:
         s = cell.loads
         rows.append(Row((cell.setting.scheme, cell.nodes, s.mean, s.std, s.deviation, s.low, s.high, s.most)))
-    setting = of_most_keys(result)
     is_taste = result.scale == "quick" and setting.keys.given is None
     by_chance = chance_deviation(setting.keys, setting.nodes) * setting.keys.total / setting.nodes
-    notes = [
-        f"Keys that each pick a node for themselves have a std of {by_chance:,.0f}."
-    ]
+    notes = [f"Keys that each pick a node for themselves have a std of {by_chance:{count}}."]
+    if are_few:
+        notes.append(f"Fewer than {FEW_KEYS} keys a node: most of how schemes differ here is chance.")
     if setting.keys.given is not None:
         different, share, _ = skew(setting.keys)
         notes.append(f"Of the {setting.keys.total:,} keys {different:,} are different; one is {share:.1%} of all.")

@@ -208,7 +208,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     most = cell.setting.most
     headline(
         figure,
-        f"Jump keeps the share m / n from m to n buckets, and visits ln n + 0.58 of them: "
+        f"From m buckets to n jump keeps the share m / n of the keys; a look-up visits ln n + 0.58 of n buckets, "
         f"{cell.visited[most]:.1f} of {most}",
     )
     left, right = figure.subplots(1, 2)
