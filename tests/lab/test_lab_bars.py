@@ -260,6 +260,13 @@ def test_few_keys_are_told_and_not_rounded_away(keys: int, is_told: bool) -> Non
     assert evenness.texts(evenness.rows[0])[2] == {3: "0.75", 399: "99.75", 400: "100"}[keys]
 
 
+@pytest.mark.parametrize(("nodes", "is_told"), [(409, False), (410, True)])
+def test_too_few_sections_are_told(nodes: int, is_told: bool) -> None:
+    experiment = compare.experiment(made_keys(1000, 1), ("jump", "sections", "directory"), nodes, nodes + 1)
+    notes = " ".join(experiment.tables(experiment.run("standard", 1))[0].notes)
+    assert ("410 nodes share 4,096 sections, too few to be even: sections, directory." in notes) == is_told
+
+
 def test_there_are_no_half_nodes_on_an_axis() -> None:
     experiment, figure = movement.experiment(), Figure()
     movement.draw(experiment.run("quick", 1), figure)

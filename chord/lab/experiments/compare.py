@@ -36,11 +36,14 @@ from chord.lab.experiments.compare_pictures import draw_evenness, draw_stability
 from chord.lab.numbers import Spread, sigmas_of_chi_square, spread
 from chord.lab.placement import UnsupportedChange, require_ratio
 from chord.lab.schemes import SCHEMES
+from chord.lab.schemes.sections import SECTIONS, Sections
 
 NODES, THEN, KEYS = 20, 21, 1_000_000
 COPIES, COPY_KEYS = 3, 10_000
 FEW_KEYS = 100
 """Keys per node below which chance decides: it is a tenth of the mean and more."""
+SECTIONS_PER_NODE = 10
+"""Fewer sections than that, and the nodes with one more than others have a tenth more."""
 STEPS_MAX = 1_000_000_000
 """Keys times nodes where a look-up asks every node: of more keys a sample is placed, some ten seconds' work."""
 
@@ -120,6 +123,11 @@ def plan(
         Setting(scheme, few if asks_all(factory) else keys, nodes, then, weights, seed, factory)
         for scheme, factory in ((scheme, SCHEMES[scheme]) for scheme in schemes)
     ]
+
+
+def deals_sections(factory: Factory) -> bool:
+    """Whether a scheme deals out whole sections."""
+    return isinstance(build(factory, ["any"]), Sections)
 
 
 def asks_all(factory: Factory) -> bool:
@@ -285,6 +293,9 @@ def _evenness(result: Result[Cell]) -> Table:
             f"Of {size:,} of the keys only, drawn from all, as each look-up asks every node: {names}. So few have by "
             f"chance a std of {by_chance:.2%} of the mean."
         )
+    coarse = [cell.setting.scheme for cell in result.cells if deals_sections(cell.setting.factory)]
+    if coarse and SECTIONS_PER_NODE * setting.nodes > SECTIONS:
+        notes.append(f"{setting.nodes:,} nodes share {SECTIONS:,} sections, too few to be even: {', '.join(coarse)}.")
     if setting.weights:
         plain = [cell.setting.scheme for cell in result.cells if not cell.is_weighted]
         notes.append("Loads are over what the weights ask for. Newcomers weigh the mean.")
