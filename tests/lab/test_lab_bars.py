@@ -17,7 +17,17 @@ from matplotlib.figure import Figure
 from chord.experiments.experiment import Result, Table
 from chord.experiments.pool import processes
 from chord.experiments.report import run_all
-from chord.lab.experiments import bounds, compare, compare_pictures, movement, paths, ring_failures, speed, strategies
+from chord.lab.experiments import (
+    bounds,
+    compare,
+    compare_pictures,
+    fourth_text,
+    movement,
+    paths,
+    ring_failures,
+    speed,
+    strategies,
+)
 from chord.lab.experiments import vnodes as of_vnodes
 from chord.lab.experiments.common import Keys, chance_deviation, given_keys, made_keys, sampled
 from chord.lab.hashing import Hashes, mix, number_keys
@@ -147,19 +157,20 @@ def test_what_places_by_another_store_has_no_time_for_it() -> None:
 # -- the fourth text's table ------------------------------------------------------------------------------
 
 
-def fourth_text(errors: dict[str, float]) -> Table:
+def fourth_text_of(errors: dict[str, float]) -> Table:
     """The table where stds are so many standard errors off, and shares as they are."""
-    experiment = compare.experiment(made_keys(1000, 1), tuple(errors), compare.NODES, compare.THEN)
+    experiment = compare.experiment(made_keys(1000, 1), tuple(errors), fourth_text.NODES, fourth_text.THEN)
     cells = []
     for cell in experiment.run("standard", 1).cells:
-        std = compare.binomial_std(compare.KEYS, compare.THEN) * (1 + errors[cell.setting.scheme] / math.sqrt(40))
+        off = errors[cell.setting.scheme]
+        std = fourth_text.binomial_std(fourth_text.KEYS, fourth_text.THEN) * (1 + off / math.sqrt(40))
         assert cell.grown is not None
         assert cell.grown_loads is not None
         cells.append(
             replace(
                 cell,
-                setting=cell.setting._replace(keys=made_keys(compare.KEYS, 1)),
-                grown=cell.grown._replace(kept=compare.SAID[cell.setting.scheme].kept),
+                setting=cell.setting._replace(keys=made_keys(fourth_text.KEYS, 1)),
+                grown=cell.grown._replace(kept=fourth_text.SAID[cell.setting.scheme].kept),
                 grown_loads=cell.grown_loads._replace(std=std),
             )
         )
@@ -167,14 +178,14 @@ def fourth_text(errors: dict[str, float]) -> Table:
 
 
 def test_each_std_has_three_standard_errors_and_not_one_step_more() -> None:
-    table = fourth_text({"mod": -2.99, "jump": 3.01, "fibonacci": 2.99, "rendezvous": -3.35, "ring": 50.0})
+    table = fourth_text_of({"mod": -2.99, "jump": 3.01, "fibonacci": 2.99, "rendezvous": -3.35, "ring": 50.0})
     assert [row.values[0] for row in table.rows] == ["mod", "jump", "fibonacci", "ring", "rendezvous"]
     assert [row.passed for row in table.rows] == [True, False, True, None, False]
     assert [table.texts(row)[-1] for row in table.rows] == ["-2.99", "+3.01", "+2.99", "–", "-3.35"]
     notes = " ".join(table.notes)
     assert "Of 4 such rows chance alone takes one or more beyond 3 at 1.0% of all seeds, one in 10" in notes
     assert "Beyond it here: jump (+3.01), rendezvous (-3.35). That is chance if another --seed is within" in notes
-    inside = fourth_text({"mod": 0.5})
+    inside = fourth_text_of({"mod": 0.5})
     assert inside.passed
     assert "Of 1 such row chance alone" in " ".join(inside.notes)
     assert "Beyond" not in " ".join(inside.notes)
@@ -182,10 +193,10 @@ def test_each_std_has_three_standard_errors_and_not_one_step_more() -> None:
 
 def test_what_chance_expects_of_the_fourth_text_s_table() -> None:
     """Against keys that are dealt by dice, a hundred thousand tables of 21 nodes."""
-    dealt = np.random.default_rng(1).multinomial(compare.KEYS, [1 / 21] * 21, size=100_000).std(axis=1)
-    off = (dealt / compare.binomial_std(compare.KEYS, compare.THEN) - 1) * math.sqrt(40)
-    assert float((np.abs(off) > 3).mean()) == pytest.approx(compare.by_chance(1), rel=0.25)
-    assert compare.errors_off(float(dealt[0])) == pytest.approx(off[0])
+    dealt = np.random.default_rng(1).multinomial(fourth_text.KEYS, [1 / 21] * 21, size=100_000).std(axis=1)
+    off = (dealt / fourth_text.binomial_std(fourth_text.KEYS, fourth_text.THEN) - 1) * math.sqrt(40)
+    assert float((np.abs(off) > 3).mean()) == pytest.approx(fourth_text.by_chance(1), rel=0.25)
+    assert fourth_text.errors_off(float(dealt[0])) == pytest.approx(off[0])
 
 
 # -- the comparison -------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from chord.lab.experiments import (
     bounds,
     compare,
     draws,
+    fourth_text,
     hot_sections,
     jump,
     movement,
@@ -201,7 +202,7 @@ def test_dead_owners_are_told_from_living_ones(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_fourth_texts_table_is_reproduced() -> None:
-    experiment = compare.experiment(schemes=tuple(name for name, said in compare.SAID.items() if said.is_binomial))
+    experiment = compare.experiment(schemes=tuple(name for name, said in fourth_text.SAID.items() if said.is_binomial))
     found = {table.name: table for table in experiment.tables(experiment.run("standard", 1))}["fourth_text"]
     assert found.passed is True
     assert [row.values[0] for row in found.rows] == ["mod", "jump", "fibonacci", "rendezvous"]
@@ -221,7 +222,7 @@ def cell(ring: str, kept: list[float], stds: list[float]) -> draws.Cell:
 
 
 def test_a_printed_figure_outside_of_the_draws_is_seen() -> None:
-    said = compare.SAID["ring-100"]
+    said = fourth_text.SAID["ring-100"]
     around = [said.kept + 0.001 * step for step in range(-5, 6)]
     spread = [said.std + 100 * step for step in range(-5, 6)]
     for kept, stds, verdicts in (

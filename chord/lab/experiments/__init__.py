@@ -7,7 +7,8 @@
     strategies    Dynamo's three ways to cut the ring
     ring          path lengths (paths), ways to route (routes), failures and loads, on rings too large to run
 
-Each module is one experiment (chord/experiments/); `common` has what those on schemes share.
+Each module is one experiment (chord/experiments/); `common` has what those on schemes share, `fourth_text` and
+`compare_pictures` are parts of compare.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from chord.lab.experiments import (
     bounds,
     compare,
     draws,
+    fourth_text,
     hot_sections,
     jump,
     movement,
@@ -38,8 +40,8 @@ AnyExperiment = Experiment[Any, Any]
 def of_compare(
     keys: Keys | None = None,
     schemes: tuple[str, ...] = (),
-    nodes: int = compare.NODES,
-    then: int = compare.THEN,
+    nodes: int = fourth_text.NODES,
+    then: int = fourth_text.THEN,
     weights: tuple[float, ...] = (),
     seed: int = 1,
 ) -> list[AnyExperiment]:

@@ -1,9 +1,4 @@
-"""All schemes on the same keys: how even, how stable, what else they can; the fourth text's table first.
-
-That table: 10^6 keys on 20 shards and then on 21, the share of keys that keep their shard, and the standard deviation
-of keys per shard, of 21. Kept shares are sharp. Where each key picks its shard for itself the deviation is binomial,
-sqrt(m p (1 - p)) with p = 1/21; on a ring it hangs on the names of the nodes, and `draws` has the distribution.
-"""
+"""All schemes on the same keys: how even, how stable, what else they can; the fourth text's table first."""
 
 from __future__ import annotations
 
@@ -16,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.experiments import fourth_text
 from chord.lab.experiments.common import (
     Factory,
     Keys,
@@ -33,12 +29,12 @@ from chord.lab.experiments.common import (
     skew,
 )
 from chord.lab.experiments.compare_pictures import draw_evenness, draw_stability, of_most_keys
-from chord.lab.numbers import Spread, sigmas_of_chi_square, spread
+from chord.lab.experiments.fourth_text import KEYS, NODES, THEN
+from chord.lab.numbers import Spread, spread
 from chord.lab.placement import UnsupportedChange, require_ratio
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.sections import SECTIONS, Sections
 
-NODES, THEN, KEYS = 20, 21, 1_000_000
 COPIES, COPY_KEYS = 3, 10_000
 FEW_KEYS = 100
 """Keys per node below which chance decides: it is a tenth of the mean and more."""
@@ -46,28 +42,6 @@ SECTIONS_PER_NODE = 10
 """Fewer sections than that, and the nodes with one more than others have a tenth more."""
 STEPS_MAX = 1_000_000_000
 """Keys times nodes where a look-up asks every node: of more keys a sample is placed, some ten seconds' work."""
-
-KEPT_WITHIN = 0.003
-ERRORS_MAX = 3.0
-
-
-class Said(NamedTuple):
-    """A line of the fourth text's table; `is_binomial`: each key picks its shard for itself."""
-
-    kept: float
-    std: float
-    is_binomial: bool
-
-
-SAID = {
-    "mod": Said(0.0477, 156.67, True),
-    "jump": Said(0.9524, 237.10, True),
-    "fibonacci": Said(0.0480, 222.53, True),
-    "ring": Said(0.9371, 39_882.89, False),
-    "ring-100": Said(0.9468, 6_105.93, False),
-    "ring-1000": Said(0.9525, 1_227.54, False),
-    "rendezvous": Said(0.9528, 218.09, True),
-}
 
 
 class Setting(NamedTuple):
@@ -191,76 +165,8 @@ def _with_weights(setting: Setting, names: list[str]) -> float:
 
 def tables(result: Result[Cell]) -> list[Table]:
     """Return the fourth text's table where it was measured as there, then evenness, movement, abilities."""
-    found = [cell for cell in result.cells if _is_as_in_the_text(cell.setting)]
-    return [*([_fourth_text(found)] if found else []), _evenness(result), _stability(result), _abilities(result)]
-
-
-def _is_as_in_the_text(setting: Setting) -> bool:
-    keys = setting.keys
-    same = (setting.nodes, setting.then, setting.weights) == (NODES, THEN, ())
-    return same and keys.given is None and keys.total == KEYS and setting.scheme in SAID
-
-
-def binomial_std(keys: int, nodes: int) -> float:
-    """Return the standard deviation of keys per node where each key picks one of the nodes by chance."""
-    return math.sqrt(keys / nodes * (1 - 1 / nodes))
-
-
-def errors_off(std: float) -> float:
-    """Return how many standard errors a std of keys per node is off the binomial one.
-
-    The standard error of a std of m nodes is 1 / sqrt(2 (m - 1)) of it: 16 % of 21.
-    """
-    return (std / binomial_std(KEYS, THEN) - 1) * math.sqrt(2 * (THEN - 1))
-
-
-def by_chance(rows: int) -> float:
-    """Return how likely at least one of so many rows is off by more than the bar though every key picks by chance."""
-    freedom = THEN - 1
-    ends = (1 + sign * ERRORS_MAX / math.sqrt(2 * freedom) for sign in (-1, 1))
-    low, high = (sigmas_of_chi_square(freedom * end**2, freedom) for end in ends)
-    beyond = (math.erfc(-low / math.sqrt(2)) + math.erfc(high / math.sqrt(2))) / 2
-    return float(1 - (1 - beyond) ** rows)
-
-
-def _fourth_text(cells: list[Cell]) -> Table:
-    columns = (
-        Column("scheme"), Column("kept", ".2%"), Column("the text", ".2%"), Column("differs by", "+.2%"),
-        Column("std", ",.0f"), Column("the text", ",.0f"), Column("binomial std", ",.0f"),
-        Column("standard errors off", "+.2f"),
-    )  # fmt: skip
-    rows, beyond = [], []
-    for cell in sorted(cells, key=lambda cell: list(SAID).index(cell.setting.scheme)):
-        said, kept = SAID[cell.setting.scheme], cell.grown.kept if cell.grown else math.nan
-        std = cell.grown_loads.std if cell.grown_loads else math.nan
-        errors = errors_off(std)
-        passed = abs(kept - said.kept) <= KEPT_WITHIN and abs(errors) <= ERRORS_MAX
-        tail = (binomial_std(KEYS, THEN), errors) if said.is_binomial else (None, None)
-        values = (cell.setting.scheme, kept, said.kept, kept - said.kept, std, said.std, *tail)
-        rows.append(Row(values, passed if said.is_binomial else None))
-        if said.is_binomial and not abs(errors) <= ERRORS_MAX:
-            beyond.append(f"{cell.setting.scheme} ({errors:+.2f})")
-    judged = sum(row.passed is not None for row in rows)
-    bar = (
-        "kept share within 0.3 percentage points of the text's, and the std of each row within "
-        f"{ERRORS_MAX:g} standard errors of the binomial one"
-    )
-    notes = [
-        "Of 20 nodes and then 21; the std is that of keys per node on 21. Rings hang on the names of the nodes: "
-        "the experiment draws has the distribution."
-    ]
-    if judged:
-        share = by_chance(judged)
-        notes.append(
-            f"Of {judged} such row{'s' * (judged != 1)} chance alone takes one or more beyond {ERRORS_MAX:g} at "
-            f"{share:.1%} of all seeds, one in {1 / share:.0f}."
-        )
-    if beyond:
-        notes.append(
-            f"Beyond it here: {', '.join(beyond)}. That is chance if another --seed is within; what is broken is "
-            "beyond at every seed."
-        )
-    return Table("fourth_text", "The fourth text's table", columns, tuple(rows), bar, tuple(notes))
+    found = [cell for cell in result.cells if fourth_text.is_as_there(cell.setting)]
+    return [*([fourth_text.table(found)] if found else []), _evenness(result), _stability(result), _abilities(result)]
 
 
 def _evenness(result: Result[Cell]) -> Table:
