@@ -28,6 +28,7 @@ def test_a_sweep_on_a_cluster_measures_the_same(tmp_path: Path) -> None:
     ):
         seen: list[int] = []
         run_all(experiments, "quick", 1, tmp_path / "cluster", executor, lambda label, done, of: seen.append(done))
-    assert seen == list(range(1, len(seen) + 1))
+    told = list(dict.fromkeys(seen))  # each second anew, though nothing was done
+    assert told == list(range(told[0], told[-1] + 1))
     for path in (tmp_path / "here").iterdir():
         assert (tmp_path / "cluster" / path.name).read_bytes() == path.read_bytes(), path.name
