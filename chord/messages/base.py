@@ -23,6 +23,8 @@ DIGEST_BYTES = 16
 SUMS_MAX = 64
 HEADS_MAX = 512
 REPLICAS_MAX = 16
+BATCH_ITEMS_MAX = PAGE_RECORDS_MAX  # so that what a batch writes fits one page of copies
+BATCH_BYTES_MAX = 1 << 18  # who makes a batch keeps it to this, and who answers one the answers: others wait behind it
 
 Address: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ADDRESS_CHARS_MAX)]
 Key: TypeAlias = Annotated[bytes, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
