@@ -671,7 +671,7 @@ async def test_of_one_key_twice_the_later_wins(open_ring: Open) -> None:
         async with open_ring(node.address) as ring:
             await ring.put_many([("a", b"1"), ("b", b"1"), ("a", b"2")])
             assert (await ring.get("a")).value == b"2"
-    assert len({heard.connection for heard in node.heard}) == 1
+    assert len({(heard.stream, heard.connection) for heard in node.heard}) == 2, "one connection for each stream"
 
 
 def record(key: bytes, *versions: Version) -> Record:
