@@ -168,31 +168,33 @@ class _Away:
         self._points = points
         self._start = start
         self._nursery = nursery
-        self._homeless: dict[int, None] = {}  # whose owner is not known yet, in ring order
+        self._homeless: dict[int, None] = {}  # whose owner is not known
+        self._sought: dict[int, None] = {}  # of these, those whose owner is being searched for
+        self._misled: dict[int, None] = {}  # whose supposed owner was not the one
 
     def begin(self, places: list[int]) -> None:
         """Send what can be sent, and search for the other owners."""
-        self._homeless = dict.fromkeys(sorted(places, key=lambda place: self._points[place]))
-        for place in list(self._homeless):
+        self._homeless.update(dict.fromkeys(places))
+        for place in places:
             if place in self._homeless:
                 self._send_if_known(place)
-        for _ in range(min(LOOKUPS_AT_ONCE, len(self._homeless))):
+        for _ in range(min(LOOKUPS_AT_ONCE - len(self._sought), len(self._homeless))):
             self._nursery.start_soon(self._search)
 
     async def _search(self) -> None:
-        """Find one owner after the other, until none is missing."""
-        while self._homeless:
-            left = list(self._homeless)
+        """Find one owner after the other, until none is missing or all that are left are being searched for."""
+        while left := [place for place in self._homeless if place not in self._sought]:
             place = left[self._host.rng.randrange(len(left))]  # those who search meanwhile search elsewhere
-            if self._send_if_known(place):
-                continue
-            del self._homeless[place]
+            self._sought[place] = None
             try:
                 with trio.move_on_after(self._host.timing.timeout_stranger_s):
                     await self._lookups.find(self._points[place], self._start, route="fast")
             except ChordError:
                 pass  # who brings the item there will say what is wrong
-            if not self._send_if_known(place):
+            finally:
+                del self._sought[place]
+            if place in self._homeless and not self._send_if_known(place):  # else it left with others of one owner
+                del self._homeless[place]
                 self._nursery.start_soon(self._bring, place, None)
 
     def _send_if_known(self, place: int) -> bool:
@@ -221,17 +223,23 @@ class _Away:
             answer = await self._lookups.call_watched(owner, request, request.reply)
         except ChordError as error:
             answer = error
-        if isinstance(answer, (*SILENCE, UnknownVnode)):
-            self._lookups.arcs.forget(owner.address)
         is_apart = is_refused_whole(request, answer)
-        for place, outcome in zip(places, unpack(request, answer), strict=True):
+        outcomes = list(zip(places, unpack(request, answer), strict=True))
+        if any(isinstance(outcome, (*SILENCE, UnknownVnode, NotOwner)) for _, outcome in outcomes):
+            self._lookups.arcs.forget(owner.address)  # what it does own is learnt anew below
+        elsewhere: list[int] = []
+        for place, outcome in outcomes:
             if isinstance(outcome, Reply):
                 self._lookups.arcs.learn(self._points[place], owner)
                 self._part.end(place, outcome)
+            elif isinstance(outcome, NotOwner) and place not in self._misled:
+                self._misled[place] = None
+                elsewhere.append(place)
             elif is_apart or _is_for_another(outcome):
                 self._nursery.start_soon(self._bring, place, outcome)
             else:
                 self._part.end(place, retold(outcome))
+        self.begin(elsewhere)
 
     async def _bring(self, place: int, before: ChordError | None) -> None:
         """Bring one item to whoever owns it, alone.
@@ -258,4 +266,4 @@ def _is_for_another(error: ChordError) -> bool:
     """Whether somebody else may answer otherwise. Who has no room for an answer has it when asked for less."""
     if isinstance(error, Overloaded):
         return False
-    return error.is_retryable or isinstance(error, (*SILENCE, UnknownVnode, NotOwner))
+    return error.is_retryable or isinstance(error, (*SILENCE, UnknownVnode))
