@@ -310,22 +310,24 @@ async def test_a_record_that_lacks_its_quorum_is_not_acknowledged_and_the_others
         assert all(one.w == 3 for one in outcomes[1:])
 
 
-@virtual
-async def test_what_is_not_done_in_time_does_not_keep_the_others_from_being_told() -> None:
-    """A replica is silent and all three are asked for: for its keys only."""
-    network = MemoryNetwork(11)
-    async with warm_ring(6, 11, network=network) as ring:
-        frozen = ring[4]
-        network.freeze(frozen.name)
-        asked = [put(ring[0], key, w=3, is_strict=True) for key in KEYS]
-        hit = [frozen.name in holding_names(ring, key) for key in KEYS]
-        began = trio.current_time()
-        with trio.fail_after(1.0):
-            outcomes = await write_many(ring[0], *asked)
-        assert trio.current_time() - began < 1.0
-        assert all(isinstance(one, Written) for one, is_hit in zip(outcomes, hit, strict=True) if not is_hit)
-        assert all(isinstance(one, ChordError) for one, is_hit in zip(outcomes, hit, strict=True) if is_hit)
-        assert {True, False} == set(hit)
+@pytest.mark.parametrize("within_s", [0.2, 1.0])
+def test_what_is_not_done_in_time_does_not_keep_the_others_from_being_told(within_s: float) -> None:
+    """A replica is silent and all three are asked for: that hits its keys, and no others."""
+
+    async def main() -> None:
+        network = MemoryNetwork(11)
+        async with warm_ring(6, 11, network=network) as ring:
+            frozen = ring[4]
+            network.freeze(frozen.name)
+            asked = [put(ring[0], key, w=3, is_strict=True) for key in KEYS]
+            hit = [frozen.name in holding_names(ring, key) for key in KEYS]
+            with trio.fail_after(within_s):
+                outcomes = await write_many(ring[0], *asked)
+            assert all(isinstance(one, Written) for one, is_hit in zip(outcomes, hit, strict=True) if not is_hit)
+            assert all(isinstance(one, IndefiniteError) for one, is_hit in zip(outcomes, hit, strict=True) if is_hit)
+            assert {True, False} == set(hit)
+
+    testing.run(main, seed=11)
 
 
 @virtual
@@ -349,16 +351,17 @@ async def test_writes_are_seen_through_though_the_caller_gives_up() -> None:
 @virtual
 async def test_a_frame_that_is_refused_for_one_record_is_taken_apart() -> None:
     async with warm_ring(5, 13) as ring:
-        other = ring[2]
-        handler: Any = other.host.peers._handler
+        for node in ring.nodes:
+            handler: Any = node.host.peers._handler
 
-        def picky(vnode: Any, request: Any, caller: Any) -> Any:
-            if isinstance(request, StoreCopies) and len(request.records) > 1:
-                raise InvalidRequest("one of them is none")
-            return handler(vnode, request, caller)
+            def picky(vnode: Any, request: Any, caller: Any, handler: Any = handler) -> Any:
+                if isinstance(request, StoreCopies) and len(request.records) > 1:
+                    raise InvalidRequest("one of them is none")
+                return handler(vnode, request, caller)
 
-        other.host.peers.serve(picky)
-        assert await ring[0].put_many((key, key) for key in KEYS) == []
+            node.host.peers.serve(picky)
+        outcomes = await write_many(ring[0], *(put(ring[0], key) for key in KEYS))
+        assert [type(one) for one in outcomes] == [Written] * len(KEYS)
         await trio.sleep(0.02)
         assert all(len(holding(ring, key)) == 3 for key in KEYS)
 
