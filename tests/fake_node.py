@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from chord.errors import ChordError, UnknownRequest
+from chord.errors import ChordError, InvalidRequest, UnknownRequest
 from chord.ids import Circle, Point
 from chord.messages import GetMany, Hello, PutMany, Reply, Request
 from chord.parcels import items_of, pack
@@ -22,6 +22,9 @@ HANG_UP = "hang up"
 """Close the connection instead of an answer."""
 GO_AWAY = "go away"
 """Answer the next call on this connection no more: say goodbye, then answer this one with nothing."""
+
+REFUSED = "refused"
+"""To an item of a batch: the whole frame is refused."""
 
 
 class Heard(NamedTuple):
@@ -126,6 +129,8 @@ class FakeNode:
         for item in items_of(heard.request):
             self.heard.append(heard._replace(request=item))
             answer = self.answer(self.heard[-1])
+            if answer == REFUSED:
+                return InvalidRequest("one of the items is none")
             if not isinstance(answer, (Reply, ChordError)):
                 return answer
             outcomes.append(answer)
