@@ -40,6 +40,7 @@ bench: venv  ## RPC against the limit of the stack; speed and weight of simulate
 	@$(RUN)/python benchmarks/storage.py --directory out
 	@$(RUN)/python benchmarks/exchange.py
 	@$(RUN)/python benchmarks/replicas.py --directory out
+	@$(RUN)/python benchmarks/batches.py
 	@$(RUN)/python benchmarks/lab.py
 	@$(RUN)/python benchmarks/ring_points.py
 
