@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -224,9 +226,37 @@ def test_percentiles_are_of_what_was_done() -> None:
     measured.took_s, measured.busy_s = [number / 1000 for number in range(1000, 0, -1)], 10.0
     assert [measured.percentile_ms(share) for share in (0.0, 0.5, 0.99, 0.999, 1.0)] == [1, 500, 990, 999, 1000]
     assert measured.per_s == 100
+    measured.took_s = [0.003, 0.001, 0.002]
+    assert [measured.percentile_ms(share) for share in (0.33, 0.34, 0.5, 0.67)] == [1, 2, 2, 3]
 
 
 def test_what_is_measured_twice_is_measured_once() -> None:
     names = [(op.name, op.quorum) for op in operations(Plan(32, 1, None, 1, 1, 1))]
     assert names.count(("get", 1)) == 2, "one at a time, and many at once"
     assert len(operations(Plan(32, 1, None, 1, 2, 2))) == LINES
+
+
+async def leave_it(self: Bench, ring: object, timeout_s: float) -> None:
+    return
+
+
+PLANTED: dict[str, tuple[str, object, Callable[[Run, CannedRing], None]]] = {
+    "it does not clean up": (
+        "chord.cli.bench_run.Bench._clean_up", leave_it, test_bench_measures_everything_and_leaves_nothing,
+    ),
+    "it does not look whether its keys are gone": (
+        "chord.cli.bench_run.SWEEPS_MAX", 1, test_a_write_that_came_through_after_it_was_deleted_is_deleted_again,
+    ),
+    "bounds are forgotten": ("chord.cli.bench_run.ROUND_TRIPS_MAX", {}, test_bounds_that_are_met_and_missed),
+    "a percentile too low": (
+        "chord.cli.bench_run.math.ceil", math.floor, lambda run, canned: test_percentiles_are_of_what_was_done(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_caught(name: str, run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, bug, test = PLANTED[name]
+    monkeypatch.setattr(place, bug)
+    with pytest.raises((AssertionError, SystemExit)):
+        test(run, canned)
