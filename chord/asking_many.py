@@ -17,11 +17,10 @@ from chord.errors import (
     IndefiniteError,
     InvalidRequest,
     OtherRing,
-    Overloaded,
     UnknownRequest,
 )
 from chord.messages import BATCH_ITEMS_MAX, Get, Reply, Request, as_retry
-from chord.parcels import Item, bundle, frames, is_refused_whole, unpack
+from chord.parcels import Item, bundle, frames, has_no_room, is_refused_whole, unpack
 
 if TYPE_CHECKING:
     import random
@@ -171,7 +170,7 @@ class Many(Entries):
             if isinstance(outcome, Reply):
                 self.short_cuts.learn(self.circle, state.asked[place], parcel.way, outcome)
                 state.known[place] = outcome
-            elif isinstance(outcome, Overloaded) and answered:  # its answer had no room beside the others
+            elif has_no_room(outcome) and answered:
                 state.room = max(1, min(state.room, answered))
                 later.append(place)
             elif self._is_failed(state, place, parcel.way, outcome):

@@ -50,6 +50,14 @@ REFUSED_WHOLE: Final = (UnknownRequest, MalformedMessage, InvalidRequest)
 """What a frame is refused with because of what it is, or of one item in it; alone, each has its own answer."""
 
 
+NO_ROOM: Final = Overloaded("no room in this answer", after_ms=0)
+
+
+def has_no_room(outcome: Reply | ChordError) -> bool:
+    """Whether an item is only to be asked for again, at once, among fewer others."""
+    return isinstance(outcome, Overloaded) and outcome.after_ms == 0
+
+
 def key_of(item: Item) -> bytes:
     """Return the key an item is about."""
     return item.record.key if isinstance(item, Merge) else item.key
@@ -101,7 +109,7 @@ def pack(batch: Batch, outcomes: Sequence[Reply | ChordError]) -> Answers:
         if isinstance(outcome, Values):
             more = AROUND_BYTES + len(outcome.context) + sum(map(len, outcome.values))
             if count and size + more > BATCH_BYTES_MAX:
-                got.append(Got(None, _error_reply(Overloaded("no room in this answer"))))
+                got.append(Got(None, _error_reply(NO_ROOM)))
                 continue
             size, count = size + more, count + 1
             got.append(Got(msgspec.structs.replace(outcome, replicas=()) if outcome.replicas else outcome))

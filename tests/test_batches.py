@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from batched import KEYS, counted, make_old, put, read_many, warm_ring, write_many
@@ -19,6 +20,7 @@ from chord.errors import (
     IndefiniteError,
     InvalidRequest,
     NotOwner,
+    Overloaded,
     VersionConflict,
 )
 from chord.messages import (
@@ -364,6 +366,39 @@ async def test_a_frame_that_is_refused_for_one_record_is_taken_apart() -> None:
         assert [type(one) for one in outcomes] == [Written] * len(KEYS)
         await trio.sleep(0.02)
         assert all(len(holding(ring, key)) == 3 for key in KEYS)
+
+
+@virtual
+async def test_so_many_items_are_in_work_and_no_more() -> None:
+    async with warm_ring(4, 17) as ring:
+        one = ring[1]
+        limits = msgspec.structs.replace(one.host.limits, calls_max=len(KEYS))
+        one.host.config = msgspec.structs.replace(one.host.config, limits=limits)
+        outcomes: list[Any] = []
+
+        async def load(keys: list[bytes]) -> None:
+            try:
+                outcomes.append(len(await write_many(one, *(put(one, key) for key in keys))))
+            except ChordError as error:
+                outcomes.append(type(error))
+
+        await load([*KEYS, b"one more"])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load, KEYS[:-1])
+            nursery.start_soon(load, KEYS[:2])
+        await load(KEYS)
+        assert (outcomes[0], outcomes[-1]) == (Overloaded, len(KEYS)), "at the edge, and beyond it"
+        assert outcomes[1] is Overloaded, "the second of two that are too many together; which one, chance says"
+        assert outcomes[2] in (2, len(KEYS) - 1)
+        more = [(b"more-%d" % number, b"v") for number in range(200)]
+        with trio.fail_after(20):  # who is told so comes again
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(load_all, one, more)
+
+
+async def load_all(node: Node, pairs: list[tuple[bytes, bytes]]) -> None:
+    assert await node.put_many(pairs, in_flight=40) == []
 
 
 # -- many bytes ---------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from chord.parcels import (
     pack,
     unpack,
 )
-from chord.vnode import Vnode
+from chord.vnode import RETRY_MS, Vnode
 
 LOOKUPS_AT_ONCE: Final = 16
 """So many owners are searched for at a time; what one lookup finds out spares others theirs."""
@@ -72,14 +72,18 @@ class Batches:
         self._lookups = lookups
         self._coordinate = coordinate
         self._start = start
+        self._in_work = 0  # items of all batches
 
     async def for_vnode(self, vnode: Vnode, batch: Batch) -> Answers:
-        """Coordinate the items at one vnode; those that are not its own are refused, each for itself."""
+        """Coordinate the items at one vnode; those that are not its own are refused, each for itself.
+
+        Raises:
+            Overloaded: definite; as many items are in work as may be.
+        """
         part = _Part(items_of(batch))
+        here = dict.fromkeys(part.waiting, vnode)
         gather = Gather(self._host)
-        await self._while_time_is_left(
-            part, lambda nursery: self._begin_here(part, dict.fromkeys(part.waiting, vnode), gather, nursery)
-        )
+        await self._see_through(part, lambda nursery: self._begin_here(part, here, gather, nursery))
         return pack(batch, part.ended())
 
     async def for_node(self, batch: Batch) -> Answers:
@@ -87,6 +91,7 @@ class Batches:
 
         Raises:
             NotReady: definite; this node is not in the ring.
+            Overloaded: definite; as many items are in work as may be.
         """
         part = _Part(items_of(batch))
         points = [self._host.circle.hash(key_of(item)) for item in part.items]
@@ -100,7 +105,7 @@ class Batches:
             if start is not None:
                 _Away(self._host, self._lookups, part, points, start, nursery).begin(away)
 
-        await self._while_time_is_left(part, begin)
+        await self._see_through(part, begin)
         return pack(batch, part.ended())
 
     def _begin_here(self, part: _Part, here: dict[int, Vnode], gather: Gather, nursery: trio.Nursery) -> None:
@@ -115,15 +120,21 @@ class Batches:
             else:
                 nursery.start_soon(part.see_to, place, answer)
 
-    @staticmethod
-    async def _while_time_is_left(part: _Part, begin: Callable[[trio.Nursery], None]) -> None:
+    async def _see_through(self, part: _Part, begin: Callable[[trio.Nursery], None]) -> None:
         """Let everything run until all items are answered, or so late that the answer still arrives."""
+        count, items_max = len(part.items), self._host.limits.calls_max
+        if self._in_work + count > items_max:
+            raise Overloaded(f"{self._in_work} items of batches are in work", after_ms=RETRY_MS)
         now, deadline = trio.current_time(), trio.current_effective_deadline()
         if deadline < math.inf:
             deadline -= min(TELL_BEFORE_S, TELL_BEFORE_SHARE * max(0.0, deadline - now))
-        with trio.CancelScope(deadline=deadline):
-            async with trio.open_nursery() as nursery:
-                begin(nursery)
+        self._in_work += count
+        try:
+            with trio.CancelScope(deadline=deadline):
+                async with trio.open_nursery() as nursery:
+                    begin(nursery)
+        finally:
+            self._in_work -= count
 
 
 class _Part:

@@ -31,7 +31,7 @@ class GotMany(Reply, frozen=True, tag=151):
 class GetMany(Request, frozen=True, tag=43):
     """Read several keys. To a vnode: those that are yours to coordinate; *node*: see to all of them.
 
-    Answers that have no room are `Overloaded`; the first always has.
+    Answers that have no room are `Overloaded`, to be asked for again after 0 ms; the first always has.
     """
 
     gets: Annotated[tuple[Get, ...], Meta(max_length=BATCH_ITEMS_MAX)]
