@@ -33,16 +33,8 @@ check: lint types test  ## what CI runs: lint, types, every test
 mutants: venv  ## plant every known bug, and see it caught
 	@$(RUN)/python -m tests.mutants
 
-bench: venv  ## RPC against the limit of the stack; speed and weight of simulated nodes; the database; replicas; the lab
-	@mkdir -p out
-	@$(RUN)/python benchmarks/rpc.py
-	@$(RUN)/python benchmarks/simulation.py
-	@$(RUN)/python benchmarks/storage.py --directory out
-	@$(RUN)/python benchmarks/exchange.py
-	@$(RUN)/python benchmarks/replicas.py --directory out
-	@$(RUN)/python benchmarks/batches.py
-	@$(RUN)/python benchmarks/lab.py
-	@$(RUN)/python benchmarks/ring_points.py
+bench: venv  ## every figure against its bar, twelve minutes: RPC, growth, simulator, database, replicas, hand-off; out/bench
+	@$(RUN)/python -m benchmarks
 
 sim: venv  ## the published experiments with the real node, ten minutes; tables and plots in out/sim
 	@$(RUN)/chord sim paper --scale standard

@@ -1,8 +1,8 @@
 """What it gains to write and read many keys at a time: `put_many` and `get_many` against the same keys one by one.
 
-    python benchmarks/batches.py [--nodes 4] [--keys 2000] [--rounds 5] [--bytes 100] [--directory DIR] [--json]
+    python -m benchmarks.batches [--only memory,disk] [--nodes 4] [--keys 2000] [--rounds 5] [--bytes 100] [--json]
 
-Real processes on loopback, in memory, or with databases in --directory. Each round does all of it, so that what else
+Real processes on loopback, in memory, and with databases in --directory. Each round does all of it, so that what else
 the machine does hits all alike; a figure is the median of the rounds, a ratio the median of the ratios within a round.
 CPU is that of all nodes and of the client.
 
@@ -16,18 +16,15 @@ import argparse
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import trio
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from replicas import Row, Rows, bar, report, ring_of
-
 import chord as library
+from benchmarks.bars import Row, Rows, bar, run_parts
+from benchmarks.rings import ring_of, scratch
 
 ONE_AT_A_TIME_MIN, AT_ONCE_MIN = 2.0, 1.3
 AT_ONCE = 32
@@ -120,24 +117,32 @@ def bars(found: dict[tuple[str, str], list[tuple[float, float]]]) -> Rows:
     return made
 
 
-def main() -> int:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--nodes", type=int, default=4, help="of the ring (default 4)")
-    parser.add_argument("--keys", type=int, default=2000, help="of each measurement (default 2,000)")
-    parser.add_argument("--rounds", type=int, default=5, help="after one to warm up (default 5)")
-    parser.add_argument("--bytes", type=int, default=100, help="of a value (default 100)")
-    parser.add_argument("--directory", help="keep records in databases there (default: in memory)")
-    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
-    args = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="chord-batches-", dir=args.directory) as base,
-        ring_of(args.nodes, Path(base) if args.directory else None) as ring,
-    ):
+def measured(args: argparse.Namespace, base: Path | None) -> Rows:
+    """Start a ring and measure it."""
+    with ring_of(args.nodes, base) as ring:
         addresses, pids = [peer.address for peer in ring], [peer.process.pid for peer in ring]
         rows = trio.run(measure, addresses, pids, args.keys, args.rounds, b"v" * args.bytes)
-    report(rows, as_json=args.json)
-    return 1 if any(row.get("verdict") == "FAIL" for row in rows) else 0
+    where = "memory" if base is None else "sqlite"
+    return [{**row, "storage": where} if "op" in row else {**row, "bar": f"{row['bar']} ({where})"} for row in rows]
+
+
+def on_disk(args: argparse.Namespace) -> Rows:
+    """With databases."""
+    with scratch(args.directory) as base:
+        return measured(args, base)
+
+
+def main() -> int:
+    """Run the benchmark."""
+    return run_parts(
+        __doc__,
+        {"memory": lambda args: measured(args, None), "disk": on_disk},
+        {"flag": "--nodes", "type": int, "default": 4, "help": "of the ring (default 4)"},
+        {"flag": "--keys", "type": int, "default": 2000, "help": "of each measurement (default 2,000)"},
+        {"flag": "--rounds", "type": int, "default": 5, "help": "after one to warm up (default 5)"},
+        {"flag": "--bytes", "type": int, "default": 100, "help": "of a value (default 100)"},
+        {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: here)"},
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What replicas cost: in round trips, in syncs, in bytes while nothing happens, and while a node joins.
 
-    python benchmarks/replicas.py [--only trips,puts,idle,join] [--keys 100000] [--seconds 4] [--sync-ms MS] [--json]
+    python -m benchmarks.replicas [--only trips,puts,idle,join] [--keys 100000] [--seconds 4] [--sync-ms MS] [--json]
 
 Real processes on loopback; the databases lie in the current directory, which must be on a real disk. With --sync-ms
 every sync takes so much longer: what shares one sync (group commit) shows only where a sync costs something.
@@ -14,37 +14,27 @@ percentile of gets and puts stays below twice its idle value, or 5 ms above it, 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import trio
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "real"))
-
-from processes import PROGRAM, Peer, Peers, ideal
-
 import chord as library
+from benchmarks.bars import Row, Rows, bar, percentile, run_parts
+from benchmarks.foreground import Foreground
+from benchmarks.rings import VALUE, describe, fill, owner_of, ring_of, scratch, settled
 from chord.asking import Call
-from chord.errors import ChordError
-from chord.ids import Circle
-from chord.messages import Description, Ping
+from chord.messages import Ping
+from tests.real.processes import PROGRAM, Peer, Peers
 
-CIRCLE = Circle(160)
-VALUE = b"v" * 100
 CLIENTS, EACH = 32, 8
 REPLICAS = 3
 TRIPS_GET_MAX, TRIPS_PUT_MAX = 2.5, 3.0
 TIMES_ONE_MIN, RECORDS_PER_SYNC_MIN = 4.0, 20.0
 IDLE_BYTES_MAX = 10 * 1024
+IDLE_KEYS = 5_000
 P99_TIMES_MAX, P99_MORE_MS_MAX = 2.0, 5.0
-FOREGROUND = 4
 
 SLOW_DISK = """
 import sys, time
@@ -58,61 +48,6 @@ class File(sqlite_file.StoreFile):
 sqlite.StoreFile = File
 sys.exit(main())
 """
-
-Row = dict[str, Any]
-Rows = list[Row]
-
-
-def bar(text: str, value: float, *, at_most: float | None = None, at_least: float | None = None) -> Row:
-    """One bar and whether it is met."""
-    is_met = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
-    bound = {"at_most": at_most} if at_most is not None else {"at_least": at_least}
-    return {"bar": text, "value": round(value, 2), **bound, "verdict": "PASS" if is_met else "FAIL"}
-
-
-def percentile(latencies: list[float], share: float) -> float:
-    """In milliseconds."""
-    return round(1000 * sorted(latencies)[int(len(latencies) * share)], 3)
-
-
-def describe(addresses: list[str]) -> list[Description]:
-    """What every node says of itself."""
-    with library.connect(*addresses, timeout_s=20) as ring:
-        return [node for node in ring.members(also=addresses).values() if isinstance(node, Description)]
-
-
-def settled(addresses: list[str], within_s: float) -> None:
-    """Wait until nothing is under way."""
-    deadline = time.monotonic() + within_s
-    while any(n.hints or n.misplaced or n.under_replicated or n.transfers for n in describe(addresses)):
-        if time.monotonic() > deadline:
-            raise SystemExit("the ring does not come to rest")
-        time.sleep(0.2)
-
-
-@contextmanager
-def ring_of(count: int, base: Path | None, *arguments: str, program: tuple[str, ...] = PROGRAM) -> Iterator[list[Peer]]:
-    """So many peers that make one ring, with directories or in memory."""
-    with Peers() as peers:
-
-        def start(number: int, *more: str) -> Peer:
-            data = () if base is None else ("--data", str(base / str(number)))
-            return peers.start(*data, *arguments, *more, program=program)
-
-        first = start(0).ready()
-        ring = [first, *(start(number, "--join", first.address) for number in range(1, count))]
-        for peer in ring[1:]:
-            peer.ready()
-        ideal(first.address)
-        settled([peer.address for peer in ring], 20)
-        yield ring
-
-
-def owner_of(key: str, addresses: list[str]) -> str:
-    """The node that coordinates a key."""
-    point = CIRCLE.hash(key.encode())
-    return min(addresses, key=lambda address: CIRCLE.distance(point, CIRCLE.hash(address.encode())))
-
 
 # -- round trips ------------------------------------------------------------------------------------
 
@@ -165,10 +100,10 @@ async def trips_of(addresses: list[str], seconds: float) -> Rows:
     ]  # fmt: skip
 
 
-def trips(seconds: float) -> Rows:
+def trips(args: argparse.Namespace) -> Rows:
     """Gets and puts in round trips, in memory, through the owner of the key."""
     with ring_of(3, None) as ring:
-        rows = trio.run(trips_of, [peer.address for peer in ring], seconds)
+        rows = trio.run(trips_of, [peer.address for peer in ring], args.seconds)
     of = {row["op"]: row["round_trips"] for row in rows}
     return [
         *rows,
@@ -203,11 +138,12 @@ async def put_all_the_time(addresses: list[str], clients: int, each: int, second
     return latencies
 
 
-def puts(base: Path, seconds: float, sync_ms: float) -> Rows:
+def puts(args: argparse.Namespace) -> Rows:
     """One client and many, on a ring of four with databases."""
+    seconds, sync_ms = args.seconds, args.sync_ms
     program = PROGRAM if not sync_ms else (sys.executable, "-c", SLOW_DISK.format(seconds=sync_ms / 1000))
     rows: Rows = []
-    with ring_of(4, base, program=program) as ring:
+    with scratch(args.directory) as base, ring_of(4, base, program=program) as ring:
         addresses = [peer.address for peer in ring]
         trio.run(put_all_the_time, addresses, 8, 2, 0.5)
         for clients, each in ((1, 1), (CLIENTS, 1), (CLIENTS, EACH)):
@@ -229,121 +165,76 @@ def puts(base: Path, seconds: float, sync_ms: float) -> Rows:
     return [  # a put is two syncs, one after the other: of 32 at a time, no node ever has 20 to write at once
         *rows,
         bar(f"puts of {CLIENTS} clients / of one{extra}", many["ops_per_s"] / one["ops_per_s"], at_least=TIMES_ONE_MIN),
-        bar(f"records per sync on the busiest node, {CLIENTS} clients of {EACH} puts at a time{extra}",
-            most["records_per_sync"], at_least=RECORDS_PER_SYNC_MIN),
+        bar(
+            f"records per sync on the busiest node, {CLIENTS} clients of {EACH} puts at a time{extra}",
+            most["records_per_sync"],
+            at_least=RECORDS_PER_SYNC_MIN,
+        ),
     ]
 
 
 # -- nothing to do ----------------------------------------------------------------------------------
 
 
-def idle(base: Path, seconds: float) -> Rows:
+def idle(args: argparse.Namespace) -> Rows:
     """Bytes of anti-entropy between equal nodes: of a ring that compares often, less one that never does."""
-    sent: dict[float, float] = {}
-    for period_s in (0.5, 1e6):
-        config = base / f"{period_s}.toml"
-        config.write_text(f"[timing]\nanti_entropy_s = {period_s}\n")
-        with ring_of(3, None, "--config", str(config)) as ring:
-            addresses = [peer.address for peer in ring]
-            with library.connect(addresses[0], timeout_s=30) as client:
-                client.put_many((f"key-{i}", VALUE) for i in range(5000))
-            settled(addresses, 20)
-            before = sum(dict(node.counters)["bytes_sent"] for node in describe(addresses))
-            began = time.monotonic()
-            time.sleep(seconds)
-            after = sum(dict(node.counters)["bytes_sent"] for node in describe(addresses))
-            sent[period_s] = (after - before) / (time.monotonic() - began)
+    sent = {period_s: bytes_per_s(period_s, args) for period_s in (0.5, 1e6)}
     pairs = 3 * 2  # each of three arcs is compared with two others
     per_period = (sent[0.5] - sent[1e6]) * 0.5 / pairs
     return [
-        {"op": "idle", "nodes": 3, "keys": 5000, "bytes_per_s_otherwise": round(sent[1e6])},
+        {"op": "idle", "nodes": 3, "keys": IDLE_KEYS, "bytes_per_s_otherwise": round(sent[1e6])},
         bar("bytes per pair and anti-entropy period", per_period, at_most=IDLE_BYTES_MAX),
     ]
+
+
+def bytes_per_s(period_s: float, args: argparse.Namespace) -> float:
+    """What three equal nodes send together."""
+    with scratch(args.directory) as base:
+        config = base / "chord.toml"
+        config.write_text(f"[timing]\nanti_entropy_s = {period_s}\n")
+        with ring_of(3, None, "--config", str(config)) as ring:
+            addresses = [peer.address for peer in ring]
+            fill(addresses, IDLE_KEYS)
+            before = sum(dict(node.counters)["bytes_sent"] for node in describe(addresses))
+            began = time.monotonic()
+            time.sleep(args.seconds)
+            after = sum(dict(node.counters)["bytes_sent"] for node in describe(addresses))
+            return (after - before) / (time.monotonic() - began)
 
 
 # -- a join under load ------------------------------------------------------------------------------
 
 
-class Foreground:
-    """Clients that get and put all the while."""
-
-    def __init__(self, addresses: list[str], keys: int) -> None:
-        self._addresses = addresses
-        self._keys = keys
-        self._stop = threading.Event()
-        self.latencies: list[tuple[float, float]] = []  # when it ended, how long it took
-        self.errors: list[str] = []
-        self._thread = threading.Thread(target=trio.run, args=(self._run,), daemon=True)
-
-    def __enter__(self) -> Foreground:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    async def _run(self) -> None:
-        async with trio.open_nursery() as nursery:
-            for number in range(FOREGROUND):
-                nursery.start_soon(self._client, number)
-
-    async def _client(self, number: int) -> None:
-        async with library.open_client(self._addresses[number % len(self._addresses)]) as ring:
-            count = number
-            while not self._stop.is_set():
-                key = f"key-{count * 7919 % self._keys}"
-                count += FOREGROUND
-                before = time.perf_counter()
-                try:
-                    await (ring.put(key, VALUE, w=2) if count % 4 == 0 else ring.get(key))
-                except ChordError as error:
-                    self.errors.append(error.word)
-                now = time.perf_counter()
-                self.latencies.append((now, now - before))
-                await trio.sleep(0.01)
-
-    def since(self, began: float) -> list[float]:
-        """How long everything took that ended since."""
-        return [took for at, took in self.latencies if at >= began]
-
-
-def join(base: Path, keys: int, seconds: float) -> Rows:
+def join(args: argparse.Namespace) -> Rows:
     """A fourth node joins a ring of three."""
-    rows: Rows = []
-    with ring_of(3, base) as ring, Peers() as late:
+    keys = args.keys
+    with scratch(args.directory) as base, ring_of(3, base) as ring, Peers() as late:
         addresses = [peer.address for peer in ring]
-        began = time.perf_counter()
-        with library.connect(addresses[0], timeout_s=60) as client:
-            failed = client.put_many(((f"key-{i}", VALUE) for i in range(keys)), in_flight=128)
-        assert not failed, failed[:3]
-        rows.append({"op": "load", "keys": keys, "ops_per_s": round(keys / (time.perf_counter() - began))})
-        settled(addresses, 60)
+        took = fill(addresses, keys)
         with Foreground(addresses, keys) as foreground:
-            time.sleep(1)
-            began = time.perf_counter()
-            time.sleep(seconds)
-            calm = foreground.since(began)
+            time.sleep(1.5)
+            idle_began = time.perf_counter()
+            time.sleep(args.seconds)
             began = time.perf_counter()
             peer = late.start("--data", str(base / "late"), "--join", addresses[0])
             shown = watch(peer, addresses, began)
-            moving = foreground.since(began)
-        errors = foreground.errors
+            ended = time.perf_counter()
+        calm, moving = foreground.between(idle_began, began), foreground.between(began, ended)
         everyone = [*addresses, peer.address]
-        settled(everyone, 120)
+        settled(everyone)
         copies = sum(node.keys for node in describe(everyone))
     p99, p99_idle = percentile(moving, 0.99), percentile(calm, 0.99)
-    rows += [
+    return [
+        {"op": "load", "keys": keys, "ops_per_s": round(keys / took)},
         {"op": "foreground", "while": "idle", "ops": len(calm), "p50_ms": percentile(calm, 0.5), "p99_ms": p99_idle},
         {"op": "foreground", "while": "join", "ops": len(moving), "p50_ms": percentile(moving, 0.5), "p99_ms": p99,
-         "errors": len(errors), "slowest_ms": round(1000 * max(moving), 1)},
+         "errors": len(foreground.errors), "slowest_ms": round(1000 * max(moving), 1)},
         {"op": "join", **shown},
         bar("p99 in ms while a node joins", p99, at_most=max(P99_TIMES_MAX * p99_idle, p99_idle + P99_MORE_MS_MAX)),
-        bar("errors in the foreground", len(errors), at_most=0),
+        bar("errors in the foreground", len(foreground.errors), at_most=0),
         bar("copies of all keys missing or too many", abs(copies - REPLICAS * keys), at_most=0),
         bar("looks at `transfers` that showed the share that was done", shown["looks_with_share"], at_least=1),
     ]  # fmt: skip
-    return rows
 
 
 def watch(peer: Peer, addresses: list[str], began: float) -> Row:
@@ -369,44 +260,12 @@ def watch(peer: Peer, addresses: list[str], began: float) -> Row:
     return {**took, "looks": kinds, "looks_with_share": with_share}
 
 
-def report(rows: Rows, *, as_json: bool) -> None:
-    """Print what was measured and whether the bars are met."""
-    for row in rows:
-        if as_json:
-            print(json.dumps(row))
-        elif "bar" in row:
-            bound = f"at most {row['at_most']:g}" if "at_most" in row else f"at least {row['at_least']:g}"
-            print(f"{row['verdict']}  {row['value']:10,.2f} ({bound})  {row['bar']}")
-        else:
-            print("   ".join(f"{name} {value}" for name, value in row.items()))
-    sys.stdout.flush()
-
-
-def main() -> int:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default="trips,puts,idle,join", help="which parts (default: all)")
-    parser.add_argument("--keys", type=int, default=100_000, help="in the ring that is joined (default 100,000)")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement (default 4)")
-    parser.add_argument("--sync-ms", type=float, default=0.0, help="let a sync take longer (default 0)")
-    parser.add_argument("--directory", help="on the disk to measure (default: a temporary one here)")
-    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
-    args = parser.parse_args()
-    rows: Rows = []
-    with tempfile.TemporaryDirectory(prefix="chord-replicas-", dir=args.directory or ".") as directory:
-        base = Path(directory)
-        parts: dict[str, Callable[[], Rows]] = {
-            "trips": lambda: trips(args.seconds),
-            "puts": lambda: puts(base / "puts", args.seconds, args.sync_ms),
-            "idle": lambda: idle(base, args.seconds),
-            "join": lambda: join(base / "join", args.keys, args.seconds),
-        }
-        for name in args.only.split(","):
-            found = parts[name]()
-            report(found, as_json=args.json)
-            rows += found
-    return 1 if any(row.get("verdict") == "FAIL" for row in rows) else 0
-
+OPTIONS: tuple[Row, ...] = (
+    {"flag": "--keys", "type": int, "default": 100_000, "help": "in the ring that is joined (default 100,000)"},
+    {"flag": "--seconds", "type": float, "default": 4.0, "help": "of each measurement (default 4)"},
+    {"flag": "--sync-ms", "type": float, "default": 0.0, "help": "let a sync take longer (default 0)"},
+    {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_parts(__doc__, {"trips": trips, "puts": puts, "idle": idle, "join": join}, *OPTIONS))

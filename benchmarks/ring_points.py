@@ -1,6 +1,6 @@
 """The points of a ring, in a sorted array or in a search tree: what does a look-up cost, and what a change?
 
-    python benchmarks/ring_points.py [--points 1000000] [--json]
+    python -m benchmarks.ring_points [--points 1000000] [--json]
 
 For K = 100, 1,000, … points: a look-up of one hash (bisecting a list; walking down `PointTree`), and a point let in and
 taken out again (copying two NumPy arrays, as `Ring` does; inserting in a list; in the tree). Medians of five rounds;
@@ -10,20 +10,20 @@ nothing here passes or fails. Needs `chord[lab]`.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
+import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.bars import Row, Rows, run_parts
 from chord.lab.hashing import random_hashes
 from chord.lab.schemes.ring_tree import PointTree
 
 ROUNDS = 5
 LOOKUPS = 20_000
-HEADINGS = ("points", "look-up: array", "tree", "change: arrays", "list", "tree", "depth of the tree")
 
 
 def microseconds(work: Callable[[list[int]], None], hashes: list[int]) -> float:
@@ -36,7 +36,7 @@ def microseconds(work: Callable[[list[int]], None], hashes: list[int]) -> float:
     return statistics.median(found)
 
 
-def measure(count: int, seed: int = 1) -> dict[str, float]:
+def measure(count: int, seed: int = 1) -> Row:
     """Measure a ring of so many points; microseconds."""
     rng = np.random.Generator(np.random.PCG64(seed))
     points = np.unique(random_hashes(rng, count))
@@ -83,23 +83,12 @@ def measure(count: int, seed: int = 1) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    """Measure rings of 100 points and of ten times as many, up to the most."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--points", type=int, default=1_000_000, help="on the largest ring")
-    parser.add_argument("--json", action="store_true", help="one JSON object per line")
-    arguments = parser.parse_args()
-    count = 100
-    if not arguments.json:
-        print("microseconds\n" + "  ".join(f"{heading:>17}" for heading in HEADINGS))
-    while count <= arguments.points:
-        row = measure(count)
-        if arguments.json:
-            print(json.dumps(row))
-        else:
-            print("  ".join(f"{v:>17,.2f}" if isinstance(v, float) else f"{v:>17,}" for v in row.values()))
-        count *= 10
+def sizes(args: argparse.Namespace) -> Rows:
+    """Rings of 100 points and of ten times as many, up to the most."""
+    counts = [10**power for power in range(2, 10) if 10**power <= args.points]
+    return [measure(count) for count in counts]
 
 
 if __name__ == "__main__":
-    main()
+    most = {"flag": "--points", "type": int, "default": 1_000_000, "help": "on the largest ring (default 1,000,000)"}
+    sys.exit(run_parts(__doc__, {"sizes": sizes}, most))

@@ -1,6 +1,6 @@
 """How near does `chord.rpc` come to what this stack can do?
 
-    python benchmarks/rpc.py [--seconds S] [--rounds N] [--json]
+    python -m benchmarks.rpc [--seconds S] [--rounds N] [--json]
 
 Three servers in one other process, on loopback; this process calls them in turn (A B C A B C …), so that a slow
 moment of the machine hits all alike. Each call is a `Get` answered with a value of 100 bytes.
@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import trio
 from outcome import Value
 
+from benchmarks.bars import Rows, bar, run_parts
 from chord.calls import Caller
 from chord.config import Limits
 from chord.events import ignore
@@ -264,7 +265,7 @@ async def ask(
 # -- the verdict ------------------------------------------------------------------------------
 
 
-def rows(results: Results) -> list[dict[str, Any]]:
+def rows(results: Results) -> Rows:
     """One JSON object per system and concurrency: medians over the rounds, percentiles over all calls."""
     out = []
     for (system, concurrency), rounds in results.items():
@@ -285,7 +286,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
     return out
 
 
-def bars(results: Results) -> list[dict[str, Any]]:
+def bars(results: Results) -> Rows:
     """The ratios, each with its bar and whether it is met."""
 
     def ratio(above: tuple[str, int], below: tuple[str, int]) -> float:
@@ -294,30 +295,17 @@ def bars(results: Results) -> list[dict[str, Any]]:
     sequential = ratio(("rpc", 1), ("raw", 1))
     pipelined = ratio(("rpc", IN_FLIGHT), ("tuned", IN_FLIGHT))
     tuned = ratio(("tuned", IN_FLIGHT), ("raw", 1))
-    checked = [
-        ("rpc / raw, one call at a time", sequential, BAR),
-        (f"rpc / tuned, {IN_FLIGHT} in flight", pipelined, BAR),
-        (f"tuned, {IN_FLIGHT} in flight / raw, one call at a time: is tuned a bar at all?", tuned, TUNED_OVER_RAW_MIN),
-    ]
     return [
-        {"bar": text, "ratio": round(value, 3), "at_least": bar, "verdict": "PASS" if value >= bar else "FAIL"}
-        for text, value, bar in checked
-    ]
+        bar("rpc / raw, one call at a time", sequential, at_least=BAR),
+        bar(f"rpc / tuned, {IN_FLIGHT} in flight", pipelined, at_least=BAR),
+        bar(f"tuned, {IN_FLIGHT} in flight / raw, one call at a time: is tuned a bar at all?", tuned,
+            at_least=TUNED_OVER_RAW_MIN),
+    ]  # fmt: skip
 
 
-def main() -> int:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=0.5, help="per system and round (default 0.5)")
-    parser.add_argument("--rounds", type=int, default=7, help="how often each has its turn (default 7)")
-    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.serve:
-        trio.run(serve)
-        return 0
-
-    command = [sys.executable, __file__, "--serve"]
+def calls(args: argparse.Namespace) -> Rows:
+    """The three servers in another process, asked in turn."""
+    command = [sys.executable, "-m", "benchmarks.rpc", "--serve"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as server:
         assert server.stdin is not None
         assert server.stdout is not None
@@ -329,25 +317,20 @@ def main() -> int:
 
         results = trio.run(ask, json.loads(stdout.readline()), server.pid, server_cpu, args.seconds, args.rounds)
         stdin.close()
-    verdicts = bars(results)
-    report(rows(results), verdicts, as_json=args.json)
-    return 0 if all(verdict["verdict"] == "PASS" for verdict in verdicts) else 1
+    return [*rows(results), *bars(results)]
 
 
-def report(measured: list[dict[str, Any]], verdicts: list[dict[str, Any]], *, as_json: bool) -> None:
-    """Print what was measured and whether the bars are met."""
-    if as_json:
-        for line in (*measured, *verdicts):
-            print(json.dumps(line))
-        return
-    print(f"{'system':8}{'in flight':>10}{'calls/s':>10}{'p50 µs':>9}{'p99 µs':>9}{'p99.9 µs':>10}{'CPU µs/call':>13}")
-    for row in measured:
-        print(f"{row['system']:8}{row['concurrency']:>10}{row['ops_per_s']:>10,}", end="")
-        print(f"{row['p50_ms'] * 1e3:>9.0f}{row['p99_ms'] * 1e3:>9.0f}{row['p999_ms'] * 1e3:>10.0f}", end="")
-        print(f"{row['cpu_us_per_op']:>13}")
-    print()
-    for one in verdicts:
-        print(f"{one['verdict']}  {one['ratio']:5.2f} (at least {one['at_least']:.2f})  {one['bar']}")
+def main() -> int:
+    """Run the benchmark, or serve it."""
+    if sys.argv[1:] == ["--serve"]:
+        trio.run(serve)
+        return 0
+    return run_parts(
+        __doc__,
+        {"calls": calls},
+        {"flag": "--seconds", "type": float, "default": 0.5, "help": "per system and round (default 0.5)"},
+        {"flag": "--rounds", "type": int, "default": 7, "help": "how often each has its turn (default 7)"},
+    )
 
 
 if __name__ == "__main__":

@@ -22,11 +22,12 @@ import resource
 import subprocess
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import trio
 
+from benchmarks.bars import Row, Rows, bar, run_parts
 from chord.config import PRESETS, RingConstants, Timing
 from chord.sim.cluster import cluster
 from chord.sim.messages import MessageNetwork
@@ -64,7 +65,7 @@ def resident_kb() -> float:
     return peak / 1024 if sys.platform == "darwin" else peak
 
 
-async def live(case: Case, nodes: int, virtual_s: float) -> dict[str, Any]:
+async def live(case: Case, nodes: int, virtual_s: float) -> Row:
     """Place a ring, let it run, and say what that took."""
     network = case.network(SEED)
     before_kb, began = resident_kb(), time.process_time()
@@ -98,58 +99,36 @@ def measure(name: str, nodes: int) -> None:
 # -- the verdict ------------------------------------------------------------------------------
 
 
-def bars(row: dict[str, Any]) -> list[dict[str, Any]]:
+def bars(row: Row) -> Rows:
     """What is asked of one ring, and whether it is so."""
-    case = CASES[row["system"]]
-    checked: list[tuple[str, float, float]] = [("rings not Ideal at the end", float(not row["is_ideal"]), 0)]
+    name = row["system"]
+    case = CASES[name]
+    found = [bar(f"{name}: rings not Ideal at the end", float(not row["is_ideal"]), at_most=0)]
     if case.cpu_s_max is not None:
         allowed = case.cpu_s_max * min(1.0, row["nodes"] / case.nodes)
-        checked.append((f"processor seconds for {row['virtual_s']:g} virtual ones", row["cpu_s"], round(allowed, 2)))
+        text = f"{name}: processor seconds for {row['virtual_s']:g} virtual ones"
+        found.append(bar(text, row["cpu_s"], at_most=round(allowed, 2)))
     if case.kb_max is not None:
-        checked.append(("kB a node", row["kb_per_node"], case.kb_max))
-    name = row["system"]
-    return [
-        {"bar": f"{name}: {text}", "value": value, "at_most": most, "verdict": "PASS" if value <= most else "FAIL"}
-        for text, value, most in checked
-    ]
+        found.append(bar(f"{name}: kB a node", row["kb_per_node"], at_most=case.kb_max))
+    return found
 
 
-def report(rows: list[dict[str, Any]], verdicts: list[dict[str, Any]], *, as_json: bool) -> None:
-    """Print what was measured and whether the bars are met."""
-    if as_json:
-        for line in (*rows, *verdicts):
-            print(json.dumps(line))
-        return
-    print(f"{'ring':10}{'nodes':>7}{'placed in':>11}{'virtual s':>11}{'CPU s':>8}{'virtual s/s':>13}", end="")
-    print(f"{'deliveries/s':>14}{'kB/node':>9}")
-    for row in rows:
-        print(f"{row['system']:10}{row['nodes']:>7,}{row['placing_cpu_s']:>9.2f} s{row['virtual_s']:>11g}", end="")
-        print(f"{row['cpu_s']:>8.2f}{row['virtual_s_per_s']:>13.1f}", end="")
-        print(f"{row['deliveries_per_s']:>14,}{row['kb_per_node']:>9.1f}")
-    print()
-    for one in verdicts:
-        print(f"{one['verdict']}  {one['value']:6.1f} (at most {one['at_most']:g})  {one['bar']}")
+def rings(args: argparse.Namespace) -> Rows:
+    """Every ring, in a process of its own."""
+    rows = []
+    for name, case in CASES.items():
+        command = [sys.executable, "-m", "benchmarks.simulation", name, str(min(case.nodes, args.nodes or case.nodes))]
+        rows.append(json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout))
+    return [*rows, *(verdict for row in rows for verdict in bars(row))]
 
 
 def main() -> int:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--nodes", type=int, help="in every ring, for a quicker run; the soak keeps its 8")
-    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
-    parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.case:
-        measure(args.case, args.nodes)
+    """Run the benchmark, or one ring of it."""
+    if len(sys.argv) == 3 and sys.argv[1] in CASES:
+        measure(sys.argv[1], int(sys.argv[2]))
         return 0
-
-    rows = []
-    for name, case in CASES.items():
-        nodes = min(case.nodes, args.nodes or case.nodes)
-        command = [sys.executable, __file__, "--case", name, "--nodes", str(nodes)]
-        rows.append(json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout))
-    verdicts = [verdict for row in rows for verdict in bars(row)]
-    report(rows, verdicts, as_json=args.json)
-    return 0 if all(verdict["verdict"] == "PASS" for verdict in verdicts) else 1
+    nodes = {"flag": "--nodes", "type": int, "help": "in every ring, for a quicker run; the soak keeps its 8"}
+    return run_parts(__doc__, {"rings": rings}, nodes)
 
 
 if __name__ == "__main__":

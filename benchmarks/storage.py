@@ -1,6 +1,6 @@
 """The database of a node with a data directory: durable writes alone and together, reads, and opening a large one.
 
-    python benchmarks/storage.py [--keys 1000000] [--seconds 3] [--directory DIR] [--json]
+    python -m benchmarks.storage [--keys 1000000] [--seconds 3] [--directory DIR] [--json]
 
 The directory must lie on a real disk: where a sync costs nothing, there is nothing to share.
 """
@@ -14,13 +14,14 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import trio
 
+from benchmarks.bars import Row, Rows, bar, run_parts
+from benchmarks.rings import scratch
 from chord.data.sqlite import SqliteStorage
 from chord.data.sqlite_file import FILE_NAME, StoreFile, row_of
 from chord.data.storage import Batch
@@ -61,7 +62,7 @@ def resident_bytes() -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def commit_all_the_time(store: SqliteStorage, callers: int, seconds: float) -> dict[str, Any]:
+async def commit_all_the_time(store: SqliteStorage, callers: int, seconds: float) -> Row:
     """Commit single records from so many tasks, each waiting for its own; return the rates."""
     end, latencies, transactions = time.perf_counter() + seconds, [], store.transactions
 
@@ -87,7 +88,7 @@ async def commit_all_the_time(store: SqliteStorage, callers: int, seconds: float
     }
 
 
-def timed(op: str, fn: Any) -> dict[str, Any]:
+def timed(op: str, fn: Any) -> Row:
     """Return how many things per second a function does, which returns how many it did."""
     began = time.perf_counter()
     count = fn()
@@ -95,7 +96,7 @@ def timed(op: str, fn: Any) -> dict[str, Any]:
     return {"op": op, "concurrency": 1, "ops_per_s": round(count / took), "us_per_op": round(1e6 * took / count, 2)}
 
 
-async def measure(directory: str, seconds: float) -> list[dict[str, Any]]:
+async def measure(directory: str, seconds: float) -> Rows:
     """Open a large store, read from it, write to it."""
     before = resident_bytes()
     store = SqliteStorage(CIRCLE, directory, bytes(8))
@@ -103,7 +104,7 @@ async def measure(directory: str, seconds: float) -> list[dict[str, Any]]:
     await store.open()
     opening = time.perf_counter() - began
     keys = len(store)
-    rows = [{"op": "open", "keys": keys, "seconds": round(opening, 2)}]
+    rows: Rows = [{"op": "open", "keys": keys, "seconds": round(opening, 2)}]
     rng = random.Random(1)
     wanted = [b"key-%d" % rng.randrange(keys) for _ in range(20_000)]
     part = Arc(CIRCLE.point(0), CIRCLE.point(CIRCLE.size * min(SCANNED, keys - 1) // keys))
@@ -118,62 +119,40 @@ async def measure(directory: str, seconds: float) -> list[dict[str, Any]]:
     return rows
 
 
-def bars(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def bars(rows: Rows) -> Rows:
     """What is asked of the store, and whether it is so."""
     opened, many = rows[0], rows[-1]
-    checked = [
-        (f"records per sync, {CALLERS} callers", many["records_per_sync"], RECORDS_PER_SYNC_MIN, True),
-        (f"seconds to open {opened['keys']:,} keys", opened["seconds"], OPEN_S_MAX, False),
-        ("bytes of memory per key", opened["bytes_per_key"], BYTES_PER_KEY_MAX, False),
-    ]
     return [
-        {
-            "bar": text,
-            "value": round(value, 2),
-            "at_least" if is_least else "at_most": bound,
-            "verdict": "PASS" if (value >= bound if is_least else value <= bound) else "FAIL",
-        }
-        for text, value, bound, is_least in checked
+        bar(f"records per sync, {CALLERS} callers", many["records_per_sync"], at_least=RECORDS_PER_SYNC_MIN),
+        bar(f"seconds to open {opened['keys']:,} keys", opened["seconds"], at_most=OPEN_S_MAX),
+        bar("bytes of memory per key", opened["bytes_per_key"], at_most=BYTES_PER_KEY_MAX),
     ]
 
 
-def report(rows: list[dict[str, Any]], verdicts: list[dict[str, Any]], *, as_json: bool) -> None:
-    """Print what was measured and whether the bars are met."""
-    if as_json:
-        for line in (*rows, *verdicts):
-            print(json.dumps(line))
-        return
-    for row in rows:
-        print(f"{row['op']:8}" + "   ".join(f"{name} {value:,}" for name, value in row.items() if name != "op"))
-    print()
-    for one in verdicts:
-        bound = f"at least {one['at_least']:g}" if "at_least" in one else f"at most {one['at_most']:g}"
-        print(f"{one['verdict']}  {one['value']:8.2f} ({bound})  {one['bar']}")
+def store(args: argparse.Namespace) -> Rows:
+    """A store is filled here and measured in a process of its own, for its memory."""
+    with scratch(args.directory) as base:
+        directory = str(base)
+        fill(directory, args.keys)
+        size = (base / FILE_NAME).stat().st_size
+        command = [sys.executable, "-m", "benchmarks.storage", directory, str(args.seconds)]
+        rows = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+    rows[0]["file_bytes_per_key"] = round(size / args.keys)
+    return [*rows, *bars(rows)]
 
 
 def main() -> int:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--keys", type=int, default=1_000_000, help="in the store (default 1,000,000)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of writing, alone and together (default 3)")
-    parser.add_argument("--directory", help="on the disk to measure (default: a temporary one here)")
-    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
-    parser.add_argument("--filled", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.filled:
-        print(json.dumps(trio.run(measure, args.filled, args.seconds)))
+    """Run the benchmark, or measure a store that is there."""
+    if len(sys.argv) == 3 and not sys.argv[1].startswith("-"):
+        print(json.dumps(trio.run(measure, sys.argv[1], float(sys.argv[2]))))
         return 0
-
-    with tempfile.TemporaryDirectory(prefix="chord-storage-", dir=args.directory or ".") as directory:
-        fill(directory, args.keys)
-        size = (Path(directory) / FILE_NAME).stat().st_size
-        # In a process of its own, for its memory.
-        command = [sys.executable, __file__, "--filled", directory, "--seconds", str(args.seconds)]
-        rows = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
-    rows[0]["file_bytes_per_key"] = round(size / args.keys)
-    verdicts = bars(rows)
-    report(rows, verdicts, as_json=args.json)
-    return 0 if all(verdict["verdict"] == "PASS" for verdict in verdicts) else 1
+    return run_parts(
+        __doc__,
+        {"store": store},
+        {"flag": "--keys", "type": int, "default": 1_000_000, "help": "in the store (default 1,000,000)"},
+        {"flag": "--seconds", "type": float, "default": 3.0, "help": "of writing, alone and together (default 3)"},
+        {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},
+    )
 
 
 if __name__ == "__main__":

@@ -62,6 +62,13 @@ class ArcCache:
         self._put(owner, length)
         return owner
 
+    def before(self, point: int) -> Contact | None:
+        """Return the last known owner that stands before a point, or None where nobody else is known."""
+        if not self._ends or self._ends == [point]:
+            return None
+        owner, _ = self._known[self._ends[bisect_left(self._ends, point) - 1]]
+        return owner
+
     def addresses(self) -> Iterator[str]:
         """Yield the addresses of the owners, whose arc was used last first; one may come more than once."""
         for owner, _ in reversed(self._known.values()):

@@ -13,6 +13,7 @@ from chord.data.storage import Storage
 from chord.events import ClockSkewed, Event, Observer
 from chord.greeting import Greeter
 from chord.ids import Circle, Point
+from chord.messages import PAGE_RECORDS_MAX
 from chord.peers import Peers
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
     from chord.vnode import Vnode
 
+
+PAGE_RECORDS_SERVING = 32
+"""So many records make a page of work that can wait: a few milliseconds of the loop, in which nobody else is served."""
+
+PAGE_RECORDS_IDLE = PAGE_RECORDS_MAX
+"""The same where no client has been served since the page before: fewer round trips, and syncs that carry more."""
 
 LAG_S = 0.002
 LAG_FACTOR = 4
@@ -115,6 +122,19 @@ class Host:
         """By how much the clocks of this node and of a neighbour differ at most."""
         return max((abs(skew) for skew in self.skews.values()), default=0)
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether a client has been served since the last page of work that can wait."""
+        return self._served != self._all_served()
+
+    @property
+    def page_records(self) -> int:
+        """So many records make the next page of what is compared, handed over or fetched."""
+        return PAGE_RECORDS_SERVING if self.is_serving else PAGE_RECORDS_IDLE
+
+    def _all_served(self) -> int:
+        return self.counters["gets"] + self.counters["puts"]
+
     async def give_way(self, since: float) -> None:
         """Between two pages of work that can wait: let others go first, the longer the more there is to do.
 
@@ -126,7 +146,7 @@ class Host:
         await trio.lowlevel.checkpoint()
         lag_s = trio.current_time() - began
         wait_s = LAG_FACTOR * lag_s if lag_s > LAG_S else 0.0
-        served = self.counters["gets"] + self.counters["puts"]
+        served = self._all_served()
         if served != self._served:
             self._served = served
             wait_s = max(wait_s, REST_FACTOR * (began - since))

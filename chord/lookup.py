@@ -141,13 +141,21 @@ class Lookups(Router):
     # -- deliver --------------------------------------------------------------------------------
 
     def _known(self, path: Path, is_remembered: bool) -> Candidate | None:
-        """Return who need not be searched for: the start itself, or who answered for the key before."""
+        """Return who need not be searched for: the start itself, or who answered for the key before.
+
+        Else who has answered for a key shortly before it is a good place to ask: its list may reach the key.
+        """
         if any(v.ownership.is_owner(path.key) for v in self.host.vnodes.values() if v.me == path.start):
             return Candidate(path.start, Via("start"))
         if not is_remembered or path.route != "fast" or path.mode != "iterative":
             return None
         owner = self.arcs.find(path.key)
-        return None if owner is None or self.peers.is_doubtful(owner) else Candidate(owner, Via("cache"))
+        if owner is not None and not self.peers.is_doubtful(owner):
+            return Candidate(owner, Via("cache"))
+        before = self.arcs.before(path.key)
+        if before is not None and not self.peers.is_doubtful(before):
+            path.shortcut = Candidate(before, Via("cache"))
+        return None
 
     async def _offer(self, path: Path, request: Request, expect: type[R]) -> tuple[R, Via, float] | None:
         """Offer the request to the candidates and those they point to. None: wait and look up again."""
@@ -158,7 +166,7 @@ class Lookups(Router):
             if path.restarts == 0 and self.peers.is_dead(candidate.contact):
                 continue  # at first; but who others go on naming may be back, and only a call can tell
             sent = trio.current_time()
-            path.calls += 1
+            self.count_call(path, candidate.contact)
             try:
                 asked = request if path.doubt is None else as_retry(request)
                 reply = await self._call(candidate.contact, asked, expect)

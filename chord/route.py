@@ -48,6 +48,8 @@ class Path:
         doubt: why it is not known whether a write has happened; then nobody's refusal can say that it has not.
         refusal: the last answer that asking again might change.
         spacings: mean gaps between vnodes, as the asked lists show them; the inverse of their mean estimates N.
+        shortcut: who is remembered to stand before the key, worth asking instead of those a list offers farther away.
+        calls: to other nodes; what a node asks itself costs nobody anything.
     """
 
     def __init__(self, key: Point, start: Contact, mode: Mode, route: Route, now: float) -> None:
@@ -66,6 +68,7 @@ class Path:
         self.doubt: IndefiniteError | None = None
         self.refusal: ChordError | None = None
         self.spacings: list[float] = []
+        self.shortcut: Candidate | None = None
 
     @property
     def path_length(self) -> int:
@@ -121,7 +124,7 @@ class Router:
         remaining = self.remaining(path.start, path.key)
         path.hops.append(HopTrace(path.start, Via("start"), remaining, None, self.ms(path)))
         hops_max = self._hops_max(path)
-        path.calls += 1
+        self.count_call(path, path.start)
         try:
             reply = await self.peers.call(path.start, Forward(path.key, path.route_now, int(hops_max)), Forwarded)
         except ChordError as error:
@@ -145,6 +148,7 @@ class Router:
             if len(path.hops) > self._hops_max(path):
                 raise LookupFailed(f"no owner within {len(path.hops)} hops")
             alternatives = [c for c in step.candidates if self._is_progress(path, trail[-1].contact, c.contact)]
+            alternatives[:0] = self._nearer(path, alternatives[0].contact if alternatives else trail[-1].contact)
             after = await self._first_answer(path, trail, alternatives)
             if after is not None:
                 step = after
@@ -172,7 +176,7 @@ class Router:
         while trail:
             asked = trail[-1]
             request = self._find_next(path)
-            path.calls += 1
+            self.count_call(path, asked.contact)
             try:
                 step = await self.peers.call(asked.contact, request, NextHops)
             except ChordError:
@@ -188,7 +192,7 @@ class Router:
         """Ask one vnode, and write its line of the trace. None when it is of no use."""
         request = self._find_next(path)
         sent = trio.current_time()
-        path.calls += 1
+        self.count_call(path, candidate.contact)
         try:
             step = await self.peers.call(candidate.contact, request, NextHops)
         except ChordError as error:
@@ -201,6 +205,11 @@ class Router:
         if step.spacing > 0:
             path.spacings.append(step.spacing)
         return step
+
+    def _nearer(self, path: Path, best: Contact) -> list[Candidate]:
+        """Return who is remembered to stand nearer before the key than the best on offer, if anybody is; once."""
+        known, path.shortcut = path.shortcut, None
+        return [known] if known is not None and self._is_progress(path, best, known.contact) else []
 
     def _find_next(self, path: Path) -> FindNext:
         return FindNext(path.key, path.route_now, tuple(path.tried)[-TRIED_MAX:], path.mode == "successor")
@@ -283,6 +292,10 @@ class Router:
         return outcomes[0]
 
     # -- the trace ------------------------------------------------------------------------------
+
+    def count_call(self, path: Path, to: Contact) -> None:
+        """Put a call on the bill of a lookup."""
+        path.calls += to.address != self.host.address
 
     def hop(
         self, candidate: Candidate, key: int, began: float, sent: float, error: ChordError | trio.TooSlowError | None

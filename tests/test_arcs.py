@@ -141,3 +141,13 @@ def test_ends_stay_sorted() -> None:
         cache.learn(point, owner(point))
     assert [cache.find(point) is not None for point in (3, 9, 14, 27)] == [True] * 4
     assert bisect_left(cache._ends, 14) == 2
+
+
+@given(st.lists(POINTS, max_size=8), POINTS)
+def test_the_last_known_owner_before_a_point_is_the_one_nearest_to_it(ends: list[Point], point: Point) -> None:
+    arcs = ArcCache(CIRCLE)
+    for end in ends:
+        arcs.learn(end, owner(end))
+    others = [end for end in ends if end != point]
+    nearest = min(others, key=lambda end: CIRCLE.distance(end, point), default=None)
+    assert arcs.before(point) == (None if nearest is None else owner(nearest))

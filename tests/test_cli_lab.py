@@ -70,6 +70,24 @@ def test_comparing_prints_tables_and_writes_files(lab: Lab) -> None:
     assert Path("out/lab/report-compare.md").read_text().count("![") == 3
 
 
+def test_columns_have_names_of_their_own_wherever_they_stand(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    wishes = ("--schemes", "mod,jump", "--keys", "50000", *QUICK)
+    piped = lab("compare", *wishes).out.splitlines()
+    heads = next(line for line in piped if line.startswith("scheme\tgrows")).split("\t")
+    assert heads[:3] == ["scheme", "grows", "grows: kept"]
+    assert heads[-2:] == ["shrinks: between old nodes", "met"]
+    table = json.loads(lab("compare", *wishes, "--json").out)["experiments"][0]["tables"][1]
+    with Path("out/lab/stability.csv").open() as file:
+        assert next(csv.reader(file)) == [*table["columns"], "passed"] == [*heads[:-1], "passed"]
+    page = Path("out/lab/compare.md").read_text()
+    assert "| " + " | ".join(heads) + " |" in page
+    monkeypatch.setenv("CHORD_OUTPUT", "table")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = lab("compare", *wishes).out.splitlines()
+    assert max(map(len, shown)) <= 80
+    assert len(shown) > len(piped)
+
+
 def test_one_s_own_keys_skew_and_all(lab: Lab) -> None:
     Path("keys.txt").write_bytes(b"hot\n" * 900 + b"\n".join(b"user:%d" % n for n in range(99)) + b"\n\xff\xfe\n")
     ended = lab("compare", "--keys", "keys.txt", "--schemes", "rendezvous", "--nodes", "5", "--json", *QUICK)

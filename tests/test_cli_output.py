@@ -15,7 +15,7 @@ from schemas import check_shape
 
 from chord.cli.failures import explain
 from chord.cli.lookup import is_worth_counting
-from chord.cli.output import CLEAR, Column, Failure, Out, bar, percent
+from chord.cli.output import CLEAR, Column, Failure, Out, bar, percent, time_left
 from chord.cli.shapes import fingers_json, get_json, key_json, lookup_json, names_of, pair_json, ring_json, vnode_json
 from chord.cli.svg import draw_ring
 from chord.cli.target import choose, natural, to_number
@@ -147,6 +147,45 @@ def test_progress_is_for_terminals_and_makes_way_for_notes(capsys: pytest.Captur
             assert found.err == f"before\n{CLEAR}seeds  5/10  {'█' * 10:<20}{CLEAR}hello\n{CLEAR}after\n"
         else:
             assert found.err == "before\nhello\nafter\n"
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "done", "total", "text"),
+    [(10.0, 0, 4, ""), (10.0, 1, 4, "about 30 s left"), (90.0, 3, 4, "about 30 s left"), (10.0, 4, 4, ""),
+     (600.0, 1, 2, "about 10 min 0 s left"), (10.0, 1, None, "")],
+)  # fmt: skip
+def test_time_left(elapsed_s: float, done: int, total: int | None, text: str) -> None:
+    assert time_left(elapsed_s, done, total) == text
+
+
+def test_progress_says_what_is_done_and_how_long_it_takes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("chord.cli.output.time.monotonic", lambda: now[0])
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Out()
+    for is_live in (False, True):
+        out.is_live = is_live
+        with out.progress("measured", 8, lines_every_s=30.0) as show:
+            for now[0], done in ((110.0, 1), (129.9, 1), (130.0, 2), (159.9, 3), (160.0, 4)):
+                show(done, f"compare: scheme {done} {'of a long name ' * 3}".strip())
+        said = capsys.readouterr().err
+        now[0] = 100.0
+        if is_live:
+            lines = said.split(CLEAR)
+            assert max(map(len, lines)) == 79, "what does not fit one line would stay on the screen"
+            assert lines[1].startswith("measured  1/8  ██▌")
+            assert "about 1 min 10 s left  compare: scheme 1" in lines[1]
+        else:
+            assert [line.partition("  compare")[0] for line in said.splitlines()] == [
+                "measured 2/8  about 1 min 30 s left", "measured 4/8  about 1 min 0 s left",
+            ]  # fmt: skip
+    out.is_live = False
+    with out.progress("records", None, lines_every_s=30.0) as show:
+        now[0] += 31
+        show(7)
+    assert capsys.readouterr().err == "records 7\n"
 
 
 @given(st.lists(st.from_regex(r"[a-z]{0,2}[0-9]{0,3}", fullmatch=True), max_size=8))

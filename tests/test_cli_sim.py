@@ -444,7 +444,7 @@ def test_a_bar_that_is_missed_is_exit_8(
     assert ended.code == code
     assert ended.out.splitlines()[:3] == [
         "T",
-        "what\tmeasured\tpublished" + "\twithin the bar" * (passed is not None),
+        "what\tmeasured\tpublished" + "\tmet" * (passed is not None),
         f"a\t1.3\t–{word[passed]}",
     ]
     assert "path_length: out/sim/t.csv" in ended.err

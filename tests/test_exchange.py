@@ -17,6 +17,7 @@ from chord.data.digest import digest_of
 from chord.data.exchange import Exchange, Outcome, TokenBucket
 from chord.data.storage import Batch, MemoryStorage
 from chord.errors import DeadlineExceeded, MalformedMessage, PeerLost
+from chord.host import PAGE_RECORDS_IDLE, Host
 from chord.ids import Arc, Point
 from chord.messages import (
     PAGE_RECORDS_MAX,
@@ -112,8 +113,7 @@ def limited(by: Limited) -> Iterator[None]:
             patch.setattr(exchange, "FEW_MAX", 1)
         if is_paged:
             patch.setattr(copies, "HEADS_MAX", 2)
-            patch.setattr(copies, "AT_ONCE", 2)
-            patch.setattr(exchange, "AT_ONCE", 2)
+            patch.setattr(Host, "page_records", 2)
         yield
 
 
@@ -269,7 +269,7 @@ async def test_records_of_any_size_are_sent_in_frames_that_are_allowed(autojump_
         a.put(bytes(1000) + b"%d" % number, None)
     assert (await a.exchange.with_partner(b.contact, EVERYTHING)).is_equal
     assert a.clocks() == b.clocks()
-    assert all(len(call.records) <= copies.AT_ONCE for call in wire.calls if isinstance(call, StoreCopies))
+    assert all(len(call.records) <= PAGE_RECORDS_IDLE for call in wire.calls if isinstance(call, StoreCopies))
 
 
 async def test_a_page_answers_as_many_as_fit_it_and_the_rest_is_asked_for_again(autojump_clock: object) -> None:

@@ -13,6 +13,7 @@ from chord.ids import Point
 from chord.lookup import Lookups
 from chord.messages import Contact
 from chord.node import Node
+from chord.testing.rings import MemoryRing
 
 
 async def calls_of(node: Node, key: bytes) -> int:
@@ -55,6 +56,52 @@ async def test_who_joined_in_front_of_the_one_remembered_is_found_in_three_calls
         assert moved
         assert await calls_of(asking, moved[0]) <= 3
         assert await calls_of(asking, moved[0]) == 1
+
+
+async def knows_only_who_stands_before(ring: MemoryRing, asking: Node, key: bytes) -> Node:
+    """Let a node far from a key have met nobody but the owner before the key's owner; return that one."""
+    around = clockwise(ring, key)
+    before = around[-1]
+    asking.lookups.arcs.forget(around[0].address)
+    asking.lookups.arcs.learn(only(before).me.id, only(before).me)
+    return before
+
+
+@virtual
+async def test_who_stands_before_the_key_is_asked_first_and_its_list_reaches_the_key() -> None:
+    async with settled_ring(24, 5) as ring:
+        asking = clockwise(ring, KEY)[3]  # behind the key: far away clockwise
+        point = asking.host.circle.hash(KEY)
+        anew = await asking.lookups.find(point, only(asking).me, route="fast", is_remembered=False)
+        assert anew.calls > 2
+        before = await knows_only_who_stands_before(ring, asking, KEY)
+        trace = await asking.lookups.find(point, only(asking).me, route="fast")
+        assert trace.calls == 2
+        assert [(hop.contact.address, hop.via.kind) for hop in trace.hops] == [
+            (asking.address, "start"),
+            (before.address, "cache"),
+        ]
+        assert trace.owner == anew.owner
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_who_stood_before_the_key_and_is_gone_stands_in_nobodys_way(is_silent: bool) -> None:
+    async def main() -> None:
+        async with settled_ring(24, 5) as ring:
+            asking = clockwise(ring, KEY)[3]
+            before = await knows_only_who_stands_before(ring, asking, KEY)
+            await ring.kill(before, is_silent=is_silent)
+            with trio.fail_after(4):
+                trace = await asking.lookups.find(asking.host.circle.hash(KEY), only(asking).me, route="fast")
+            assert trace.owner == only(clockwise(ring, KEY)[0]).me
+
+    testing.run(main)
+
+
+@virtual
+async def test_what_a_node_asks_itself_is_no_call() -> None:
+    async with settled_ring(1, 5) as ring:
+        assert (await ring[0].lookups.find(Point(1), only(ring[0]).me)).calls == 0
 
 
 @pytest.mark.parametrize("how", ["left", "killed", "vanished", "other vnode"])

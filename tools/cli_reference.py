@@ -31,6 +31,7 @@ in this order, a name, HOST:PORT, 0xHEX or a decimal id; or an id as tables shor
 | 7 | conflict: concurrent values where one was asked for |
 | 8 | check failed |
 | 130 | interrupted |
+| 143 | ended by SIGTERM |
 
 With `--json`, an error is `{"error": {"code", "message", "hint"}}` on stderr.
 """

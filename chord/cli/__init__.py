@@ -17,7 +17,7 @@ from typing import TextIO
 import click
 
 import chord
-from chord.cli.failures import INTERNAL, INTERRUPTED, OK, USAGE, explain
+from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, USAGE, Terminated, explain
 from chord.cli.output import DEFAULT_NODE, Failure, Out
 from chord.errors import ChordError
 
@@ -121,6 +121,8 @@ def run(args: Sequence[str]) -> int:
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
+    except Terminated:
+        return TERMINATED
     except (_SeenEnough, BrokenPipeError):
         _drop_output()
         return OK

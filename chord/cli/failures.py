@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
 from chord import errors
 from chord.cli.output import Failure
 
 OK, INTERNAL, USAGE, NOT_FOUND, UNREACHABLE, TIMEOUT, QUORUM, CONFLICT, CHECK_FAILED = range(9)
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
+
+
+class Terminated(BaseException):
+    """SIGTERM has come: what runs is to end in order, as by Ctrl-C. The exit code is a shell's for it."""
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """Make SIGTERM raise `Terminated` within the block, so that it leaves no processes and no half of a file behind.
+
+    Only the main thread can; in any other the block is run as it is.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def terminate(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end has begun, and is short
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 _START = "Is a peer running there? Start one: chord node --listen {entry}"
 _LATER = "The ring may be busy or healing; try again, or look at it: chord check"

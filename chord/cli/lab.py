@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chord.cli.failures import CHECK_FAILED, OK, USAGE
+from chord.cli.failures import CHECK_FAILED, OK, USAGE, orderly_end
 from chord.cli.output import Failure, Out
-from chord.cli.reports import cannot_write, print_report, report_json, require_folder
+from chord.cli.reports import LINES_EVERY_S, cannot_write, print_report, report_json, require_folder
 
 if TYPE_CHECKING:
     from chord.lab.experiments import AnyExperiment
@@ -107,10 +107,13 @@ def vnodes_command(nodes: int, **wishes: Any) -> int:
     return _run(of_vnodes(nodes), **wishes)
 
 
-@lab_command.command("movement", short_help="What growing costs.")
+@lab_command.command("movement", short_help="What growing costs, and what moving hot sections buys.")
 @_common
 def movement_command(**wishes: Any) -> int:
-    """Let nodes in one by one, from 4 to 64, and add up all keys that move on the way."""
+    """Let nodes in one by one, from 4 to 64, and add up all keys that move on the way.
+
+    Also what moves on purpose: hot sections of a central map, under requests that are skewed.
+    """
     _require_libraries()
     from chord.lab.experiments import of_movement
 
@@ -185,8 +188,12 @@ def _run(
     require_folder(out_dir)  # now, not in five minutes
     cells = sum(len(experiment.plan(scale, seed)) for experiment in experiments)
     try:
-        with out.progress("measured", cells) as show, processes(jobs) as pool:
-            reports = run_all(experiments, scale, seed, out_dir, pool, lambda label, done, of: show(done))
+        with (
+            orderly_end(),
+            out.progress("measured", cells, lines_every_s=LINES_EVERY_S) as show,
+            processes(jobs) as pool,
+        ):
+            reports = run_all(experiments, scale, seed, out_dir, pool, lambda label, done, of: show(done, label))
         page = write_page(reports, seed, shlex.join(sys.argv[1:]), out_dir, name)
     except (IsADirectoryError, PermissionError) as error:  # of a file in the folder: somebody else's
         raise cannot_write(Path(str(error.filename)), error) from None

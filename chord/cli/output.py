@@ -6,12 +6,16 @@ Every command gets one `Out` and prints through it alone.
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TextIO
+
+from chord.cli.folding import GAP, Block, fold
 
 DEFAULT_NODE = "127.0.0.1:9000"
 PROGRESS_EVERY_S = 0.1
@@ -77,13 +81,14 @@ class Out:
 
     def table(
         self, columns: Sequence[Column], rows: Sequence[Sequence[str]], *, plain: Sequence[str] = (),
-        is_aside: bool = False,
+        is_aside: bool = False, is_folded: bool = False,
     ) -> None:
         """Print rows under headings: aligned on a terminal, else with tabs.
 
         Args:
             plain: titles of columns that only people get (bars and the like).
             is_aside: to stderr, where stdout belongs to the data.
+            is_folded: in several blocks where it is wider than the terminal.
         """
         file = sys.stderr if is_aside else sys.stdout
         if not (_is_table(file) if is_aside else self.as_table):
@@ -91,29 +96,46 @@ class Out:
             for row in ([c.title for c in columns], *rows):
                 print("\t".join(_one_line(row[i]) for i in keep), file=file)
             return
-        from rich.console import Console
-        from rich.table import Table
+        heads = [column.title for column in columns]
+        blocks = fold(heads, rows, self.width) if is_folded else [Block(list(range(len(heads))), heads)]
+        for number, block in enumerate(blocks):
+            if number:
+                print(file=file)
+            _print_block(block, columns, rows, file)
 
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for column in columns:
-            table.add_column(column.title, justify=column.justify, no_wrap=True)
-        for row in rows:
-            table.add_row(*row)
-        # Wider than any terminal: a narrow one wraps lines, which is better than cells cut short.
-        Console(highlight=False, markup=False, emoji=False, width=TABLE_COLUMNS, file=file).print(table)
+    @property
+    def width(self) -> int:
+        """Of the terminal, in characters; where there is none, wider than any."""
+        return shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns
 
     @contextmanager
-    def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-        """Show how far long work has come, on a terminal only; yields a function to tell it."""
-        last = [0.0]
+    def progress(
+        self, what: str, total: int | None = None, *, lines_every_s: float = math.inf
+    ) -> Iterator[Callable[..., None]]:
+        """Show how far long work has come, on a terminal; yields a function to tell it, and what is being done.
 
-        def show(done: int) -> None:
-            if not self.is_live or time.monotonic() - last[0] < PROGRESS_EVERY_S:
+        Args:
+            total: how much there is to do; then it is also guessed how long that will take.
+            lines_every_s: where there is no terminal, a line of it on stderr so often.
+        """
+        began = time.monotonic()
+        last = [0.0 if self.is_live else began]
+
+        def show(done: int, doing: str = "") -> None:
+            now = time.monotonic()
+            if now - last[0] < (PROGRESS_EVERY_S if self.is_live else lines_every_s):
                 return
-            last[0] = time.monotonic()
+            last[0] = now
+            left = time_left(now - began, done, total) if doing else ""
+            if not self.is_live:
+                of = f"/{total}" if total else ""
+                self.note("  ".join(part for part in (f"{what} {done}{of}", left, doing) if part))
+                return
             of = f"/{total}  {bar(done / total):<{BAR_WIDTH}}" if total else ""
+            text = "  ".join(part for part in (f"{what}  {done}{of}", left, doing) if part)
             self._clear = CLEAR
-            sys.stderr.write(f"{CLEAR}{what}  {done}{of}")
+            # Of a line that goes on in the next one only the rest would be cleared.
+            sys.stderr.write(CLEAR + text[: shutil.get_terminal_size().columns - 1])
             sys.stderr.flush()
 
         try:
@@ -161,6 +183,24 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def time_left(elapsed_s: float, done: int, total: int | None) -> str:
+    """Return a guess at how long the rest will take, if it is like what is done; nothing while there is no telling."""
+    return f"about {duration(elapsed_s * (total - done) / done)} left" if total and 0 < done < total else ""
+
+
+def _print_block(block: Block, columns: Sequence[Column], rows: Sequence[Sequence[str]], file: TextIO) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+    for at, heading in zip(block.columns, block.headings, strict=True):
+        table.add_column(heading, justify=columns[at].justify, no_wrap=True, vertical="bottom")
+    for row in rows:
+        table.add_row(*(row[at] for at in block.columns))
+    # Wider than any terminal: a narrow one wraps lines, which is better than cells cut short.
+    Console(highlight=False, markup=False, emoji=False, width=TABLE_COLUMNS, file=file).print(table)
 
 
 def _is_table(stream: TextIO) -> bool:

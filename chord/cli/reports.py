@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ from chord.cli.shapes import Json
 
 if TYPE_CHECKING:
     from chord.experiments.report import Report
+
+LINES_EVERY_S = 30.0
+"""How often a run without a terminal says how far it is."""
 
 VERDICTS = {True: "yes", False: "NO", None: "-"}
 
@@ -37,12 +41,13 @@ def print_report(out: Out, report: Report) -> None:
     """Print an experiment's tables, measured beside published."""
     for table in report.tables:
         has_bar = table.passed is not None
-        columns = [Column(c.heading, "left" if i == 0 else "right") for i, c in enumerate(table.columns)]
-        columns += [Column("within the bar")] * has_bar
+        columns = [Column(heading, "left" if i == 0 else "right") for i, heading in enumerate(table.headings)]
+        columns += [Column("met")] * has_bar
+        rows = [[*table.texts(row), *[VERDICTS[row.passed]] * has_bar] for row in table.rows]
         out.line(table.title)
-        out.table(columns, [[*table.texts(row), *[VERDICTS[row.passed]] * has_bar] for row in table.rows])
+        out.table(columns, rows, is_folded=True)
         for note in (*([f"bar: {table.bar}"] if table.bar else []), *table.notes):
-            out.line(note)
+            out.line(textwrap.fill(note, out.width, break_on_hyphens=False) if out.as_table else note)
         out.line()
     out.flush()
     for note in report.notes:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chord.cli.failures import CHECK_FAILED, INTERNAL, OK, TIMEOUT, USAGE
+from chord.cli.failures import CHECK_FAILED, INTERNAL, OK, TIMEOUT, USAGE, orderly_end
 from chord.cli.output import Failure, Out
-from chord.cli.reports import print_report, report_json, require_folder
+from chord.cli.reports import LINES_EVERY_S, print_report, report_json, require_folder
 from chord.cli.sim_output import (
     Late,
     drawn,
@@ -196,8 +196,12 @@ def paper_command(
             raise Failure(f"there is no experiment {name!r}", hint, USAGE, "usage")
     require_folder(out_dir)  # now, not in ten minutes
     cells = sum(len(paper.EXPERIMENTS[name].plan(scale, seed)) for name in names)
-    with out.progress("measured", cells) as show, paper.processes(jobs) as pool:
-        reports = paper.run_all(names, scale, seed, out_dir, pool, lambda label, done, of: show(done))
+    with (
+        orderly_end(),
+        out.progress("measured", cells, lines_every_s=LINES_EVERY_S) as show,
+        paper.processes(jobs) as pool,
+    ):
+        reports = paper.run_all(names, scale, seed, out_dir, pool, lambda label, done, of: show(done, label))
     if as_json:
         out.json({"scale": scale, "seed": seed, "experiments": [report_json(report) for report in reports]})
     else:

@@ -41,9 +41,6 @@ from chord.messages import (
     Sums,
 )
 
-AT_ONCE: Final = 32
-"""So many records make a page between replicas: a few milliseconds of the loop, in which nobody else is served."""
-
 REAPED_S: Final = 600.0
 REAPED_MAX: Final = 1 << 16
 
@@ -87,7 +84,7 @@ async def read_copies(host: Host, keys: Sequence[bytes], *, must_fit: bool = Fal
     """
     records: list[Record] = []
     size = asked = 0
-    for key in keys[:AT_ONCE]:
+    for key in keys[: host.page_records]:
         record = host.storage.get(key)
         if record is not None:
             size += bytes_of(record)

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 import trio
 
-from chord.data.copies import AT_ONCE, Merge, Reaped, bytes_of, in_frames, read_copies
+from chord.data.copies import Merge, Reaped, bytes_of, in_frames, read_copies
 from chord.data.digest import SLICE_LEVEL, Piece, digest_of, joined
 from chord.errors import DeadlineExceeded, MalformedMessage
 from chord.host import Host
@@ -309,7 +309,7 @@ class _Walk:
         fetched: dict[bytes, bytes] = {}
         while keys:
             since = trio.current_time()
-            page = keys[:AT_ONCE]
+            page = keys[: self._host.page_records]
             reply = await self._call(GetCopies(tuple(page)), Copies)
             if not 1 <= reply.asked <= len(page) or not {r.key for r in reply.records} <= set(page):
                 raise MalformedMessage(f"{self._partner.address} sends records that were not asked for")

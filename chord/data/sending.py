@@ -5,14 +5,16 @@ Everything is sent again until it is acknowledged, the receiver is dead, or the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import trio
 
-from chord.data.copies import AT_ONCE, bytes_of, in_frames
+from chord.data.copies import bytes_of, in_frames
 from chord.data.exchange import Exchange
 from chord.data.records import Records
 from chord.errors import SILENCE, ChordError, DefiniteError
+from chord.host import PAGE_RECORDS_SERVING
 from chord.ids import Arc
 from chord.messages import (
     LIST_ENTRIES_MAX,
@@ -29,6 +31,7 @@ from chord.ownership import Giving, marks_within
 from chord.vnode import RETRY_MS, Vnode
 
 STRETCH_RECORDS = 1024  # so many are compared before any of them is sent
+PAGES_AT_ONCE = 2  # are on their way to a receiver
 
 
 class TransferFailed(Exception):
@@ -71,15 +74,39 @@ class Sender:
             if await self._is_equal(outbound, stretch):
                 outbound.done += storage.count(stretch)
                 continue
-            after: bytes | None = None
-            is_cut = True
-            while is_cut:
-                page, is_cut = self._records.page(stretch, after, AT_ONCE)
-                if page:
-                    after = page[-1].key
-                    await self._send(outbound, await self._durable(outbound, page))
-        while len(outbound.dirty) > AT_ONCE:
+            await self._send_stretch(outbound, stretch)
+        while len(outbound.dirty) > PAGE_RECORDS_SERVING:
             await self.deltas(outbound)
+
+    async def _send_stretch(self, outbound: Outbound, stretch: Arc) -> None:
+        """Send a stretch page by page; the next is made ready while the receiver stores one, if nobody has to wait."""
+        pages = self._pages(stretch)
+        failed: list[TransferFailed] = []
+
+        async def work(is_spare: bool) -> None:
+            try:
+                for page in pages:
+                    await self._send(outbound, await self._durable(outbound, page))
+                    if is_spare and self._host.is_serving:
+                        return
+            except TransferFailed as error:
+                failed.append(error)
+                nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for number in range(PAGES_AT_ONCE):
+                nursery.start_soon(work, number > 0)
+        if failed:
+            raise failed[0]
+
+    def _pages(self, stretch: Arc) -> Iterator[tuple[Record, ...]]:
+        after: bytes | None = None
+        is_cut = True
+        while is_cut:
+            page, is_cut = self._records.page(stretch, after, self._host.page_records)
+            if page:
+                after = page[-1].key
+                yield page
 
     async def _is_equal(self, outbound: Outbound, stretch: Arc) -> bool:
         """Compare a stretch with the receiver, which also shows it that the transfer goes on."""
@@ -93,9 +120,10 @@ class Sender:
 
     async def deltas(self, outbound: Outbound) -> None:
         """Send a page of what was written since the snapshot began."""
-        keys = list(outbound.dirty)[:AT_ONCE]
+        at_most = self._host.page_records
+        keys = list(outbound.dirty)[:at_most]
         found = [(key, self._host.storage.get(key)) for key in keys]
-        page, _ = self._records.pack((record for _, record in found if record is not None), AT_ONCE)
+        page, _ = self._records.pack((record for _, record in found if record is not None), at_most)
         packed = {record.key for record in page}
         for key, record in found:
             if record is None or key in packed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, wait
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
@@ -22,7 +22,10 @@ Scale: TypeAlias = Literal["quick", "standard", "full"]
 SCALES: tuple[Scale, ...] = ("quick", "standard", "full")
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Told which cell is measured, how many are, and how many there are in all."""
+"""Told which cell is being measured, how many have been, and how many there are in all; also while nothing ends."""
+
+TICK_S = 1.0
+"""How often the progress is told while nothing ends."""
 
 Value: TypeAlias = str | int | float | None
 
@@ -35,6 +38,10 @@ def quiet(label: str, done: int, of: int) -> None:
 
 
 # -- statistics ---------------------------------------------------------------------------------------
+
+
+GROUPS_MIN = 4
+"""So many groups (rings) tell by themselves how far their means are from the truth; fewer do not."""
 
 
 class Summary(NamedTuple):
@@ -54,7 +61,7 @@ def summarize(samples: Sequence[Sequence[float]]) -> Summary:
     """
     groups = [group for group in samples if group]
     values = sorted(value for group in groups for value in group)
-    if len(groups) >= 4:
+    if len(groups) >= GROUPS_MIN:
         error = stdev(fmean(group) for group in groups) / math.sqrt(len(groups))
     else:
         error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
@@ -132,6 +139,21 @@ class Table:
         """Whether every row that has a bar meets it; None where none has."""
         return all_passed(row.passed for row in self.rows)
 
+    @property
+    def headings(self) -> list[str]:
+        """What the columns are called, each by a name of its own: those that repeat say what they stand beside.
+
+        `mean path`, `published`, `timeouts`, `published` are `mean path`, `mean path: published`, and so on.
+        """
+        bare = [column.heading for column in self.columns]
+        found: list[str] = []
+        subject = ""
+        for heading in bare:
+            is_about = bare.count(heading) > 1
+            subject = subject if is_about else heading
+            found.append(f"{subject}: {heading}" if is_about else heading)
+        return found
+
     def texts(self, row: Row) -> list[str]:
         """Return a row's values as they are to be read."""
         return [as_text(value, column.spec) for value, column in zip(row.values, self.columns, strict=True)]
@@ -208,17 +230,22 @@ def run_cells(
     if executor is not None:
         elsewhere = [number for number in reversed(order) if not jobs[number][0].is_timed]
         futures = {executor.submit(jobs[number][0].measure, jobs[number][1]): number for number in elsewhere}
+        waiting = set(futures)
         try:
-            for future in as_completed(futures):
-                number = futures[future]
-                found[number] = future.result()  # the first failure ends the run
-                progress(_label(jobs[number]), len(found), len(jobs))
+            while waiting:
+                ended, waiting = wait(waiting, TICK_S, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    found[futures[future]] = future.result()  # the first failure ends the run
+                busy = next((futures[future] for future in futures if future in waiting), elsewhere[-1])
+                progress(_label(jobs[busy]), len(found), len(jobs))
         finally:
             for future in futures:
                 future.cancel()
     for number in timed:
-        found[number] = jobs[number][0].measure(jobs[number][1])
         progress(_label(jobs[number]), len(found), len(jobs))
+        found[number] = jobs[number][0].measure(jobs[number][1])
+    if jobs:
+        progress(_label(jobs[-1]), len(jobs), len(jobs))
     return [found[number] for number in order]
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from chord.experiments.files import whole
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -74,6 +76,7 @@ def save(draw: Callable[[Figure], None], stem: Path) -> tuple[list[Path], str]:
         figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES), layout="constrained")
         draw(figure)
         paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
-        figure.savefig(paths[0], metadata={"Date": None})
-        figure.savefig(paths[1], dpi=120)
+        with whole(paths[0]) as svg, whole(paths[1]) as png:
+            figure.savefig(svg, metadata={"Date": None})
+            figure.savefig(png, dpi=120)
     return paths, " ".join(figure.get_suptitle().split())

@@ -26,15 +26,16 @@ def processes(workers: int | None = None) -> Iterator[Executor]:
         pool.shutdown(wait=False, cancel_futures=True)
         for child in active_children():
             if child not in others:
-                child.terminate()
+                child.kill()
         raise
     finally:
         pool.shutdown()
 
 
 def _serve() -> None:
-    """Leave Ctrl-C, which reaches all processes at a terminal, to the parent; and do not outlive it if it is killed."""
+    """Leave Ctrl-C and SIGTERM, which may reach all processes of a group, to the parent, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

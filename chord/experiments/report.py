@@ -24,6 +24,7 @@ from chord.experiments.experiment import (
     quiet,
     run_cells,
 )
+from chord.experiments.files import whole, write_whole
 from chord.experiments.plot import NoMatplotlib, save
 
 VERDICTS = {True: "yes", False: "no", None: "–"}
@@ -102,9 +103,9 @@ def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir:
         notes.append(str(error))
     report = Report(experiment.name, experiment.title, tables, tuple(files), tuple(notes), tuple(pictures))
     page, data = out_dir / f"{experiment.name}.md", out_dir / f"{experiment.name}.json"
-    page.write_text(_page(experiment, result, report), encoding="utf-8")
+    write_whole(page, _page(experiment, result, report))
     measured = {"scale": result.scale, "seed": result.seed, **tables_json(report)}
-    data.write_text(json.dumps(measured, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_whole(data, json.dumps(measured, ensure_ascii=False, indent=1) + "\n")
     return replace(report, files=(*files, data, page))
 
 
@@ -118,7 +119,7 @@ def tables_json(report: Report) -> dict[str, Any]:
             {
                 "name": table.name,
                 "title": table.title,
-                "columns": [column.heading for column in table.columns],
+                "columns": table.headings,
                 "rows": [{"values": [_finite(v) for v in row.values], "passed": row.passed} for row in table.rows],
                 "bar": table.bar,
                 "notes": list(table.notes),
@@ -136,23 +137,12 @@ def _finite(value: Value) -> Value:
 
 def _write_csv(table: Table, out_dir: Path) -> Path:
     path = out_dir / f"{table.name}.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with whole(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*_unique([column.heading for column in table.columns]), "passed"])
+        writer.writerow([*table.headings, "passed"])
         for row in table.rows:
             writer.writerow([*("" if value is None else value for value in row.values), VERDICTS[row.passed]])
     return path
-
-
-def _unique(headings: list[str]) -> list[str]:
-    """Return headings of which each says what it stands beside, as a file has no eyes: `mean path: published`."""
-    found: list[str] = []
-    subject = ""
-    for heading in headings:
-        is_about = headings.count(heading) > 1
-        subject = subject if is_about else heading
-        found.append(f"{subject}: {heading}" if is_about else heading)
-    return found
 
 
 def _page(experiment: Experiment[Any, Any], result: Result[Any], report: Report) -> str:
@@ -180,7 +170,7 @@ def _page(experiment: Experiment[Any, Any], result: Result[Any], report: Report)
 def markdown(table: Table) -> list[str]:
     """Return a table as the lines of a Markdown table."""
     has_bar = table.passed is not None
-    headings = [column.heading for column in table.columns] + ["met"] * has_bar
+    headings = table.headings + ["met"] * has_bar
     lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
 
     def line(row: Row) -> str:

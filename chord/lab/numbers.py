@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,20 +89,13 @@ def sigmas_of_chi_square(statistic: float, freedom: int) -> float:
     return (root - (1 - spread_of_root)) / math.sqrt(spread_of_root)
 
 
-def sigmas_of_each(sigmas: float, figures: int) -> float:
-    """Return how far each of so many independent figures may be off, if all together are to be as rare as `sigmas`."""
-    normal = NormalDist()
-    inside = (1 - 2 * normal.cdf(-sigmas)) ** (1 / figures)
-    return normal.inv_cdf((1 + inside) / 2)
-
-
 def central(values: Sequence[float], share: float) -> tuple[float, float]:
     """Return the range in which the central share of the values lies."""
     low, high = np.quantile(np.asarray(values, np.float64), [(1 - share) / 2, (1 + share) / 2])
     return float(low), float(high)
 
 
-def mean_error(values: Sequence[float]) -> tuple[float, float]:
+def mean_error(values: Sequence[float] | NDArray[Any]) -> tuple[float, float]:
     """Return the mean of two values or more, and its standard error."""
     array = np.asarray(values, np.float64)
     return float(array.mean()), float(array.std(ddof=1)) / math.sqrt(len(array))

@@ -87,6 +87,9 @@ class Placement(ABC):
     can_remove: ClassVar[bool] = True
     """Whether any node can go; otherwise only the last, or none."""
 
+    _adds_at_once: ClassVar[bool] = False
+    """Whether `_add_all` refuses before it has changed anything, so that nothing is to be taken back."""
+
     _nodes: list[str]
     _weights: list[float]
 
@@ -202,9 +205,7 @@ class Placement(ABC):
         self._check_newcomer(node)
         weight = self._checked(weight)
         require_ratio([*self._weights, weight])
-        self._add(node, weight)
-        self._nodes.append(node)
-        self._weights.append(weight)
+        self._let_in(node, weight)
 
     def remove(self, node: str) -> None:
         """Let a node go.
@@ -242,7 +243,8 @@ class Placement(ABC):
         Raises: as `add`; then nobody has come.
         """
         self._check_newcomers(nodes)
-        self._all_or_none(self.add, nodes)
+        require_ratio([*self._weights, 1.0])
+        self._all_or_none(lambda: self._add_all(nodes), 1 if self._adds_at_once else len(nodes))
 
     def shrink(self, nodes: Sequence[str]) -> None:
         """Let several nodes go, all or none: as many as it takes, where a scheme shrinks by a factor only.
@@ -253,7 +255,13 @@ class Placement(ABC):
             raise ValueError("a node cannot go twice")
         for node in nodes:
             self._number(node)
-        self._all_or_none(lambda node: self.remove(node) if node in self._nodes else None, nodes)  # a trie evicts some
+
+        def remove_all() -> None:
+            for node in nodes:
+                if node in self._nodes:  # a trie evicts some
+                    self.remove(node)
+
+        self._all_or_none(remove_all, len(nodes))
 
     # -- what a scheme fills in -----------------------------------------------------------------
 
@@ -264,22 +272,32 @@ class Placement(ABC):
         """Change the tables for a node that will have the next number, or raise before anything is changed."""
         raise UnsupportedChange(f"{self.scheme}: the set of nodes is fixed")
 
+    def _add_all(self, nodes: Sequence[str]) -> None:
+        """Let several nodes in, of weight 1 and known to be new; whoever changes tables for each may do so once.
+
+        What has changed when it raises is taken back, unless `_adds_at_once`.
+        """
+        for node in nodes:
+            self._let_in(node, 1.0)
+
     def _remove(self, number: int) -> None:
         """Change the tables for a node that goes, those behind it moving up, or raise before anything is changed."""
         raise UnsupportedChange(f"{self.scheme}: the set of nodes is fixed")
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _all_or_none(self, change: Callable[[str], None], nodes: Sequence[str]) -> None:
-        """Make a change for each node, or, where one is refused, for none."""
-        as_it_was = deepcopy(self.__dict__) if len(nodes) > 1 else {}
-        done = 0
+    def _let_in(self, node: str, weight: float) -> None:
+        self._add(node, weight)
+        self._nodes.append(node)
+        self._weights.append(weight)
+
+    def _all_or_none(self, change: Callable[[], None], nodes: int) -> None:
+        """Make a change of so many nodes, or, where it is refused, none; that of one node is so by itself."""
+        as_it_was = deepcopy(self.__dict__) if nodes > 1 else None
         try:
-            for node in nodes:
-                change(node)
-                done += 1
+            change()
         except (DefiniteError, ValueError):
-            if done:
+            if as_it_was is not None:
                 self.__dict__.clear()
                 self.__dict__.update(as_it_was)
             raise
@@ -301,8 +319,10 @@ class Placement(ABC):
     def _check_newcomers(self, nodes: Sequence[str]) -> None:
         if len(set(nodes)) < len(nodes):
             raise ValueError("two newcomers have the same name")
+        there = set(self._nodes)
         for node in nodes:
-            self._check_newcomer(node)
+            if node in there:
+                raise ValueError(f"there is a node {node} already")
 
     def _checked(self, weight: float) -> float:
         if not 0.0 < weight < float("inf"):

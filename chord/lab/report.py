@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import chord
+from chord.experiments.files import write_whole
 from chord.experiments.report import Report, markdown
 
 PAGE = "report.md"
@@ -62,7 +63,7 @@ def write_page(reports: Sequence[Report], seed: int, command: str, out_dir: Path
         name: of the file; that of the page on everything is not for a part of it.
     """
     page = out_dir / name
-    page.write_text("\n".join(_lines(reports, seed, command)), encoding="utf-8")
+    write_whole(page, "\n".join(_lines(reports, seed, command)))
     return page
 
 
@@ -83,7 +84,8 @@ def _lines(reports: Sequence[Report], seed: int, command: str) -> list[str]:
             lines += [f"{picture.finding}.", "", f"![{picture.finding}]({picture.svg.name})", ""]
         for table in report.tables:
             if table.name in SHOWN:
-                lines += [*markdown(table), ""]
+                lines += [*markdown(table), "", *([f"Bar: {table.bar}.", ""] if table.bar else [])]
+                lines += [line for note in table.notes for line in (note, "")]
         lines += [f"Tables: [{report.name}.md]({report.name}.md).", ""]
     lines += ["## The source texts", "", *(f"- {text}" for text in TEXTS), ""]
     lines += ["## Where the source texts say otherwise", ""]

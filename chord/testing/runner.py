@@ -1,21 +1,21 @@
 """Run an async function on virtual time, the same way every time. The one file with Trio's private switches.
 
-Trio's scheduler is random by design: it shuffles the tasks that are ready. Two switches, both
-needed, make the shuffle repeat itself: the one that sorts the tasks before shuffling them, and the
-seed of its dice. They are put back afterwards.
+Trio's scheduler is random by design: it shuffles the tasks that are ready. Three switches, all
+needed, make the shuffle repeat itself: the one that sorts the tasks before shuffling them, the seed
+of its dice, and the one by which signals wake it. They are put back afterwards.
 """
 
 from __future__ import annotations
 
 import gc
 import math
-import signal
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Protocol, TypeVar, TypeVarTuple
 
 import trio
 from trio._core import _run as scheduler
+from trio._core._wakeup_socketpair import WakeupSocketpair
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -117,8 +117,6 @@ def run(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int | str = 0) -> T
     clock = VirtualClock()
 
     async def main() -> T:
-        _let_signals_pass()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         failed: list[Exception] = []
 
         def end(error: Exception) -> None:
@@ -132,22 +130,23 @@ def run(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int | str = 0) -> T
             raise failed[0]
         return result
 
-    # Until main lets them pass, signals wait: one that came while Trio starts would wake it all the same.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        with _deterministic(seed):
-            return trio.run(main, clock=clock)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    with _deterministic(seed), _undisturbed():
+        return trio.run(main, clock=clock)
 
 
-def _let_signals_pass() -> None:
-    """Let no signal wake Trio: that would be one more pass of the scheduler, and one more throw of its dice.
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let no signal wake Trio: that would be one more task to run, and another throw of the scheduler's dice.
 
-    Trio puts the file descriptor back; Ctrl-C finds its way without it.
+    To silence it once it runs is too late, and to hold signals back meanwhile is not enough: they are the process's,
+    and another thread may take them. Ctrl-C finds its way without.
     """
-    with suppress(ValueError):  # in another thread than the first, there are none
-        signal.set_wakeup_fd(-1)
+    before = WakeupSocketpair.wakeup_on_signals
+    WakeupSocketpair.wakeup_on_signals = lambda self: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        WakeupSocketpair.wakeup_on_signals = before  # type: ignore[method-assign]
 
 
 @contextmanager

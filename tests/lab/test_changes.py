@@ -7,10 +7,13 @@ import pytest
 from movement import snapshot
 
 from chord.lab import hashing
+from chord.lab.experiments.common import room
 from chord.lab.placement import UnsupportedChange
 from chord.lab.schemes import SCHEMES
+from chord.lab.schemes.directory import Directory
 from chord.lab.schemes.jump import Jump
 from chord.lab.schemes.maglev import Maglev
+from chord.lab.schemes.ring import Ring
 from chord.lab.schemes.trie import BitTrie
 
 NAMES = [f"10.0.0.{number}:9000" for number in range(16)]
@@ -35,6 +38,45 @@ def test_several_nodes_come_and_go_all_or_none(name: str) -> None:
         assert placement.nodes == tuple(NAMES)
         assert snapshot(placement, MANY[:500]) == before
         assert [placement.locate(point) for point in MANY[:20].tolist()] == alone
+
+
+@pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if build(["a"]).growth == "one"])
+def test_who_grows_at_once_is_who_grew_one_by_one(name: str) -> None:
+    newcomers = [f"new-{number}" for number in range(21)]
+    weights = {NAMES[3]: 2.0} if name in WEIGHTED else None
+    at_once, slowly = (SCHEMES[name](NAMES, weights=weights, **room(name, 40)) for _ in range(2))
+    at_once.grow(newcomers)
+    for node in newcomers:
+        slowly.add(node)
+    assert snapshot(at_once, MANY) == snapshot(slowly, MANY)
+    assert (at_once.nodes, at_once.weights) == (slowly.nodes, slowly.weights)
+    alone = [at_once.locate(point) for point in MANY[:50].tolist()]
+    assert alone == [slowly.locate(point) for point in MANY[:50].tolist()]
+    for changed in (at_once, slowly):
+        changed.remove(newcomers[-1])
+    assert snapshot(at_once, MANY) == snapshot(slowly, MANY), "and goes on as one"
+    at_once.grow([])
+    assert snapshot(at_once, MANY) == snapshot(slowly, MANY)
+
+
+def test_a_point_that_is_taken_lets_nobody_in() -> None:
+    taken = int(Ring(["a"]).points_of("a")[0])
+    placement = Ring(["a", "b"], points={"x": [taken]})
+    before = snapshot(placement, MANY)
+    with pytest.raises(ValueError, match="two points"):
+        placement.grow(["y", "x", "z"])
+    assert placement.nodes == ("a", "b")
+    assert snapshot(placement, MANY) == before
+    placement.grow(["y", "z"])
+    assert len(set(snapshot(placement, MANY).owners)) == 4
+
+
+def test_a_directory_has_one_configuration_for_all_who_come_at_once() -> None:
+    placement = Directory(["a", "b"])
+    placement.grow(["c", "d"])
+    assert placement.version == 1
+    assert set(placement.query(0)) == {"a", "b"}
+    assert set(placement.query()) == {"a", "b", "c", "d"}
 
 
 def test_jump_and_the_full_take_back_what_they_began() -> None:

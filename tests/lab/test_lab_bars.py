@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,24 @@ import pytest
 from live import ROOT
 from matplotlib.figure import Figure
 
-from chord.experiments.experiment import Result
+from chord.experiments.experiment import Result, Table
 from chord.experiments.pool import processes
 from chord.experiments.report import run_all
-from chord.lab.experiments import bounds, compare, compare_pictures, movement, paths, ring_failures, speed, strategies
+from chord.lab.experiments import (
+    bounds,
+    compare,
+    compare_pictures,
+    fourth_text,
+    movement,
+    paths,
+    ring_failures,
+    speed,
+    strategies,
+)
 from chord.lab.experiments import vnodes as of_vnodes
-from chord.lab.experiments.common import chance_deviation, given_keys, made_keys
+from chord.lab.experiments.common import Keys, chance_deviation, given_keys, made_keys, sampled
 from chord.lab.hashing import Hashes, mix, number_keys
-from chord.lab.numbers import errors_allowed, sigmas_of_chi_square, sigmas_of_each
+from chord.lab.numbers import errors_allowed, sigmas_of_chi_square
 from chord.lab.placement import Numbers
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.mod import Mod
@@ -51,9 +62,7 @@ def test_errors_of_few_groups_are_students(groups: int, sigmas: float, table: fl
         assert norm * density.sum() * 0.001 == pytest.approx(math.erfc(sigmas / math.sqrt(2)) / 2, rel=0.15)
 
 
-def test_sigmas_of_several_figures() -> None:
-    assert sigmas_of_each(3.0, 1) == pytest.approx(3.0)
-    assert sigmas_of_each(3.0, 4) == pytest.approx(3.40, abs=0.01)  # 1 - (1 - 0.0027)^(1/4) = 0.000675
+def test_sigmas_of_a_chi_square() -> None:
     assert sigmas_of_chi_square(20.0, 20) == pytest.approx(0.105, abs=0.01)
     assert sigmas_of_chi_square(45.31, 20) == pytest.approx(3.0, abs=0.1)  # the table's p = 0.001 is 3.09
 
@@ -145,6 +154,51 @@ def test_what_places_by_another_store_has_no_time_for_it() -> None:
     assert None not in by_name["ring"][3:6]
 
 
+# -- the fourth text's table ------------------------------------------------------------------------------
+
+
+def fourth_text_of(errors: dict[str, float]) -> Table:
+    """The table where stds are so many standard errors off, and shares as they are."""
+    experiment = compare.experiment(made_keys(1000, 1), tuple(errors), fourth_text.NODES, fourth_text.THEN)
+    cells = []
+    for cell in experiment.run("standard", 1).cells:
+        off = errors[cell.setting.scheme]
+        std = fourth_text.binomial_std(fourth_text.KEYS, fourth_text.THEN) * (1 + off / math.sqrt(40))
+        assert cell.grown is not None
+        assert cell.grown_loads is not None
+        cells.append(
+            replace(
+                cell,
+                setting=cell.setting._replace(keys=made_keys(fourth_text.KEYS, 1)),
+                grown=cell.grown._replace(kept=fourth_text.SAID[cell.setting.scheme].kept),
+                grown_loads=cell.grown_loads._replace(std=std),
+            )
+        )
+    return experiment.tables(Result("standard", 1, tuple(cells)))[0]
+
+
+def test_each_std_has_three_standard_errors_and_not_one_step_more() -> None:
+    table = fourth_text_of({"mod": -2.99, "jump": 3.01, "fibonacci": 2.99, "rendezvous": -3.35, "ring": 50.0})
+    assert [row.values[0] for row in table.rows] == ["mod", "jump", "fibonacci", "ring", "rendezvous"]
+    assert [row.passed for row in table.rows] == [True, False, True, None, False]
+    assert [table.texts(row)[-1] for row in table.rows] == ["-2.99", "+3.01", "+2.99", "–", "-3.35"]
+    notes = " ".join(table.notes)
+    assert "Of 4 such rows chance alone takes one or more beyond 3 at 1.0% of all seeds, one in 10" in notes
+    assert "Beyond it here: jump (+3.01), rendezvous (-3.35). That is chance if another --seed is within" in notes
+    inside = fourth_text_of({"mod": 0.5})
+    assert inside.passed
+    assert "Of 1 such row chance alone" in " ".join(inside.notes)
+    assert "Beyond" not in " ".join(inside.notes)
+
+
+def test_what_chance_expects_of_the_fourth_text_s_table() -> None:
+    """Against keys that are dealt by dice, a hundred thousand tables of 21 nodes."""
+    dealt = np.random.default_rng(1).multinomial(fourth_text.KEYS, [1 / 21] * 21, size=100_000).std(axis=1)
+    off = (dealt / fourth_text.binomial_std(fourth_text.KEYS, fourth_text.THEN) - 1) * math.sqrt(40)
+    assert float((np.abs(off) > 3).mean()) == pytest.approx(fourth_text.by_chance(1), rel=0.25)
+    assert fourth_text.errors_off(float(dealt[0])) == pytest.approx(off[0])
+
+
 # -- the comparison -------------------------------------------------------------------------------------
 
 
@@ -167,6 +221,67 @@ def test_chance_knows_which_keys_are_asked_for_often() -> None:
     experiment = compare.experiment(skewed, ("mod", "jump"), 8, 9)
     text = headline_of(compare_pictures.draw_evenness, experiment.run("quick", 1))
     assert "2 of 2 schemes are as even as chance allows" in text
+
+
+def test_who_asks_every_node_gets_a_sample_of_the_keys_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    schemes = ("mod", "rendezvous", "jump-naive", "rendezvous-tree")
+
+    def totals(keys: Keys) -> dict[str, int]:
+        plan = compare.experiment(keys, schemes, 20, 40).plan("standard", 1)
+        return {setting.scheme: setting.keys.total for setting in plan}
+
+    made = made_keys(5000, 1)
+    monkeypatch.setattr(compare, "STEPS_MAX", 5000 * 40)
+    assert set(totals(made).values()) == {5000}, "just as many as there may be"
+    monkeypatch.setattr(compare, "STEPS_MAX", 5000 * 40 - 1)
+    assert totals(made) == {"mod": 5000, "rendezvous": 4999, "jump-naive": 4999, "rendezvous-tree": 5000}
+    monkeypatch.setattr(compare, "STEPS_MAX", 1000 * 40)
+    experiment = compare.experiment(made, schemes, 20, 40)
+    result = experiment.run("standard", 1)
+    evenness, stability, _ = experiment.tables(result)
+    assert stability.passed
+    assert [row.values[2] for row in evenness.rows] == [250, 50, 50, 250]
+    notes = " ".join(evenness.notes)
+    assert "Of 1,000 of the keys only, drawn from all, as each look-up asks every node: rendezvous, jump-na" in notes
+    assert f"a std of {math.sqrt(19 / 1000):.2%} of the mean" in notes
+    assert "4 of 4 schemes are as even as chance allows" in headline_of(compare_pictures.draw_evenness, result)
+    figure = Figure()
+    compare_pictures.draw_stability(result, figure)
+    assert {label.get_text() for label in figure.axes[0].get_yticklabels()} >= {"mod", "rendezvous (1,000 keys)"}
+    widest = [patch.get_x() + patch.get_width() for patch in figure.axes[0].patches]
+    assert max(widest) == pytest.approx(0.5, abs=0.03), "of a sample shares are those of the sample"
+
+
+def test_a_sample_is_as_skewed_as_all_of_it() -> None:
+    keys = given_keys("mine", b"hot\n" * 6000 + b"\n".join(b"%d" % n for n in range(4000)))
+    few = sampled(keys, 1000)
+    assert (few.total, len(few.list())) == (1000, 1000)
+    assert few.list().count(b"hot") == pytest.approx(600, abs=60)
+    assert few == sampled(keys, 1000)
+    assert sampled(keys, 10_000) is keys
+    assert sampled(made_keys(50, 3), 10).list() == made_keys(50, 3).list()[:10]
+
+
+@pytest.mark.parametrize(("keys", "is_told"), [(3, True), (399, True), (400, False)])
+def test_few_keys_are_told_and_not_rounded_away(keys: int, is_told: bool) -> None:
+    given = given_keys("mine", b"\n".join(b"%d" % number for number in range(keys)))
+    experiment = compare.experiment(given, ("jump",), 4, 5)
+    (evenness, *_) = experiment.tables(experiment.run("standard", 1))
+    assert ("Fewer than 100 keys a node" in " ".join(evenness.notes)) == is_told
+    assert evenness.texts(evenness.rows[0])[2] == {3: "0.75", 399: "99.75", 400: "100"}[keys]
+
+
+@pytest.mark.parametrize(("nodes", "is_told"), [(409, False), (410, True)])
+def test_too_few_sections_are_told(nodes: int, is_told: bool) -> None:
+    experiment = compare.experiment(made_keys(1000, 1), ("jump", "sections", "directory"), nodes, nodes + 1)
+    notes = " ".join(experiment.tables(experiment.run("standard", 1))[0].notes)
+    assert ("410 nodes share 4,096 sections, too few to be even: sections, directory." in notes) == is_told
+
+
+def test_there_are_no_half_nodes_on_an_axis() -> None:
+    experiment, figure = movement.experiment(), Figure()
+    movement.draw(experiment.run("quick", 1), figure)
+    assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
 
 
 def test_who_is_not_drawn_is_named() -> None:

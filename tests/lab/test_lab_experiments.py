@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from chord.experiments.experiment import Experiment, Result, Table
 from chord.experiments.pool import processes
@@ -21,6 +22,8 @@ from chord.lab.experiments import (
     bounds,
     compare,
     draws,
+    fourth_text,
+    hot_sections,
     jump,
     movement,
     of_all,
@@ -43,6 +46,7 @@ from chord.lab.schemes.multi_probe import MultiProbe
 from chord.lab.schemes.rendezvous import Rendezvous
 from chord.lab.schemes.ring import Ring
 from chord.lab.schemes.ring_bounded import BoundedRing
+from chord.lab.schemes.sections import Move, Sections
 
 FEW = ("mod", "jump", "fibonacci", "ring-100", "rendezvous", "mod-factor", "extendible", "static")
 
@@ -63,14 +67,15 @@ def values(table: Table, heading: str) -> dict[Any, Any]:
 
 @pytest.mark.parametrize(
     "experiment",
-    [compare.experiment(schemes=FEW), movement.experiment(), vnodes.experiment(), jump.experiment(),
-     strategies.experiment(), bounds.experiment(), draws.experiment(), paths.experiment(4096), routes.experiment(4096),
-     ring_failures.experiment(4096), ring_loads.experiment(4096)],
+    [compare.experiment(schemes=FEW), movement.experiment(), hot_sections.experiment(), vnodes.experiment(),
+     jump.experiment(), strategies.experiment(), bounds.experiment(), draws.experiment(), paths.experiment(4096),
+     routes.experiment(4096), ring_failures.experiment(4096), ring_loads.experiment(4096)],
     ids=lambda experiment: experiment.name,
 )  # fmt: skip
 def test_small_experiments_meet_their_bars(experiment: Experiment[Any, Any]) -> None:
     for table in tables(experiment).values():
         assert table.passed is not False, [table.texts(row) for row in table.rows if row.passed is False]
+        assert len(set(table.headings)) == len(table.columns), "a column has a name of its own"
 
 
 class LeakyJump(Jump):
@@ -108,6 +113,20 @@ class TwoProbes(MultiProbe):
         return MultiProbe(self.nodes, probes=2).place_many(hashes)
 
 
+class Idle(Sections):
+    """A planted bug: hot sections are left where they are."""
+
+    def move_hot(self, loads: NDArray[np.float64], tolerance: float = 1.05) -> list[Move]:
+        return []
+
+
+class Backwards(Sections):
+    """A planted bug: cold sections are taken for hot ones."""
+
+    def move_hot(self, loads: NDArray[np.float64], tolerance: float = 1.05) -> list[Move]:
+        return super().move_hot(loads.max() - loads, tolerance)
+
+
 class Boundless(BoundedRing):
     """A planted bug: the last keys find room anywhere."""
 
@@ -128,6 +147,8 @@ class Boundless(BoundedRing):
         (jump.experiment(), "jump", LopsidedJump, "jump_buckets"),
         (bounds.experiment(), "multi-probe", TwoProbes, "multi_probe"),
         (bounds.experiment(), "ring-bounded", Boundless, "bounded_loads"),
+        (hot_sections.experiment(), "sections", Idle, "hot_sections"),
+        (hot_sections.experiment(), "sections", Backwards, "hot_sections"),
     ],
 )
 def test_a_broken_scheme_misses_the_bar(
@@ -181,7 +202,7 @@ def test_dead_owners_are_told_from_living_ones(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_fourth_texts_table_is_reproduced() -> None:
-    experiment = compare.experiment(schemes=tuple(name for name, said in compare.SAID.items() if said.is_binomial))
+    experiment = compare.experiment(schemes=tuple(name for name, said in fourth_text.SAID.items() if said.is_binomial))
     found = {table.name: table for table in experiment.tables(experiment.run("standard", 1))}["fourth_text"]
     assert found.passed is True
     assert [row.values[0] for row in found.rows] == ["mod", "jump", "fibonacci", "rendezvous"]
@@ -201,7 +222,7 @@ def cell(ring: str, kept: list[float], stds: list[float]) -> draws.Cell:
 
 
 def test_a_printed_figure_outside_of_the_draws_is_seen() -> None:
-    said = compare.SAID["ring-100"]
+    said = fourth_text.SAID["ring-100"]
     around = [said.kept + 0.001 * step for step in range(-5, 6)]
     spread = [said.std + 100 * step for step in range(-5, 6)]
     for kept, stds, verdicts in (
@@ -211,6 +232,22 @@ def test_a_printed_figure_outside_of_the_draws_is_seen() -> None:
     ):
         (table,) = draws.tables(Result("standard", 1, (cell("ring-100", kept, stds),)))
         assert [row.passed for row in table.rows] == verdicts
+
+
+def test_moving_hot_sections_helps_until_one_key_is_hotter_than_a_node() -> None:
+    found = {row.values[:2]: dict(zip(table.headings, row.values, strict=True)) for table in
+             tables(hot_sections.experiment()).values() for row in table.rows}  # fmt: skip
+    mild, wild = found[0.8, 4096], found[1.2, 4096]
+    assert mild["before"] > 1.5
+    assert mild["after"] <= 1.055
+    assert mild["after"] - 0.01 <= mild["on other requests"] < 1.15, "what was learnt holds on the next day"
+    assert 0 < mild["keys moved"] < 0.05
+    assert wild["after"] == pytest.approx(wild["hottest section"]), "it is alone, and no better"
+    assert wild["before"] > wild["after"] > 3
+    assert found[0.0, 4096]["after"] <= found[0.0, 4096]["before"] < 1.15, "all keys alike, all nodes alike"
+    few = found[0.8, 256]
+    assert few["sections moved"] < mild["sections moved"]
+    assert few["keys moved"] > mild["keys moved"], "larger sections take more along"
 
 
 # -- on somebody's own keys ---------------------------------------------------------------------------
@@ -314,7 +351,9 @@ def test_what_takes_times_runs_alone_and_last(tmp_path: Path) -> None:
         experiments = [speed.experiment(("mod", "ring")), movement.experiment()]
         reports = run_all(experiments, "quick", 1, tmp_path, pool, lambda label, done, of: seen.append(label))
     assert set(pool.names) == {"chord.lab.experiments.movement"}
-    assert [label.partition(":")[0] for label in seen] == ["movement"] * len(SCHEMES) + ["speed"] * 3
+    assert list(dict.fromkeys(label.partition(":")[0] for label in seen)) == ["movement", "speed"]
+    timed = {label for label in seen if label.startswith("speed")}
+    assert timed == {"speed: (hashing alone)", "speed: mod", "speed: ring"}
     assert reports[0].passed is None, "at small size no time is held against a bar"
 
 
@@ -343,7 +382,7 @@ def test_a_bar_that_is_missed_is_on_the_page(tmp_path: Path, monkeypatch: pytest
 
 def test_all_experiments_and_tables_and_pictures_have_names_of_their_own() -> None:
     experiments = of_all()
-    assert len({experiment.name for experiment in experiments}) == len(experiments) == 12
+    assert len({experiment.name for experiment in experiments}) == len(experiments) == 13
     pictures = [name for experiment in experiments for name in experiment.pictures]
     assert len(set(pictures)) == len(pictures)
 

@@ -288,8 +288,8 @@ class RedealtSections(Sections):
 class NumberedRendezvous(Rendezvous):
     """Planted: bids by number instead of name."""
 
-    def _bids(self, hashes: Hashes, number: int) -> Hashes:
-        return mix(hashes, number + 1)
+    def _bids(self, hashes: Hashes, numbers: int | slice) -> Hashes:
+        return mix(hashes + np.arange(len(self._seeds), dtype=np.uint64)[numbers])
 
 
 class ForgetfulAnchor(AnchorHash):
@@ -356,8 +356,8 @@ class RoundedJump(Jump):
 class TimidWeights(WeightedRendezvous):
     """Planted: multiplies by the weight where it should divide."""
 
-    def _costs(self, hashes: Hashes, number: int) -> Any:
-        return super()._costs(hashes, number) * self._weights[number] ** 2
+    def _costs(self, hashes: Hashes, numbers: int | slice) -> Any:
+        return super()._costs(hashes, numbers) * np.square(self._weights[numbers])
 
 
 class UncorrectedMaglev(Maglev):

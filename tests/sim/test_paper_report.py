@@ -7,6 +7,8 @@ import json
 import math
 import random
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,12 +47,34 @@ def test_cells_are_the_same_wherever_they_are_measured() -> None:
     seen: list[tuple[int, int]] = []
     here = run_cells(jobs, lambda label, done, of: seen.append((done, of)), None)
     assert [cell.setting for cell in here] == TINY
-    assert seen == [(done, 9) for done in range(1, 10)]
+    assert seen == [(done, 9) for done in range(10)]
     seen.clear()
     with processes(2) as pool:
         there = run_cells(jobs, lambda label, done, of: seen.append((done, of)), pool)
     assert there == here
-    assert seen == [(done, 9) for done in range(1, 10)]
+    assert seen == sorted(seen)
+    assert seen[-1] == (9, 9)
+
+
+def test_progress_is_told_while_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell that waits until it has been said twice that it is the one that is measured."""
+    monkeypatch.setattr("chord.experiments.experiment.TICK_S", 0.001)
+    told, heard = threading.Event(), list[tuple[str, int]]()
+
+    def measure(setting: path_length.Setting) -> path_length.Cell:
+        assert setting != TINY[0] or told.wait(60)
+        return path_length.Cell(setting, ())
+
+    def listen(label: str, done: int, of: int) -> None:
+        heard.append((label, done))
+        if heard.count((f"path_length: {TINY[0]}", len(TINY) - 1)) == 2:
+            told.set()
+
+    jobs = [(replace(path_length.EXPERIMENT, measure=measure), setting) for setting in TINY]
+    with ThreadPoolExecutor(2) as pool:
+        run_cells(jobs, listen, pool)
+    assert told.is_set()
+    assert heard[-1][1] == len(TINY)
 
 
 def fail(setting: path_length.Setting) -> path_length.Cell:

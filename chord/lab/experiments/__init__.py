@@ -2,12 +2,13 @@
 
     compare       every scheme on the same keys (compare), and how fast each is (speed)
     vnodes        what vnodes buy (vnodes), the text's rings drawn again (draws), probes and bounded loads (bounds)
-    movement      what growing costs
+    movement      what growing costs (movement), and what moving hot sections buys (hot_sections)
     jump          the lemma, the cost and the evenness of jump
     strategies    Dynamo's three ways to cut the ring
     ring          path lengths (paths), ways to route (routes), failures and loads, on rings too large to run
 
-Each module is one experiment (chord/experiments/); `common` has what those on schemes share.
+Each module is one experiment (chord/experiments/); `common` has what those on schemes share, `fourth_text` and
+`compare_pictures` are parts of compare.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from chord.lab.experiments import (
     bounds,
     compare,
     draws,
+    fourth_text,
+    hot_sections,
     jump,
     movement,
     paths,
@@ -37,8 +40,8 @@ AnyExperiment = Experiment[Any, Any]
 def of_compare(
     keys: Keys | None = None,
     schemes: tuple[str, ...] = (),
-    nodes: int = compare.NODES,
-    then: int = compare.THEN,
+    nodes: int = fourth_text.NODES,
+    then: int = fourth_text.THEN,
     weights: tuple[float, ...] = (),
     seed: int = 1,
 ) -> list[AnyExperiment]:
@@ -52,8 +55,8 @@ def of_vnodes(nodes: int = vnodes.NODES) -> list[AnyExperiment]:
 
 
 def of_movement() -> list[AnyExperiment]:
-    """Return what is asked about growth."""
-    return [movement.experiment()]
+    """Return what is asked about growth, and about sections that are moved since they are hot."""
+    return [movement.experiment(), hot_sections.experiment()]
 
 
 def of_jump() -> list[AnyExperiment]:

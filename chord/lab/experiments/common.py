@@ -72,6 +72,20 @@ def chance_deviation(keys: Keys, nodes: int) -> float:
     return math.sqrt((nodes - 1) * squares) / keys.total
 
 
+def sampled(keys: Keys, size: int) -> Keys:
+    """Return so many of the keys, or all where there are no more: the first of made ones, any lines of given ones.
+
+    A key that is asked for often is so in the sample, too.
+    """
+    if size >= keys.total:
+        return keys
+    if keys.given is None:
+        return keys._replace(total=size)
+    lines = keys.list()
+    chosen = np.sort(np.random.default_rng(keys.seed).choice(keys.total, size, replace=False))
+    return keys._replace(total=size, given=b"\n".join(lines[at] for at in chosen.tolist()))
+
+
 def made_keys(count: int, seed: int) -> Keys:
     """Return so many keys that differ in a number."""
     return Keys(str(count), count, seed)

@@ -1,9 +1,4 @@
-"""All schemes on the same keys: how even, how stable, what else they can; the fourth text's table first.
-
-That table: 10^6 keys on 20 shards and then on 21, the share of keys that keep their shard, and the standard deviation
-of keys per shard, of 21. Kept shares are sharp. Where each key picks its shard for itself the deviation is binomial,
-sqrt(m p (1 - p)) with p = 1/21; on a ring it hangs on the names of the nodes, and `draws` has the distribution.
-"""
+"""All schemes on the same keys: how even, how stable, what else they can; the fourth text's table first."""
 
 from __future__ import annotations
 
@@ -16,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.experiments import fourth_text
 from chord.lab.experiments.common import (
     Factory,
     Keys,
@@ -28,38 +24,24 @@ from chord.lab.experiments.common import (
     made_keys,
     node_names,
     room,
+    sampled,
     shrink,
     skew,
 )
-from chord.lab.experiments.compare_pictures import draw_evenness, draw_stability
-from chord.lab.numbers import Spread, sigmas_of_chi_square, sigmas_of_each, spread
+from chord.lab.experiments.compare_pictures import draw_evenness, draw_stability, of_most_keys
+from chord.lab.experiments.fourth_text import KEYS, NODES, THEN
+from chord.lab.numbers import Spread, spread
 from chord.lab.placement import UnsupportedChange, require_ratio
 from chord.lab.schemes import SCHEMES
+from chord.lab.schemes.sections import SECTIONS, Sections
 
-NODES, THEN, KEYS = 20, 21, 1_000_000
 COPIES, COPY_KEYS = 3, 10_000
-
-KEPT_WITHIN = 0.003
-SIGMAS = 3.0
-
-
-class Said(NamedTuple):
-    """A line of the fourth text's table; `is_binomial`: each key picks its shard for itself."""
-
-    kept: float
-    std: float
-    is_binomial: bool
-
-
-SAID = {
-    "mod": Said(0.0477, 156.67, True),
-    "jump": Said(0.9524, 237.10, True),
-    "fibonacci": Said(0.0480, 222.53, True),
-    "ring": Said(0.9371, 39_882.89, False),
-    "ring-100": Said(0.9468, 6_105.93, False),
-    "ring-1000": Said(0.9525, 1_227.54, False),
-    "rendezvous": Said(0.9528, 218.09, True),
-}
+FEW_KEYS = 100
+"""Keys per node below which chance decides: it is a tenth of the mean and more."""
+SECTIONS_PER_NODE = 10
+"""Fewer sections than that, and the nodes with one more than others have a tenth more."""
+STEPS_MAX = 1_000_000_000
+"""Keys times nodes where a look-up asks every node: of more keys a sample is placed, some ten seconds' work."""
 
 
 class Setting(NamedTuple):
@@ -110,7 +92,21 @@ def plan(
     """Return a setting for each scheme."""
     if scale == "quick":
         keys = keys if keys.given is not None else made_keys(max(min(keys.total, 1000), keys.total // 50), seed)
-    return [Setting(scheme, keys, nodes, then, weights, seed, SCHEMES[scheme]) for scheme in schemes]
+    few = sampled(keys, max(1, STEPS_MAX // then))
+    return [
+        Setting(scheme, few if asks_all(factory) else keys, nodes, then, weights, seed, factory)
+        for scheme, factory in ((scheme, SCHEMES[scheme]) for scheme in schemes)
+    ]
+
+
+def deals_sections(factory: Factory) -> bool:
+    """Whether a scheme deals out whole sections."""
+    return isinstance(build(factory, ["any"]), Sections)
+
+
+def asks_all(factory: Factory) -> bool:
+    """Whether a look-up takes as many steps as there are nodes."""
+    return build(factory, ["any"]).lookup_cost == "O(n)"
 
 
 def measure(setting: Setting) -> Cell:
@@ -169,53 +165,16 @@ def _with_weights(setting: Setting, names: list[str]) -> float:
 
 def tables(result: Result[Cell]) -> list[Table]:
     """Return the fourth text's table where it was measured as there, then evenness, movement, abilities."""
-    found = [cell for cell in result.cells if _is_as_in_the_text(cell.setting)]
-    return [*([_fourth_text(found)] if found else []), _evenness(result), _stability(result), _abilities(result)]
-
-
-def _is_as_in_the_text(setting: Setting) -> bool:
-    keys = setting.keys
-    same = (setting.nodes, setting.then, setting.weights) == (NODES, THEN, ())
-    return same and keys.given is None and keys.total == KEYS and setting.scheme in SAID
-
-
-def binomial_std(keys: int, nodes: int) -> float:
-    """Return the standard deviation of keys per node where each key picks one of the nodes by chance."""
-    return math.sqrt(keys / nodes * (1 - 1 / nodes))
-
-
-def _fourth_text(cells: list[Cell]) -> Table:
-    columns = (
-        Column("scheme"), Column("kept", ".2%"), Column("the text", ".2%"), Column("differs by", "+.2%"),
-        Column("std", ",.0f"), Column("the text", ",.0f"), Column("binomial std", ",.0f"),
-        Column("sigmas", "+.1f"),
-    )  # fmt: skip
-    rows = []
-    # So many figures are off by 3 sigmas now and then: each may be by as much as makes the whole table as rare.
-    allowed = sigmas_of_each(SIGMAS, sum(said.is_binomial for said in SAID.values()))
-    for cell in sorted(cells, key=lambda cell: list(SAID).index(cell.setting.scheme)):
-        said, kept = SAID[cell.setting.scheme], cell.grown.kept if cell.grown else math.nan
-        std = cell.grown_loads.std if cell.grown_loads else math.nan
-        ought = binomial_std(KEYS, THEN)
-        errors = sigmas_of_chi_square((THEN - 1) * (std / ought) ** 2, THEN - 1)
-        passed = abs(kept - said.kept) <= KEPT_WITHIN and abs(errors) <= allowed
-        tail = (ought, errors) if said.is_binomial else (None, None)
-        values = (cell.setting.scheme, kept, said.kept, kept - said.kept, std, said.std, *tail)
-        rows.append(Row(values, passed if said.is_binomial else None))
-    bar = (
-        "kept share within 0.3 percentage points of the text's, std within 3 sigmas, of all rows "
-        f"together, of the binomial one: {allowed:.1f} of each"
-    )
-    notes = (
-        "Of 20 nodes and then 21; the std is that of keys per node on 21. Rings hang on the names of the nodes: "
-        "the experiment draws has the distribution.",
-    )
-    return Table("fourth_text", "The fourth text's table", columns, tuple(rows), bar, notes)
+    found = [cell for cell in result.cells if fourth_text.is_as_there(cell.setting)]
+    return [*([fourth_text.table(found)] if found else []), _evenness(result), _stability(result), _abilities(result)]
 
 
 def _evenness(result: Result[Cell]) -> Table:
+    setting = of_most_keys(result)
+    are_few = setting.keys.total < FEW_KEYS * setting.nodes
+    count = ",.2f" if are_few else ",.0f"
     columns = (
-        Column("scheme"), Column("nodes"), Column("keys per node", ",.0f"), Column("std", ",.0f"),
+        Column("scheme"), Column("nodes"), Column("keys per node", count), Column("std", count),
         Column("std / mean", ".2%"), Column("1st / mean", ".3f"), Column("99th / mean", ".3f"),
         Column("most / mean", ".3f"),
     )  # fmt: skip
@@ -223,17 +182,26 @@ def _evenness(result: Result[Cell]) -> Table:
     for cell in result.cells:
         s = cell.loads
         rows.append(Row((cell.setting.scheme, cell.nodes, s.mean, s.std, s.deviation, s.low, s.high, s.most)))
-    setting = result.cells[0].setting
     is_taste = result.scale == "quick" and setting.keys.given is None
     by_chance = chance_deviation(setting.keys, setting.nodes) * setting.keys.total / setting.nodes
-    notes = [
-        f"Keys that each pick a node for themselves have a std of {by_chance:,.0f}."
-    ]
+    notes = [f"Keys that each pick a node for themselves have a std of {by_chance:{count}}."]
+    if are_few:
+        notes.append(f"Fewer than {FEW_KEYS} keys a node: most of how schemes differ here is chance.")
     if setting.keys.given is not None:
         different, share, _ = skew(setting.keys)
         notes.append(f"Of the {setting.keys.total:,} keys {different:,} are different; one is {share:.1%} of all.")
     if is_taste:
         notes.append("At quick scale a fiftieth of the made keys that were asked for, or a thousand.")
+    for size in sorted({cell.setting.keys.total for cell in result.cells} - {setting.keys.total}):
+        names = ", ".join(cell.setting.scheme for cell in result.cells if cell.setting.keys.total == size)
+        by_chance = chance_deviation(sampled(setting.keys, size), setting.nodes)
+        notes.append(
+            f"Of {size:,} of the keys only, drawn from all, as each look-up asks every node: {names}. So few have by "
+            f"chance a std of {by_chance:.2%} of the mean."
+        )
+    coarse = [cell.setting.scheme for cell in result.cells if deals_sections(cell.setting.factory)]
+    if coarse and SECTIONS_PER_NODE * setting.nodes > SECTIONS:
+        notes.append(f"{setting.nodes:,} nodes share {SECTIONS:,} sections, too few to be even: {', '.join(coarse)}.")
     if setting.weights:
         plain = [cell.setting.scheme for cell in result.cells if not cell.is_weighted]
         notes.append("Loads are over what the weights ask for. Newcomers weigh the mean.")
@@ -281,7 +249,7 @@ def _abilities(result: Result[Cell]) -> Table:
             cell.met, kind.title, kind.source,
         )  # fmt: skip
         rows.append(Row(values))
-    asked = min(COPY_KEYS, result.cells[0].setting.keys.total)
+    asked = min(COPY_KEYS, of_most_keys(result).keys.total)
     notes = (
         "Nodes may have any names, in all schemes: where keys are placed by number, a table says whose number it is, "
         "and a newcomer can take one over.",

@@ -12,18 +12,30 @@ from chord.lab.experiments.common import chance_deviation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from chord.lab.experiments.compare import Cell
+    from chord.lab.experiments.compare import Cell, Setting
 
 CLOSE = 1.5
 """As even as chance allows: the std of 20 nodes is by chance itself up to 3 * 16 % above what it is on the average."""
 
+
+def of_most_keys(result: Result[Cell]) -> Setting:
+    """Return the setting of a scheme that was given all keys, not a sample of them."""
+    return max((cell.setting for cell in result.cells), key=lambda setting: setting.keys.total)
+
+
+def _name(cell: Cell, all_keys: int) -> str:
+    """Return the scheme's name, and of how many keys it was measured where these are a sample."""
+    total = cell.setting.keys.total
+    return cell.setting.scheme + f" ({total:,} keys)" * (total < all_keys)
+
+
 def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     """Draw the deviation of every scheme, from even to uneven."""
     cells = sorted(result.cells, key=lambda cell: cell.loads.deviation)
-    setting = cells[0].setting
+    setting = of_most_keys(result)
     chance = chance_deviation(setting.keys, setting.nodes)
     has_law = not setting.weights  # it is of nodes that weigh the same
-    close = sum(cell.loads.deviation <= CLOSE * chance_deviation(setting.keys, cell.nodes) for cell in cells)
+    close = sum(cell.loads.deviation <= CLOSE * chance_deviation(cell.setting.keys, cell.nodes) for cell in cells)
     best, worst = cells[0], cells[-1]
     first = f"{close} of {len(cells)} schemes are as even as chance allows"
     if not has_law:
@@ -39,7 +51,7 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     if has_law:
         axes.axvline(max(chance, floor), color=ORANGE, linestyle="--", label="keys that pick a node by chance")
         axes.axvspan(floor, max(CLOSE * chance, floor), color="#E69F0018", label=f"up to {CLOSE:g} times that")
-    axes.set_yticks(places, [cell.setting.scheme for cell in cells])
+    axes.set_yticks(places, [_name(cell, setting.keys.total) for cell in cells])
     axes.set_xscale("log")
     axes.set_ylim(-0.8, len(cells) - 0.2)
     axes.set_xticks([tick * 10.0**power for power in range(-6, 2) for tick in (1, 2, 5) if tick * 10.0**power >= floor])
@@ -65,7 +77,7 @@ def draw_stability(result: Result[Cell], figure: Figure) -> None:
     if not cells:
         headline(figure, f"None of these schemes grows from {result.cells[0].setting.nodes} nodes by so few")
         return
-    keys, then = cells[0].setting.keys.total, cells[0].setting.then
+    keys, then = of_most_keys(result).keys.total, cells[0].setting.then
     needless = [cell.setting.scheme for cell in cells if cell.grown and cell.grown.between_old]
     others = len(cells) - len(needless)
     shuffle = f"{', '.join(needless)} shuffle{'s' * (len(needless) == 1)} keys between old nodes"
@@ -76,13 +88,13 @@ def draw_stability(result: Result[Cell], figure: Figure) -> None:
     axes = figure.subplots()
     cells = sorted(cells, key=lambda cell: -cell.grown.kept if cell.grown else 0)
     places = range(len(cells))
-    between = [cell.grown.between_old / keys if cell.grown else 0 for cell in cells]
+    between = [cell.grown.between_old / cell.setting.keys.total if cell.grown else 0 for cell in cells]
     to_new = [1 - cell.grown.kept - share if cell.grown else 0 for cell, share in zip(cells, between, strict=True)]
     axes.barh(places, to_new, color=BLUE, label="to the new node")
     axes.barh(places, between, left=to_new, color=ORANGE, label="between old nodes")
     ideal = 1 - cells[0].grown.ideal if cells[0].grown else 0
     axes.axvline(ideal, color=GREY, linestyle="--", label="ideal: the new node's fair share")
-    axes.set_yticks(places, [cell.setting.scheme for cell in cells])
+    axes.set_yticks(places, [_name(cell, keys) for cell in cells])
     axes.set_ylim(-0.8, len(cells) - 0.2)
     drawn = {cell.setting.scheme for cell in cells}
     others_too = [cell.setting.scheme for cell in result.cells if cell.setting.scheme not in drawn]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 from chord.lab.experiments.common import again, build, node_names
-from chord.lab.experiments.compare import binomial_std
+from chord.lab.experiments.fourth_text import binomial_std
 from chord.lab.hashing import random_hashes
 from chord.lab.numbers import chi_square
 from chord.lab.theory import harmonic
@@ -208,7 +208,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     most = cell.setting.most
     headline(
         figure,
-        f"Jump keeps the share m / n from m to n buckets, and visits ln n + 0.58 of them: "
+        f"From m buckets to n jump keeps the share m / n of the keys; a look-up visits ln n + 0.58 of n buckets, "
         f"{cell.visited[most]:.1f} of {most}",
     )
     left, right = figure.subplots(1, 2)

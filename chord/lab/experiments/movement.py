@@ -120,12 +120,12 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     """Draw what has been moved on the way, for a few schemes of each kind."""
     cells = {cell.setting.scheme: cell for cell in result.cells if cell.setting.scheme in SHOWN and cell.moved}
     first, last = result.cells[0].setting.first, result.cells[0].setting.last
-    low = min(cells.values(), key=lambda cell: cell.copies)
     high = max(cells.values(), key=lambda cell: cell.copies)
+    even = cells.get("jump", min(cells.values(), key=lambda cell: cell.copies))
     headline(
         figure,
-        f"From {first} to {last} nodes all data moves {low.copies:.1f} times with {low.setting.scheme}, "
-        f"{high.copies:.0f} times with {high.setting.scheme}",
+        f"From {first} to {last} nodes, one by one, {even.setting.scheme} moves all data {even.copies:.1f} times, the "
+        f"logarithm of the growth; {high.setting.scheme} moves it {high.copies:.0f} times",
     )
     axes = figure.subplots()
     least = range(first, last + 1)
@@ -142,6 +142,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     axes.set_yscale("log")
     axes.set_ylim(0.15, 150)
     axes.set_yticks([0.2, 0.5, 1, 2, 5, 10, 20, 50], ["0.2", "0.5", "1", "2", "5", "10", "20", "50"])
+    axes.locator_params(axis="x", integer=True)
     dress(axes, "nodes", "data moved since the beginning, times all of it", is_from_zero=False)
 
 

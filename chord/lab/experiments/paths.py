@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.experiments.experiment import GROUPS_MIN, Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline
 from chord.lab.bigring import BITS, BigRing
 from chord.lab.experiments.common import again
+from chord.lab.numbers import mean_error
 from chord.lab.theory import finger_use, mean_path, path_constant
 
 if TYPE_CHECKING:
@@ -69,10 +70,9 @@ class Cell:
     @property
     def error(self) -> float:
         """Its standard error: between rings where there are several, else between look-ups."""
-        if len(self.means) >= 4:
-            return float(np.std(self.means, ddof=1)) / math.sqrt(len(self.means))
-        lengths = np.repeat(np.arange(len(self.counts)), self.counts)
-        return float(lengths.std(ddof=1)) / math.sqrt(len(lengths))
+        if len(self.means) >= GROUPS_MIN:
+            return mean_error(self.means)[1]
+        return mean_error(np.repeat(np.arange(len(self.counts)), self.counts))[1]
 
     def percentile(self, share: float) -> int:
         """Return the path length that this share of the look-ups does not exceed."""

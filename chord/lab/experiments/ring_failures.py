@@ -14,6 +14,7 @@ import numpy as np
 
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.experiments.plot import BLUE, GREEN, ORANGE, dress, headline
+from chord.experiments.published import FAILURES, FAILURES_LIST, FAILURES_NODES, PATH_WITHIN, TIMEOUTS_WITHIN
 from chord.lab.bigring import BigRing
 from chord.lab.experiments.common import again
 from chord.lab.failing import NOBODY, look_up_past_the_dead
@@ -22,27 +23,9 @@ from chord.lab.numbers import errors_allowed, mean_error
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PUBLISHED_NODES, LIST = 1000, 20
 RINGS, LOOKUPS = 40, 100_000
-PATH_WITHIN, TIMEOUTS_WITHIN, ESTIMATE_WITHIN = 0.05, 0.20, 0.05
+ESTIMATE_WITHIN = 0.05
 SIGMAS = 3.0
-
-
-class Published(NamedTuple):
-    """A column of the published table."""
-
-    path: float
-    timeouts: float
-
-
-PUBLISHED = {
-    0.0: Published(3.84, 0.0),
-    0.1: Published(4.03, 0.60),
-    0.2: Published(4.22, 1.17),
-    0.3: Published(4.44, 2.02),
-    0.4: Published(4.69, 3.23),
-    0.5: Published(5.09, 5.10),
-}
 
 
 class Setting(NamedTuple):
@@ -78,8 +61,8 @@ class Cell:
 def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
     """Return every share at the published size and at the wanted one."""
     rings, lookups = (8, LOOKUPS // 20) if scale == "quick" else (RINGS, LOOKUPS)
-    small = [Setting(share, PUBLISHED_NODES, rings, lookups, seed) for share in PUBLISHED]
-    return small + [Setting(share, nodes, 4, lookups, seed) for share in PUBLISHED if nodes != PUBLISHED_NODES]
+    small = [Setting(share, FAILURES_NODES, rings, lookups, seed) for share in FAILURES]
+    return small + [Setting(share, nodes, 4, lookups, seed) for share in FAILURES if nodes != FAILURES_NODES]
 
 
 def measure(setting: Setting) -> Cell:
@@ -93,7 +76,7 @@ def measure(setting: Setting) -> Cell:
         living = np.flatnonzero(~is_dead)
         _, keys = ring.draw_lookups(setting.lookups // setting.rings, rng)
         starts = rng.choice(living, len(keys))
-        found = look_up_past_the_dead(ring, is_dead, starts, keys, successors=LIST)
+        found = look_up_past_the_dead(ring, is_dead, starts, keys, successors=FAILURES_LIST)
         paths.append(float(found.hops.mean()))
         timeouts.append(float(found.timeouts.mean()))
         on_route.append(float((found.timeouts - found.last_timeouts).mean()))
@@ -117,10 +100,10 @@ def is_met(cell: Cell) -> bool:
     shape, allowed = cell.setting, errors_allowed(cell.setting.rings, SIGMAS)
     (path, path_error), (timeouts, error) = mean_error(cell.paths), mean_error(cell.timeouts)
     # A whole list is dead with probability share^20: one look-up in a million at a half; but then several share it.
-    passed = cell.wrong == 0 and cell.unanswered <= 3 + 30 * shape.lookups * shape.share**LIST
-    if shape.nodes != PUBLISHED_NODES:
+    passed = cell.wrong == 0 and cell.unanswered <= 3 + 30 * shape.lookups * shape.share**FAILURES_LIST
+    if shape.nodes != FAILURES_NODES:
         return passed
-    said, (on_route, route_error) = PUBLISHED[shape.share], mean_error(cell.on_route)
+    said, (on_route, route_error) = FAILURES[shape.share], mean_error(cell.on_route)
     passed = passed and abs(path - said.path) <= PATH_WITHIN * said.path + allowed * path_error
     passed = passed and abs(timeouts - said.timeouts) <= TIMEOUTS_WITHIN * said.timeouts + allowed * error
     return passed and abs(on_route - estimate(cell)) <= ESTIMATE_WITHIN * estimate(cell) + allowed * route_error
@@ -139,16 +122,16 @@ def tables(result: Result[Cell]) -> list[Table]:
     for cell in result.cells:
         (path, path_error), (timeouts, error) = mean_error(cell.paths), mean_error(cell.timeouts)
         shape = cell.setting
-        said = PUBLISHED[shape.share] if shape.nodes == PUBLISHED_NODES else None
+        said = FAILURES[shape.share] if shape.nodes == FAILURES_NODES else None
         values = (
             shape.nodes, shape.share, path, path_error, said and said.path, timeouts, error, said and said.timeouts,
             float(np.mean(cell.on_route)), estimate(cell), cell.wrong, cell.unanswered, shape.lookups,
         )  # fmt: skip
         rows.append(Row(values, is_met(cell)))
     notes = (
-        f"Lists of {LIST}. Timeouts are dead nodes asked, those at the last step, from predecessor to owner, included: "
-        "that step is what lifts them above the published ones from 20 % on. On the route leaves it out, as the "
-        "paper's estimate path · p / (1 - p) does, which the published 5.10 at a half follows.",
+        f"Lists of {FAILURES_LIST}. Timeouts are dead nodes asked, those at the last step, from predecessor to owner, "
+        "included: that step is what lifts them above the published ones from 20 % on. On the route leaves it out, as "
+        "the paper's estimate path · p / (1 - p) does, which the published 5.10 at a half follows.",
         "The standard error is taken between rings; one ring's luck moves its timeouts by 8 %, and the published are "
         "of one. A look-up is unanswered where a whole list is dead.",
     )
@@ -172,15 +155,15 @@ def draw(result: Result[Cell], figure: Figure) -> None:
         f"{np.mean(most[-1].timeouts):.1f} timeouts",
     )
     left, right = figure.subplots(1, 2)
-    shares = list(PUBLISHED)
+    shares = list(FAILURES)
     for nodes, colour, marker in zip(sizes, (BLUE, GREEN), ("o", "^"), strict=False):
         cells = [cell for cell in result.cells if cell.setting.nodes == nodes]
         name = f"measured, {nodes:,} nodes"
         left.plot(shares, [float(np.mean(c.paths)) for c in cells], color=colour, marker=marker, label=name)
         right.plot(shares, [float(np.mean(c.timeouts)) for c in cells], color=colour, marker=marker, label=name)
-    left.plot(shares, [said.path for said in PUBLISHED.values()], "D--", color=ORANGE, label="published, 1,000 nodes")
+    left.plot(shares, [said.path for said in FAILURES.values()], "D--", color=ORANGE, label="published, 1,000 nodes")
     right.plot(
-        shares, [said.timeouts for said in PUBLISHED.values()], "D--", color=ORANGE, label="published, 1,000 nodes"
+        shares, [said.timeouts for said in FAILURES.values()], "D--", color=ORANGE, label="published, 1,000 nodes"
     )
     dress(left, "share of nodes that failed", "mean path length (hops)")
     dress(right, "share of nodes that failed", "mean timeouts of a look-up")

@@ -172,7 +172,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
         figure,
         f"Among {nodes:,} nodes, {fingers.entries:.0f} entries find a key in {fingers.mean * HOP_S:.2f} s; "
         f"{wide.entries:.0f} in {wide.mean * HOP_S:.2f} s; all of them in {HOP_S:g} s, "
-        f"at {nodes / wide.entries:,.0f} times the upkeep",
+        f"at {nodes / wide.entries:,.0f} times the upkeep of those {wide.entries:.0f}",
     )
     axes = figure.subplots()
     right = (12, -3, "left")

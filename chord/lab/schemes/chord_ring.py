@@ -45,7 +45,7 @@ class ChordRing(Placement):
     source = "Stoica et al. 2001"
     lookup_cost = "O(log N) hops"
     memory_cost = "O(log N) a vnode"
-    has_weights = True
+    has_weights = _adds_at_once = True
 
     def __init__(self, nodes: Sequence[str], *, weights: Mapping[str, float] | None = None, vnodes: int = 1) -> None:
         if vnodes < 1:
@@ -138,8 +138,17 @@ class ChordRing(Placement):
         self._settle()
 
     def _add(self, node: str, weight: float) -> None:
-        new = self._vnodes(node, weight)
-        if {contact.id for contact in new} & set(self._ids):
+        self._join(self._vnodes(node, weight))
+
+    def _add_all(self, nodes: Sequence[str]) -> None:
+        self._join([contact for node in nodes for contact in self._vnodes(node, 1.0)])
+        self._nodes += nodes
+        self._weights += [1.0] * len(nodes)
+        self._settle()
+
+    def _join(self, new: list[Contact]) -> None:
+        ids = {contact.id for contact in new}
+        if len(ids) < len(new) or not ids.isdisjoint(self._ids):
             raise ValueError("two vnodes have the same id")
         self._contacts += new
 

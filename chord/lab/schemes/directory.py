@@ -6,6 +6,8 @@ new configuration with the next number, and old ones stay readable: a node that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,6 +47,14 @@ class Directory(Sections):
     def add(self, node: str, weight: float = 1.0) -> None:
         """Join: sections go to the newcomer, in a new configuration."""
         super().add(node, weight)
+        self._configurations.append(self.owners())
+
+    def grow(self, nodes: Sequence[str]) -> None:
+        """Several join, in one new configuration.
+
+        Raises: as `add`; then nobody has come.
+        """
+        super().grow(nodes)
         self._configurations.append(self.owners())
 
     def remove(self, node: str) -> None:

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chord.lab.hashing import GOLDEN, MASK, XXH3, Hasher, Hashes, scale, scale_one
-from chord.lab.placement import Numbers, Placement, only_the_last
+from chord.lab.placement import Numbers
+from chord.lab.schemes.numbered import Numbered
 
 
-class Fibonacci(Placement):
+class Fibonacci(Numbered):
     """Node number ((hash * 2**64 / φ) mod 2**64), its upper 32 bits brought down to n.
 
     Args:
@@ -32,7 +32,7 @@ class Fibonacci(Placement):
     title = "Fibonacci"
     source = "Knuth 1973"
     lookup_cost = memory_cost = "O(1)"
-    has_names = is_consistent = has_distinct_replicas = can_remove = False
+    is_consistent = False
 
     def __init__(
         self,
@@ -45,15 +45,6 @@ class Fibonacci(Placement):
         self.reduce = reduce
         super().__init__(nodes, weights=weights, hasher=hasher)
 
-    @property
-    def state_bytes(self) -> int:
-        """The number of nodes."""
-        return 8
-
-    def shares(self) -> NDArray[np.float64]:
-        """Return 1 / n for every node."""
-        return np.full(len(self._nodes), 1 / len(self._nodes))
-
     def locate(self, point: int) -> int:
         """Return the node of a hash's multiple."""
         spread = (point * GOLDEN) & MASK
@@ -64,9 +55,3 @@ class Fibonacci(Placement):
         spread, count = hashes * np.uint64(GOLDEN), len(self._nodes)
         found = scale(spread, count) if self.reduce == "range" else (spread >> np.uint64(32)) % np.uint64(count)
         return found.astype(np.intp)
-
-    def _add(self, node: str, weight: float) -> None:
-        """The next number is all that a node needs."""
-
-    def _remove(self, number: int) -> None:
-        only_the_last(self.scheme, number, len(self._nodes), self._nodes[number])

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chord.lab.hashing import MASK, Hashes
-from chord.lab.placement import CHUNK, Numbers, Placement, only_the_last
+from chord.lab.placement import CHUNK, Numbers
+from chord.lab.schemes.numbered import Numbered
 
 MULTIPLIER = 2862933555777941757
 TOP = float(1 << 31)
 
 
-class Jump(Placement):
+class Jump(Numbered):
     """Jump consistent hash, as published: a 64-bit linear congruential generator, of which 31 bits are used.
 
     Source: Lamping, Veach 2014 (arXiv:1406.2294), figure 1.
@@ -31,16 +32,6 @@ class Jump(Placement):
     source = "Lamping, Veach 2014"
     lookup_cost = "O(log n)"
     memory_cost = "O(1)"
-    has_names = has_distinct_replicas = can_remove = False
-
-    @property
-    def state_bytes(self) -> int:
-        """The number of nodes."""
-        return 8
-
-    def shares(self) -> NDArray[np.float64]:
-        """Return 1 / n for every node: what 31 bits of randomness leave of unevenness is 2**-31."""
-        return np.full(len(self._nodes), 1 / len(self._nodes))
 
     def locate(self, point: int) -> int:
         """Return the last bucket jumped to."""
@@ -88,9 +79,3 @@ class Jump(Placement):
             inside = onward < len(self._nodes)
             jumping, state, onward = jumping[inside], state[inside], onward[inside]
         return found
-
-    def _add(self, node: str, weight: float) -> None:
-        """The next number is all that a node needs."""
-
-    def _remove(self, number: int) -> None:
-        only_the_last(self.scheme, number, len(self._nodes), self._nodes[number])

@@ -7,13 +7,13 @@ differently and are the same in law: uniform, P(same bucket at m and n) = m / n,
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chord.lab.hashing import Hashes, mix, mix_one, unit, units
-from chord.lab.placement import CHUNK, Numbers, Placement, only_the_last
+from chord.lab.placement import CHUNK, Numbers
+from chord.lab.schemes.numbered import Numbered
 
 
-class NaiveJump(Placement):
+class NaiveJump(Numbered):
     """A key moves to bucket i, when that is opened, with probability 1 / (i + 1); O(n) coins a look-up.
 
     Source: Lamping, Veach 2014 (arXiv:1406.2294), section 2; the first two source texts.
@@ -24,16 +24,6 @@ class NaiveJump(Placement):
     source = "Lamping, Veach 2014"
     lookup_cost = "O(n)"
     memory_cost = "O(1)"
-    has_names = has_distinct_replicas = can_remove = False
-
-    @property
-    def state_bytes(self) -> int:
-        """The number of nodes."""
-        return 8
-
-    def shares(self) -> NDArray[np.float64]:
-        """Return 1 / n for every node."""
-        return np.full(len(self._nodes), 1 / len(self._nodes))
 
     def locate(self, point: int) -> int:
         """Return the last bucket a hash moved to."""
@@ -51,9 +41,3 @@ class NaiveJump(Placement):
             for opened in range(1, len(self._nodes)):
                 np.copyto(bucket, opened, where=units(mix(chunk, opened)) < 1 / (opened + 1))
         return found
-
-    def _add(self, node: str, weight: float) -> None:
-        """The next number is all that a node needs."""
-
-    def _remove(self, number: int) -> None:
-        only_the_last(self.scheme, number, len(self._nodes), self._nodes[number])

@@ -32,6 +32,7 @@ class Rendezvous(Placement):
 
     def _build(self) -> None:
         self._seeds = [self._seed(node) for node in self._nodes]
+        self._array: Hashes | None = None
 
     def _seed(self, node: str) -> int:
         return (self.hasher.one(node.encode()) * GOLDEN) & MASK  # as `mix` scales a salt
@@ -70,27 +71,36 @@ class Rendezvous(Placement):
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
         """Return the best for each hash, the very best first; shape (k, count)."""
         self._check_copies(count)
-        nodes, each = len(self._seeds), max(1, 16 * CHUNK // len(self._seeds))
+        nodes, each = len(self._seeds), max(1, CHUNK // len(self._seeds))
         count = min(count, nodes)
         found = np.empty((len(hashes), count), dtype=np.intp)
         for start in range(0, len(hashes), each):
             chunk = hashes[start : start + each]
-            costs = np.stack([self._costs(chunk, number) for number in range(nodes)], axis=1)
+            costs = self._costs(chunk[:, None], slice(None))
             first = np.argpartition(costs, count - 1, axis=1)[:, :count]
             order = np.argsort(np.take_along_axis(costs, first, axis=1), axis=1)
             found[start : start + each] = np.take_along_axis(first, order, axis=1)
         return found
 
-    def _costs(self, hashes: Hashes, number: int) -> NDArray[Any]:
-        """Return what is least for the winner: here the bids upside down."""
-        bids = self._bids(hashes, number)
+    def _costs(self, hashes: Hashes, numbers: int | slice) -> NDArray[Any]:
+        """Return what is least for the winner: here the bids upside down.
+
+        Args:
+            hashes: shape (k,) for one node, (k, 1) for several.
+        Returns: shape (k,), or (k, number of nodes).
+        """
+        bids = self._bids(hashes, numbers)
         return np.invert(bids, out=bids)
 
-    def _bids(self, hashes: Hashes, number: int) -> Hashes:
-        return mix(hashes + np.uint64(self._seeds[number]))
+    def _bids(self, hashes: Hashes, numbers: int | slice) -> Hashes:
+        if self._array is None:
+            self._array = np.array(self._seeds, dtype=np.uint64)
+        return mix(hashes + self._array[numbers])
 
     def _add(self, node: str, weight: float) -> None:
         self._seeds.append(self._seed(node))
+        self._array = None
 
     def _remove(self, number: int) -> None:
         del self._seeds[number]
+        self._array = None

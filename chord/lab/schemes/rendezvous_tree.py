@@ -165,10 +165,20 @@ class RendezvousTree(Placement):
     # -- changes --------------------------------------------------------------------------------
 
     def _add(self, node: str, weight: float) -> None:
+        self._seat(node)
+        self._index()
+
+    def _add_all(self, nodes: Sequence[str]) -> None:
+        for node in nodes:
+            self._seat(node)
+            self._nodes.append(node)
+            self._weights.append(1.0)
+        self._index()
+
+    def _seat(self, node: str) -> None:
         smallest = min(self._clusters, key=len)
         smallest.append(len(self._nodes))
         self._seeds.append(self.hasher.one(node.encode()) * GOLDEN & MASK)
-        self._index()
 
     def _remove(self, number: int) -> None:
         for cluster in self._clusters:

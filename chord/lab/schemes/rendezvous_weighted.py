@@ -55,8 +55,11 @@ class WeightedRendezvous(Rendezvous):
             raise ValueError(f"{len(self._nodes)} nodes need as many weights, not {len(weights)}")
         self._weights = [self._checked(weight) for weight in weights]
 
-    def _costs(self, hashes: Hashes, number: int) -> NDArray[np.float64]:
-        return np.log(units(self._bids(hashes, number))) / -self._weights[number]
+    def _costs(self, hashes: Hashes, numbers: int | slice) -> NDArray[np.float64]:
+        times = units(self._bids(hashes, numbers))
+        np.log(times, out=times)
+        times /= -np.array(self._weights[numbers])
+        return times
 
     def _times_of(self, point: int) -> NDArray[np.float64]:
         """Return everybody's time for one hash: by NumPy too, whose logarithm is not in every last bit libm's."""

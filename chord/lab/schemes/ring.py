@@ -59,7 +59,7 @@ class Ring(Placement):
     source = "Karger et al. 1997"
     lookup_cost = "O(log nv)"
     memory_cost = "O(nv)"
-    has_weights = True
+    has_weights = _adds_at_once = True
 
     def __init__(
         self,
@@ -156,6 +156,17 @@ class Ring(Placement):
         at = np.searchsorted(self._points, new)
         number = np.int32(len(self._nodes))
         self._adopt(np.insert(self._points, at, new), np.insert(self._owners, at, number))
+
+    def _add_all(self, nodes: Sequence[str]) -> None:
+        each = [self.points_of(node) for node in nodes]
+        owners = np.repeat(np.arange(len(each), dtype=np.int32), [len(of_node) for of_node in each])
+        points = np.concatenate([self._points[:0], *each])
+        order = np.argsort(points, kind="stable")
+        at = np.searchsorted(self._points, points[order])
+        newcomers = owners[order] + np.int32(len(self._nodes))
+        self._adopt(np.insert(self._points, at, points[order]), np.insert(self._owners, at, newcomers))
+        self._nodes += nodes
+        self._weights += [1.0] * len(nodes)
 
     def _remove(self, number: int) -> None:
         stays = self._owners != number

@@ -8,6 +8,8 @@ subtree becomes one leaf, and the other servers in it are evicted with the one t
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
+from heapq import heapify, heappush, heapreplace
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +42,7 @@ class BitTrie(Placement):
     lookup_cost = "O(log n)"
     memory_cost = "O(n)"
     has_names = False
+    _adds_at_once = True
 
     def _build(self) -> None:
         count, depth, numbers = len(self._nodes), 0, [0]
@@ -128,6 +131,18 @@ class BitTrie(Placement):
         self._split(self._largest(), len(self._nodes))
         self._index()
 
+    def _add_all(self, nodes: Sequence[str]) -> None:
+        heap = [(leaf.depth, leaf.start, leaf.number) for leaf in self._leaves]  # the next to be split in front
+        heapify(heap)
+        for newcomer in range(len(self._nodes), len(self._nodes) + len(nodes)):
+            lower, upper = self._halves(Leaf(heap[0][1], heap[0][0], heap[0][2]), newcomer)
+            heapreplace(heap, (lower.depth, lower.start, lower.number))
+            heappush(heap, (upper.depth, upper.start, upper.number))
+        self._leaves = sorted(Leaf(start, depth, number) for depth, start, number in heap)
+        self._index()
+        self._nodes += nodes
+        self._weights += [1.0] * len(nodes)
+
     # -- inside ---------------------------------------------------------------------------------
 
     def _beside(self, number: int) -> list[Leaf]:
@@ -141,11 +156,14 @@ class BitTrie(Placement):
         return min(range(len(self._leaves)), key=lambda at: self._leaves[at].depth)
 
     def _split(self, at: int, newcomer: int) -> None:
-        start, depth, number = self._leaves[at]
+        self._leaves[at : at + 1] = self._halves(self._leaves[at], newcomer)
+
+    def _halves(self, leaf: Leaf, newcomer: int) -> tuple[Leaf, Leaf]:
+        start, depth, number = leaf
         if depth == HASH_BITS:
             raise UnsupportedChange(f"a leaf of {HASH_BITS} bits is one hash and cannot be split")
         upper = start | 1 << (HASH_BITS - 1 - depth)
-        self._leaves[at : at + 1] = [Leaf(start, depth + 1, number), Leaf(upper, depth + 1, newcomer)]
+        return Leaf(start, depth + 1, number), Leaf(upper, depth + 1, newcomer)
 
     def _index(self) -> None:
         self._starts = [leaf.start for leaf in self._leaves]

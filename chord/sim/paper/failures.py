@@ -23,6 +23,7 @@ import trio
 from chord import testing
 from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Summary, Table, is_near, summarize
 from chord.experiments.plot import GREEN, MEASURED, PUBLISHED, dress, headline
+from chord.experiments.published import FAILURES, FAILURES_LIST, FAILURES_NODES, PATH_WITHIN, TIMEOUTS_WITHIN
 from chord.ids import Point
 from chord.messages import Ping, Pong
 from chord.node import Node
@@ -31,30 +32,9 @@ from chord.sim.paper.world import again, draw_point, still_ring, successor
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SUCCESSORS = 20
 PATIENCE_S = 600.0  # only a key whose whole list is dead takes so long: 0.5 to the power of 20
 
 ON_ROUTE = {"color": GREEN, "marker": "^", "linestyle": ":", "label": "measured, without the last step"}
-
-PATH_WITHIN = 0.05
-TIMEOUTS_WITHIN = 0.20
-
-
-class Published(NamedTuple):
-    """A column of the published table."""
-
-    path: float
-    timeouts: float
-
-
-PUBLISHED_BY_SHARE = {
-    0.0: Published(3.84, 0.0),
-    0.1: Published(4.03, 0.60),
-    0.2: Published(4.22, 1.17),
-    0.3: Published(4.44, 2.02),
-    0.4: Published(4.69, 3.23),
-    0.5: Published(5.09, 5.10),
-}
 
 
 class Setting(NamedTuple):
@@ -94,8 +74,8 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
     """Return several rings for each share: how one ring happens to be hit moves its mean timeouts by some percent."""
     rings, lookups = {"quick": (1, 200), "standard": (4, 500), "full": (40, 250)}[scale]
     return [
-        Setting(share, ring, nodes=1000, lookups=lookups, seed=seed)
-        for share in PUBLISHED_BY_SHARE
+        Setting(share, ring, nodes=FAILURES_NODES, lookups=lookups, seed=seed)
+        for share in FAILURES
         for ring in range(rings)
     ]
 
@@ -109,7 +89,7 @@ def measure(setting: Setting) -> Cell:
 
     async def main() -> None:
         nonlocal unanswered
-        async with still_ring(setting.nodes, SUCCESSORS, seed) as ring:
+        async with still_ring(setting.nodes, FAILURES_LIST, seed) as ring:
             for node in rng.sample(ring.nodes, round(setting.share * setting.nodes)):
                 await ring.kill(node, is_silent=True)
             living = list(ring.vnodes())
@@ -203,7 +183,7 @@ def tables(result: Result[Cell]) -> list[Table]:
 
 
 def _row(outcome: Outcome, scale: Scale) -> Row:
-    published = PUBLISHED_BY_SHARE[outcome.share]
+    published = FAILURES[outcome.share]
     path, timeouts = outcome.path, outcome.timeouts
     passed = (
         is_near(path, published.path, PATH_WITHIN, scale)
@@ -233,7 +213,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     """Draw path length and timeouts against the share that failed."""
     found = outcomes(result.cells)
     shares = [outcome.share for outcome in found]
-    published = [PUBLISHED_BY_SHARE[share] for share in shares]
+    published = [FAILURES[share] for share in shares]
     lost, lookups = sum(o.wrong + o.unanswered for o in found), sum(o.lookups for o in found)
     headline(
         figure,

@@ -1,0 +1,151 @@
+"""All benchmarks one after the other: every figure and every bar, and a picture of how far from the bars they are.
+
+    python -m benchmarks [--only NAME,…] [--quick] [--out DIR]
+
+Each runs as a process of its own (`python -m benchmarks.NAME --json`), and what it prints is kept: DIR/figures.jsonl,
+DIR/report.md, DIR/bars.svg and .png. Exit code 1 when a bar is missed. Leave the machine alone meanwhile: what else
+runs is measured too, which is why ratios are taken within one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.bars import Row, Rows, missed, verdict_line
+from chord.experiments.plot import BLUE, ORANGE, NoMatplotlib, dress, headline, make_room, save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ON_DISK = ("storage", "replicas", "batches", "handoff", "process")
+QUICK: dict[str, tuple[str, ...]] = {
+    "rpc": ("--seconds", "0.2", "--rounds", "3"),
+    "growth": ("--nodes-max", "256"),
+    "simulation": ("--nodes", "500"),
+    "storage": ("--keys", "50000", "--seconds", "1"),
+    "exchange": ("--records", "50000"),
+    "replicas": ("--keys", "5000", "--seconds", "1"),
+    "batches": ("--keys", "400", "--rounds", "1"),
+    "handoff": ("--keys", "10000", "--rounds", "1"),
+    "process": ("--keys", "10000", "--seconds", "1"),
+    "lab": (),
+    "ring_points": ("--points", "10000"),
+}
+"""Every benchmark, and what makes it shorter. Bars of small rings and stores say little."""
+
+LABEL_CHARS = 70
+ROOM_MIN, ROOM_MAX = 0.01, 1000.0  # where the picture ends
+
+
+def run(name: str, out: Path, *, is_quick: bool) -> Rows:
+    """Run one benchmark, show what it measures as it comes, and return it."""
+    options = [*(QUICK[name] if is_quick else ()), *(("--directory", str(out)) if name in ON_DISK else ())]
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--json", *options]
+    began = time.monotonic()
+    rows: Rows = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            row = {"benchmark": name, **json.loads(line)}
+            rows.append(row)
+            print("  " + (verdict_line(row) if "bar" in row else _figures(row)), flush=True)
+    if process.returncode not in (0, 1) or not rows:
+        rows.append(
+            {"benchmark": name, "bar": f"{name} ran to its end", "value": 0.0, "at_least": 1.0, "verdict": "FAIL"}
+        )
+    print(f"  {time.monotonic() - began:.0f} s", flush=True)
+    return rows
+
+
+def _figures(row: Row) -> str:
+    return "  ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in row.items()
+        if name != "benchmark"
+    )
+
+
+def report(rows: Rows, machine: str) -> str:
+    """Return everything as Markdown: the bars first."""
+    lines = ["# Benchmarks", "", machine, "", "| | value | bar | what |", "|---|---|---|---|"]
+    for row in rows:
+        if "bar" in row:
+            bound = f"≤ {row['at_most']:,g}" if "at_most" in row else f"≥ {row['at_least']:,g}"
+            lines.append(f"| {row['verdict']} | {row['value']:,.6g} | {bound} | {row['benchmark']}: {row['bar']} |")
+    for name in dict.fromkeys(row["benchmark"] for row in rows):
+        lines += ["", f"## {name}", ""]
+        lines += ["    " + _figures(row) for row in rows if row["benchmark"] == name and "bar" not in row]
+    return "\n".join(lines) + "\n"
+
+
+def room(row: Row) -> float:
+    """Return how many times better than its bar a figure is; below 1 the bar is missed."""
+    value = float(row["value"])
+    if row.get("at_most") == 0:  # nothing may go wrong: it did not, or it did
+        return ROOM_MIN if value else ROOM_MAX
+    better = row["at_most"] / max(value, 1e-9) if "at_most" in row else value / row["at_least"]
+    return float(min(ROOM_MAX, max(ROOM_MIN, better)))
+
+
+def draw(bars: Rows, figure: Figure) -> None:
+    """Draw every bar's room, the tightest at the bottom."""
+    bars = sorted(bars, key=room)
+    met = sum(row["verdict"] == "PASS" for row in bars)
+    headline(figure, f"{met} of {len(bars)} bars are met; how many times better each figure is than its bar")
+    make_room(figure, len(bars))
+    axes = figure.subplots()
+    labels = [f"{row['benchmark']}: {row['bar']}"[:LABEL_CHARS] for row in bars]
+    places = range(len(bars))
+    for verdict, colour in (("PASS", BLUE), ("FAIL", ORANGE)):
+        chosen = [at for at in places if bars[at]["verdict"] == verdict]
+        axes.scatter([room(bars[at]) for at in chosen], chosen, color=colour, marker="o" if verdict == "PASS" else "X",
+                     label=f"{'met' if verdict == 'PASS' else 'missed'}")  # fmt: skip
+    axes.set_yticks(list(places), labels, fontsize=8)
+    axes.set_xscale("log")
+    axes.axvline(1.0, color="#444444", linewidth=1)
+    dress(axes, "times better than the bar", "", is_from_zero=False)
+
+
+def main() -> int:
+    """Run the benchmarks that are asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", default=",".join(QUICK), help="which (default: all)")
+    parser.add_argument("--quick", action="store_true", help="a minute or two, to see that they run; small figures")
+    parser.add_argument("--out", type=Path, default=Path("out/bench"), help="where results go (default: out/bench)")
+    args = parser.parse_args()
+    names = args.only.split(",")
+    if unknown := [name for name in names if name not in QUICK]:
+        parser.error(f"there is no benchmark {unknown[0]}: {', '.join(QUICK)}")
+    args.out.mkdir(parents=True, exist_ok=True)
+    machine = (
+        f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}, {platform.system()}"
+    )
+    print(f"{machine}; load before: {os.getloadavg()[0]:.1f}")
+    rows: Rows = []
+    for name in names:
+        print(name, flush=True)
+        rows += run(name, args.out, is_quick=args.quick)
+    bars = [row for row in rows if "bar" in row]
+    (args.out / "figures.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (args.out / "report.md").write_text(report(rows, machine))
+    try:
+        save(lambda figure: draw(bars, figure), args.out / "bars")
+    except NoMatplotlib as error:
+        print(error)
+    failed = [row for row in bars if row["verdict"] == "FAIL"]
+    print(f"\n{len(bars) - len(failed)} of {len(bars)} bars are met; {args.out}/report.md has every figure")
+    for row in failed:
+        print(f"{row['benchmark']}: {verdict_line(row)}")
+    return missed(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""How look-ups and upkeep grow with the ring: real nodes on virtual time, so the figures are exact and repeat.
+
+    python -m benchmarks.growth [--only lookups,warm,upkeep,coming] [--nodes-max 4096] [--json]
+
+    lookups   hops of a classic look-up by fingers alone, calls of a fast one that remembers nothing
+    warm      calls of a fast look-up by a node that remembers the owners of many arcs: all, 256, and after 10 % churn
+    upkeep    bytes and calls a node sends a second while nothing happens, every period being 30 s
+    coming    calls and bytes that a join and a leave cost the ring
+
+Bars: classic at most half of log2 N; warm at N = 1000 at most 1.2 calls, 2 with 256 arcs, 2 after the churn; upkeep at
+N = 1000 at most 750 B/s a node, and growing no faster than log2 N from 16 nodes to the largest ring.
+
+Source: Stoica et al. 2001, Theorem 2 and Fig. 10; 750 B/s a node is what MIT's Chord spent on 1,000 nodes (Dabek 2005).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import statistics
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import trio
+
+from benchmarks.bars import Row, Rows, bar, run_parts
+from chord import testing
+from chord.arcs import ArcCache
+from chord.config import PRESETS, RingConstants, Timing
+from chord.node import Node
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.messages import MessageNetwork
+from chord.sim.paper.sessions import Weigher
+from chord.sim.paper.world import draw_point, draw_points, still_ring
+
+SIZES = (16, 64, 256, 1000, 4096)
+SUCCESSORS = 16
+LOOKUPS = 1000
+WARM_NODES = 1000
+WARM_LOOKUPS = 8  # for each node of the ring, before it counts as warm
+FEW_ARCS, MANY_ARCS = 256, 4096
+WARM_MAX, FEW_MAX, CHURNED_MAX = 1.2, 2.0, 2.0
+CHURNED_SHARE = 0.1
+PERIOD_S, UPKEEP_S = 30.0, 300.0
+UPKEEP_MAX_B_S = 750.0
+COMING = 10  # nodes that come and go, one after the other
+
+IDLE = msgspec.structs.replace(PRESETS["wan"], stabilize_s=PERIOD_S, finger_s=PERIOD_S)
+
+
+async def mean_calls(node: Node, rng: random.Random, *, is_remembered: bool = True) -> float:
+    """Fast look-ups of random keys from one node."""
+    calls = [
+        (await node.lookups.find(draw_point(rng), node.contact, route="fast", is_remembered=is_remembered)).calls
+        for _ in range(LOOKUPS)
+    ]
+    return statistics.mean(calls)
+
+
+# -- look-ups ---------------------------------------------------------------------------------------
+
+
+def lookups(args: argparse.Namespace) -> Rows:
+    """Path lengths and calls where nothing is remembered."""
+    rows: Rows = []
+    for nodes in sizes(args):
+        paths, calls = testing.run(cold, nodes, seed=nodes)
+        rows.append({"op": "lookup", "nodes": nodes, "hops_mean": paths, "half_log2": math.log2(nodes) / 2,
+                     "calls_fast_cold": calls})  # fmt: skip
+    return [
+        *rows,
+        *(bar(f"mean classic path by fingers alone, {row['nodes']:,} nodes", row["hops_mean"],
+              at_most=row["half_log2"]) for row in rows),
+    ]  # fmt: skip
+
+
+async def cold(nodes: int) -> tuple[float, float]:
+    """Mean path of classic look-ups by fingers alone; mean calls of fast ones with lists."""
+    rng = random.Random(f"growth/{nodes}")
+    async with still_ring(nodes, 1, f"fingers/{nodes}") as ring:
+        paths = [
+            (await node.lookups.find(draw_point(rng), node.contact)).path_length
+            for node in rng.choices(ring.nodes, k=LOOKUPS)
+        ]
+    async with still_ring(nodes, min(SUCCESSORS, nodes // 2), f"lists/{nodes}") as ring:
+        calls = [
+            (await node.lookups.find(draw_point(rng), node.contact, route="fast", is_remembered=False)).calls
+            for node in rng.choices(ring.nodes, k=LOOKUPS)
+        ]
+    return statistics.mean(paths), statistics.mean(calls)
+
+
+def warm(args: argparse.Namespace) -> Rows:
+    """Calls where much is remembered."""
+    nodes = min(WARM_NODES, args.nodes_max)
+    found = {
+        "all arcs": testing.run(warmed, nodes, MANY_ARCS, 0.0, seed=1),
+        f"{FEW_ARCS} arcs": testing.run(warmed, nodes, FEW_ARCS, 0.0, seed=1),
+        "right after the churn": testing.run(warmed, nodes, MANY_ARCS, CHURNED_SHARE, seed=1),
+    }
+    bars = dict(zip(found, (WARM_MAX, FEW_MAX, CHURNED_MAX), strict=True))
+    return [
+        *({"op": "warm lookup", "nodes": nodes, "remembers": name, "calls": calls} for name, calls in found.items()),
+        *(bar(f"calls of a warm look-up, {nodes:,} nodes, {name}", calls, at_most=bars[name])
+          for name, calls in found.items()),
+    ]  # fmt: skip
+
+
+async def warmed(nodes: int, arcs_max: int, churned: float) -> float:
+    """Mean calls of a node that has looked up many keys; then some of the ring dies, and as many join."""
+    rng = random.Random(f"warm/{nodes}")
+    async with ring_of(nodes, PRESETS["local"]) as (ring, _):
+        node = ring.nodes[0]
+        node.lookups.arcs = ArcCache(node.host.circle, arcs_max)
+        for _ in range(WARM_LOOKUPS * nodes):
+            await node.lookups.find(draw_point(rng), node.contact, route="fast")
+        for victim in rng.sample(ring.nodes[1:], int(churned * nodes)):
+            await ring.kill(victim)
+            await ring.start()
+        return await mean_calls(node, rng)
+
+
+# -- upkeep -----------------------------------------------------------------------------------------
+
+
+def upkeep(args: argparse.Namespace) -> Rows:
+    """What a node sends while nothing happens."""
+    rows = [testing.run(idle, nodes, seed=nodes) for nodes in sizes(args)]
+    small, large = rows[0], rows[-1]
+    grown = large["bytes_per_s"] / small["bytes_per_s"]
+    found = [bar("growth of upkeep / growth of log2 N", grown / (math.log2(large["nodes"]) / math.log2(small["nodes"])),
+                 at_most=1.0)]  # fmt: skip
+    found += [
+        bar(f"bytes a node sends a second, {row['nodes']:,} nodes", row["bytes_per_s"], at_most=UPKEEP_MAX_B_S)
+        for row in rows
+        if row["nodes"] == WARM_NODES
+    ]
+    return [*rows, *found]
+
+
+async def idle(nodes: int) -> Row:
+    """Bytes and messages a node and second, once a period has passed."""
+    async with ring_of(nodes, IDLE) as (_, weigher):
+        await trio.sleep(PERIOD_S)
+        messages, size = await sent(weigher, trio.sleep, UPKEEP_S)
+        share = nodes * UPKEEP_S
+        return {"op": "upkeep", "nodes": nodes, "period_s": PERIOD_S, "bytes_per_s": size / share,
+                "messages_per_s": messages / share}  # fmt: skip
+
+
+def coming(args: argparse.Namespace) -> Rows:
+    """What joins and leaves cost."""
+    return [row for nodes in sizes(args) for row in testing.run(come_and_go, nodes, seed=nodes)]
+
+
+async def come_and_go(nodes: int) -> Rows:
+    """Messages and bytes of all nodes together until the ring is Ideal again, less what they send anyway."""
+    rows: Rows = []
+    async with ring_of(nodes, IDLE) as (ring, weigher):
+        await trio.sleep(PERIOD_S)
+        anyway = await sent(weigher, trio.sleep, UPKEEP_S)
+        for what in ("join", "leave"):
+            began = trio.current_time()
+            messages, size = await sent(weigher, happen, ring, what)
+            share = (trio.current_time() - began) / UPKEEP_S
+            rows.append({"op": what, "nodes": nodes, "messages": (messages - share * anyway[0]) / COMING,
+                         "bytes": (size - share * anyway[1]) / COMING,
+                         "log2_squared": math.log2(nodes) ** 2})  # fmt: skip
+    return rows
+
+
+async def happen(ring: Cluster, what: str) -> None:
+    """Let nodes join or leave, one after the other, and wait until the ring is Ideal."""
+    for _ in range(COMING):
+        await ((await ring.start()).ready() if what == "join" else ring.nodes[-1].leave())
+    await ring.converged(within_s=100 * PERIOD_S)
+
+
+# -- rings ------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def ring_of(nodes: int, timing: Timing) -> AsyncIterator[tuple[Cluster, Weigher]]:
+    """Have an Ideal ring whose messages are weighed; one weighed message stands for fifty of its like."""
+    constants = RingConstants(successors=min(SUCCESSORS, nodes // 2), replicas=1)
+    weigher = Weigher(constants.circle)
+    seed = f"growth/{nodes}"
+    async with cluster(seed=seed, ring=constants, timing=timing, network=MessageNetwork(seed, weigh=weigher)) as ring:
+        await ring.place(nodes, ids=draw_points(random.Random(seed), nodes))
+        yield ring, weigher
+
+
+async def sent(weigher: Weigher, work: Callable[..., Awaitable[object]], *args: object) -> tuple[int, int]:
+    """Return the messages and bytes that are sent while something is done."""
+    weigher.messages = weigher.bytes = 0
+    await work(*args)
+    return weigher.messages, weigher.bytes
+
+
+def sizes(args: argparse.Namespace) -> list[int]:
+    """Return the sizes of ring that are asked for."""
+    return [nodes for nodes in SIZES if nodes <= args.nodes_max]
+
+
+if __name__ == "__main__":
+    sys.exit(
+        run_parts(
+            __doc__,
+            {"lookups": lookups, "warm": warm, "upkeep": upkeep, "coming": coming},
+            {"flag": "--nodes-max", "type": int, "default": SIZES[-1], "help": "the largest ring (default 4,096)"},
+        )
+    )

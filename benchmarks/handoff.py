@@ -1,0 +1,75 @@
+"""How fast records change hands when a node joins, while nobody else wants anything.
+
+    python -m benchmarks.handoff [--keys 100000] [--rounds 3] [--directory DIR] [--only memory,sqlite] [--json]
+
+One node with all records and one replica of each; another joins, and takes about half of them. Counted are the records
+that were sent, in the time a join takes longer than that of a node that joins an empty ring. Real processes.
+
+Bars: 50,000 records of 100 bytes a second in memory, 20,000 with databases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.bars import Rows, bar, run_parts
+from benchmarks.rings import describe, fill, ring_of, scratch
+from tests.real.processes import Peers
+
+MEMORY_MIN, SQLITE_MIN = 50_000, 20_000
+
+
+def memory(args: argparse.Namespace) -> Rows:
+    """Both keep everything in memory."""
+    return measure(args, None, MEMORY_MIN)
+
+
+def sqlite(args: argparse.Namespace) -> Rows:
+    """Both have a database."""
+    with scratch(args.directory) as base:
+        return measure(args, base, SQLITE_MIN)
+
+
+def measure(args: argparse.Namespace, base: Path | None, least: int) -> Rows:
+    """Join some times; each joiner is gone again before the next, and who stays takes its records back."""
+    storage = "memory" if base is None else "sqlite"
+    rates: list[float] = []
+    rows: Rows = []
+    for number in range(args.rounds):
+        empty, _ = join(0, base, f"{number}-empty")
+        took, sent = join(args.keys, base, f"{number}-full")
+        rates.append(sent / max(0.001, took - empty))
+        rows.append({"op": "hand-off", "storage": storage, "records": sent, "join_s": took, "empty_join_s": empty,
+                     "records_per_s": rates[-1]})  # fmt: skip
+    return [*rows, bar(f"records a second that a joiner takes over, {storage}", statistics.median(rates),
+                       at_least=least)]  # fmt: skip
+
+
+def join(keys: int, base: Path | None, name: str) -> tuple[float, int]:
+    """Return how long a join takes, and how many records were sent for it."""
+    with ring_of(1, None if base is None else base / name, "--replicas", "1") as ring, Peers() as late:
+        address = ring[0].address
+        if keys:
+            fill([address], keys)
+        data = () if base is None else ("--data", str(base / f"{name}-late"))
+        began = time.perf_counter()
+        late.start("--join", address, "--replicas", "1", *data).ready()
+        took = time.perf_counter() - began
+        sent = sum(dict(node.counters).get("keys_sent", 0) for node in describe([address]))
+        return took, sent
+
+
+if __name__ == "__main__":
+    sys.exit(
+        run_parts(
+            __doc__,
+            {"memory": memory, "sqlite": sqlite},
+            {"flag": "--keys", "type": int, "default": 100_000, "help": "in the ring that is joined (default 100,000)"},
+            {"flag": "--rounds", "type": int, "default": 3, "help": "of which the median counts (default 3)"},
+            {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},
+        )
+    )

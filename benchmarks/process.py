@@ -1,0 +1,157 @@
+"""What one process costs: memory with many keys, commands from start to end, and how long an event loop stands still.
+
+    python -m benchmarks.process [--keys 100000] [--seconds 5] [--directory DIR] [--only memory,start,stalls] [--json]
+
+    memory    a node with a database of so many keys, beside one process that has only imported what a node imports
+    start     `chord get` of a key, from start to end; and `chord --help`
+    stalls    the longest step of any task, by the processor time it took, in a ring of four with databases: while 32
+              clients put, while a fifth node joins, and while one is killed
+
+Bars: 45 MB and 8 MB above the imports; 150 ms and 100 ms of processor; no step above 100 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import trio
+
+from benchmarks import storage
+from benchmarks.bars import Row, Rows, bar, run_parts
+from benchmarks.foreground import Foreground
+from benchmarks.replicas import put_all_the_time
+from benchmarks.rings import fill, ring_of, scratch, settled
+from tests.real.processes import PROGRAM, Peers, ideal
+
+NODE_MB_MAX, ABOVE_IMPORTS_MB_MAX = 45.0, 8.0
+GET_MS_MAX, GET_CPU_MS_MAX = 150.0, 100.0
+STALL_MS_MAX = 100.0
+STARTS = 15
+
+IMPORTS = """
+import sys
+import chord.node, chord.cli.node, chord.cli.serve, chord.data.sqlite, chord.rpc, chord.transport
+print(flush=True)
+sys.stdin.read()
+"""
+
+WATCHED = """
+import os, sys, time
+import trio
+from chord.cli import main
+
+where = sys.argv.pop(1)
+
+class Longest(trio.abc.Instrument):
+    '''Notes the task step that has taken the most processor time so far, and of which task.'''
+
+    most = began = 0.0
+
+    def before_task_step(self, task):
+        self.began = time.thread_time()
+
+    def after_task_step(self, task):
+        took = time.thread_time() - self.began
+        if took > self.most:
+            self.most = took
+            with open(f"{where}/{os.getpid()}", "w") as file:
+                file.write(f"{1000 * took} {task.name}")
+
+run = trio.run
+trio.run = lambda *args, **kwargs: run(*args, **kwargs, instruments=[Longest()])
+sys.exit(main())
+"""
+
+
+def resident_mb(pid: int) -> float:
+    """Return the megabytes a process has in memory."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1000
+
+
+def memory(args: argparse.Namespace) -> Rows:
+    """A node that has opened its database, and a process that only imports."""
+    with subprocess.Popen([sys.executable, "-c", IMPORTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bare:
+        assert bare.stdout is not None
+        bare.stdout.readline()
+        imports = resident_mb(bare.pid)
+        bare.kill()
+    with scratch(args.directory) as base, Peers() as peers:
+        first = peers.start("--data", str(base)).ready()  # so that the directory is a node's
+        first.kill(signal.SIGTERM)
+        first.ended()
+        storage.fill(str(base), args.keys)
+        node = resident_mb(peers.start("--data", str(base)).ready().process.pid)
+    return [
+        {"op": "memory", "keys": args.keys, "imports_mb": imports, "node_mb": node},
+        bar(f"MB of a node with {args.keys:,} keys on disk", node, at_most=NODE_MB_MAX),
+        bar("MB of these above the imports", node - imports, at_most=ABOVE_IMPORTS_MB_MAX),
+    ]
+
+
+def start(args: argparse.Namespace) -> Rows:
+    """Commands as a shell runs them."""
+    with ring_of(3, None) as ring:
+        fill([ring[0].address], 10)
+        get = timed_command("get", "key-1", "--node", ring[0].address)
+        helped = timed_command("--help")
+    return [
+        get,
+        helped,
+        bar("ms of `chord get`", get["wall_ms"], at_most=GET_MS_MAX),
+        bar("ms of processor of `chord get`", get["cpu_ms"], at_most=GET_CPU_MS_MAX),
+    ]
+
+
+def timed_command(*arguments: str) -> Row:
+    """Run a command some times; medians."""
+    wall, cpu = [], []
+    for _ in range(STARTS):
+        before, began = os.times(), time.perf_counter()
+        subprocess.run([*PROGRAM, *arguments], check=True, stdout=subprocess.DEVNULL)
+        after = os.times()
+        wall.append(time.perf_counter() - began)
+        spent = after.children_user - before.children_user + after.children_system - before.children_system
+        cpu.append(spent)
+    name = f"chord {arguments[0]}"
+    return {"op": name, "wall_ms": 1000 * statistics.median(wall), "cpu_ms": 1000 * statistics.median(cpu)}
+
+
+def stalls(args: argparse.Namespace) -> Rows:
+    """The longest step of each node in a ring that is worked hard."""
+    with scratch(args.directory) as base:
+        program = (sys.executable, "-c", WATCHED, str(base))
+        with ring_of(4, base / "data", program=program) as ring, Peers() as late:
+            addresses = [peer.address for peer in ring]
+            trio.run(put_all_the_time, addresses, 32, 1, args.seconds)
+            fill(addresses, args.keys // 5)
+            with Foreground(addresses, args.keys // 5):
+                joiner = late.start("--data", str(base / "late"), "--join", addresses[0], program=program).ready()
+                settled([*addresses, joiner.address])
+                ring[-1].kill()
+                ring[-1].ended()
+                ideal(addresses[0])
+            pids = [peer.process.pid for peer in (*ring, joiner)]
+            found = [(base / str(pid)).read_text().split(" ", 1) for pid in pids]
+    rows: Rows = [{"op": "stall", "node": number, "ms": float(ms), "task": task}
+                  for number, (ms, task) in enumerate(found)]  # fmt: skip
+    return [*rows, bar("ms of processor in one step of a task", max(row["ms"] for row in rows), at_most=STALL_MS_MAX)]
+
+
+if __name__ == "__main__":
+    sys.exit(
+        run_parts(
+            __doc__,
+            {"memory": memory, "start": start, "stalls": stalls},
+            {"flag": "--keys", "type": int, "default": 100_000, "help": "in the database (default 100,000)"},
+            {"flag": "--seconds", "type": float, "default": 5.0, "help": "of putting (default 5)"},
+            {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},
+        )
+    )

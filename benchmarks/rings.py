@@ -1,0 +1,75 @@
+"""Rings of real `chord node` processes for benchmarks."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import chord as library
+from chord.ids import Circle
+from chord.messages import Description
+from tests.real.processes import PROGRAM, Peer, Peers, ideal
+
+CIRCLE = Circle(160)
+VALUE = b"v" * 100
+REST_WITHIN_S = 120.0
+
+
+def describe(addresses: list[str]) -> list[Description]:
+    """What every node says of itself."""
+    with library.connect(*addresses, timeout_s=20) as ring:
+        return [node for node in ring.members(also=addresses).values() if isinstance(node, Description)]
+
+
+def settled(addresses: list[str]) -> None:
+    """Wait until nothing is under way."""
+    deadline = time.monotonic() + REST_WITHIN_S
+    while any(n.hints or n.misplaced or n.under_replicated or n.transfers for n in describe(addresses)):
+        if time.monotonic() > deadline:
+            raise SystemExit("the ring does not come to rest")
+        time.sleep(0.2)
+
+
+@contextmanager
+def scratch(where: str) -> Iterator[Path]:
+    """A directory for databases on the disk that is to be measured."""
+    with tempfile.TemporaryDirectory(prefix="chord-benchmark-", dir=where) as directory:
+        yield Path(directory)
+
+
+@contextmanager
+def ring_of(count: int, base: Path | None, *arguments: str, program: tuple[str, ...] = PROGRAM) -> Iterator[list[Peer]]:
+    """So many peers that make one ring, with directories or in memory."""
+    with Peers() as peers:
+
+        def start(number: int, *more: str) -> Peer:
+            data = () if base is None else ("--data", str(base / str(number)))
+            return peers.start(*data, *arguments, *more, program=program)
+
+        first = start(0).ready()
+        ring = [first, *(start(number, "--join", first.address) for number in range(1, count))]
+        for peer in ring[1:]:
+            peer.ready()
+        ideal(first.address)
+        settled([peer.address for peer in ring])
+        yield ring
+
+
+def fill(addresses: list[str], keys: int) -> float:
+    """Put so many keys, `key-0` and on; return the seconds that took."""
+    began = time.perf_counter()
+    with library.connect(*addresses, timeout_s=60) as client:
+        failed = client.put_many(((f"key-{i}", VALUE) for i in range(keys)), in_flight=128)
+    assert not failed, failed[:3]
+    took = time.perf_counter() - began
+    settled(addresses)
+    return took
+
+
+def owner_of(key: str, addresses: list[str]) -> str:
+    """The node that coordinates a key."""
+    point = CIRCLE.hash(key.encode())
+    return min(addresses, key=lambda address: CIRCLE.distance(point, CIRCLE.hash(address.encode())))

@@ -1,0 +1,188 @@
+"""What a map that can be edited buys: hot sections moved to cold nodes, where some keys are asked for far more often.
+
+Schemes that hash are even in keys, not in requests: whoever has the most popular key has its load. Fixed sections with
+a central map can do something about it, as the map says where a section lives, and no hash does. The most popular k-th
+key is asked for as often as 1 / k^s (Zipf); at s = 0 all are alike. What no map can do is to cool one section that is
+hotter than a node's due: it can be alone on a node, and no better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline
+from chord.lab.experiments.common import Factory, again, build, node_names
+from chord.lab.hashing import random_hashes, zipf_requests
+from chord.lab.schemes import SCHEMES
+from chord.lab.schemes.sections import SECTIONS, TOLERANCE, Sections
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NODES, KEYS, REQUESTS, DRAWS = 20, 100_000, 200_000, 5
+EXPONENTS = (0.0, 0.5, 0.8, 0.9, 1.0, 1.2)
+FEW_SECTIONS = 256
+SHOWN = 0.9
+
+
+class Setting(NamedTuple):
+    """Requests of so skewed a popularity, to so many sections, several times; and what builds the map."""
+
+    exponent: float
+    sections: int
+    keys: int
+    requests: int
+    draws: int
+    seed: int
+    factory: Factory
+
+    def __str__(self) -> str:
+        return f"Zipf {self.exponent:g}, {self.sections:,} sections"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What moving hot sections did, in each draw; loads are requests over the mean of the nodes.
+
+    Attributes:
+        before: the fullest node's load.
+        after: the same when hot sections have been moved by these requests.
+        later: the same for as many other requests by the same law.
+        by_jump: the fullest node's load where keys are placed by jump.
+        hottest: the load of the hottest section, over the mean of the nodes.
+        sections, keys: what was moved: how many sections, and the share of all keys that live in them.
+    """
+
+    setting: Setting
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    later: tuple[float, ...]
+    by_jump: tuple[float, ...]
+    hottest: tuple[float, ...]
+    sections: tuple[int, ...]
+    keys: tuple[float, ...]
+
+
+def plan(scale: Scale, seed: int) -> list[Setting]:
+    """Return every popularity, with few sections and with many."""
+    keys, requests, draws = (10_000, 50_000, 2) if scale == "quick" else (KEYS, REQUESTS, DRAWS)
+    return [
+        Setting(exponent, sections, keys, requests, draws, seed, SCHEMES["sections"])
+        for sections in (SECTIONS, FEW_SECTIONS)
+        for exponent in EXPONENTS
+    ]
+
+
+def measure(setting: Setting) -> Cell:
+    """Ask for keys, move hot sections, ask again."""
+    found = []
+    for draw in range(setting.draws):
+        rng = np.random.default_rng([setting.seed, draw, round(10 * setting.exponent)])
+        hashes = random_hashes(rng, setting.keys)
+        names = node_names(NODES, setting.seed * 1000 + draw)
+        placement = build(setting.factory, names, sections=setting.sections)
+        assert isinstance(placement, Sections)
+        requests, others = (
+            hashes[zipf_requests(rng, setting.keys, setting.requests, setting.exponent)] for _ in range(2)
+        )
+        before = _peak(placement.place_many(requests))
+        loads = np.bincount((requests % np.uint64(setting.sections)).astype(np.intp), minlength=setting.sections)
+        was = placement.place_many(hashes)
+        moves = placement.move_hot(loads.astype(np.float64))
+        found.append(
+            (
+                before,
+                _peak(placement.place_many(requests)),
+                _peak(placement.place_many(others)),
+                _peak(build("jump", names).place_many(requests)),
+                float(loads.max()) * NODES / setting.requests,
+                len({move.section for move in moves}),
+                float((placement.place_many(hashes) != was).mean()),
+            )
+        )
+    before_, after, later, by_jump, hottest, sections, keys = zip(*found, strict=True)
+    return Cell(setting, before_, after, later, by_jump, hottest, sections, keys)
+
+
+def _peak(places: NDArray[np.intp]) -> float:
+    """Return the load of the fullest node over the mean."""
+    return float(np.bincount(places, minlength=NODES).max()) * NODES / len(places)
+
+
+# -- what comes of it ---------------------------------------------------------------------------------
+
+
+def is_met(cell: Cell) -> bool:
+    """Whether every draw ends as even as it was to, or with the hottest section alone, give or take one of the rest."""
+    one = NODES / cell.setting.sections
+    pairs = zip(cell.after, cell.hottest, strict=True)
+    return all(after <= max(TOLERANCE, hottest) + one for after, hottest in pairs)
+
+
+def tables(result: Result[Cell]) -> list[Table]:
+    """Return the fullest node before and after, by popularity and number of sections."""
+    columns = (
+        Column("Zipf", ".1f"), Column("sections", ","), Column("fullest by jump", ".2f"), Column("before", ".2f"),
+        Column("after", ".2f"), Column("on other requests", ".2f"), Column("hottest section", ".2f"),
+        Column("sections moved", ".0f"), Column("keys moved", ".2%"),
+    )  # fmt: skip
+    rows = []
+    for cell in result.cells:
+        means = (
+            float(np.mean(each))
+            for each in (cell.by_jump, cell.before, cell.after, cell.later, cell.hottest, cell.sections, cell.keys)
+        )
+        rows.append(Row((cell.setting.exponent, cell.setting.sections, *means), is_met(cell)))
+    shape = result.cells[0].setting
+    notes = (
+        f"Requests of the fullest of {NODES} nodes over the mean, before hot sections are moved and after, as means of "
+        f"{shape.draws} draws: {shape.requests:,} requests for {shape.keys:,} keys, the k-th as often as 1 / k^Zipf. "
+        f"Sections are moved until no node has {TOLERANCE:g} times the mean, or none helps.",
+        "A section hotter than the mean cannot be cooled by moving it: only its key can be split, or cached.",
+    )
+    bar = (
+        f"the fullest node ends within {TOLERANCE:g} times the mean, or with as much as the hottest section has, give "
+        "or take a section of mean load"
+    )
+    return [Table("hot_sections", "Hot sections moved", columns, tuple(rows), bar, notes)]
+
+
+def draw(result: Result[Cell], figure: Figure) -> None:
+    """Draw the fullest node before and after against the skew, for many sections."""
+    cells = [cell for cell in result.cells if cell.setting.sections == SECTIONS]
+    one = next(cell for cell in cells if cell.setting.exponent == SHOWN)
+    headline(
+        figure,
+        f"Where popularity is Zipf {SHOWN:g}, moving {np.mean(one.keys):.1%} of the keys takes the fullest of {NODES} "
+        f"nodes from {np.mean(one.before):.2f} to {np.mean(one.after):.2f} times the mean; no map cools a single key",
+    )
+    axes = figure.subplots()
+    x = [cell.setting.exponent for cell in cells]
+    axes.plot(x, [float(np.mean(c.before)) for c in cells], "s-", color=ORANGE, label="before")
+    axes.plot(x, [float(np.mean(c.after)) for c in cells], "o-", color=BLUE, label="hot sections moved")
+    axes.plot(x, [float(np.mean(c.hottest)) for c in cells], color=GREY, linestyle="--",
+              label="the hottest section alone")  # fmt: skip
+    dress(
+        axes,
+        "skew s: the k-th most popular key is asked for as often as 1 / k^s",
+        f"fullest node's requests / mean, {SECTIONS:,} sections",
+    )
+
+
+def experiment() -> Experiment[Setting, Cell]:
+    """Return the experiment on fixed sections under skewed requests."""
+    return Experiment(
+        name="hot_sections",
+        title="Hot sections moved",
+        source="the first text: a map that is kept in one place can send a hot section elsewhere; no figures",
+        plan=plan,
+        measure=measure,
+        tables=tables,
+        pictures={"hot_sections": draw},
+        again=again("movement"),
+    )
