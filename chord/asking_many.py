@@ -33,6 +33,13 @@ IN_FLIGHT_MAX: Final = 4096
 ALONE_AT_ONCE: Final = 64
 """So many requests of their own, where there are no batches; a node takes only so many of a connection."""
 
+ITEM_S: Final = 0.002
+"""An attempt may take so much longer for each item that is under way: they share the nodes."""
+
+WINDOW_MIN, WINDOW_PART, WINDOW_TIMES = 8, 4, 2
+"""Where an attempt took too long, the next is made with a quarter of its items, and then with twice as many each time:
+a ring that is too slow for all at once would else do all of it again and again, and never in time."""
+
 WITHOUT_BATCHES_MAX: Final = 64
 """Of so many nodes it is remembered that they do not know batches; one that is forgotten is asked once more."""
 
@@ -65,6 +72,7 @@ class _Round:
         tries: how many attempts each has behind it.
         alone: those that go in frames of their own.
         room: so many items a frame holds; fewer where their answers were too many bytes for one.
+        window: so many items are under way at a time.
     """
 
     def __init__(self, items: Sequence[Item]) -> None:
@@ -73,6 +81,7 @@ class _Round:
         self.tries = [0] * len(items)
         self.alone: dict[int, None] = {}
         self.room = BATCH_ITEMS_MAX
+        self.window = len(items)
 
     def fail(self, place: int, error: ChordError) -> None:
         """An attempt came to this."""
@@ -110,7 +119,9 @@ class Many(Entries):
             entry = self.entry
             parcels, later = self._parcels(state, waiting, entry)
             calls = tuple(Call(parcel.way or entry, parcel.request) for parcel in parcels)
+            sent = sum(len(parcel.places) for parcel in parcels)
             within_s = self.attempt_s(next((parcel.way for parcel in parcels if parcel.way), None))
+            within_s = None if within_s is None else within_s + ITEM_S * sent
             try:
                 answers = yield Ask(calls, within_s)
             except DeadlineExceeded as error:
@@ -122,6 +133,10 @@ class Many(Entries):
                 later += postponed
                 if refused and parcel.way is None and isinstance(answer, SILENCE):
                     self.turn_from(entry)
+            if any(isinstance(answer, DeadlineExceeded) for answer in answers):
+                state.window = max(WINDOW_MIN, sent // WINDOW_PART)
+            else:
+                state.window *= WINDOW_TIMES
             waiting = sorted((*failed, *later))
             if failed:
                 try:
@@ -134,8 +149,8 @@ class Many(Entries):
         """Return the frames of this round, and the places whose turn is later."""
         groups: dict[str | None, list[int]] = {}
         alone: list[_Parcel] = []
-        later: list[int] = []
-        for place in waiting:
+        later: list[int] = list(waiting[state.window :])
+        for place in waiting[: state.window]:
             item = state.asked[place]
             way = None if state.tries[place] else self.short_cuts.to(self.circle, item)
             if place not in state.alone and (way or entry) not in self._without_batches:

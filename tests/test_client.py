@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chord
-from chord import interface
+from chord import asking, asking_many, interface
 from chord.bulk import batches, pair_bytes, pair_key
 from chord.errors import (
     Busy,
@@ -480,6 +480,27 @@ async def test_a_silent_node_is_turned_from_with_all_that_it_was_asked(open_ring
             assert ring.entry == node.address
     assert len(store.values) == 9
     assert all(put.is_retry for put in node.requests(Put) if isinstance(put, Put))
+
+
+async def test_a_ring_too_slow_for_all_at_once_is_asked_for_fewer(
+    open_ring: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all of it would be asked for again and again, and nothing ever be done in time."""
+    store = Store()
+
+    def slow(heard: Heard) -> Answer:
+        if isinstance(heard.request, Put):
+            time.sleep(0.002)
+        return store(heard)
+
+    monkeypatch.setattr(asking, "ATTEMPT_S", 0.1)
+    monkeypatch.setattr(asking_many, "ITEM_S", 0.0)
+    with fake_node(slow) as node, fake_node(slow) as other:
+        async with open_ring(node.address, other.address, timeout_s=20.0) as ring:
+            assert await ring.put_many((f"k{i}", b"v") for i in range(300)) == []
+    assert len(store.values) == 300
+    frames = [*node.requests(PutMany), *other.requests(PutMany)]
+    assert min(len(frame.writes) for frame in frames if isinstance(frame, PutMany)) < 50
 
 
 async def test_put_many_to_a_silent_node_fails_in_time(open_ring: Open) -> None:
