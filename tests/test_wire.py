@@ -242,6 +242,23 @@ def test_a_message_no_frame_can_hold_is_refused_at_home() -> None:
         CODEC.encode_reply(1, Values((b"x" * (1 << 24),), b"", Contact(Point(1), "a:1")))
 
 
+def test_the_garbage_collector_does_not_search_messages() -> None:
+    kinds: list[Any] = [Hello, ErrorReply, *REQUESTS, *REPLIES]
+    seen: set[type] = set()
+    while kinds:
+        info = kinds.pop()
+        if isinstance(info, type):
+            info = msgspec.inspect.type_info(info)
+        if isinstance(info, msgspec.inspect.StructType) and info.cls not in seen:
+            seen.add(info.cls)
+            kinds += [field.type for field in info.fields]
+            assert not info.cls.__struct_config__.gc, info.cls
+        kinds += [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
+        kinds += [info.item_type] if hasattr(info, "item_type") else []
+    assert Contact in seen
+    assert len(seen) > len(REQUESTS) + len(REPLIES) + 10
+
+
 # -- growing: unknown fields, missing fields ---------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from chord.messages.records import Get, Merge, Put, Values, Written
 from chord.messages.replicas import Copy, ReadCopy
 
 
-class Got(msgspec.Struct, frozen=True, array_like=True):
+class Got(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What came of one read: the values, or the error."""
 
     values: Values | None
@@ -40,7 +40,7 @@ class GetMany(Request, frozen=True, tag=43):
     bulk = True
 
 
-class Wrote(msgspec.Struct, frozen=True, array_like=True):
+class Wrote(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What came of one write: how it was stored, or the error."""
 
     written: Written | None
