@@ -1,7 +1,7 @@
 """What all messages are made of: bounded types, the bases of requests and replies, and the first frame.
 
-No message is shown to the garbage collector (`gc=False`): they cannot hold one another in a circle, and a node that keeps
-many, or works on many, would pay for being searched again and again.
+No message is shown to the garbage collector (`gc=False`): they cannot hold one another in a circle, and a node that
+keeps many, or works on many, would pay for their being searched again and again.
 """
 
 from __future__ import annotations
