@@ -164,6 +164,7 @@ class MemoryStorage:
     def _clear(self, incarnation: bytes) -> None:
         self._incarnation = incarnation
         self._records: SortedDict[tuple[Point, bytes], Record] = SortedDict()
+        self._digests: dict[bytes, bytes] = {}  # of every record, by key: replicas ask for them again and again
         self._value_bytes = 0
         self._key_epoch = 0
         self._minted: dict[bytes, bytes] = {}
@@ -200,8 +201,8 @@ class MemoryStorage:
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield key and digest of each record in an arc, as `scan` would yield the records."""
-        for record in self.scan(arc, after=after):
-            yield record.key, digest_of(record)
+        for place in self._places(arc, after):
+            yield place[1], self._digests[place[1]]
 
     @property
     def value_bytes(self) -> int:
@@ -219,6 +220,10 @@ class MemoryStorage:
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
+        for place in self._places(arc, after):
+            yield self._records[place]
+
+    def _places(self, arc: Arc, after: bytes | None) -> Iterator[tuple[Point, bytes]]:
         first = None if after is None else (self._circle.hash(after), after)
         for low, high in arc.spans():
             start: tuple[int, bytes] = (low, b"")
@@ -229,8 +234,7 @@ class MemoryStorage:
             else:
                 inclusive = True
             stop = (self._circle.size if high is None else high + 1, b"")
-            for key in self._records.irange(start, stop, inclusive=(inclusive, False)):
-                yield self._records[key]
+            yield from self._records.irange(start, stop, inclusive=(inclusive, False))
 
     def count(self, arc: Arc) -> int:
         """Return the number of records in an arc."""
@@ -275,18 +279,21 @@ class MemoryStorage:
         point = self._circle.hash(record.key)
         old = self._records.get((point, record.key))
         self._records[point, record.key] = record
-        self._account(point, old, record)
+        digest = digest_of(record)
+        self.digests.change(point, self._digests.get(record.key), digest)
+        self._digests[record.key] = digest
+        self._count(record, 1)
+        if old is not None:
+            self._count(old, -1)
 
     def _remove(self, key: bytes) -> None:
         point = self._circle.hash(key)
-        self._account(point, self._records.pop((point, key), None), None)
+        old = self._records.pop((point, key), None)
+        if old is not None:
+            self.digests.change(point, self._digests.pop(key), None)
+            self._count(old, -1)
 
-    def _account(self, point: Point, old: Record | None, new: Record | None) -> None:
-        """Keep the totals: of bytes, of keys with siblings, of digests."""
-        for record, sign in ((old, -1), (new, 1)):
-            if record is not None:
-                self._value_bytes += sign * record_bytes(record)
-                self.sibling_keys += sign * has_siblings(record)
-        if old is not None or new is not None:
-            digests = [None if record is None else digest_of(record) for record in (old, new)]
-            self.digests.change(point, *digests)
+    def _count(self, record: Record, sign: int) -> None:
+        """Keep the totals of bytes and of keys with siblings."""
+        self._value_bytes += sign * record_bytes(record)
+        self.sibling_keys += sign * has_siblings(record)

@@ -142,9 +142,9 @@ MUTANTS = (
         "a replica that missed a delete is taken for equal",
         (
             Edit(
-                MemoryStorage._account,
-                "if old is not None or new is not None:",
-                "if (old is not None or new is not None) and not (new is not None and not record_bytes(new)):",
+                MemoryStorage._put,
+                "self.digests.change(",
+                "_ = record_bytes(record) and self.digests.change(",
             ),
         ),
         scenes.one_is_silent,
