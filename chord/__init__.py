@@ -10,15 +10,15 @@ The house, from the ground up; imports point strictly downward:
 
     values       errors  ids  events  messages/  config
     algorithms   arcs  finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  bulk
-                 history/
+                 parcels  history/
                  data/versions (with superseded)  data/digest  data/view
     seams        alarm  transport  calls  identity  data/storage  data/sqlite (with its file and rows)
     calls        rpc (with its rpc_* parts)  links  periodic  peers
     protocols    host  earlier  vnode  route  lookup  stabilize  bounds  self_lookup  membership  resume
-    on records   data/records  data/replicate (with fan, reading, writing)  data/repair  data/exchange  data/copies
-                 data/sending  data/transfer  data/misplaced  data/reap
-    assembly     dispatch  farewell  maintenance  describe  interface  node  embedded  asking (with short_cuts)
-                 operations  client  blocking  testing/
+    on records   data/records  data/replicate (with fan, reading, writing)  data/batches (with gather)  data/repair
+                 data/exchange  data/copies  data/sending  data/transfer  data/misplaced  data/reap
+    assembly     dispatch  farewell  maintenance  describe  interface  node  embedded
+                 asking (with short_cuts, asking_many)  operations  client  blocking (with links_pool)  testing/
     shells       cli/
     beyond       experiments/  sim/  lab/ (with `chord[lab]`: schemes/  rings of a million nodes  experiments/)
 

@@ -12,24 +12,23 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import TypeVar
 
-from chord.asking import Ask, Call, Operation, Outcome, Pause, nobody
-from chord.bulk import many_pairs, many_records, record_bytes
+from chord.asking import Ask, Operation, Outcome, Pause, nobody
+from chord.asking_many import IN_FLIGHT, require_in_flight
+from chord.bulk import many_pairs, many_records
 from chord.config import Limits
-from chord.errors import ChordError, DeadlineExceeded, OtherRing, UseBulk
+from chord.errors import ChordError, DeadlineExceeded
 from chord.ids import Circle
-from chord.links import Link, StreamKind
-from chord.messages import Contact, Description, Merge, Mode, Record, Request, Route, Trace
+from chord.links_pool import Pool
+from chord.messages import Contact, Description, Mode, Record, Route, Trace
 from chord.operations import Core, Cursor
 from chord.short_cuts import CLIENT_ARCS_MAX
 from chord.values import Found, Pair, Resolver, Stored, to_value
 
 TIMEOUT_S = 5.0
-IN_FLIGHT = 64
-LINKS_MAX = 256  # open connections kept; a crawl of a large ring would else use up the files a process may open
-CLIENT_FRAME_SLACK = 256  # envelope, tag, key and op id around a value, at least
 
 T = TypeVar("T")
 
@@ -70,7 +69,7 @@ class Ring:
         self.timeout_s = timeout_s
         self._core = Core(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
         self._limits = limits
-        self._links: dict[tuple[str, StreamKind], Link] = {}
+        self._pool = Pool(limits, self._core.learn)
 
     def __enter__(self) -> Ring:
         return self
@@ -85,7 +84,7 @@ class Ring:
         failures: dict[str, Outcome] = {}
         for i, entry in enumerate(entries):
             share = (deadline - time.monotonic()) / (len(entries) - i)
-            failure = self._open_links([(entry, "control")], time.monotonic() + share).get((entry, "control"))
+            failure = self._pool.open([(entry, "control")], time.monotonic() + share).get((entry, "control"))
             if failure is None:
                 return
             failures[entry] = failure
@@ -94,9 +93,7 @@ class Ring:
 
     def close(self) -> None:
         """Hang up."""
-        for link in self._links.values():
-            link.close()
-        self._links.clear()
+        self._pool.close()
 
     @property
     def entry(self) -> str:
@@ -160,6 +157,25 @@ class Ring:
         """Delete a key; no error where nothing is there. The arguments are those of `put`."""
         return self._run(self._core.write(self._core.to_put(key, None, context=context, w=w, strict=strict)))
 
+    def get_many(
+        self, keys: Iterable[str | bytes], *, r: int | None = None, in_flight: int = IN_FLIGHT
+    ) -> dict[str | bytes, Found | ChordError]:
+        """Read many keys, so many at a time: one frame for each owner.
+
+        Args:
+            r: so many replicas must answer for each; default: a majority.
+            in_flight: so many keys are under way at a time, 1 to 4096; each such batch has its own timeout.
+
+        Returns:
+            For each key, as it was named, what is stored there, or why that could not be told: `NotFound` where
+            nothing is, for sure. `Found.replicas` is empty; `get` tells of them.
+        """
+        found: dict[str | bytes, Found | ChordError] = {}
+        source, length = iter(dict.fromkeys(keys)), require_in_flight(in_flight)
+        while some := list(islice(source, length)):
+            found.update(zip(some, self._run(self._core.get_all(some, r)), strict=True))
+        return found
+
     def put_many(
         self,
         pairs: Iterable[tuple[str | bytes, str | bytes]],
@@ -170,7 +186,10 @@ class Ring:
         in_flight: int = IN_FLIGHT,
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[tuple[str | bytes, ChordError]]:
-        """Write many keys, so many at a time; each batch has its own timeout.
+        """Write many keys, so many at a time: one frame for each owner. Of two values for a key the later wins.
+
+        Args:
+            in_flight: so many keys are under way at a time, 1 to 4096; each such batch has its own timeout.
 
         Returns:
             The keys that could not be written and why; empty when all went well.
@@ -178,7 +197,7 @@ class Ring:
         bulk = many_pairs(
             pairs,
             lambda pair: self._core.to_put(*pair, w=w, strict=strict, ttl_s=ttl_s),
-            in_flight,
+            require_in_flight(in_flight),
             self._limits.buffer_bytes_max,
             on_progress,
         )
@@ -229,7 +248,7 @@ class Ring:
         bulk = many_records(
             records,
             lambda record: self._core.to_merge(record, w),
-            in_flight,
+            require_in_flight(in_flight),
             self._limits.buffer_bytes_max,
             on_progress,
         )
@@ -305,86 +324,10 @@ class Ring:
                     effect = operation.throw(DeadlineExceeded(f"not done within {self.timeout_s:g} s"))
                 elif isinstance(effect, Ask):
                     limit = deadline if effect.within_s is None else min(deadline, now + effect.within_s)
-                    effect = operation.send(self._ask(effect.calls, limit))
+                    effect = operation.send(self._pool.ask(effect.calls, limit))
                 else:
                     time.sleep(wait)
                     effect = operation.send(None)
         except StopIteration as stop:
             result: T = stop.value
             return result
-
-    def _ask(self, calls: Sequence[Call], deadline: float) -> tuple[Outcome, ...]:
-        ways: list[tuple[str, StreamKind]] = [(call.address, self._stream_for(call.request)) for call in calls]
-        outcomes = self._ask_over(calls, ways, deadline)
-        again = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, UseBulk)]
-        if again:
-            on_bulk: list[tuple[str, StreamKind]] = [(calls[i].address, "bulk") for i in again]
-            for i, outcome in zip(again, self._ask_over([calls[i] for i in again], on_bulk, deadline), strict=True):
-                outcomes[i] = outcome
-        return tuple(outcomes)
-
-    def _stream_for(self, request: Request) -> StreamKind:
-        if isinstance(request, Merge):
-            size = record_bytes(request.record)
-        else:
-            size = len(getattr(request, "value", None) or b"")
-        is_large = size + CLIENT_FRAME_SLACK > self._limits.bulk_from_bytes
-        return "bulk" if request.bulk or is_large else "control"
-
-    def _ask_over(
-        self, calls: Sequence[Call], ways: Sequence[tuple[str, StreamKind]], deadline: float
-    ) -> list[Outcome]:
-        """Open what is not open yet, send everything, then wait for the answers."""
-        outcomes: list[Outcome | None] = [None] * len(calls)
-        failures = self._open_links(list(dict.fromkeys(ways)), deadline)
-        sent: dict[tuple[str, StreamKind], dict[int, int]] = {}
-        for i, (call, way) in enumerate(zip(calls, ways, strict=True)):
-            if way in failures:
-                outcomes[i] = failures[way]
-                continue
-            try:
-                vnode = call.to.id if isinstance(call.to, Contact) else None
-                sent.setdefault(way, {})[self._links[way].send(call.request, vnode, deadline)] = i
-            except ChordError as error:
-                outcomes[i] = error
-        for way, waiting in sent.items():
-            for call_id, outcome in self._links[way].receive(set(waiting), deadline).items():
-                outcomes[waiting[call_id]] = outcome
-        assert all(outcome is not None for outcome in outcomes)
-        return [outcome for outcome in outcomes if outcome is not None]
-
-    def _open_links(
-        self, ways: Sequence[tuple[str, StreamKind]], deadline: float
-    ) -> dict[tuple[str, StreamKind], ChordError]:
-        """Open links where there are none, all at the same time; return what failed."""
-        for way in list(self._links)[: max(0, len(self._links) + len(ways) - LINKS_MAX)]:
-            if way not in ways:
-                self._links.pop(way).close()
-        opening: dict[tuple[str, StreamKind], Link] = {}
-        failures: dict[tuple[str, StreamKind], ChordError] = {}
-        for way in ways:
-            if way not in self._links or not self._links[way].is_usable():
-                opening[way] = Link(*way, self._limits)
-        # Of several, one that never greets must leave the others time to be asked and to answer.
-        by = deadline if len(ways) == 1 else (time.monotonic() + deadline) / 2
-        for step in (Link.dial, lambda link: link.greet(by), lambda link: self._welcome(link, by)):
-            for way, link in opening.items():
-                if way not in failures:
-                    try:
-                        step(link)
-                    except ChordError as error:
-                        failures[way] = error
-        for way, link in opening.items():
-            if (old := self._links.pop(way, None)) is not None:
-                old.close()
-            if way not in failures:
-                self._links[way] = link
-        return failures
-
-    def _welcome(self, link: Link, deadline: float) -> None:
-        hello = link.hear_greeting(deadline)
-        try:
-            self._core.learn(link.address, hello.bits, hello.ring)
-        except OtherRing:
-            link.close()
-            raise

@@ -147,7 +147,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bulk_from_bytes: larger requests and replies go to the bulk stream.
         buffer_bytes_max: bytes waiting to be written to one peer; beyond it the peer's requests are refused.
         inflight_bytes_max: request bytes being worked on, all peers together.
-        calls_per_connection_max, calls_max: requests being worked on from one peer, and in all.
+        calls_per_connection_max, calls_max: requests being worked on from one peer, and in all; and items of batches.
         connections_max, connections_per_host_max: accepted streams in all, and from one address outside loopback.
         handshake_s, frame_s, idle_s, stuck_s: seconds for the first frame, for the rest of a frame once begun, until
             an unused stream is closed, until a peer that does not drain is cut.

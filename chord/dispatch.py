@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 from chord.bounds import Bounds
 from chord.calls import Answer, Caller
 from chord.data import versions
+from chord.data.batches import Batches
 from chord.data.copies import Replica
-from chord.data.digest import digest_of
 from chord.data.exchange import Exchange
+from chord.data.gather import Gather
 from chord.data.reap import Reaper, on_reap
 from chord.data.records import Records
 from chord.data.repair import Repair
@@ -39,7 +40,6 @@ from chord.membership import Membership
 from chord.messages import (
     Abandon,
     Confirm,
-    Copy,
     Departing,
     Describe,
     Description,
@@ -51,6 +51,7 @@ from chord.messages import (
     Get,
     GetCopies,
     GetHeads,
+    GetMany,
     GetRing,
     GetSums,
     HandOver,
@@ -65,6 +66,8 @@ from chord.messages import (
     Ping,
     Pong,
     Put,
+    PutMany,
+    ReadCopies,
     ReadCopy,
     Reap,
     Reply,
@@ -81,13 +84,14 @@ from chord.messages import (
     Values,
     Written,
 )
+from chord.parcels import Item
 from chord.resume import Resumption
 from chord.self_lookup import SelfLookup
 from chord.stabilize import Stabilizer
 from chord.vnode import RETRY_MS, Vnode
 
 # What is answered with *moved* for a while: as a member, a vnode that left is dead.
-AFTER_LEAVING = (Confirm, Get, Merge, Put, Scan)
+AFTER_LEAVING = (Confirm, Get, GetMany, Merge, Put, PutMany, Scan)
 
 
 class Parts:
@@ -139,6 +143,7 @@ class Dispatcher:
         self._leave = leave
         self._departed = departed
         self._hints = hints
+        self._batches = Batches(host, lookups, self._coordinate, lambda: self._ready().vnode.me)
 
     def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
         """Answer a request: at once, or with a coroutine where it must wait. The `Handler` of `chord/calls.py`.
@@ -193,24 +198,6 @@ class Dispatcher:
         parts.vnode.view.settled(request.arc_end, Arc(request.arc_start, request.arc_end))  # an owner has several
         return Done()
 
-    def _on_read_copy(self, request: ReadCopy) -> Answer:
-        point = self._host.circle.hash(request.key)
-        is_settled = any(vnode.is_settled(point) for vnode in self._host.vnodes.values())
-        if self._host.storage.is_durable(request.key):
-            return self._copy_of(request, is_settled)
-        return self._copy_when_durable(request, is_settled)
-
-    async def _copy_when_durable(self, request: ReadCopy, is_settled: bool) -> Copy:
-        await self._records.read(request.key)
-        return self._copy_of(request, is_settled)
-
-    def _copy_of(self, request: ReadCopy, is_settled: bool) -> Copy:
-        record = self._host.storage.get(request.key)
-        is_settled = is_settled and not self._host.storage.is_damaged(request.key)
-        if record is not None and digest_of(record) == request.digest:
-            return Copy(None, True, is_settled)
-        return Copy(record, False, is_settled)
-
     def _on_store_copies(self, request: StoreCopies) -> Answer:
         """Keep copies, unless this node is handing over what it has."""
         if self._host.is_leaving:
@@ -233,6 +220,13 @@ class Dispatcher:
             raise Busy("what was read has been taken back: the disk is full", after_ms=RETRY_MS) from None
         silent = parts.repair.silent() if self._host.constants.replicas > 1 else ()
         return ScanPage(page, parts.vnode.id, page[-1].key if is_cut else None, self._host.wall_now_ms(), silent)
+
+    def _coordinate(self, vnode: Vnode, item: Item, gather: Gather) -> Answer:
+        """Read or write one key of a batch."""
+        coordinator = self._parts[vnode.id].coordinator
+        if isinstance(item, Get):
+            return coordinator.get(item, gather)
+        return coordinator.put(item, gather) if isinstance(item, Put) else coordinator.merge(item, gather)
 
     # -- for the node ---------------------------------------------------------------------------
 
@@ -317,8 +311,11 @@ class Dispatcher:
         Get: lambda d, p, q: p.coordinator.get(q),
         Put: lambda d, p, q: p.coordinator.put(q),
         Merge: lambda d, p, q: p.coordinator.merge(q),
+        GetMany: lambda d, p, q: d._batches.for_vnode(p.vnode, q),
+        PutMany: lambda d, p, q: d._batches.for_vnode(p.vnode, q),
         Scan: _on_scan,
-        ReadCopy: lambda d, p, q: d._on_read_copy(q),
+        ReadCopies: lambda d, p, q: d._replica.on_read_copies(q),
+        ReadCopy: lambda d, p, q: d._replica.on_read_copy(q),
         StoreCopies: lambda d, p, q: d._on_store_copies(q),
         GetSums: lambda d, p, q: d._replica.on_get_sums(q),
         GetHeads: lambda d, p, q: d._replica.on_get_heads(q),
@@ -338,6 +335,8 @@ class Dispatcher:
         Get: lambda d, q: d._owned(q, d._host.circle.hash(q.key), Values),
         Put: lambda d, q: d._owned(q, d._host.circle.hash(q.key), Written),
         Merge: lambda d, q: d._owned(q, d._host.circle.hash(q.record.key), Written),
+        GetMany: lambda d, q: d._batches.for_node(q),
+        PutMany: lambda d, q: d._batches.for_node(q),
         Scan: lambda d, q: d._owned(q, d._host.circle.point(q.after + 1), ScanPage),
         Describe: lambda d, q: d._describe(),
         Leave: _on_leave,

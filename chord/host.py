@@ -41,6 +41,7 @@ class Host:
     """The surroundings of a vnode.
 
     Attributes:
+        circle: the identifier circle.
         save: write down what the node is to remember after a restart; returns when it is durable.
         bring_home_soon: look for misplaced records now instead of at the next round.
         is_receiving: whether any vnode is in the middle of receiving an arc; then nothing is dropped.
@@ -64,6 +65,7 @@ class Host:
         greeter: Greeter,
     ) -> None:
         self.config = config
+        self.circle: Circle = config.ring.circle
         self.greeter = greeter
         self.peers = peers
         self.storage = storage
@@ -82,11 +84,6 @@ class Host:
         self.save: Callable[[], Awaitable[None]] = _remember_nothing
         self.bring_home_soon: Callable[[], None] = _nothing
         self.is_receiving: Callable[[], bool] = lambda: False
-
-    @property
-    def circle(self) -> Circle:
-        """The identifier circle."""
-        return self.config.ring.circle
 
     @property
     def constants(self) -> RingConstants:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from itertools import islice
 from typing import TypeVar
 
 import trio
 
 from chord.asking import Ask, Call, Operation, Outcome, Pause
+from chord.asking_many import IN_FLIGHT, require_in_flight
 from chord.bulk import many_pairs, many_records
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded
@@ -21,7 +23,6 @@ from chord.operations import Core, Cursor
 from chord.values import Found, Pair, Resolver, Stored, to_value
 
 PATIENCE_S = 5.0  # where the caller set no deadline
-IN_FLIGHT = 64
 
 T = TypeVar("T")
 
@@ -95,6 +96,25 @@ class AsyncRing:
         """Delete a key; no error where nothing is there. The arguments are those of `put`."""
         return await self.drive(self.core.write(self.core.to_put(key, None, context=context, w=w, strict=strict)))
 
+    async def get_many(
+        self, keys: Iterable[str | bytes], *, r: int | None = None, in_flight: int = IN_FLIGHT
+    ) -> dict[str | bytes, Found | ChordError]:
+        """Read many keys, so many at a time: one frame for each owner.
+
+        Args:
+            r: so many replicas must answer for each; default: a majority.
+            in_flight: so many keys are under way at a time, 1 to 4096.
+
+        Returns:
+            For each key, as it was named, what is stored there, or why that could not be told: `NotFound` where
+            nothing is, for sure. `Found.replicas` is empty; `get` tells of them.
+        """
+        found: dict[str | bytes, Found | ChordError] = {}
+        source, length = iter(dict.fromkeys(keys)), require_in_flight(in_flight)
+        while some := list(islice(source, length)):
+            found.update(zip(some, await self.drive(self.core.get_all(some, r)), strict=True))
+        return found
+
     async def put_many(
         self,
         pairs: Iterable[tuple[str | bytes, str | bytes]],
@@ -105,7 +125,10 @@ class AsyncRing:
         in_flight: int = IN_FLIGHT,
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[tuple[str | bytes, ChordError]]:
-        """Write many keys, so many at a time.
+        """Write many keys, so many at a time: one frame for each owner. Of two values for a key the later wins.
+
+        Args:
+            in_flight: so many keys are under way at a time, 1 to 4096.
 
         Returns:
             The keys that could not be written and why; empty when all went well.
@@ -113,7 +136,7 @@ class AsyncRing:
         bulk = many_pairs(
             pairs,
             lambda pair: self.core.to_put(*pair, w=w, strict=strict, ttl_s=ttl_s),
-            in_flight,
+            require_in_flight(in_flight),
             self._limits.buffer_bytes_max,
             on_progress,
         )
@@ -166,7 +189,7 @@ class AsyncRing:
         bulk = many_records(
             records,
             lambda record: self.core.to_merge(record, w),
-            in_flight,
+            require_in_flight(in_flight),
             self._limits.buffer_bytes_max,
             on_progress,
         )

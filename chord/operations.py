@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from chord.asking import Ask, Call, Entries, Operation, Outcome, Pause, nobody, telling
+from chord.asking import Ask, Call, Operation, Outcome, nobody
+from chord.asking_many import Many
 from chord.config import split_address
 from chord.errors import (
-    SILENCE,
     ChordError,
-    DeadlineExceeded,
-    IndefiniteError,
     InvalidRequest,
     NotFound,
     OtherRing,
@@ -33,14 +31,12 @@ from chord.messages import (
     Mode,
     Put,
     Record,
-    Request,
     Route,
     Scan,
     ScanPage,
     Trace,
     Values,
     Written,
-    as_retry,
 )
 from chord.values import Found, Page, Resolver, Stored, resolved, to_key, to_quorum, to_ttl_ms, to_value
 
@@ -80,7 +76,7 @@ def addresses_in(node: Description) -> list[str]:
     return list(dict.fromkeys([node.address, *(contact.address for contact in contacts_in(node))]))
 
 
-class Core(Entries):
+class Core(Many):
     """Everything that can be asked of a ring.
 
     Concurrency: synchronous; several operations may be under way at once.
@@ -91,13 +87,9 @@ class Core(Entries):
     def get(self, key: str | bytes, r: int | None = None, resolve: Resolver | None = None) -> Operation[Found]:
         """Read a key; raises NotFound where the ring is sure that nothing is there."""
         raw = to_key(key)
-        reply = yield from self.request(Get(raw, to_quorum(r, "r")))
-        assert isinstance(reply, Values)
-        if not reply.values:
-            raise NotFound(f"no value is stored under {raw!r}")
-        found = Found(
-            raw, reply.values, reply.context, reply.owner, reply.r, reply.r_needed, reply.replicas, reply.written_ms
-        )
+        found = _found(raw, (yield from self.request(Get(raw, to_quorum(r, "r")))))
+        if isinstance(found, ChordError):
+            raise found
         return found if resolve is None else resolved(found, resolve)
 
     def to_put(
@@ -136,42 +128,14 @@ class Core(Entries):
 
     def write_all(self, requests: Sequence[Put | Merge]) -> Operation[list[ChordError | None]]:
         """Make these writes at the same time; the answer says for each what went wrong, or None."""
-        failures: list[ChordError | None] = [None] * len(requests)
-        asked: list[Request] = list(requests)
-        waiting = list(range(len(requests)))
-        attempt = 0
-        while waiting:
-            entry = self.entry
-            ways = [None if attempt else self.short_cuts.to(self.circle, asked[i]) for i in waiting]
-            calls = tuple(Call(way or entry, asked[i]) for i, way in zip(waiting, ways, strict=True))
-            try:
-                outcomes = yield Ask(calls, self.attempt_s(next(filter(None, ways), None)))
-            except DeadlineExceeded as error:
-                for i in waiting:
-                    failures[i] = failures[i] or error
-                return failures
-            again, was_silent = [], False
-            for i, way, outcome in zip(waiting, ways, outcomes, strict=True):
-                self.short_cuts.learn(self.circle, asked[i], way, outcome)
-                if not isinstance(outcome, ChordError):
-                    failures[i] = None
-                    continue
-                failures[i] = telling(failures[i], outcome)
-                if isinstance(outcome, IndefiniteError):
-                    asked[i] = as_retry(asked[i])
-                was_silent |= way is None and isinstance(outcome, SILENCE)
-                if self.is_worth_retrying(outcome, attempt) or (way is not None and isinstance(outcome, OtherRing)):
-                    again.append(i)
-            if again and was_silent:
-                self.turn_from(entry)
-            waiting = again
-            if waiting:
-                try:
-                    yield Pause(self.backoff_s(attempt, failures[waiting[0]]))
-                except DeadlineExceeded:
-                    return failures
-            attempt += 1
-        return failures
+        outcomes = yield from self.request_all(requests)
+        return [outcome if isinstance(outcome, ChordError) else None for outcome in outcomes]
+
+    def get_all(self, keys: Sequence[str | bytes], r: int | None = None) -> Operation[list[Found | ChordError]]:
+        """Read these keys at the same time; the answer says for each what is there, or what went wrong."""
+        asked = [Get(to_key(key), to_quorum(r, "r")) for key in keys]
+        outcomes = yield from self.request_all(asked)
+        return [_found(get.key, outcome) for get, outcome in zip(asked, outcomes, strict=True)]
 
     def scan_start(self, of: str | None = None) -> Operation[list[Cursor]]:
         """Return where a scan begins: before the first point of the circle, or of each arc a node answers for."""
@@ -296,3 +260,14 @@ class Core(Entries):
         if not only and not any(isinstance(outcome, Description) for outcome in found.values()):
             raise nobody(found)
         return found
+
+
+def _found(key: bytes, outcome: Outcome) -> Found | ChordError:
+    """Return what a read found; that nothing is there is an error."""
+    if isinstance(outcome, ChordError):
+        return outcome
+    assert isinstance(outcome, Values)
+    if not outcome.values:
+        return NotFound(f"no value is stored under {key!r}")
+    shown = outcome.r, outcome.r_needed, outcome.replicas, outcome.written_ms
+    return Found(key, outcome.values, outcome.context, outcome.owner, *shown)

@@ -13,6 +13,7 @@ from chord.arcs import ArcCache
 from chord.errors import SILENCE, ChordError, OtherRing
 from chord.ids import Circle
 from chord.messages import Get, Merge, Put, Reply, Request, Values, Written
+from chord.parcels import key_of
 
 CLIENT_ARCS_MAX = 256
 """A client keeps a connection to each owner that it asks; they end when nothing uses them."""
@@ -72,6 +73,4 @@ class ShortCuts:
 
 
 def _key_of(request: Request) -> bytes | None:
-    if isinstance(request, (Get, Put)):
-        return request.key
-    return request.record.key if isinstance(request, Merge) else None
+    return key_of(request) if isinstance(request, (Get, Put, Merge)) else None

@@ -39,7 +39,7 @@ BUDGET_MS_MAX: Final = (1 << 32) - 1
 SENT_MS_MAX: Final = (1 << 53) - 1
 REFUSED_CALL_ID: Final = 0
 MESSAGE_CHARS_MAX: Final = 1024
-REMEMBERED_BYTES_MAX: Final = 1 << 14
+REMEMBERED_BYTES_MAX: Final = 3 << 17  # a batch of copies, too
 
 _PLAIN_TYPES: Final = (bytes,)
 """What CBOR can carry and msgspec by default would not leave alone: it would make base64 of it."""

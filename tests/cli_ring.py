@@ -23,6 +23,8 @@ from chord.messages import (
     Get,
     Lookup,
     Merge,
+    Ping,
+    Pong,
     Put,
     Record,
     ReplicaLine,
@@ -108,4 +110,4 @@ class CannedRing:
             page = self.scanned(Heard(None, request, "bulk", 1))
             assert isinstance(page, ScanPage)
             return page
-        return Done()
+        return Pong() if isinstance(request, Ping) else Done()

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from chord.errors import ChordError
+from chord.errors import ChordError, InvalidRequest, UnknownRequest
 from chord.ids import Circle, Point
-from chord.messages import Hello, Reply, Request
+from chord.messages import GetMany, Hello, PutMany, Reply, Request
+from chord.parcels import items_of, pack
 from chord.wire import GOODBYE, Codec, Frames, Kind, decode_hello, encode_hello, encode_refusal
 
 SILENCE = None
@@ -21,6 +22,9 @@ HANG_UP = "hang up"
 """Close the connection instead of an answer."""
 GO_AWAY = "go away"
 """Answer the next call on this connection no more: say goodbye, then answer this one with nothing."""
+
+REFUSED = "refused"
+"""To an item of a batch: the whole frame is refused."""
 
 
 class Heard(NamedTuple):
@@ -36,7 +40,11 @@ Answer = Reply | ChordError | bytes | str | None
 
 
 class FakeNode:
-    """Listens on loopback and answers each call with what `answer` returns: a reply, an error, raw bytes or a fault."""
+    """Listens on loopback and answers each call with what `answer` returns: a reply, an error, raw bytes or a fault.
+
+    Of a batch each item is asked for as if it came alone; a fault, or raw bytes, is the answer to all of it. A node
+    that `is_old` does not know batches.
+    """
 
     def __init__(
         self,
@@ -46,11 +54,13 @@ class FakeNode:
         ring: bytes | None = b"R" * 16,
         refusal: ChordError | None = None,
         versions: tuple[int, int] = (1, 1),
+        is_old: bool = False,
     ) -> None:
         self.answer = answer
         self.heard: list[Heard] = []
         self.connections = 0
         self._refusal = refusal
+        self._is_old = is_old
         self._codec = Codec(Circle(bits))
         lowest, highest = versions
         self._hello = Hello(lowest, highest, "node", "control", "chord", bits, successors=8, replicas=1, ring=ring)
@@ -105,10 +115,26 @@ class FakeNode:
                         call = self._codec.decode_call(body)
                         assert isinstance(call.request, Request), call.request
                         heard = Heard(call.vnode, call.request, stream, number)
-                        self.heard.append(heard)
-                        self._reply(connection, call.call_id, self.answer(heard))
+                        self._reply(connection, call.call_id, self._hear(heard))
         except OSError:
             pass  # the client or the test hung up
+
+    def _hear(self, heard: Heard) -> Answer:
+        self.heard.append(heard)
+        if not isinstance(heard.request, (GetMany, PutMany)):
+            return self.answer(heard)
+        if self._is_old:
+            return UnknownRequest("request 43 or 44 is not known here")
+        outcomes: list[Reply | ChordError] = []
+        for item in items_of(heard.request):
+            self.heard.append(heard._replace(request=item))
+            answer = self.answer(self.heard[-1])
+            if answer == REFUSED:
+                return InvalidRequest("one of the items is none")
+            if not isinstance(answer, (Reply, ChordError)):
+                return answer
+            outcomes.append(answer)
+        return pack(heard.request, outcomes)
 
     def _reply(self, connection: socket.socket, call_id: int, answer: Answer) -> None:
         if isinstance(answer, Reply):

@@ -20,15 +20,15 @@ ROOT = Path(__file__).parents[1]
 
 ROWS: dict[int, str] = {
     0: "errors ids events messages config data",
-    1: "arcs finger ring ownership suspicion cbor wire greeting invariants values bulk data.superseded data.versions "
-    "data.digest data.view history",
+    1: "arcs finger ring ownership suspicion cbor wire greeting invariants values bulk parcels "
+    "data.superseded data.versions data.digest data.view history",
     2: "alarm transport calls identity data.storage data.sqlite data.sqlite_file data.sqlite_rows",
     3: "rpc rpc_answers rpc_handshake rpc_link rpc_outbox rpc_shared rpc_transit periodic peers links",
     4: "host earlier vnode route lookup stabilize bounds self_lookup membership resume data.records data.copies "
-    "data.exchange data.sending data.transfer data.misplaced data.fan data.reading data.writing data.replicate "
-    "data.repair data.reap",
-    5: "dispatch farewell maintenance describe interface node embedded short_cuts asking operations client blocking "
-    "testing",
+    "data.exchange data.sending data.transfer data.misplaced data.fan "
+    "data.gather data.batches data.reading data.writing data.replicate data.repair data.reap",
+    5: "dispatch farewell maintenance describe interface node embedded short_cuts asking asking_many operations client "
+    "links_pool blocking testing",
     6: "cli",
     7: "experiments experiments.pool sim lab lab.clock",
 }
@@ -51,6 +51,7 @@ LAB_EXTRA = {"numpy", "matplotlib", "xxhash"}
 SEAMS: dict[str, set[str]] = {
     "chord.transport": {"socket"},
     "chord.links": {"socket", "time"},
+    "chord.links_pool": {"time"},
     "chord.blocking": {"time", "random"},
     "chord.client": {"random", "secrets"},
     "chord.node": {"time", "random", "secrets"},

@@ -175,12 +175,12 @@ def test_too_few_replicas_are_exit_6(run: Run, canned: CannedRing, error: ChordE
 
 def test_load_stores_a_pipe_as_it_comes(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe can be read once; what came before a bad line is stored, and it says so."""
-    lines = b"".join(b"key%d\tv\n" % i for i in range(130)) + b"{bad\n"
+    lines = b"".join(b"key%d\tv\n" % i for i in range(1030)) + b"{bad\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
     ended = run("load", "-")
-    assert (ended.code, len(canned.values)) == (2, 128), "two whole batches of 64"
-    assert "stdin, line 131" in ended.err
-    assert "128 keys were stored before it came" in ended.err
+    assert (ended.code, len(canned.values)) == (2, 1024), "two whole batches of 512"
+    assert "stdin, line 1031" in ended.err
+    assert "1024 keys were stored before it came" in ended.err
 
 
 @pytest.mark.parametrize("line", ['{"key":' * 100_000, '{"key": "k", "value": "v", "value_b64": "AA=="}'])
@@ -197,7 +197,7 @@ def test_load_gives_up_where_nobody_stores_anything(run: Run, canned: CannedRing
     (tmp_path / "lines").write_text("".join(f"{i}\n" for i in range(1000)))
     ended = run("load", str(tmp_path / "lines"), "--timeout", "0.1")
     assert ended.code == 6
-    assert "64 of 64 keys were not stored; the rest was not tried" in ended.err
+    assert "512 of 512 keys were not stored; the rest was not tried" in ended.err
     assert run("load", str(tmp_path / "lines"), "--timeout", "0.1", "--json").json("load")["complete"] is False
 
 

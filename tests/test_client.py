@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from canned import RING_ID, WORKED_IDS, described
-from fake_node import GO_AWAY, HANG_UP, SILENCE, Answer, FakeNode, Heard, fake_node, refused_address
+from fake_node import GO_AWAY, HANG_UP, REFUSED, SILENCE, Answer, FakeNode, Heard, fake_node, refused_address
 from hypothesis import given
 from hypothesis import strategies as st
 
 import chord
-from chord import interface
+from chord import asking, asking_many, interface
 from chord.bulk import batches, pair_bytes, pair_key
 from chord.errors import (
     Busy,
@@ -41,10 +41,12 @@ from chord.messages import (
     Done,
     Forget,
     Get,
+    GetMany,
     Leave,
     Lookup,
     Merge,
     Put,
+    PutMany,
     Record,
     ReplicaLine,
     Scan,
@@ -391,6 +393,116 @@ async def test_put_many_says_which_keys_failed(open_ring: Open) -> None:
     assert [(key, type(error)) for key, error in failures] == [("k3", OwnerDown)]
 
 
+async def test_get_many_finds_all_and_says_what_is_not_there(open_ring: Open) -> None:
+    store = Store(*[Busy(after_ms=1)] * 7)
+    store.values = {b"k%d" % i: b"v%d" % i for i in range(150)}
+    keys: list[str | bytes] = [f"k{i}" for i in range(150)] + [b"none", "k3"]
+    with fake_node(store) as node:
+        async with open_ring(node.address) as ring:
+            found = await ring.get_many(iter(keys), in_flight=64, r=2)
+    assert list(found) == keys[:-1]
+    assert isinstance(found.pop(b"none"), NotFound)
+    assert [one.value for one in found.values()] == [b"v%d" % i for i in range(150)]
+    assert {request.r for request in node.requests(Get) if isinstance(request, Get)} == {2}
+    assert len(node.requests(GetMany)) == 4, "64, what was busy of it, 64, 23"
+
+
+async def test_each_item_is_tried_until_it_has_its_answer_and_keeps_its_operation_id(open_ring: Open) -> None:
+    script: dict[bytes, list[Answer]] = {
+        b"a": [QuorumFailed("1 of 2")], b"b": [Busy(after_ms=1)], b"d": [QuorumFailed("1 of 2"), OwnerDown("gone")],
+    }  # fmt: skip
+
+    def answer(heard: Heard) -> Answer:
+        if isinstance(heard.request, Describe):
+            return described()[0]
+        assert isinstance(heard.request, Put)
+        left = script.get(heard.request.key)
+        return left.pop(0) if left else Written(b"", OWNER)
+
+    with fake_node(answer) as node:
+        async with open_ring(node.address) as ring:
+            failures = await ring.put_many((key, b"v") for key in "abcd")
+    assert [(key, type(error)) for key, error in failures] == [("d", QuorumFailed)], "that it is gone tells nothing now"
+    puts = [request for request in node.requests(Put) if isinstance(request, Put)]
+    assert [(put.key, put.is_retry) for put in puts] == [
+        (b"a", False), (b"b", False), (b"c", False), (b"d", False), (b"a", True), (b"b", False), (b"d", True),
+    ]  # fmt: skip
+    assert len({put.op_id for put in puts}) == 4
+
+
+async def test_a_node_that_does_not_know_batches_is_asked_one_by_one_and_not_again(open_ring: Open) -> None:
+    store = Store()
+    with fake_node(store, is_old=True) as node:
+        async with open_ring(node.address) as ring:
+            assert await ring.put_many([(f"k{i}", b"v") for i in range(200)], in_flight=200) == []
+            found = await ring.get_many([f"k{i}" for i in range(200)])
+    assert [one.value for one in found.values()] == [b"v"] * 200
+    assert (len(node.requests(PutMany)), len(node.requests(GetMany))) == (2, 0), "128 and 72, refused; then no more"
+    assert (len(node.requests(Put)), len(node.requests(Get))) == (200, 200)
+
+
+async def test_a_batch_that_is_refused_for_one_item_is_taken_apart(open_ring: Open) -> None:
+    """The next batch is one again: the node does know them."""
+
+    def answer(heard: Heard) -> Answer:
+        if isinstance(heard.request, Describe):
+            return described()[0]
+        assert isinstance(heard.request, Put)
+        if heard.request.key != b"bad":
+            return Written(b"", OWNER)
+        return InvalidRequest("bad") if heard.stream == "control" else REFUSED
+
+    with fake_node(answer) as node:
+        async with open_ring(node.address) as ring:
+            failures = await ring.put_many([("a", b"v"), ("bad", b"v"), ("c", b"v")])
+            assert [(key, type(error)) for key, error in failures] == [("bad", InvalidRequest)]
+            assert await ring.put_many([("a", b"v"), ("c", b"v")]) == []
+    assert len(node.requests(PutMany)) == 2
+
+
+async def test_answers_that_are_too_many_bytes_come_in_as_many_frames_as_they_need(open_ring: Open) -> None:
+    store = Store()
+    store.values = {b"k%d" % i: bytes([i]) * 100_000 for i in range(40)}
+    with fake_node(store) as node:
+        async with open_ring(node.address) as ring:
+            found = await ring.get_many(store.values)
+    assert {key: one.value for key, one in found.items()} == store.values
+    asked = [len(request.gets) for request in node.requests(GetMany) if isinstance(request, GetMany)]
+    assert asked[0] == 40
+    assert max(asked[1:]) == 2, "as many as had room, and not all of them again and again"
+
+
+async def test_a_silent_node_is_turned_from_with_all_that_it_was_asked(open_ring: Open) -> None:
+    store = Store()
+    with fake_node(Store(*[HANG_UP] * 9)) as silent, fake_node(store) as node:
+        async with open_ring(silent.address, node.address) as ring:
+            assert await ring.put_many([(f"k{i}", b"v") for i in range(9)]) == []
+            assert ring.entry == node.address
+    assert len(store.values) == 9
+    assert all(put.is_retry for put in node.requests(Put) if isinstance(put, Put))
+
+
+async def test_a_ring_too_slow_for_all_at_once_is_asked_for_fewer(
+    open_ring: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all of it would be asked for again and again, and nothing ever be done in time."""
+    store = Store()
+
+    def slow(heard: Heard) -> Answer:
+        if isinstance(heard.request, Put):
+            time.sleep(0.002)
+        return store(heard)
+
+    monkeypatch.setattr(asking, "ATTEMPT_S", 0.1)
+    monkeypatch.setattr(asking_many, "ITEM_S", 0.0)
+    with fake_node(slow) as node, fake_node(slow) as other:
+        async with open_ring(node.address, other.address, timeout_s=20.0) as ring:
+            assert await ring.put_many((f"k{i}", b"v") for i in range(300)) == []
+    assert len(store.values) == 300
+    frames = [*node.requests(PutMany), *other.requests(PutMany)]
+    assert min(len(frame.writes) for frame in frames if isinstance(frame, PutMany)) < 50
+
+
 async def test_put_many_to_a_silent_node_fails_in_time(open_ring: Open) -> None:
     with fake_node(Store(*[SILENCE] * 99)) as node:
         async with open_ring(node.address, timeout_s=0.3) as ring:
@@ -671,7 +783,7 @@ async def test_of_one_key_twice_the_later_wins(open_ring: Open) -> None:
         async with open_ring(node.address) as ring:
             await ring.put_many([("a", b"1"), ("b", b"1"), ("a", b"2")])
             assert (await ring.get("a")).value == b"2"
-    assert len({heard.connection for heard in node.heard}) == 1
+    assert len({(heard.stream, heard.connection) for heard in node.heard}) == 2, "one connection for each stream"
 
 
 def record(key: bytes, *versions: Version) -> Record:

@@ -19,7 +19,7 @@ SHAPE_OF_COMMAND = {
     "lookup": "lookup", "status": "status", "members": "members", "ring": "ring", "fingers": "fingers",
     "check": "check", "check-history": "check-history", "leave": "leave", "kill": "kill", "version": "version",
     "backup": "backup", "restore": "restore", "transfers": "transfers", "forget": "forget",
-    "plan join": "plan", "plan leave": "plan",
+    "bench": "bench", "plan join": "plan", "plan leave": "plan",
     "sim run": "sim-run", "sim replay": "sim-event", "sim paper": "sim-paper",
     "lab compare": "lab", "lab vnodes": "lab", "lab movement": "lab", "lab jump": "lab", "lab strategies": "lab",
     "lab ring": "lab", "lab all": "lab",

@@ -39,24 +39,37 @@ from chord.messages import (
     Candidate,
     Confirm,
     Contact,
+    CopiesRead,
+    Copy,
     Describe,
     Description,
     ErrorReply,
     FindNext,
     Forwarded,
     Get,
+    GetMany,
+    Got,
+    GotMany,
     Hello,
+    Merge,
     NextHops,
     Notify,
     Ping,
     Pong,
     Put,
+    PutMany,
+    ReadCopies,
+    ReadCopy,
+    Record,
     Reply,
     Request,
     RingPointers,
     Trace,
     Values,
     Via,
+    Written,
+    Wrote,
+    WroteMany,
 )
 from chord.wire import (
     BODY_BYTES_MAX,
@@ -229,6 +242,23 @@ def test_a_message_no_frame_can_hold_is_refused_at_home() -> None:
         CODEC.encode_reply(1, Values((b"x" * (1 << 24),), b"", Contact(Point(1), "a:1")))
 
 
+def test_the_garbage_collector_does_not_search_messages() -> None:
+    kinds: list[Any] = [Hello, ErrorReply, *REQUESTS, *REPLIES]
+    seen: set[type] = set()
+    while kinds:
+        info = kinds.pop()
+        if isinstance(info, type):
+            info = msgspec.inspect.type_info(info)
+        if isinstance(info, msgspec.inspect.StructType) and info.cls not in seen:
+            seen.add(info.cls)
+            kinds += [field.type for field in info.fields]
+            assert not info.cls.__struct_config__.gc, info.cls
+        kinds += [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
+        kinds += [info.item_type] if hasattr(info, "item_type") else []
+    assert Contact in seen
+    assert len(seen) > len(REQUESTS) + len(REPLIES) + 10
+
+
 # -- growing: unknown fields, missing fields ---------------------------------------------------
 
 
@@ -266,6 +296,18 @@ def golden_frames() -> dict[str, bytes]:
         "call put": CODEC.encode_call(3, at, 5000, Put(b"user:42", b"Ada", b"o" * 16, b"")),
         "call find next": CODEC.encode_call(4, at, 5000, FindNext(at, "fast", (at,), True)),
         "call confirm, 8 bits": TOY.encode_call(5, Point(80), 100, Confirm(Point(190))),
+        "call get many": CODEC.encode_call(6, None, 5000, GetMany((Get(b"user:42"), Get(b"user:43", 1)))),
+        "call put many": CODEC.encode_call(
+            7, at, 5000, PutMany((Put(b"user:42", b"Ada", b"o" * 16), Merge(Record(b"user:43", ()))))
+        ),
+        "call read copies": CODEC.encode_call(
+            8, at, 500, ReadCopies((ReadCopy(b"user:42", b"d" * 16), ReadCopy(b"k")))
+        ),
+        "reply got many": CODEC.encode_reply(
+            6, GotMany((Got(Values((b"Ada",), b"ctx", me)), Got(None, ErrorReply(5, "busy", None, 50))))
+        ),
+        "reply wrote many": CODEC.encode_reply(7, WroteMany((Wrote(Written(b"ctx", me, 2, 2)), Wrote(None)))),
+        "reply copies read": CODEC.encode_reply(8, CopiesRead((Copy(None, True), None))),
         "reply pong": CODEC.encode_reply(1, Pong("leaving")),
         "reply values": CODEC.encode_reply(2, Values((b"Ada",), b"ctx", me)),
         "reply pointers, 8 bits": TOY.encode_reply(6, RingPointers(toy, None, (toy,), (), Point(42))),

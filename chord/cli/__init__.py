@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("check", "Check the ring's invariants; exit 8 when broken."),
     "transfers": ("transfers", "Show records under way between nodes, their rate and what is left."),
     "plan": ("plan", "Say who would own and keep what if a node came or went."),
+    "bench": ("bench", "Measure the ring, in ms and in round trips; leaves nothing behind."),
     "sim": ("sim", "Simulate rings on virtual time, with faults, and check them."),
     "lab": ("lab", "Compare sharding schemes, and rings of a million nodes."),
     "check-history": ("history", "Check a recorded history; exit 8 where no store could have told it."),

@@ -19,7 +19,7 @@ import click
 from chord.blocking import Ring
 from chord.bulk import batches, record_bytes, record_key
 from chord.cli.backup_file import Backup, Damaged, Header, Writer, records, verify
-from chord.cli.bulk import BATCH_BYTES_MAX, Tally, key_count, lost_failure, lost_owners
+from chord.cli.bulk import BATCH_BYTES_MAX, Tally, in_flight_option, key_count, lost_failure, lost_owners
 from chord.cli.data import file_failure, w_option
 from chord.cli.failures import OK, USAGE
 from chord.cli.output import Failure, Out, byte_size
@@ -75,7 +75,7 @@ def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int],
 @click.command("restore")
 @click.argument("file")
 @click.option("--dry-run", is_flag=True, help="Only see whether FILE is whole.")
-@click.option("--in-flight", type=click.IntRange(1, 128), default=64, show_default=True, help="Merges at one time.")
+@in_flight_option("Merges at one time.")
 @w_option
 @ring_options()
 def restore_command(target: Target, file: str, dry_run: bool, in_flight: int, w: int | None) -> int:

@@ -7,11 +7,12 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any, TypeVar
 
 import click
 
+from chord.asking_many import IN_FLIGHT, IN_FLIGHT_MAX
 from chord.blocking import Ring
 from chord.bulk import batches, pair_bytes, pair_key
 from chord.cli.data import file_failure, stdin_to_read, strict_option, ttl_option, w_option
@@ -21,6 +22,8 @@ from chord.cli.shapes import Json, error_json, key_json, pair_json
 from chord.cli.target import Target, count_keys, descriptions, ring_options
 from chord.errors import ChordError, IndefiniteError
 from chord.values import Pair, to_key, to_value
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 FAILURES_SHOWN = 5
 FAILURES_KEPT = 10_000
@@ -71,9 +74,15 @@ class Tally:
         raise Failure(message, f"{hint} {worst.hint}".lstrip(), worst.exit_code, worst.code)
 
 
+def in_flight_option(help_text: str) -> Callable[[F], F]:
+    """Return the option --in-flight."""
+    return click.option("--in-flight", type=click.IntRange(1, IN_FLIGHT_MAX), default=IN_FLIGHT, show_default=True,
+                        help=help_text)
+
+
 @click.command("load")
 @click.argument("file")
-@click.option("--in-flight", type=click.IntRange(1, 128), default=64, show_default=True, help="Puts at the same time.")
+@in_flight_option("Puts at the same time.")
 @w_option
 @strict_option
 @ttl_option

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 import trio
@@ -16,18 +17,24 @@ from chord.calls import Answer
 from chord.data import versions
 from chord.data.digest import digest_of
 from chord.data.storage import Batch, record_bytes
+from chord.errors import WritesRefused
 from chord.host import Host
 from chord.ids import Arc
 from chord.messages import (
+    BATCH_BYTES_MAX,
     DIGEST_BYTES,
     HEADS_MAX,
     Copies,
+    CopiesRead,
+    Copy,
     Done,
     GetCopies,
     GetHeads,
     GetSums,
     Head,
     Heads,
+    ReadCopies,
+    ReadCopy,
     Record,
     Reply,
     StoreCopies,
@@ -138,6 +145,57 @@ class Replica:
     async def on_get_copies(self, request: GetCopies) -> Copies:
         """Return the first of the asked records."""
         return await read_copies(self._host, request.keys, must_fit=True)
+
+    def on_read_copy(self, request: ReadCopy) -> Answer:
+        """Return what is held of a key, once it is durable."""
+        if self._host.storage.is_durable(request.key):
+            return self._copy_of(request)
+        return self._copy_when_durable(request)
+
+    def on_read_copies(self, request: ReadCopies) -> Answer:
+        """Return what is held of several keys; None for those that have no room in the answer. The first always has."""
+        if all(self._host.storage.is_durable(ask.key) for ask in request.asks):
+            return self._copies_of(request)
+        return self._copies_when_durable(request)
+
+    async def _copies_when_durable(self, request: ReadCopies) -> CopiesRead:
+        while not all(self._host.storage.is_durable(ask.key) for ask in request.asks):
+            await self._settle()
+        return self._copies_of(request)
+
+    def _copies_of(self, request: ReadCopies) -> CopiesRead:
+        copies: list[Copy | None] = []
+        size = 0
+        for ask in request.asks:
+            copy: Copy | None = self._copy_of(ask)
+            if copy is not None and copy.record is not None:
+                more = bytes_of(copy.record)
+                if size and size + more > BATCH_BYTES_MAX:
+                    copy = None
+                else:
+                    size += more
+            copies.append(copy)
+        return CopiesRead(tuple(copies))
+
+    async def _copy_when_durable(self, request: ReadCopy) -> Copy:
+        while not self._host.storage.is_durable(request.key):
+            await self._settle()
+        return self._copy_of(request)
+
+    async def _settle(self) -> None:
+        """Wait until what is visible now is durable, or is taken back because the disk is full."""
+        with suppress(WritesRefused):
+            await self._host.storage.commit(Batch())
+
+    def _copy_of(self, request: ReadCopy) -> Copy:
+        host = self._host
+        point = host.circle.hash(request.key)
+        record = host.storage.get(request.key)
+        is_settled = not host.storage.is_damaged(request.key)
+        is_settled = is_settled and any(vnode.is_settled(point) for vnode in host.vnodes.values())
+        if record is not None and digest_of(record) == request.digest:
+            return Copy(None, True, is_settled)
+        return Copy(record, False, is_settled)
 
     def on_store_copies(self, request: StoreCopies) -> Answer:
         """Merge records, and answer when they are durable. A tombstone dropped here a while ago stays dropped."""

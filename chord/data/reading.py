@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chord.data import versions
 from chord.data.digest import digest_of
+from chord.data.gather import Asker
 from chord.data.view import Place
 from chord.messages import Contact, Record, ReplicaLine
 
@@ -11,10 +12,15 @@ VERSION_BYTES = 4  # of a clock's digest, shown in traces
 
 
 class Reading:
-    """One read of a key. `record` is the merge of all copies, `copies` has the reader's own first."""
+    """One read of a key. `record` is the merge of all copies, `copies` has the reader's own first.
 
-    def __init__(self, key: bytes) -> None:
+    Args:
+        over: asks the holders.
+    """
+
+    def __init__(self, key: bytes, over: Asker) -> None:
         self.key = key
+        self.over = over
         self.record: Record | None = None
         self.copies: dict[Contact, Record | None] = {}
         self.unsettled: dict[Contact, None] = {}

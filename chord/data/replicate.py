@@ -21,6 +21,7 @@ from chord.data import versions
 from chord.data.copies import parts_of
 from chord.data.digest import digest_of
 from chord.data.fan import Fan, Told
+from chord.data.gather import Asker
 from chord.data.reading import Reading
 from chord.data.records import Records
 from chord.data.repair import Repair
@@ -70,9 +71,11 @@ class Coordinator:
 
     # -- reads ----------------------------------------------------------------------------------
 
-    def get(self, request: Get) -> Answer:
+    def get(self, request: Get, over: Asker | None = None) -> Answer:
         """Read a key from R replicas; where this one is enough, and has the record, there is nothing to wait for.
 
+        Args:
+            over: asks the other replicas; default: each of them at once, for this key alone.
         Raises:
             NotOwner, Busy: see `Vnode.require_coordinator`.
             TooFewReplicas: definite; fewer replicas than asked for answer.
@@ -82,7 +85,7 @@ class Coordinator:
         verdict = self._vnode.require_coordinator(point)
         who = self._holders(point)
         needed = self._needed(request.r, who)
-        reading = Reading(request.key)
+        reading = Reading(request.key, over or self._host.peers)
         if needed == 1 and self._is_settled(point, request.key) and self._host.storage.is_durable(request.key):
             record = self._host.storage.get(request.key)
             if self._live(record):
@@ -169,7 +172,7 @@ class Coordinator:
                 told(None)
 
             request = ReadCopy(reading.key, b"" if mine is None else digest_of(mine))
-            self._host.peers.begin(contact, request, Copy, heard, deadline=sent + self._host.timing.timeout_cap_s)
+            reading.over.begin(contact, request, Copy, heard, deadline=sent + self._host.timing.timeout_cap_s)
 
         return Fan(self._host, ask, spare)
 
@@ -192,9 +195,11 @@ class Coordinator:
 
     # -- writes ---------------------------------------------------------------------------------
 
-    async def put(self, request: Put) -> Written:
+    async def put(self, request: Put, over: Asker | None = None) -> Written:
         """Write a key: here, durably, then on the other replicas.
 
+        Args:
+            over: asks the other replicas; default: each of them at once, for this key alone.
         Raises:
             InvalidRequest, VersionConflict, WritesRefused: definite; see `Records.put`.
             NotOwner, Busy: see `Vnode.require_coordinator`.
@@ -209,20 +214,20 @@ class Coordinator:
         self._require_reachable(who, needed, request.is_strict)
         seen = None
         if len(who.members) > 1 and self._must_read(request):
-            reading = Reading(request.key)
+            reading = Reading(request.key, over or self._host.peers)
             await self._read(reading, who, point, self._needed(0, who))
             seen = reading.record
             self._vnode.require_coordinator(point)
         self._require_going_on()
         await self._end_if_given_up()
-        return await self._see_through(request, seen, needed)
+        return await self._see_through(request, seen, needed, over or self._host.peers)
 
     @staticmethod
     async def _end_if_given_up() -> None:
         """Be cancelled, if the caller's time is over: a process that was stopped meanwhile has not noticed yet."""
         await trio.lowlevel.checkpoint()
 
-    async def _see_through(self, request: Put, seen: Record | None, needed: int) -> Written:
+    async def _see_through(self, request: Put, seen: Record | None, needed: int, over: Asker) -> Written:
         """Store a write here and send it to the others, to the end, though the caller give up meanwhile.
 
         What is stored in one place and sent to nobody would turn up when nobody expects it any more.
@@ -235,7 +240,7 @@ class Coordinator:
                 record = await self._records.put(request, seen)
                 who = self._vnode.replica_set(self._host.circle.hash(request.key))  # it may have changed meanwhile
                 least = needed if request.w else min(self._host.constants.quorum, len(who.members))
-                outcome.append(await self._spread(record, who, max(needed, least), is_strict=request.is_strict))
+                outcome.append(await self._spread(record, who, max(needed, least), over, is_strict=request.is_strict))
             except ChordError as error:
                 outcome.append(error)
             finally:
@@ -249,7 +254,7 @@ class Coordinator:
             raise outcome[0]
         return outcome[0]
 
-    async def merge(self, request: Merge) -> Written:
+    async def merge(self, request: Merge, over: Asker | None = None) -> Written:
         """Merge a record as it is into the replicas. Raises what `put` does."""
         point = self._host.circle.hash(request.record.key)
         self._vnode.require_coordinator(point)
@@ -261,11 +266,14 @@ class Coordinator:
         self._require_going_on()
         await self._records.merge([request.record])
         record = await self._records.read(request.record.key) or request.record  # or it has been brought home meanwhile
-        return await self._spread(record, self._vnode.replica_set(point), needed, is_strict=False)
+        who = self._vnode.replica_set(point)
+        return await self._spread(record, who, needed, over or self._host.peers, is_strict=False)
 
-    async def _spread(self, record: Record, who: ReplicaSet, needed: int, *, is_strict: bool) -> Written:
+    async def _spread(
+        self, record: Record, who: ReplicaSet, needed: int, over: Asker, *, is_strict: bool
+    ) -> Written:
         """Send a record that is durable here to the others, and wait for as many as are needed."""
-        writing = Writing(self._vnode, self._here(who), who, record, self._levels, is_strict=is_strict)
+        writing = Writing(self._vnode, self._here(who), who, record, self._levels, over, is_strict=is_strict)
         return await writing.until(needed)
 
     # -- read repair ----------------------------------------------------------------------------

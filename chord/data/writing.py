@@ -8,6 +8,7 @@ from chord.data import versions
 from chord.data.copies import parts_of
 from chord.data.digest import digest_of
 from chord.data.fan import Fan, Told
+from chord.data.gather import Asker
 from chord.data.reading import VERSION_BYTES
 from chord.data.repair import Repair
 from chord.data.view import Place, ReplicaSet
@@ -23,13 +24,22 @@ class Writing:
         me: this node as it stands in the set.
         is_strict: only members count, and nobody stands in for them.
         repair: is told of those that did not take it.
+        over: asks the others.
 
     Attributes:
         stored: who has it, and after how many ms.
     """
 
     def __init__(
-        self, vnode: Vnode, me: Contact, who: ReplicaSet, record: Record, repair: Repair, *, is_strict: bool
+        self,
+        vnode: Vnode,
+        me: Contact,
+        who: ReplicaSet,
+        record: Record,
+        repair: Repair,
+        over: Asker,
+        *,
+        is_strict: bool,
     ) -> None:
         self._vnode = vnode
         self._host = vnode.host
@@ -39,6 +49,7 @@ class Writing:
         self._for_members = [StoreCopies((part,)) for part in parts]
         self._for_others = [StoreCopies((part,), is_hint=True) for part in parts]
         self._repair = repair
+        self._over = over
         self._members = [place.contact for place in who.members]
         self.stored: dict[Contact, float | None] = {me: None}
         self._up = [place.contact for place in who.members if place.contact != me and vnode.is_up(place)]
@@ -94,7 +105,7 @@ class Writing:
                 told(None)
             else:
                 deadline = sent + self._host.timing.timeout_cap_s
-                self._host.peers.begin(contact, request, Done, heard, deadline=deadline)
+                self._over.begin(contact, request, Done, heard, deadline=deadline)
 
         heard(None)
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from chord.messages.base import ACTORS_MAX as ACTORS_MAX
 from chord.messages.base import ADDRESS_CHARS_MAX as ADDRESS_CHARS_MAX
+from chord.messages.base import BATCH_BYTES_MAX as BATCH_BYTES_MAX
+from chord.messages.base import BATCH_ITEMS_MAX as BATCH_ITEMS_MAX
 from chord.messages.base import CONTEXT_BYTES_MAX as CONTEXT_BYTES_MAX
 from chord.messages.base import DIGEST_BYTES as DIGEST_BYTES
 from chord.messages.base import HEADS_MAX as HEADS_MAX
@@ -42,6 +44,14 @@ from chord.messages.base import Request as Request
 from chord.messages.base import Route as Route
 from chord.messages.base import Text as Text
 from chord.messages.base import Value as Value
+from chord.messages.batches import CopiesRead as CopiesRead
+from chord.messages.batches import GetMany as GetMany
+from chord.messages.batches import Got as Got
+from chord.messages.batches import GotMany as GotMany
+from chord.messages.batches import PutMany as PutMany
+from chord.messages.batches import ReadCopies as ReadCopies
+from chord.messages.batches import Wrote as Wrote
+from chord.messages.batches import WroteMany as WroteMany
 from chord.messages.node import Describe as Describe
 from chord.messages.node import Description as Description
 from chord.messages.node import FingerRun as FingerRun

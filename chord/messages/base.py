@@ -1,4 +1,8 @@
-"""What all messages are made of: bounded types, the bases of requests and replies, and the first frame."""
+"""What all messages are made of: bounded types, the bases of requests and replies, and the first frame.
+
+No message is shown to the garbage collector (`gc=False`): they cannot hold one another in a circle, and a node that
+keeps many, or works on many, would pay for their being searched again and again.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,8 @@ DIGEST_BYTES = 16
 SUMS_MAX = 64
 HEADS_MAX = 512
 REPLICAS_MAX = 16
+BATCH_ITEMS_MAX = PAGE_RECORDS_MAX  # so that what a batch writes fits one page of copies
+BATCH_BYTES_MAX = 1 << 18  # who makes a batch keeps it to this, and who answers one the answers: others wait behind it
 
 Address: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ADDRESS_CHARS_MAX)]
 Key: TypeAlias = Annotated[bytes, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
@@ -37,7 +43,7 @@ Mode: TypeAlias = Literal["iterative", "recursive", "successor"]
 Route: TypeAlias = Literal["classic", "fast"]
 
 
-class Contact(msgspec.Struct, frozen=True, array_like=True):
+class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A vnode elsewhere: its point on the circle and the address of its node."""
 
     id: Point
@@ -47,7 +53,7 @@ class Contact(msgspec.Struct, frozen=True, array_like=True):
 Contacts: TypeAlias = Annotated[tuple[Contact, ...], Meta(max_length=LIST_ENTRIES_MAX)]
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True):
+class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Base of requests and replies."""
 
 
@@ -67,7 +73,7 @@ class Request(Message, frozen=True):
     bulk: ClassVar[bool] = False
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True):
+class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """First frame both ways: who I am and what all nodes of my ring agree on.
 
     `ring` is None for a node that has not joined and for a client; `bits` is 0 for a client, who
@@ -89,7 +95,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     features: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
 
 
-class ErrorReply(msgspec.Struct, frozen=True, array_like=True):
+class ErrorReply(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An error as it travels: its code of `chord.errors`, a sentence, and what it speaks of."""
 
     code: Annotated[int, Meta(ge=0, le=1 << 16)]

@@ -21,7 +21,7 @@ from chord.messages.base import (
 )
 
 
-class OwnedArc(msgspec.Struct, frozen=True, array_like=True):
+class OwnedArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An arc a vnode has a say in, and what it says."""
 
     start: Point
@@ -31,7 +31,7 @@ class OwnedArc(msgspec.Struct, frozen=True, array_like=True):
     peer: Contact | None = None
 
 
-class FingerRun(msgspec.Struct, frozen=True, array_like=True):
+class FingerRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Finger entries `first` to `last` (inclusive) that point to one vnode."""
 
     first: Annotated[int, Meta(ge=0, le=160)]
@@ -39,7 +39,7 @@ class FingerRun(msgspec.Struct, frozen=True, array_like=True):
     contact: Contact
 
 
-class VnodeInfo(msgspec.Struct, frozen=True, array_like=True):
+class VnodeInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Everything one vnode knows about its place."""
 
     contact: Contact
@@ -54,7 +54,7 @@ class VnodeInfo(msgspec.Struct, frozen=True, array_like=True):
     rounds: Count
 
 
-class PeerInfo(msgspec.Struct, frozen=True, array_like=True):
+class PeerInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a node thinks of a peer node."""
 
     address: Address
@@ -63,7 +63,7 @@ class PeerInfo(msgspec.Struct, frozen=True, array_like=True):
     since_ms: Count
 
 
-class TransferInfo(msgspec.Struct, frozen=True, array_like=True):
+class TransferInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An arc of records under way. `total` is known once the partners have compared; times in ms."""
 
     kind: Literal["join", "leave", "repair", "surplus"]
@@ -76,7 +76,7 @@ class TransferInfo(msgspec.Struct, frozen=True, array_like=True):
     since_ms: Count
 
 
-class ReplicaState(msgspec.Struct, frozen=True, array_like=True):
+class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How well the arc of a vnode, or a part of it, is replicated.
 
     `members` in ring order; of them `silent` do not answer and `pending` are being brought level.

@@ -28,7 +28,7 @@ from chord.messages.base import (
 )
 
 
-class Version(msgspec.Struct, frozen=True, array_like=True):
+class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One value of a record: what a put wrote (None deletes), its operation id, when (wall clock, ms), until when it
     lives (wall clock, ms; 0: for ever), and whether an earlier attempt of the put may have left another copy of it."""
 
@@ -39,7 +39,7 @@ class Version(msgspec.Struct, frozen=True, array_like=True):
     is_retry: bool = False
 
 
-class ActorClock(msgspec.Struct, frozen=True, array_like=True):
+class ActorClock(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`count` events seen from the actor; the values of the latest of them, newest first."""
 
     actor: Identity
@@ -47,7 +47,7 @@ class ActorClock(msgspec.Struct, frozen=True, array_like=True):
     versions: Annotated[tuple[Version, ...], Meta(max_length=SIBLINGS_MAX)]
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True):
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A key and its dotted version vector set, actors in ascending order. See `chord/data/versions.py`.
 
     `superseded`: operations whose copies count for nothing when they turn up late; see `chord/data/superseded.py`.
@@ -61,7 +61,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 Records: TypeAlias = Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
 
 
-class ReplicaLine(msgspec.Struct, frozen=True, array_like=True):
+class ReplicaLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one replica had to do with a read or write: a line of its trace.
 
     `outcome`: ok, same, stale, absent, hinted (kept for another), or in words why not. `is_counted`: towards R or W.

@@ -77,7 +77,7 @@ class GetSums(Request, frozen=True, tag=37):
     patient = True
 
 
-class Head(msgspec.Struct, frozen=True, array_like=True):
+class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A key and the digest of its record's clock."""
 
     key: Key
@@ -130,7 +130,7 @@ class Settled(Request, frozen=True, tag=40):
 # -- moving arcs --------------------------------------------------------------------------------
 
 
-class TakenArc(msgspec.Struct, frozen=True, array_like=True):
+class TakenArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Part of an arc whose only copy was on a node that is down: absent keys there are not "not found"."""
 
     start: Point

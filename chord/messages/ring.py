@@ -37,7 +37,7 @@ class Ping(Request, frozen=True, tag=1):
     reply = Pong
 
 
-class Down(msgspec.Struct, frozen=True, array_like=True):
+class Down(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A vnode that fell silent, holds replicas and is waited for; `since_ms`: how long ago."""
 
     contact: Contact
@@ -82,7 +82,7 @@ class Offer(Request, frozen=True, tag=4):
     peer: Contact
 
 
-class Parting(msgspec.Struct, frozen=True, array_like=True):
+class Parting(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A vnode that goes, and the successor list it leaves to whoever has it at the head of his own."""
 
     vnode: Contact
@@ -117,14 +117,14 @@ class Pausing(Request, frozen=True, tag=6):
 # -- lookup -------------------------------------------------------------------------------------
 
 
-class Via(msgspec.Struct, frozen=True, array_like=True):
+class Via(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How a hop was reached: entry `index` of the asked vnode's finger table or successor list."""
 
     kind: Literal["start", "finger", "successor", "cache", "predecessor"]
     index: Annotated[int, Meta(ge=0, le=LIST_ENTRIES_MAX)] = 0
 
 
-class Candidate(msgspec.Struct, frozen=True, array_like=True):
+class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A vnode worth asking next."""
 
     contact: Contact
@@ -171,7 +171,7 @@ class Confirm(Request, frozen=True, tag=17):
     reply = Confirmed
 
 
-class HopTrace(msgspec.Struct, frozen=True, array_like=True):
+class HopTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One line of a trace. Times in milliseconds; `remaining` is the share of the circle from here to the key."""
 
     contact: Contact

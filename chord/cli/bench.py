@@ -1,0 +1,191 @@
+"""bench: what a ring does, by the user's own measurement, in milliseconds and in round trips."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from chord.cli.data import quorum_option
+from chord.cli.failures import CHECK_FAILED, INTERRUPTED, OK, USAGE, explain
+from chord.cli.output import Column, Failure, Out
+from chord.cli.shapes import Json
+from chord.cli.target import Target, descriptions, ring_options
+from chord.errors import ChordError
+from chord.messages import VALUE_BYTES_MAX, Description
+
+if TYPE_CHECKING:
+    from chord.cli.bench_run import Bench, Measured, Plan
+
+COLUMNS = (
+    Column("what"), Column("at once", "right"), Column("ops/s", "right"), Column("p50 ms", "right"),
+    Column("p99 ms", "right"), Column("p99.9 ms", "right"), Column("round trips", "right"), Column("at most", "right"),
+    Column("verdict"), Column("errors", "right"),
+)
+KEYS_MIN = 32  # as many as requests are under way at once: no two on one key
+SECONDS_MAX, OPS_MAX = 3600.0, 1_000_000
+
+
+class Preset(NamedTuple):
+    """How much is measured: so many keys, so many seconds for each line of the report."""
+
+    keys: int
+    seconds: float
+
+
+PRESETS = {"s": Preset(100, 1.0), "m": Preset(1000, 5.0), "l": Preset(10_000, 20.0)}
+
+
+@click.command("bench")
+@click.option("--preset", type=click.Choice(list(PRESETS)), default="s", show_default=True,
+              help="s: 100 keys, 1 s for each line; m: 1000 keys, 5 s; l: 10000 keys, 20 s.")
+@click.option("--seconds", type=click.FloatRange(0.05, SECONDS_MAX), metavar="S", help="So long for each line.")
+@click.option("--ops", type=click.IntRange(1, OPS_MAX), metavar="COUNT",
+              help="So many operations for each line, instead of a time.")
+@click.option("--keys", type=click.IntRange(KEYS_MIN, 100_000), metavar="COUNT", help="So many keys.")
+@click.option("--bytes", "value_bytes", type=click.IntRange(0, VALUE_BYTES_MAX), default=100, show_default=True,
+              metavar="BYTES", help="Of a value.")
+@quorum_option("r", "Of the gets.")
+@quorum_option("w", "Of the puts.")
+@click.option("--strict", is_flag=True, help="Exit code 8 where a bound is missed, or an operation failed.")
+@ring_options()
+def bench_command(
+    target: Target, preset: str, seconds: float | None, ops: int | None, keys: int | None, value_bytes: int,
+    r: int | None, w: int | None, strict: bool,
+) -> int:
+    """Measure the ring: ping, get, put, lookup, one at a time and 32 at once.
+
+    It writes under keys of its own, chord-bench/…, and deletes them at the end, also at Ctrl-C. "Round trips" is the
+    median against that of a ping to the same nodes, in the same run. Bounds are stated for one at a time, in memory:
+    a get 1.5 round trips with R = 1, 2.5 with R = 2; a put under the context of an earlier read 3 with W = 2. A put
+    without a context reads first, and is a round trip longer. On nodes with data directories a put also waits for
+    disks, and has no bound.
+    """
+    if seconds is not None and ops is not None:
+        raise click.UsageError("--seconds or --ops; which is it?")
+    with target.connect() as ring:
+        nodes = descriptions(ring.members())
+    kept = _replicas(nodes, r, w)
+    majority = kept // 2 + 1
+    size = PRESETS[preset]
+    from chord.cli.bench_run import Plan
+
+    plan = Plan(keys or size.keys, seconds or size.seconds, ops, value_bytes, r or majority, w or majority)
+    bench = _run(target, plan)
+    has_disks = any(node.has_data_dir for node in nodes)
+    rows = [_row(measured, bench.measured[0], has_disks) for measured in bench.measured]
+    verdict = "FAIL" if any(row["verdict"] == "FAIL" or row["errors"] for row in rows) else "PASS"
+    if target.out.as_json:
+        target.out.json({
+            "nodes": len(nodes), "replicas": kept, "on_disk": has_disks, "keys": plan.keys,
+            "value_bytes": plan.value_bytes, "seconds": None if ops else plan.seconds, "ops": ops, "rows": rows,
+            "verdict": verdict, "interrupted": bench.is_interrupted, "left_behind": len(bench.left_behind),
+        })  # fmt: skip
+    else:
+        _print(target.out, rows, verdict, f"{len(nodes)} nodes, N={kept}, values of {plan.value_bytes} bytes")
+    if bench.left_behind:
+        name, error = bench.left_behind[0]
+        why = explain(error, target.nodes[0])
+        message = f"{len(bench.left_behind)} keys could not be deleted again ({name.decode()}, …: {error.message})"
+        raise Failure(message, f"Delete them: chord del KEY. {why.hint}", why.exit_code, why.code)
+    if bench.is_interrupted:
+        return INTERRUPTED
+    return CHECK_FAILED if strict and verdict == "FAIL" else OK
+
+
+def _replicas(nodes: list[Description], r: int | None, w: int | None) -> int:
+    """Return N of the ring. What is asked for must not be more."""
+    kept = max((node.replicas for node in nodes), default=1)
+    for name, asked in (("--r", r), ("--w", w)):
+        if asked is not None and asked > min(kept, len(nodes)):
+            least = min(kept, len(nodes))
+            raise Failure(f"{name} {asked} is more than can answer", f"There are {least} replicas", USAGE, "usage")
+    return min(kept, len(nodes))
+
+
+def _run(target: Target, plan: Plan) -> Bench:
+    """Measure; the first Ctrl-C ends the measurement and not the cleaning up, the second ends both."""
+    import trio
+
+    from chord.cli.bench_run import TURNS, Bench, operations
+
+    lines = len(operations(plan)) * (TURNS if plan.ops is None else min(TURNS, plan.ops))
+    with target.out.progress("bench, turns", lines) as show:
+        bench = Bench(plan, show)
+
+        async def main() -> None:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(_heed_signals, bench, target.out)
+                await bench.run(target.nodes, target.timeout_s)
+                nursery.cancel_scope.cancel()
+
+        try:
+            trio.run(main)
+        except BaseExceptionGroup as group:
+            error = _only(group)
+            if isinstance(error, ChordError):
+                raise explain(error, target.nodes[0]) from error
+            if isinstance(error, trio.TooSlowError):
+                what = "the keys could not be stored in time"
+                raise Failure(what, "Give it longer: --timeout S", 5, "deadline_exceeded") from error
+            raise error from None
+    return bench
+
+
+async def _heed_signals(bench: Bench, out: Out, *, task_status: Any) -> None:
+    import trio
+
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            if bench.is_interrupted:
+                raise KeyboardInterrupt
+            bench.interrupt()
+            out.note("interrupted; deleting what it stored")
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _row(measured: Measured, ping: Measured, has_disks: bool) -> Json:
+    """Return a line of the report. Bounds count where nothing else is in the way: no disk."""
+    operation = measured.operation
+    one, median = ping.percentile_ms(0.5), measured.percentile_ms(0.5)
+    trips = median / one if one and median is not None and operation.at_once == 1 else None
+    is_put = operation.name.startswith("put")
+    bound = None if is_put and has_disks else operation.round_trips_max
+    is_met = bound is None or (trips is not None and trips <= bound)
+    was_tried = bool(measured.took_s or measured.failed)
+    verdict = None if bound is None or not was_tried else "PASS" if is_met else "FAIL"
+    return {
+        "op": operation.name, "quorum": operation.quorum or None, "at_once": operation.at_once,
+        "ops": len(measured.took_s), "per_s": round(measured.per_s, 1), "p50_ms": _round(median),
+        "p99_ms": _round(measured.percentile_ms(0.99)), "p999_ms": _round(measured.percentile_ms(0.999)),
+        "round_trips": _round(trips), "round_trips_max": bound, "verdict": verdict, "errors": measured.failed,
+        "error_codes": measured.errors,
+    }  # fmt: skip
+
+
+def _round(number: float | None) -> float | None:
+    return None if number is None else round(number, 3)
+
+
+def _print(out: Out, rows: list[Json], verdict: str, about: str) -> None:
+    lines = []
+    for row in rows:
+        letter = {"get": "R", "put": "W"}.get(str(row["op"]).split(",")[0])
+        what = row["op"] if letter is None else f"{row['op']}, {letter}={row['quorum']}"
+        numbers = [row["p50_ms"], row["p99_ms"], row["p999_ms"], row["round_trips"], row["round_trips_max"]]
+        shown = ["-" if number is None else f"{number:.2f}" for number in numbers]
+        per_s, verdict_of = f"{row['per_s']:.0f}", row["verdict"] or "-"
+        lines.append([what, str(row["at_once"]), per_s, *shown, verdict_of, str(row["errors"])])
+    out.table(COLUMNS, lines)
+    for row in rows:
+        for word, count in row["error_codes"].items():
+            out.note(f"{row['op']}, {row['at_once']} at once: {count} times {word}")
+    out.note(f"{verdict}: {about}")

@@ -1,0 +1,241 @@
+"""The measuring half of `chord bench`: operations on keys of its own, turn by turn, and what they come to.
+
+Every operation is measured in several turns, one operation after the other, so that what else the machines do hits all
+of them alike. Round trips are those of the same run: a `Ping` to the node that owns the key.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import trio
+
+from chord.client import Client, open_client
+from chord.errors import ChordError, NotFound, QuorumFailed
+from chord.messages import Ping
+
+TURNS: Final = 5
+AT_ONCE: Final = 32
+IN_VAIN_MAX: Final = 64  # so many failures and nothing else, and a measurement is given up
+PREFIX: Final = "chord-bench/"
+BATCH: Final = 256  # keys stored or deleted between two looks at whether to stop
+SWEEPS_MAX: Final = 3
+
+ROUND_TRIPS_MAX: Final[dict[tuple[str, int], float]] = {("get", 1): 1.5, ("get", 2): 2.5, ("put, context", 2): 3.0}
+"""What an operation may cost at the median, one at a time, by its quorum."""
+
+Do: TypeAlias = Callable[[int], Awaitable[object]]
+"""Does an operation on the key of this number."""
+
+
+class Plan(NamedTuple):
+    """What is to be measured.
+
+    Attributes:
+        keys: so many keys are made, at least as many as requests are under way at once.
+        seconds: of each measurement.
+        ops: so many operations of each measurement; None: as many as the seconds hold.
+        r, w: of the gets and puts; every get is measured with R = 1, too.
+    """
+
+    keys: int
+    seconds: float
+    ops: int | None
+    value_bytes: int
+    r: int
+    w: int
+
+
+class Operation(NamedTuple):
+    """One line of the report: what is done, with which quorum, so many at a time."""
+
+    name: str
+    quorum: int
+    at_once: int
+
+    @property
+    def round_trips_max(self) -> float | None:
+        """Its bound; None where none is stated."""
+        return ROUND_TRIPS_MAX.get((self.name, self.quorum)) if self.at_once == 1 else None
+
+
+class Measured:
+    """How an operation went. `took_s`: of each that succeeded; `busy_s`: how long it was measured."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+        self.took_s: list[float] = []
+        self.busy_s = 0.0
+        self.errors: dict[str, int] = {}  # by their words
+
+    @property
+    def failed(self) -> int:
+        """How many failed."""
+        return sum(self.errors.values())
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether there is no point in going on."""
+        return not self.took_s and self.failed >= IN_VAIN_MAX
+
+    @property
+    def per_s(self) -> float:
+        """Successful operations per second."""
+        return len(self.took_s) / self.busy_s if self.busy_s else 0.0
+
+    def percentile_ms(self, share: float) -> float | None:
+        """Return the least time within which that share of all was done, in ms; None where nothing was."""
+        if not self.took_s:
+            return None
+        return 1000 * sorted(self.took_s)[max(0, math.ceil(share * len(self.took_s)) - 1)]
+
+
+def operations(plan: Plan) -> list[Operation]:
+    """Return what is measured, in the order of the report."""
+    names = [("ping", 0), ("get", 1), ("get", plan.r), ("put, context", plan.w), ("put", plan.w), ("lookup", 0)]
+    return [Operation(name, quorum, count) for name, quorum in dict.fromkeys(names) for count in (1, AT_ONCE)]
+
+
+class Bench:
+    """A measurement of a live ring, under keys that nobody else has.
+
+    Attributes:
+        measured: what was measured so far.
+        left_behind: keys that could not be deleted again.
+        is_interrupted: it was ended before its time.
+    """
+
+    def __init__(self, plan: Plan, show: Callable[[int], object]) -> None:
+        self.plan = plan
+        self.measured = [Measured(operation) for operation in operations(plan)]
+        self.left_behind: list[tuple[bytes, ChordError]] = []
+        self.is_interrupted = False
+        prefix = PREFIX + secrets.token_hex(8)
+        self.names = [f"{prefix}/{number}".encode() for number in range(plan.keys)]
+        self._show = show
+        self._value = b"v" * plan.value_bytes
+        self._owners: list[str] = []
+        self._contexts: list[bytes] = []
+
+    def interrupt(self) -> None:
+        """Begin nothing new; what is under way ends first, and what is stored is deleted.
+
+        A write that is cancelled here is seen through by the ring all the same, maybe after it was deleted.
+        """
+        self.is_interrupted = True
+
+    async def run(self, nodes: Sequence[str], timeout_s: float) -> None:
+        """Measure, and delete everything again.
+
+        Raises:
+            ChordError: no node answers, or the keys cannot be stored.
+        """
+        async with open_client(*nodes) as ring:
+            try:
+                await self._fill(ring, timeout_s)
+                await self._measure(ring, timeout_s)
+            finally:
+                await self._clean_up(ring, timeout_s)
+
+    async def _fill(self, ring: Client, timeout_s: float) -> None:
+        """Store the keys, and learn who owns them."""
+        for some in self._batches():
+            if self.is_interrupted:
+                return
+            with trio.fail_after(timeout_s):
+                for _, error in await ring.put_many((name, self._value) for name in some):
+                    raise error
+                for found in (await ring.get_many(some)).values():
+                    if isinstance(found, ChordError):
+                        raise found
+                    self._owners.append(found.owner.address)
+                    self._contexts.append(found.context)
+
+    async def _measure(self, ring: Client, timeout_s: float) -> None:
+        turns = TURNS if self.plan.ops is None else min(TURNS, self.plan.ops)
+        done = 0
+        for turn in range(turns):
+            for measured in self.measured:
+                if not measured.is_in_vain and not self.is_interrupted:
+                    ops = None if self.plan.ops is None else self.plan.ops * (turn + 1) // turns
+                    do = self._doing(ring, measured.operation)
+                    await self._take_turn(measured, do, self.plan.seconds / turns, ops, timeout_s)
+                done += 1
+                self._show(done)
+
+    async def _take_turn(
+        self, measured: Measured, do: Do, seconds: float, ops: int | None, timeout_s: float
+    ) -> None:
+        """Do an operation for so long, or until so many are done in all turns; no two at once on one key."""
+        began = time.perf_counter()
+        end = began + seconds
+        at_once = measured.operation.at_once
+        started = len(measured.took_s) + measured.failed
+
+        async def work(first: int) -> None:
+            nonlocal started
+            number = first
+            while not (measured.is_in_vain or self.is_interrupted) and (
+                time.perf_counter() < end if ops is None else started < ops
+            ):
+                started += 1
+                await self._time(measured, do, number, timeout_s)
+                number += at_once
+                if number >= len(self.names):
+                    number = first
+
+        async with trio.open_nursery() as nursery:
+            for first in range(at_once):
+                nursery.start_soon(work, first)
+        measured.busy_s += time.perf_counter() - began
+
+    @staticmethod
+    async def _time(measured: Measured, do: Do, number: int, timeout_s: float) -> None:
+        before = time.perf_counter()
+        try:
+            with trio.fail_after(timeout_s):
+                await do(number)
+        except ChordError as error:
+            measured.errors[error.word] = measured.errors.get(error.word, 0) + 1
+        except trio.TooSlowError:
+            measured.errors["deadline_exceeded"] = measured.errors.get("deadline_exceeded", 0) + 1
+        else:
+            measured.took_s.append(time.perf_counter() - before)
+
+    def _doing(self, ring: Client, operation: Operation) -> Do:
+        quorum = operation.quorum
+
+        async def put(number: int, *, context: bytes | None = None) -> None:
+            stored = await ring.put(self.names[number], self._value, context=context, w=quorum)
+            self._contexts[number] = stored.context
+
+        table: dict[str, Do] = {
+            "ping": lambda number: ring.drive(ring.core.request(Ping(), self._owners[number])),
+            "get": lambda number: ring.get(self.names[number], r=quorum),
+            "put, context": lambda number: put(number, context=self._contexts[number]),
+            "put": put,
+            "lookup": lambda number: ring.lookup(self.names[number], route="fast"),
+        }
+        return table[operation.name]
+
+    async def _clean_up(self, ring: Client, timeout_s: float) -> None:
+        """Delete the keys, and see that they are gone: a write that was given up may still have come through."""
+        for some in self._batches():
+            left: Sequence[bytes] = some
+            outcomes: dict[bytes, ChordError | None] = {}
+            for _ in range(SWEEPS_MAX):
+                with trio.move_on_after(timeout_s):
+                    deletes = [ring.core.to_put(name, None) for name in left]
+                    outcomes = dict(zip(left, await ring.drive(ring.core.write_all(deletes)), strict=True))
+                    found = await ring.get_many(left)
+                    left = [name for name in left if not isinstance(found[name], NotFound)]
+                if not left:
+                    break
+            self.left_behind += [(name, outcomes.get(name) or QuorumFailed("it may be there still")) for name in left]
+
+    def _batches(self) -> list[list[bytes]]:
+        return [self.names[first : first + BATCH] for first in range(0, len(self.names), BATCH)]

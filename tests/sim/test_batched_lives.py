@@ -1,0 +1,108 @@
+"""Lives with faults in which every client reads and writes in batches: the ledger must find nothing wrong either."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from chord import asking_many
+from chord.asking import Operation
+from chord.data import batches
+from chord.errors import ChordError
+from chord.messages import Get, GetMany, Merge, Put, PutMany, Written
+from chord.operations import Core
+from chord.parcels import Item
+from chord.sim.life import Failure, Life
+from chord.sim.plan import FAULTS, Fidelity, draw
+from chord.values import Found, Stored
+
+OTHERS = 12  # keys that go with each that the ledger knows, so that frames hold several
+OTHER_KEYS = 40
+
+
+def always_a_batch(items: Sequence[Item]) -> GetMany | PutMany:
+    if isinstance(items[0], Get):
+        return GetMany(tuple(item for item in items if isinstance(item, Get)))
+    return PutMany(tuple(item for item in items if not isinstance(item, Get)))
+
+
+def others(core: Core) -> list[bytes]:
+    return [b"other-%d" % core.rng.randrange(OTHER_KEYS) for _ in range(OTHERS)]
+
+
+def write(self: Core, request: Put | Merge) -> Operation[Stored]:
+    with_it = [self.to_put(key, b"v") for key in dict.fromkeys(others(self))]
+    outcome, *_ = yield from self.request_all([request, *with_it])
+    if isinstance(outcome, ChordError):
+        raise outcome
+    assert isinstance(outcome, Written)
+    assert isinstance(request, Put)
+    return Stored(
+        request.key, outcome.context, outcome.owner, outcome.w, outcome.w_needed, outcome.is_sloppy, outcome.replicas
+    )
+
+
+def get(self: Core, key: str | bytes, r: int | None = None, resolve: Any = None) -> Operation[Found]:
+    found, *_ = yield from self.get_all([key, *others(self)], r)
+    if isinstance(found, ChordError):
+        raise found
+    return found
+
+
+@pytest.fixture
+def batched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Let all that clients do be done in batches. Returns how many of them came to their owners."""
+    seen: Counter[str] = Counter()
+
+    async def count(self: batches.Batches, vnode: Any, batch: Any) -> Any:
+        seen[type(batch).__name__] += 1
+        return await for_vnode(self, vnode, batch)
+
+    for_vnode = batches.Batches.for_vnode
+    monkeypatch.setattr(batches.Batches, "for_vnode", count)
+    monkeypatch.setattr(batches, "bundle", always_a_batch)
+    monkeypatch.setattr(asking_many, "bundle", always_a_batch)
+    monkeypatch.setattr(Core, "write", write)
+    monkeypatch.setattr(Core, "get", get)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("seed", "fidelity"),
+    [
+        (1, "messages"),
+        (2, "messages"),
+        *(pytest.param(seed, "messages", marks=pytest.mark.slow) for seed in range(3, 9)),
+        pytest.param(9, "frames", marks=pytest.mark.slow),
+    ],
+)
+def test_a_life_in_batches(batched: Counter[str], seed: int, fidelity: Fidelity) -> None:
+    plan = draw(seed, nodes=8, successors=3, fidelity=fidelity, faults=tuple(FAULTS), membership=8, steps=900)
+    report = Life(plan).run()
+    assert report.counts["client put ok"] > 3
+    assert min(batched["PutMany"], batched["GetMany"]) > 20
+
+
+def test_an_item_that_is_acknowledged_and_failed_is_noticed(
+    batched: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others of its batch were stored."""
+
+    async def told_another(self: batches._Part, place: int, answer: Any) -> None:
+        try:
+            self.end(place, await answer)
+        except ChordError:
+            self.end(place, Written(b"", self.owner))  # type: ignore[attr-defined]
+
+    def remember(self: batches.Batches, part: Any, here: Any, gather: Any, nursery: Any) -> None:
+        part.owner = next(iter(self._host.vnodes.values())).me
+        begin_here(self, part, here, gather, nursery)
+
+    begin_here = batches.Batches._begin_here
+    monkeypatch.setattr(batches._Part, "see_to", told_another)
+    monkeypatch.setattr(batches.Batches, "_begin_here", remember)
+    with pytest.raises(Failure):
+        test_a_life_in_batches(batched, 1, "messages")

@@ -1,0 +1,188 @@
+"""Many requests in one frame: nothing is lost or mixed up, and every bound holds at its edge."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chord.errors import Busy, ChordError, MalformedMessage, NotOwner, Overloaded, RemoteFailure, UnknownRequest
+from chord.ids import Circle, Point
+from chord.messages import (
+    BATCH_BYTES_MAX,
+    BATCH_ITEMS_MAX,
+    PAGE_RECORDS_MAX,
+    Contact,
+    Get,
+    GetMany,
+    Got,
+    GotMany,
+    Merge,
+    Ping,
+    Pong,
+    Put,
+    PutMany,
+    Record,
+    ReplicaLine,
+    Reply,
+    Values,
+    Written,
+    Wrote,
+    WroteMany,
+)
+from chord.parcels import (
+    AROUND_BYTES,
+    NO_ROOM,
+    Item,
+    bundle,
+    frames,
+    has_no_room,
+    is_refused_whole,
+    items_of,
+    key_of,
+    pack,
+    unpack,
+)
+from chord.wire import PREFIX_BYTES, Codec
+
+ME = Contact(Point(7), "a:1")
+Outcome = Reply | ChordError
+LINE = ReplicaLine(ME, "ok", True)
+CODEC = Codec(Circle(160))
+
+
+def put(number: int, value: bytes = b"v") -> Put:
+    return Put(b"k-%d" % number, value, number.to_bytes(16, "big"))
+
+
+def said(outcome: Reply | ChordError) -> object:
+    """An outcome, as it can be compared."""
+    if isinstance(outcome, ChordError):
+        return type(outcome), outcome.message, outcome.peer, outcome.after_ms
+    return outcome
+
+
+def there_and_back(batch: GetMany | PutMany, outcomes: list[Reply | ChordError]) -> list[Reply | ChordError]:
+    """The outcomes as the other side has them, through the codec."""
+    frame = CODEC.encode_reply(1, pack(batch, outcomes))
+    return unpack(batch, CODEC.decode_reply(frame[PREFIX_BYTES:], batch.reply)[1])
+
+
+busy = st.builds(Busy, st.text(max_size=20), after_ms=st.none() | st.integers(0, 9))
+errors = busy | st.just(NotOwner("no", peer=ME))
+written = st.builds(Written, st.binary(max_size=8), st.just(ME), st.integers(0, 9))
+found = st.builds(Values, st.tuples(st.binary(max_size=8)), st.binary(max_size=8), st.just(ME))
+
+
+@given(st.lists(errors | written, min_size=2, max_size=20), st.lists(errors | found, min_size=2, max_size=20))
+def test_each_item_has_its_own_answer_in_its_place(wrote: list[Outcome], got: list[Outcome]) -> None:
+    puts = bundle([put(i) for i in range(len(wrote))])
+    gets = bundle([Get(b"%d" % i) for i in range(len(got))])
+    assert isinstance(puts, PutMany)
+    assert isinstance(gets, GetMany)
+    assert list(map(said, there_and_back(puts, wrote))) == list(map(said, wrote))
+    assert list(map(said, there_and_back(gets, got))) == list(map(said, got))
+
+
+def test_a_batch_holds_what_it_was_made_of_and_one_item_is_no_batch() -> None:
+    items: list[Item] = [put(1), Merge(Record(b"m", ())), put(2)]
+    batch = bundle(items)
+    assert isinstance(batch, PutMany)
+    assert [*items_of(batch)] == items
+    assert [key_of(item) for item in items] == [b"k-1", b"m", b"k-2"]
+    assert bundle(items[:1]) is items[0]
+    assert bundle([Get(b"a"), Get(b"b", 2)]) == GetMany((Get(b"a"), Get(b"b", 2)))
+
+
+def test_lines_of_replicas_stay_at_home() -> None:
+    (one, two) = there_and_back(
+        GetMany((Get(b"a"), Get(b"b"))), [Values((b"v",), b"c", ME, 2, 2, (LINE,), (5,)), Values((), b"", ME)]
+    )
+    assert one == Values((b"v",), b"c", ME, 2, 2, (), (5,))
+    assert two == Values((), b"", ME)
+    assert there_and_back(PutMany((put(1), put(2))), [Written(b"c", ME, 2, 2, True, (LINE,))] * 2) == [
+        Written(b"c", ME, 2, 2, True)
+    ] * 2
+
+
+# -- bounds -----------------------------------------------------------------------------------------
+
+
+def test_what_a_batch_writes_fits_one_page_of_copies() -> None:
+    assert BATCH_ITEMS_MAX <= PAGE_RECORDS_MAX
+
+
+@pytest.mark.parametrize(("count", "is_taken"), [(0, True), (BATCH_ITEMS_MAX, True), (BATCH_ITEMS_MAX + 1, False)])
+def test_so_many_items_and_no_more(count: int, is_taken: bool) -> None:
+    for batch in (GetMany((Get(b"k"),) * count), PutMany((put(1),) * count)):
+        taken = CODEC.decode_call(CODEC.encode_call(1, None, 9, batch)[PREFIX_BYTES:]).request
+        assert (taken == batch) is is_taken
+        assert isinstance(taken, type(batch) if is_taken else MalformedMessage)
+
+
+def test_frames_are_cut_by_count_and_by_bytes_and_hold_one_item_at_least() -> None:
+    assert [len(cut) for cut in frames([Get(b"k")] * 300, range(300))] == [128, 128, 44]
+    assert [len(cut) for cut in frames([Get(b"k")] * 10, range(10), 4)] == [4, 4, 2]
+    fits = BATCH_BYTES_MAX // 2 - AROUND_BYTES - len(b"k-0")
+    for value_bytes, expected in ((fits, [[0, 1]]), (fits + 1, [[0], [1]]), (1 << 20, [[0], [1]])):
+        items = [put(i, b"x" * value_bytes) for i in range(2)]
+        assert list(frames(items, [0, 1])) == expected
+    assert list(frames([put(1)], [])) == []
+
+
+def test_values_that_have_no_room_come_later_and_the_first_always_has() -> None:
+    batch = GetMany(tuple(Get(b"%d" % i) for i in range(4)))
+    half = BATCH_BYTES_MAX // 2 - AROUND_BYTES
+
+    def answered(*sizes: int) -> list[bool]:
+        outcomes = there_and_back(batch, [Values((b"x" * size,), b"", ME) for size in sizes])
+        assert all(isinstance(one, Values) or has_no_room(one) for one in outcomes)
+        return [isinstance(one, Values) for one in outcomes]
+
+    assert answered(half, half, 1, 1) == [True, True, False, False]
+    assert answered(half, half + 1, 1, 1) == [True, False, True, True]
+    assert answered(1 << 20, 1, 1, 1) == [True, False, False, False]
+    assert answered(1, 1 << 20, 1, 1) == [True, False, True, True]
+
+
+def test_a_long_sentence_is_cut_where_it_is_one_of_many() -> None:
+    (error, _) = there_and_back(PutMany((put(1), put(2))), [Busy("é" * 5000), Busy("odd \udcff")])
+    assert isinstance(error, Busy)
+    assert error.message == "é" * 256
+
+
+# -- answers that are none --------------------------------------------------------------------------
+
+
+def test_an_error_for_the_frame_is_one_for_each() -> None:
+    outcomes = unpack(PutMany((put(1), put(2))), Busy("later"))
+    assert [said(one) for one in outcomes] == [said(Busy("later"))] * 2
+    assert unpack(Ping(), Pong()) == [Pong()]
+
+
+@pytest.mark.parametrize(
+    "answer", [GotMany((Got(None),)), GotMany((Got(None),) * 3), WroteMany((Wrote(None),) * 2), Pong()]
+)
+def test_answers_that_do_not_fit_the_question_are_no_answers(answer: Reply) -> None:
+    outcomes = unpack(GetMany((Get(b"a"), Get(b"b"))), answer)
+    assert [type(one) for one in outcomes] == [MalformedMessage] * 2
+
+
+def test_an_item_without_answer_and_error_may_have_happened() -> None:
+    batch = PutMany((put(1), put(2)))
+    outcomes = unpack(batch, WroteMany((Wrote(None), Wrote(Written(b"", ME)))))
+    assert [type(one) for one in outcomes] == [RemoteFailure, Written]
+
+
+def test_only_a_batch_is_taken_apart() -> None:
+    batch = PutMany((put(1), put(2)))
+    assert is_refused_whole(batch, UnknownRequest("44"))
+    assert is_refused_whole(batch, MalformedMessage("bad"))
+    assert not is_refused_whole(batch, Busy("later"))
+    assert not is_refused_whole(put(1), UnknownRequest("33"))
+
+
+def test_who_has_too_much_to_do_has_not_only_no_room() -> None:
+    assert has_no_room(NO_ROOM)
+    assert not has_no_room(Overloaded("4096 items of batches are in work", after_ms=50))
+    assert not has_no_room(Overloaded("128 calls of this connection are in work"))
