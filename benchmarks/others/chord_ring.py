@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 READY_S = 60.0
 IDEAL_S = 60
 ENTRIES = 3
+PRESET = "lan"
 COPIES, WRITE_QUORUM, READ_QUORUM = 3, 2, 2
 
 SETTINGS = (
-    f"N = {COPIES}, W = {WRITE_QUORUM}, R = {READ_QUORUM} (the defaults), preset local as with `chord up`; the client "
+    f"N = {COPIES}, W = {WRITE_QUORUM}, R = {READ_QUORUM} (the defaults), preset {PRESET} (the default of `chord node`); the client "
     "is `chord.open_client`, which is no member of the ring"
 )
 
@@ -79,7 +80,7 @@ def _start(group: Group, home: Home, nodes: int, *, is_on_disk: bool) -> list[st
     def begin(number: int) -> Any:
         where = ["--data", str(group.directory / str(number))] if is_on_disk else []
         entry = ["--join", addresses[0]] if addresses else []
-        command = [home.python, "-m", "chord", "node", "--json", "--preset", "local", "--replicas", str(COPIES)]
+        command = [home.python, "-m", "chord", "node", "--json", "--preset", PRESET, "--replicas", str(COPIES)]
         return group.node([*command, "--listen", "127.0.0.1:0", *where, *entry])
 
     addresses.append(begin(0).read(READY_S)["address"])
