@@ -22,8 +22,8 @@ PRESET = "lan"
 COPIES, WRITE_QUORUM, READ_QUORUM = 3, 2, 2
 
 SETTINGS = (
-    f"N = {COPIES}, W = {WRITE_QUORUM}, R = {READ_QUORUM} (the defaults), preset {PRESET} (the default of `chord node`); the client "
-    "is `chord.open_client`, which is no member of the ring"
+    f"N = {COPIES}, W = {WRITE_QUORUM}, R = {READ_QUORUM} (the defaults), preset {PRESET} (`chord node`'s default); "
+    "the client is `chord.open_client`, which is no member of the ring"
 )
 
 

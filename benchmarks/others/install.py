@@ -57,7 +57,7 @@ def _environment(venv: Path, packages: tuple[str, ...]) -> Path:
         pip = _project_tool().create(str(venv), str(python))
     except SystemExit:  # it has said why
         raise CannotInstall("no environment with pip can be made") from None
-    _run([*pip, "install", "--quiet", "--disable-pip-version-check", *packages])
+    run([*pip, "install", "--quiet", "--disable-pip-version-check", *packages])
     stamp.write_text(wanted)
     return python
 
@@ -78,18 +78,23 @@ def _unpack(directory: Path, root: Path, packages: tuple[str, ...]) -> str:
     if not stamp.exists():
         archives = directory / "archives"
         (archives / "partial").mkdir(parents=True, exist_ok=True)
-        _run(
+        run(
             ["apt-get", "install", "--yes", "--download-only", "--reinstall", "--no-install-recommends", "--quiet",
              "--option", "Debug::NoLocking=1", "--option", f"Dir::Cache::archives={archives}/", *packages]
         )  # fmt: skip
         for archive in sorted(archives.glob("*.deb")):
-            _run(["dpkg-deb", "--extract", str(archive), str(root)])
+            run(["dpkg-deb", "--extract", str(archive), str(root)])
         first = next(archives.glob(f"{packages[0]}_*.deb"))
-        stamp.write_text(_run(["dpkg-deb", "--field", str(first), "Version"]).strip())
+        stamp.write_text(run(["dpkg-deb", "--field", str(first), "Version"]).strip())
     return stamp.read_text()
 
 
-def _run(command: list[str]) -> str:
+def run(command: list[str]) -> str:
+    """Run a command quietly and return what it says.
+
+    Raises:
+        CannotInstall: it fails, is not there, or takes too long.
+    """
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=INSTALL_S, check=False,

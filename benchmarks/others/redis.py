@@ -38,17 +38,23 @@ class Connections:
     async def _call(self, *words: bytes) -> bytes | None:
         """One request and its answer; a connection is used again only when the answer was read whole."""
         reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(*self._at)
-        writer.write(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
+        try:
+            writer.write(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
+            answer = await self._answer(reader)
+        except BaseException:
+            writer.close()
+            raise
+        self._idle.append((reader, writer))
+        return answer
+
+    async def _answer(self, reader: asyncio.StreamReader) -> bytes | None:
         line = await reader.readuntil(b"\r\n")
         kind, rest = line[:1], line[1:-2]
         if kind == b"$":
-            answer = None if rest == b"-1" else (await reader.readexactly(int(rest) + 2))[:-2]
-        elif kind == b"+":
-            answer = rest
-        else:
-            raise RuntimeError(line.decode(errors="replace").strip())
-        self._idle.append((reader, writer))
-        return answer
+            return None if rest == b"-1" else (await reader.readexactly(int(rest) + 2))[:-2]
+        if kind == b"+":
+            return rest
+        raise RuntimeError(line.decode(errors="replace").strip())
 
 
 async def client(entries: list[str]) -> None:

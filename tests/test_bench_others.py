@@ -1,0 +1,572 @@
+"""The comparison with other systems measures what it says: its loop, its rows, its verdicts, and its processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from benchmarks.others import __main__ as command
+from benchmarks.others import install, processes, table, turns
+from benchmarks.others.loop import (
+    ERROR_CHARS_MAX,
+    ERRORS_KEPT_MAX,
+    VALUE_BYTES,
+    Batch,
+    OnAsyncio,
+    OnTrio,
+    percentile,
+    run_batch,
+    value_of,
+)
+from benchmarks.others.processes import Group, SystemFailed
+from benchmarks.others.system import Home, System
+from benchmarks.others.systems import NAMES, OURS, SYSTEMS
+from benchmarks.others.turns import Effort, Measured, Outcome, measure_side_by_side
+
+ROOT = Path(__file__).parents[1]
+FAKE = Path(__file__).with_name("fake_system.py")
+KEYS = [f"key-{i}" for i in range(30)]
+
+
+class Memory:
+    """A system in a dictionary, with room for faults."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, bytes] = {}
+        self.in_flight = self.most_in_flight = 0
+
+    async def put(self, key: str, value: bytes) -> None:
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await self.pause()
+        self.in_flight -= 1
+        self.keep(key, value)
+
+    async def get(self, key: str) -> bytes | None:
+        await self.pause()
+        return self.stored.get(key)
+
+    async def pause(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def keep(self, key: str, value: bytes) -> None:
+        self.stored[key] = value
+
+
+async def batch(client: Any, op: str, keys: list[str] = KEYS, **how: Any) -> Batch:
+    settings: dict[str, Any] = {"concurrency": 4, "seconds": 60.0, "deadline_s": 60.0, **how}
+    return await run_batch(OnTrio(), client, op, keys, **settings)
+
+
+# -- the loop -----------------------------------------------------------------------------------------
+
+
+async def test_a_good_system_shows_no_error() -> None:
+    client = Memory()
+    for op in ("put", "get"):
+        found = await batch(client, op)
+        assert (found.op, found.errors, found.wrong, found.why) == (op, 0, 0, [])
+        assert sorted(found.done) == sorted(KEYS)
+        assert len(found.latencies_s) == len(KEYS)
+        assert 0 < max(found.latencies_s) <= found.took_s
+
+
+def test_the_same_on_asyncio() -> None:
+    class OnFiles(Memory):
+        async def pause(self) -> None:
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        client = OnFiles()
+        for op in ("put", "get"):
+            found = await run_batch(OnAsyncio(), client, op, KEYS, concurrency=4, seconds=60, deadline_s=60)
+            assert (sorted(found.done), found.errors) == (sorted(KEYS), 0)
+        assert client.most_in_flight == 4
+
+    asyncio.run(main())
+
+
+async def test_so_many_are_in_flight() -> None:
+    for concurrency in (1, 7, 30):
+        client = Memory()
+        await batch(client, "put", concurrency=concurrency)
+        assert client.most_in_flight == concurrency
+
+
+async def test_planted_a_system_that_acknowledges_and_loses_shows_errors() -> None:
+    class Loses(Memory):
+        def keep(self, key: str, value: bytes) -> None:
+            if int(key.rpartition("-")[2]) % 3:
+                super().keep(key, value)
+
+    client = Loses()
+    assert (await batch(client, "put")).errors == 0
+    found = await batch(client, "get")
+    assert (found.errors, found.wrong, len(found.done)) == (10, 10, 20)
+    assert found.why == ["LookupError: nothing is there"] * ERRORS_KEPT_MAX
+
+
+async def test_planted_a_value_of_another_key_is_an_error() -> None:
+    class Confuses(Memory):
+        def keep(self, key: str, value: bytes) -> None:
+            super().keep(key, value_of("key-0"))
+
+    client = Confuses()
+    await batch(client, "put")
+    found = await batch(client, "get")
+    assert (found.errors, found.done, found.why[0]) == (29, ["key-0"], "LookupError: another value is there")
+
+
+async def test_what_a_system_raises_is_an_error_and_is_timed() -> None:
+    class Refuses(Memory):
+        def keep(self, key: str, value: bytes) -> None:
+            raise RuntimeError("no " * 1000)
+
+    found = await batch(Refuses(), "put")
+    assert (found.errors, found.done, found.wrong) == (30, [], 0)
+    assert len(found.latencies_s) == 30
+    assert [len(why) for why in found.why] == [ERROR_CHARS_MAX] * ERRORS_KEPT_MAX
+
+
+@pytest.mark.parametrize("engine", ["trio", "asyncio"])
+def test_a_system_that_hangs_cannot_hang_the_run(engine: str) -> None:
+    class Hangs:
+        async def put(self, key: str, value: bytes) -> None:
+            if engine == "trio":
+                await trio.sleep_forever()
+            await asyncio.Event().wait()
+
+        async def get(self, key: str) -> bytes | None:
+            return None
+
+    async def main() -> Batch:
+        on = OnTrio() if engine == "trio" else OnAsyncio()
+        return await run_batch(on, Hangs(), "put", KEYS[:4], concurrency=2, seconds=60, deadline_s=0.01)
+
+    found = trio.run(main) if engine == "trio" else asyncio.run(main())
+    assert found.errors == 4
+    assert found.why[0].startswith("TimeoutError")
+
+
+async def test_no_operation_begins_when_the_time_is_up() -> None:
+    assert len((await batch(Memory(), "put", seconds=0.0)).latencies_s) == 4, "one for each that was in flight"
+
+
+def test_each_key_has_a_value_of_its_own() -> None:
+    values = {value_of(f"key-{i}") for i in range(1000)}
+    assert len(values) == 1000
+    assert {len(value) for value in values} == {VALUE_BYTES}
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "rank"),
+    [(1, 0.5, 1), (1, 0.999, 1), (2, 0.5, 1), (3, 0.5, 2), (100, 0.99, 99), (101, 0.99, 100), (1000, 0.999, 999),
+     (1001, 0.999, 1000), (10, 0.999, 10), (10, 1.0, 10), (10, 0.0001, 1), (10, 0.3, 3)],
+)  # fmt: skip
+def test_percentiles_at_the_edges(count: int, share: float, rank: int) -> None:
+    assert percentile([float(i) for i in range(1, count + 1)], share) == rank
+
+
+@pytest.mark.parametrize(("values", "share"), [([], 0.5), ([1.0], 0.0), ([1.0], 1.01)])
+def test_percentiles_of_nothing(values: list[float], share: float) -> None:
+    with pytest.raises(ValueError):
+        percentile(values, share)
+
+
+# -- rows and verdicts --------------------------------------------------------------------------------
+
+COLUMNS = [
+    "system", "nodes", "op", "concurrency", "ops_per_s", "p50_ms", "p99_ms", "p999_ms", "errors", "hops_mean",
+    "cpu_us_per_op", "rss_mb_per_node", "acknowledged_by", "version",
+]  # fmt: skip
+
+
+def one(system: str = OURS, nodes: int = 8, op: str = "put", many: int = 1, **values: Any) -> Measured:
+    defaults: dict[str, Any] = {
+        "ops_per_s": 100.0, "latencies_s": (0.001, 0.002, 0.003), "errors": 0, "cpu_us_per_op": 50.0, "hops": None,
+        "rss_mb_per_node": 30.0, "why": (),
+    }  # fmt: skip
+    return Measured(key=(system, nodes, op, many), **{**defaults, **values})
+
+
+def rows(*measured: Measured) -> list[table.Row]:
+    return table.rows_of(measured, SYSTEMS, dict.fromkeys(NAMES, "1.2.3"))
+
+
+def test_rows_are_medians_of_rounds_and_percentiles_of_all_operations() -> None:
+    rounds = [
+        one(
+            ops_per_s=rate, cpu_us_per_op=rate / 2, rss_mb_per_node=rate / 10, errors=1, hops=rate / 100,
+            latencies_s=slow,
+        )
+        for rate, slow in ((100.0, (0.001,)), (900.0, (0.003,)), (200.0, (0.002, 0.5)))
+    ]
+    [row] = rows(*rounds)
+    assert row == table.Row(
+        OURS, 8, "put", 1, ops_per_s=200.0, p50_ms=2.0, p99_ms=500.0, p999_ms=500.0, errors=3, hops_mean=4.0,
+        cpu_us_per_op=100.0, rss_mb_per_node=20.0, acknowledged_by=SYSTEMS[0].acknowledged_by, version="1.2.3",
+    )  # fmt: skip
+    assert list(json.loads(table.json_lines([row]))) == COLUMNS
+
+
+def test_unknown_hops_are_null() -> None:
+    assert json.loads(table.json_lines(rows(one("kademlia"))))["hops_mean"] is None
+
+
+def all_points(system: str, **values: Any) -> list[Measured]:
+    return [one(system, nodes, op, many, **values) for nodes in (8, 16) for op in ("put", "get") for many in (1, 32)]
+
+
+def verdicts_of(ours: dict[str, Any], theirs: dict[str, Any], peer: str = "kademlia") -> dict[str, set[str]]:
+    """The verdicts for each quantity, where one peer was measured."""
+    measured = [*all_points(OURS, **ours), *all_points(peer, **theirs)]
+    bars = table.bars_of(Outcome(measured), rows(*measured), SYSTEMS, (8, 16), OURS)
+    found: dict[str, set[str]] = {}
+    for bar in bars:
+        if bar.peer == peer:
+            found.setdefault(f"{bar.quantity} at {bar.concurrency}", set()).add(bar.verdict)
+        else:
+            assert (bar.verdict, bar.value) == ("NOT MEASURED", None)
+    return found
+
+
+FAST = {"ops_per_s": 500.0, "latencies_s": (0.0005,) * 3, "cpu_us_per_op": 10.0}
+
+
+def test_all_bars_met() -> None:
+    assert set().union(*verdicts_of(FAST, {}).values()) == {"PASS"}
+    assert set().union(*verdicts_of({**FAST, "ops_per_s": 300.0}, {}, "opendht").values()) == {"PASS"}
+    assert set().union(*verdicts_of({**FAST, "ops_per_s": 100.1}, {}, "libp2p").values()) == {"PASS"}
+
+
+@pytest.mark.parametrize(
+    ("ours", "peer", "missed"),
+    [
+        ({"ops_per_s": 499.0}, "kademlia", {"rate at 32"}),
+        ({"ops_per_s": 299.0}, "opendht", {"rate at 32"}),
+        ({"ops_per_s": 100.0}, "libp2p", {"rate at 1", "rate at 32"}),
+        ({"latencies_s": (0.0005, 0.002, 0.0025)}, "kademlia", {"p50 at 1", "p50 at 32"}),
+        ({"latencies_s": (0.0005, 0.0005, 0.003)}, "kademlia",
+         {"p99 at 1", "p99 at 32", "p99.9 at 1", "p99.9 at 32"}),
+        ({"cpu_us_per_op": 50.0}, "kademlia", {"CPU at 1", "CPU at 32"}),
+        ({"rss_mb_per_node": 30.1}, "kademlia", {"memory at 32"}),
+        ({"errors": 1}, "kademlia", {"success at 1", "success at 32"}),
+    ],
+)  # fmt: skip
+def test_each_bar_can_be_missed(ours: dict[str, Any], peer: str, missed: set[str]) -> None:
+    found = verdicts_of({**FAST, **ours}, {}, peer)
+    assert {name for name, verdicts in found.items() if verdicts == {"FAIL"}} == missed
+    assert {verdict for name, verdicts in found.items() if name not in missed for verdict in verdicts} == {"PASS"}
+
+
+def test_success_is_a_share_and_no_more_failures_are_enough() -> None:
+    three, six = (0.0001,) * 3, (0.0001,) * 6
+    assert verdicts_of({**FAST, "errors": 2, "latencies_s": six}, {"errors": 1})["success at 1"] == {"PASS"}
+    assert verdicts_of({**FAST, "errors": 1, "latencies_s": three}, {"errors": 1, "latencies_s": six})[
+        "success at 1"
+    ] == {"FAIL"}
+
+
+def test_memory_is_held_against_python_only_and_references_have_no_bars() -> None:
+    measured = [*all_points(OURS), *all_points("opendht"), *all_points("redis"), *all_points("etcd")]
+    bars = table.bars_of(Outcome(measured), rows(*measured), SYSTEMS, (8, 16), OURS)
+    assert {bar.peer for bar in bars} == {"kademlia", "libp2p", "opendht"}
+    assert {bar.peer for bar in bars if bar.quantity == "memory"} == {"kademlia", "libp2p"}
+    assert len(bars) == 3 * 2 * 2 * 2 * 6 + 2 * 2
+
+
+def test_the_report_names_what_is_missed_and_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "OUT", tmp_path)
+    measured = [*all_points(OURS, ops_per_s=50.0), *all_points("kademlia")]
+    outcome = Outcome(measured, {("libp2p", 0): "cannot be installed here: no"}, dict.fromkeys(NAMES, "1"))
+    found = rows(*measured)
+    bars = table.bars_of(outcome, found, SYSTEMS, (8, 16), OURS)
+    text = command.write(outcome, SYSTEMS, found, bars, "command")
+    assert "×0.5 (bar: ×1)" in text
+    assert "×0.5 (bar: ×5)" in text
+    assert "NOT MEASURED" in text
+    assert "Left out: libp2p: cannot be installed here: no" in text
+    assert (tmp_path / "report.md").read_text() == text
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == len(found) == 16
+    assert len((tmp_path / "bars.jsonl").read_text().splitlines()) == len(bars)
+    assert (tmp_path / "others.svg").exists()
+
+
+def test_the_picture_says_what_was_found() -> None:
+    from benchmarks.others.plot import finding
+
+    measured = [*all_points(OURS, ops_per_s=600.0), *all_points("kademlia"), one("kademlia", 8, "put", 32)]
+    text = finding(rows(*measured), OURS, ("kademlia", "libp2p"))
+    assert text == "With 32 operations in flight, chord does 6–6 × the puts and 6–6 × the gets of kademlia"
+    assert finding([], OURS, ("kademlia",)) == "Nothing to compare with was measured"
+
+
+# -- processes and turns ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FakeHome(Home):
+    """Runs the fake system."""
+
+    def program(self, module: str, *arguments: str) -> list[str]:
+        return [self.python, str(FAKE), *arguments]
+
+
+HOME = FakeHome(sys.executable, None, "1")
+EFFORT = Effort(ops=30, seconds=60.0, rounds=2, deadline_s=60.0, until=time.monotonic() + 1e6)
+
+
+def fake(name: str, fault: str) -> System:
+    def start(group: Group, home: Home, nodes: int) -> list[str]:
+        where = group.directory / "store"
+        where.mkdir()
+        started = [group.node(home.program("fake", "node", str(where), fault)) for _ in range(nodes)]
+        for process in started:
+            process.read(0.1 if fault == "silent" else 60)
+        return [str(where), fault]
+
+    return System(name, "the file is there", "none", start, "fake")
+
+
+def measured_side_by_side(tmp_path: Path, *systems: System, **effort: Any) -> tuple[Outcome, list[str]]:
+    outcome, said = Outcome(), list[str]()
+    homes: dict[str, Home] = {system.name: HOME for system in systems}
+    plan = [(system, 2) for system in systems]
+    measure_side_by_side(plan, homes, tmp_path, replace(EFFORT, **effort), outcome, said.append)
+    return outcome, said
+
+
+def test_turns_of_systems_good_and_bad(tmp_path: Path) -> None:
+    systems = [fake(fault, fault) for fault in ("none", "loses", "confuses", "refuses", "ends", "silent")]
+    outcome, said = measured_side_by_side(tmp_path, *systems)
+    by_key: dict[tuple[str, int, str, int], list[Measured]] = {}
+    for found in outcome.measured:
+        by_key.setdefault(found.key, []).append(found)
+    alive = ("none", "loses", "confuses", "refuses")
+    expected = {(name, 2, op, many) for name in alive for op in ("put", "get") for many in (1, 32)}
+    assert set(by_key) == expected
+    errors = {(name, op): [m.errors for m in by_key[name, 2, op, 1]] for name, _, op, _ in expected}
+    assert errors["none", "put"] == errors["none", "get"] == errors["loses", "put"] == [0, 0]
+    assert errors["loses", "get"] == [10, 10]
+    assert errors["confuses", "get"] == errors["refuses", "put"] == [30, 30]
+    assert errors["refuses", "get"] == [0, 0], "what was never acknowledged is not asked for"
+    assert all(m.rss_mb_per_node > 1 and m.cpu_us_per_op >= 0 for m in outcome.measured)
+    assert {m.hops for m in outcome.measured} == {None}
+    assert set(outcome.left_out) == {("ends", 2), ("silent", 2)}
+    assert "ended with 3" in outcome.left_out["ends", 2]
+    assert "says nothing" in outcome.left_out["silent", 2]
+    assert any("LEFT OUT" in line for line in said)
+    assert any("failed: OSError: no" in line for line in said)
+
+
+def test_turns_are_interleaved_and_everybody_is_first_once(tmp_path: Path) -> None:
+    outcome, _ = measured_side_by_side(tmp_path, fake("a", "none"), fake("b", "none"), rounds=2, ops=1)
+    order = list(dict.fromkeys((i // 4, m.key[0]) for i, m in enumerate(outcome.measured)))
+    assert [name for _, name in order] == ["a", "b", "b", "a"]
+
+
+def test_nothing_begins_when_the_time_is_up(tmp_path: Path) -> None:
+    outcome, _ = measured_side_by_side(tmp_path, fake("a", "none"), until=time.monotonic())
+    assert outcome.measured == []
+    assert outcome.left_out == {("a", 2): "the time was up before it started"}
+
+
+def sleeper() -> list[str]:
+    return [sys.executable, "-c", "import sys; print('{}', flush=True); sys.stdin.read()"]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_group_ends_with_its_block_paused_or_not(tmp_path: Path) -> None:
+    for is_paused in (False, True):
+        pids: list[int] = []
+
+        def life(is_paused: bool = is_paused, pids: list[int] = pids) -> None:
+            with Group("g", tmp_path) as group:
+                pids += [group.node(sleeper()).pid, group.client(sleeper()).pid]
+                if is_paused:
+                    group.pause()
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            life()
+        assert len(pids) == 2
+        assert not any(is_alive(pid) for pid in pids)
+
+
+def test_a_group_ends_when_the_runner_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from benchmarks.others.processes import Group\n"
+        f"with Group('g', Path({str(tmp_path)!r})) as group:\n"
+        f"    process = group.client({sleeper()!r}); group.pause(); print(process.pid, flush=True); time.sleep(600)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE) as runner:
+        assert runner.stdout is not None
+        pid = int(runner.stdout.readline())
+        assert is_alive(pid)
+        runner.send_signal(signal.SIGKILL)
+    for _ in range(1000):
+        if not is_alive(pid):
+            return
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    pytest.fail("a node outlived the runner")
+
+
+def test_a_process_that_ends_says_why(tmp_path: Path) -> None:
+    with Group("g", tmp_path) as group:
+        process = group.node([sys.executable, "-c", "import sys; sys.exit('the reason')"])
+        with pytest.raises(SystemFailed, match="ended with 1: the reason"):
+            process.read(60)
+        with pytest.raises(SystemFailed, match="ended with 1"):
+            group.resume()
+
+
+def test_cpu_and_memory_are_the_process_s() -> None:
+    before = processes.cpu_s_of(os.getpid())
+    while time.process_time() < before + 0.1:
+        sum(range(1000))
+    assert abs(processes.cpu_s_of(os.getpid()) - time.process_time()) < 0.05
+    assert 5e6 < processes.rss_bytes_of(os.getpid()) < 5e9
+    for look in (processes.cpu_s_of, processes.rss_bytes_of):
+        with pytest.raises(SystemFailed, match="has ended"):
+            look(2**22 + 1)  # no process has a number above the kernel's limit
+
+
+# -- installing and asking ----------------------------------------------------------------------------
+
+
+def test_what_cannot_be_installed_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    def refuse(system: System, base: Path) -> Home:
+        if system.name == "etcd":
+            raise install.CannotInstall("apt-get: no such thing")
+        return HOME
+
+    outcome, said = Outcome(), list[str]()
+    homes = turns.install_all(SYSTEMS, refuse, tmp_path, outcome, said.append)
+    assert set(homes) == set(NAMES) - {"etcd"}
+    assert outcome.left_out == {("etcd", 0): "cannot be installed here: apt-get: no such thing"}
+    assert any("etcd: SKIPPED" in line for line in said)
+
+
+def test_a_command_that_fails_or_is_missing_is_a_reason() -> None:
+    with pytest.raises(install.CannotInstall, match="exit 1: the reason"):
+        install.run([sys.executable, "-c", "import sys; sys.exit('the reason')"])
+    with pytest.raises(install.CannotInstall, match="no-such-program"):
+        install.run(["no-such-program"])
+
+
+def test_an_environment_is_made_once(tmp_path: Path) -> None:
+    """What is there with these very packages is used as it is; other versions make it anew."""
+    system = next(system for system in SYSTEMS if system.name == "opendht")
+    venv = tmp_path / "opendht" / "venv"
+    venv.mkdir(parents=True)
+    (venv / "installed").write_text("\n".join(system.pip))
+    home = install.install(system, tmp_path)
+    assert (home.python, home.version) == (str(venv / "bin" / "python"), "4.4.2")
+    assert not (venv / "bin").exists()
+
+
+def test_every_package_has_an_exact_version() -> None:
+    assert all("==" in package for system in SYSTEMS for package in system.pip)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [(["--systems", "chord,voldemort"], "voldemort"), (["--nodes", "2"], "at least 3"), (["--nodes", "x"], "numbers"),
+     (["--ops", "0"], "above 0"), (["--rounds", "-1"], "above 0"), (["--seconds", "0"], "above 0")],
+)  # fmt: skip
+def test_wrong_arguments_are_said(
+    flags: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["others", *flags])
+    with pytest.raises(SystemExit) as ended:
+        command.arguments()
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_references_stand_beside_the_smallest_rings() -> None:
+    plan = command.plan_of(SYSTEMS, (8, 64))
+    assert [{(s.name, n) for s, n in group if s.sizes} for group in plan] == [{("redis", 1), ("etcd", 3)}, set()]
+    assert [{n for s, n in group if not s.sizes} for group in plan] == [{8}, {64}]
+
+
+def test_the_page_says_what_was_done_to_each_system() -> None:
+    page = " ".join((ROOT / "docs" / "how-to" / "benchmarks.md").read_text().split())
+    for system in SYSTEMS:
+        assert system.acknowledged_by in page, system.name
+        assert all(package in page for package in system.pip[:1]), system.name
+
+
+# -- the references' protocols ------------------------------------------------------------------------
+
+
+def test_etcd_s_messages() -> None:
+    from benchmarks.others.etcd import Channels, bytes_field, fields, varint
+
+    assert varint(300) == b"\xac\x02"
+    assert bytes_field(1, b"k") == b"\x0a\x01k"
+    pair = bytes_field(1, b"k") + b"\x10\x96\x01" + bytes_field(5, b"v" * 200)
+    reply = bytes_field(1, b"\x08\x01") + bytes_field(2, pair) + b"\x20\x01"
+    assert [number for number, _ in fields(reply)] == [1, 2]
+
+    class Channel:
+        def unary_unary(self, method: str) -> Callable[[bytes], Any]:
+            async def call(request: bytes) -> bytes:
+                return reply if request.endswith(b"k") else b"\x20\x00"
+
+            return call
+
+    client = Channels([Channel()])
+    assert trio.run(client.get, "k") == b"v" * 200
+    assert trio.run(client.get, "other") is None
+
+
+def test_redis_s_protocol() -> None:
+    from benchmarks.others.redis import Connections
+
+    async def main() -> None:
+        answers = [b"+OK\r\n", b"$3\r\na\r\n\r\n", b"$-1\r\n", b"-ERR no\r\n"]
+        asked = []
+        ended = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while data := await reader.read(4096):
+                asked.append(data)
+                writer.write(answers[len(asked) - 1])
+            writer.close()
+            await writer.wait_closed()
+            ended.set()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        client = Connections("127.0.0.1", server.sockets[0].getsockname()[1])
+        await client.put("k", b"value")
+        assert asked == [b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nvalue\r\n"]
+        assert await client.get("k") == b"a\r\n"
+        assert await client.get("k") is None
+        with pytest.raises(RuntimeError, match="ERR no"):
+            await client.get("k")
+        await ended.wait()  # a connection whose answer was an error is closed
+        server.close()
+
+    asyncio.run(main())
