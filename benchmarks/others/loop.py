@@ -102,13 +102,21 @@ class Batch:
         return asdict(self)
 
 
-def value_of(key: str) -> bytes:
-    """The value that belongs under a key: as long as all are, and no other key's."""
-    return hashlib.shake_128(key.encode()).digest(VALUE_BYTES)
+def value_of(key: str, value_bytes: int = VALUE_BYTES) -> bytes:
+    """The value of that length that belongs under a key, and under no other."""
+    return hashlib.shake_128(key.encode()).digest(value_bytes)
 
 
 async def run_batch(
-    engine: Engine, client: Client, op: str, keys: Sequence[str], *, concurrency: int, seconds: float, deadline_s: float
+    engine: Engine,
+    client: Client,
+    op: str,
+    keys: Sequence[str],
+    *,
+    concurrency: int,
+    seconds: float,
+    deadline_s: float,
+    value_bytes: int = VALUE_BYTES,
 ) -> Batch:
     """Put or get each of these keys once, in this order, with so many operations in flight.
 
@@ -116,9 +124,10 @@ async def run_batch(
         op: "put" or "get".
         seconds: no operation begins later; those in flight are awaited.
         deadline_s: each operation's own.
+        value_bytes: how long the values are.
     """
     batch = Batch(op)
-    todo = iter([(key, value_of(key)) for key in keys])
+    todo = iter([(key, value_of(key, value_bytes)) for key in keys])
     began = time.perf_counter()
 
     async def put(key: str, value: bytes) -> None:

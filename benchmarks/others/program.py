@@ -36,6 +36,7 @@ async def answer(engine: Engine, client: Client, line: bytes) -> None:
         concurrency=asked["concurrency"],
         seconds=asked["seconds"],
         deadline_s=asked["deadline_s"],
+        value_bytes=asked["value_bytes"],
     )
     say(**batch.as_json())
 

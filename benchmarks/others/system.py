@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.others.loop import VALUE_BYTES
 from benchmarks.others.processes import Group
 
 
@@ -45,6 +46,7 @@ class System:
         is_bar: the bars of the comparison are about it.
         is_python: the bar on memory is about it.
         client_arguments: what its clients are told besides.
+        value_bytes: how long the values are.
         hops: from what `start` returned, the calls so far that nodes made to find an owner; None: not known.
     """
 
@@ -59,6 +61,7 @@ class System:
     is_bar: bool = False
     is_python: bool = False
     client_arguments: tuple[str, ...] = ()
+    value_bytes: int = VALUE_BYTES
     hops: Callable[[Sequence[str]], int] | None = None
 
 

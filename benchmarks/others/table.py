@@ -191,7 +191,7 @@ def measurements(rows: Sequence[Row], ours: str) -> str:
         mine = rate.get((row.nodes, row.op, row.concurrency))
         return "" if mine is None or row.system == ours else "×" + number(mine / max(row.ops_per_s, 1e-9))
 
-    head = ("nodes", "op", "in flight", "system", "ops/s", "chord's rate", "p50 ms", "p99 ms", "p99.9 ms", "failed",
+    head = ("nodes", "op", "in flight", "system", "ops/s", f"rate of {ours}", "p50 ms", "p99 ms", "p99.9 ms", "failed",
             "hops", "CPU µs/op", "MB/node")  # fmt: skip
     return markdown_table(
         head,

@@ -23,6 +23,8 @@ CONCURRENCIES = (1, 32)
 FIRST_WARM_UP, WARM_UP = (256, 3.0), (64, 0.5)
 """Operations, and seconds at most, before a ring's first turn and before each."""
 
+WARM_UP_CONCURRENCY = 4
+
 GRACE_S = 30.0
 """So much longer than a batch may take does the runner wait for its outcome."""
 
@@ -96,10 +98,10 @@ class Ring:
         self._group.pause()
 
     def warm_up(self, effort: Effort, name: str, ops: int, seconds: float) -> None:
-        """Operations that do not count, with as many in flight as there will be."""
-        keys = [f"warm-{name}-{i}" for i in range(min(ops, effort.ops))]
-        self._batch("put", keys, max(CONCURRENCIES), min(seconds, effort.seconds), effort.deadline_s)
-        self._batch("get", keys, max(CONCURRENCIES), min(seconds, effort.seconds), effort.deadline_s)
+        """Puts and gets that do not count."""
+        keys: list[str] = [f"warm-{name}-{i}" for i in range(min(ops, effort.ops))]
+        for op in ("put", "get"):
+            keys = self._batch(op, keys, WARM_UP_CONCURRENCY, min(seconds, effort.seconds), effort.deadline_s)["done"]
 
     def turn(self, effort: Effort, number: int) -> list[Measured]:
         """Measure puts and gets."""
@@ -134,9 +136,14 @@ class Ring:
         return measured, done
 
     def _batch(self, op: str, keys: Sequence[str], concurrency: int, seconds: float, deadline_s: float) -> Any:
-        within_s = seconds + deadline_s + GRACE_S
         return self._clients[op].ask(
-            within_s, op=op, keys=keys, concurrency=concurrency, seconds=seconds, deadline_s=deadline_s
+            seconds + deadline_s + GRACE_S,
+            op=op,
+            keys=keys,
+            concurrency=concurrency,
+            seconds=seconds,
+            deadline_s=deadline_s,
+            value_bytes=self.system.value_bytes,
         )
 
     def _hops(self) -> int | None:
