@@ -155,7 +155,11 @@ def test_a_system_that_hangs_cannot_hang_the_run(engine: str) -> None:
         on = OnTrio() if engine == "trio" else OnAsyncio()
         return await run_batch(on, Hangs(), "put", KEYS[:4], concurrency=2, seconds=60, deadline_s=0.01)
 
-    found = trio.run(main) if engine == "trio" else asyncio.run(main())
+    async def on_trio() -> Batch:
+        with trio.fail_after(60):
+            return await main()
+
+    found = trio.run(on_trio) if engine == "trio" else asyncio.run(asyncio.wait_for(main(), 60))
     assert found.errors == 4
     assert found.why[0].startswith("TimeoutError")
 
@@ -362,6 +366,7 @@ def test_turns_of_systems_good_and_bad(tmp_path: Path) -> None:
     assert errors["loses", "get"] == [10, 10]
     assert errors["confuses", "get"] == errors["refuses", "put"] == [30, 30]
     assert errors["refuses", "get"] == [0, 0], "what was never acknowledged is not asked for"
+    assert {m.ops_per_s for m in by_key["refuses", 2, "put", 32]} == {0.0}, "failed operations are not in the rate"
     assert all(m.rss_mb_per_node > 1 and m.cpu_us_per_op >= 0 for m in outcome.measured)
     assert {m.hops for m in outcome.measured} == {None}
     assert set(outcome.left_out) == {("ends", 2), ("silent", 2)}
@@ -384,7 +389,9 @@ def test_nothing_begins_when_the_time_is_up(tmp_path: Path) -> None:
 
 
 def sleeper() -> list[str]:
-    return [sys.executable, "-c", "import sys; print('{}', flush=True); sys.stdin.read()"]
+    """Ends neither with its standard input nor with SIGHUP, which the orphans of a killed runner are sent."""
+    deaf = "import signal, time; signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    return [sys.executable, "-c", f"{deaf}; print('{{}}', flush=True); time.sleep(600)"]
 
 
 def is_alive(pid: int) -> bool:
