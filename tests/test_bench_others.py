@@ -308,12 +308,20 @@ def test_the_report_names_what_is_missed_and_what_was_left_out(tmp_path: Path, m
     assert (tmp_path / "others.svg").exists()
 
 
-def test_the_picture_says_what_was_found() -> None:
-    from benchmarks.others.plot import finding
+def test_nothing_measured_is_a_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "OUT", tmp_path)
+    bars = table.bars_of(Outcome(), [], SYSTEMS, (8,), OURS)
+    assert {bar.verdict for bar in bars} == {"NOT MEASURED"}
+    assert "0 met, 0 missed" in command.write(Outcome(), SYSTEMS, [], bars, "command")
 
+
+def test_the_picture_says_what_was_found() -> None:
+    from benchmarks.others.plot import finding, span
+
+    assert [span(ratios) for ratios in ([1.234], [0.5, 3.0, 2.0], [9.96, 270.4])] == ["1.2", "0.5–3", "10–270"]
     measured = [*all_points(OURS, ops_per_s=600.0), *all_points("kademlia"), one("kademlia", 8, "put", 32)]
     text = finding(rows(*measured), OURS, ("kademlia", "libp2p"))
-    assert text == "With 32 operations in flight, chord does 6–6 × the puts and 6–6 × the gets of kademlia"
+    assert text == "With 32 operations in flight, chord does 6 × the puts and 6 × the gets of kademlia"
     assert finding([], OURS, ("kademlia",)) == "Nothing to compare with was measured"
 
 
@@ -386,6 +394,21 @@ def test_nothing_begins_when_the_time_is_up(tmp_path: Path) -> None:
     outcome, _ = measured_side_by_side(tmp_path, fake("a", "none"), until=time.monotonic())
     assert outcome.measured == []
     assert outcome.left_out == {("a", 2): "the time was up before it started"}
+
+
+def test_a_ring_that_does_not_fit_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "FREE_BYTES_MIN", processes.available_bytes() * 2)
+    outcome, _ = measured_side_by_side(tmp_path, fake("a", "none"))
+    assert outcome.measured == []
+    assert "does not fit" in outcome.left_out["a", 2]
+
+
+def test_a_system_that_is_left_out_is_gone_at_once(tmp_path: Path) -> None:
+    with Group("g", tmp_path) as group:
+        pid = group.node(sleeper()).pid
+        group.end()
+        assert not is_alive(pid)
+        assert group.nodes == []
 
 
 def sleeper() -> list[str]:

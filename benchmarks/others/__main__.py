@@ -104,13 +104,13 @@ def main() -> int:
     progress = printer(began)
     OUT.mkdir(parents=True, exist_ok=True)
     outcome = Outcome()
-    homes = install_all(systems, install, OUT, outcome, progress)
-    there = [system for system in systems if system.name in homes]
     effort = Effort(asked.ops, asked.seconds, asked.rounds, asked.deadline, began + 60 * asked.minutes)
     rings = OUT / "rings"
     shutil.rmtree(rings, ignore_errors=True)
     is_stopped = False
     try:
+        homes = install_all(systems, install, OUT, outcome, progress)
+        there = [system for system in systems if system.name in homes]
         for side_by_side in plan_of(there, asked.nodes):
             measure_side_by_side(side_by_side, homes, rings, effort, outcome, progress)
     except KeyboardInterrupt:

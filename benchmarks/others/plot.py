@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.others.table import MANY, Row, number
+from benchmarks.others.table import MANY, Row
 from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 
 if TYPE_CHECKING:
@@ -32,11 +32,16 @@ def finding(rows: Sequence[Row], ours: str, peers: Sequence[str]) -> str:
             sizes = [nodes for name, nodes in rate if name == ours and (peer, nodes) in rate]
             ratios[op] = [rate[ours, nodes] / max(rate[peer, nodes], 1e-9) for nodes in sizes]
         if ratios["put"] and ratios["get"]:
-            puts, gets = (f"{number(min(each))}–{number(max(each))}" for each in (ratios["put"], ratios["get"]))
-            parts.append(f"{puts} × the puts and {gets} × the gets of {peer}")
+            parts.append(f"{span(ratios['put'])} × the puts and {span(ratios['get'])} × the gets of {peer}")
     if not parts:
         return "Nothing to compare with was measured"
     return f"With {MANY} operations in flight, {ours} does " + "; ".join(parts)
+
+
+def span(ratios: Sequence[float]) -> str:
+    """The least and the most, two digits each; one of them where they are the same."""
+    ends = (f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
+    return "–".join(dict.fromkeys(ends))
 
 
 def draw(figure: Figure, rows: Sequence[Row], ours: str, peers: Sequence[str]) -> None:
@@ -46,6 +51,8 @@ def draw(figure: Figure, rows: Sequence[Row], ours: str, peers: Sequence[str]) -
     for column, op in enumerate(("put", "get")):
         _panel(panels[0][column], rows, op, "ops_per_s", f"{op}s per second")
         _panel(panels[1][column], rows, op, "p99_ms", f"99th percentile of a {op}, ms")
+    for axes in panels[0]:
+        axes.set_xlabel("")
     handles, labels = panels[0][0].get_legend_handles_labels()
     for axes in panels.flat:
         legend = axes.get_legend()
@@ -56,7 +63,8 @@ def draw(figure: Figure, rows: Sequence[Row], ours: str, peers: Sequence[str]) -
 
 
 def _panel(axes: Axes, rows: Sequence[Row], op: str, quantity: str, label: str) -> None:
-    mine = [row for row in rows if row.op == op and row.concurrency == MANY]
+    drawn = [row for row in rows if row.op == op and row.concurrency == MANY]
+    mine = [row for row in drawn if getattr(row, quantity) > 0]  # a rate of 0 has no place on this axis
     sizes = sorted({row.nodes for row in mine if row.system in STYLES})
     for system in dict.fromkeys(row.system for row in mine):
         points = sorted((row.nodes, getattr(row, quantity)) for row in mine if row.system == system)
@@ -68,6 +76,8 @@ def _panel(axes: Axes, rows: Sequence[Row], op: str, quantity: str, label: str) 
             name = f"{system}, {nodes} node{'s' if nodes > 1 else ''}"
             axes.axhline(value, color=GREY, linewidth=1, linestyle=REFERENCES.get(system, "-"), label=name)
     dress(axes, "nodes, one process each", label, is_from_zero=False)
+    if not sizes:  # nothing to draw, and no scale for it
+        return
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(sizes, [str(size) for size in sizes])

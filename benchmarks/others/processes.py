@@ -25,6 +25,9 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 READY_S = 60.0
 ONCE_S = 120.0
 POLL_S = 0.05
+FREE_BYTES_MIN = 1 << 30
+"""So much memory stays free: a machine that swaps measures its disk."""
+
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -102,7 +105,12 @@ class Group:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Kill all of them, and wait until they are gone."""
         everyone = [*self.nodes, *self.clients]
+        self.nodes, self.clients = [], []
         for process in everyone:
             process.popen.kill()
         for process in everyone:
@@ -113,7 +121,15 @@ class Group:
                         stream.close()
 
     def node(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
-        """Start a node, without waiting for it."""
+        """Start a node, without waiting for it.
+
+        Raises:
+            SystemFailed: there is no room for one more.
+        """
+        free = available_bytes()
+        if free < FREE_BYTES_MIN:
+            left = f"{free / 1e6:,.0f} MB of memory are left"
+            raise SystemFailed(f"{self.name} does not fit: {left} at {len(self.nodes)} nodes")
         return self._start(self.nodes, f"{self.name} node {len(self.nodes)}", command, environment)
 
     def client(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
@@ -211,6 +227,12 @@ def rss_bytes_of(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         raise SystemFailed(f"process {pid} has ended") from None
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def available_bytes() -> int:
+    """Memory that can still be had without swapping."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:

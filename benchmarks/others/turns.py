@@ -97,6 +97,10 @@ class Ring:
         """Pause until the next turn."""
         self._group.pause()
 
+    def end(self) -> None:
+        """Kill the processes; there will be no other turn."""
+        self._group.end()
+
     def warm_up(self, effort: Effort, name: str, ops: int, seconds: float) -> None:
         """Puts and gets that do not count."""
         keys: list[str] = [f"warm-{name}-{i}" for i in range(min(ops, effort.ops))]
@@ -176,7 +180,7 @@ def measure_side_by_side(
                 rings.append(ring)
             except SystemFailed as error:
                 _leave_out(outcome, system, nodes, error, progress)
-                group.pause()
+                group.end()
         for number in range(effort.rounds):
             if time.monotonic() > effort.until:
                 progress(f"the time is up after {number} of {effort.rounds} rounds")
@@ -187,7 +191,7 @@ def measure_side_by_side(
                     found = ring.turn(effort, number)
                 except SystemFailed as error:
                     _leave_out(outcome, ring.system, ring.nodes, error, progress)
-                    ring.rest()
+                    ring.end()
                     rings = [other for other in rings if other is not ring]
                     continue
                 outcome.measured += found
