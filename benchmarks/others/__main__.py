@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--systems", default=",".join(NAMES), help="which, with commas (default: all of %(default)s)")
     parser.add_argument("--nodes", default="8,16,64", help="ring sizes (default %(default)s)")
     parser.add_argument("--ops", type=int, default=2000, help="operations of a batch, at most (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of a batch, at most (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a batch, at most (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each ring (default %(default)s)")
     parser.add_argument("--deadline", type=float, default=10.0, help="seconds for one operation (default %(default)s)")
     parser.add_argument("--minutes", type=float, default=15.0, help="begin nothing later (default %(default)s)")
