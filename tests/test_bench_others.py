@@ -340,6 +340,12 @@ HOME = FakeHome(sys.executable, None, "1")
 EFFORT = Effort(ops=30, seconds=60.0, rounds=2, deadline_s=60.0, until=time.monotonic() + 1e6)
 
 
+@pytest.fixture(autouse=True)
+def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "SETTLE_WINDOW_S", 0.02)
+    monkeypatch.setattr(turns, "SETTLE_S_MAX", 0.1)
+
+
 def fake(name: str, fault: str) -> System:
     def start(group: Group, home: Home, nodes: int) -> list[str]:
         where = group.directory / "store"
@@ -388,6 +394,18 @@ def test_turns_are_interleaved_and_everybody_is_first_once(tmp_path: Path) -> No
     outcome, _ = measured_side_by_side(tmp_path, fake("a", "none"), fake("b", "none"), rounds=2, ops=1)
     order = list(dict.fromkeys((i // 4, m.key[0]) for i, m in enumerate(outcome.measured)))
     assert [name for _, name in order] == ["a", "b", "b", "a"]
+
+
+def test_a_turn_begins_when_the_ring_is_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So calm as it was before it was paused, with a margin; a ring that never is has its turn all the same."""
+    shares: list[float] = []
+    monkeypatch.setattr(turns.Ring, "_share_of_a_core", lambda ring: shares.pop(0))
+    monkeypatch.setattr(turns, "SETTLE_S_MAX", 0.08)
+    for number, given in enumerate(([0.2, 0.41, 0.39, 9.0], [0.0, 0.05, 9.0], [0.0, 1.0, 1.0, 1.0, 1.0, 9.0])):
+        shares[:] = given
+        outcome, _ = measured_side_by_side(tmp_path / str(number), fake("a", "none"), rounds=1, ops=1)
+        assert shares == [9.0]
+        assert len(outcome.measured) == 4
 
 
 def test_nothing_begins_when_the_time_is_up(tmp_path: Path) -> None:

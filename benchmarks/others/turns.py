@@ -1,8 +1,8 @@
 """Who measures when: rings side by side, each paused while another has its turn, every one as often as the others.
 
-A turn is a short warm-up, then for each number of operations in flight a batch of puts by one client and a batch of
-gets of the acknowledged keys by another client. Each key is read once, by a process that did not write it: systems
-that keep what passes through them would otherwise answer from their own memory.
+A turn is a wait until the ring is calm, a short warm-up, then for each number of operations in flight a batch of puts by
+one client and a batch of gets of the acknowledged keys by another client. Each key is read once, by a process that did
+not write it: systems that keep what passes through them would otherwise answer from their own memory.
 """
 
 from __future__ import annotations
@@ -20,10 +20,15 @@ from benchmarks.others.processes import Group, SystemFailed
 from benchmarks.others.system import Home, System
 
 CONCURRENCIES = (1, 32)
-FIRST_WARM_UP, WARM_UP = (256, 3.0), (64, 0.5)
-"""Operations, and seconds at most, before a ring's first turn and before each."""
+FIRST_WARM_UP, WARM_UP = (1000, 5.0), (64, 0.5)
+"""Operations of each kind, and seconds at most, before a ring's first turn and before each."""
 
 WARM_UP_CONCURRENCY = 4
+
+SETTLE_WINDOW_S, SETTLE_S_MAX = 0.5, 10.0
+SETTLED_TIMES, SETTLED_MORE = 1.5, 0.1
+"""After a pause a ring catches up with what its timers missed. It has settled when it uses no more than so many times
+the share of a core it used when idle at first, and so much more; the wait has an end."""
 
 GRACE_S = 30.0
 """So much longer than a batch may take does the runner wait for its outcome."""
@@ -91,33 +96,50 @@ class Ring:
         self._group = group
         self._entries = system.start(group, home, nodes)
         command = home.program(system.client, "client", *self._entries, *system.client_arguments)
+        self._idle_share = 0.0
         self._clients = {op: group.client(command) for op in ("put", "get")}
 
-    def rest(self) -> None:
-        """Pause until the next turn."""
+    def prepare(self, effort: Effort) -> None:
+        """Warm up, see what the ring uses when nobody asks anything, and pause until the first turn."""
+        self._warm_up(effort, "first", *FIRST_WARM_UP)
+        self._idle_share = self._share_of_a_core()
         self._group.pause()
 
     def end(self) -> None:
         """Kill the processes; there will be no other turn."""
         self._group.end()
 
-    def warm_up(self, effort: Effort, name: str, ops: int, seconds: float) -> None:
+    def _settle(self) -> None:
+        """Wait until a ring that was paused is as calm as it was at first."""
+        enough = SETTLED_TIMES * self._idle_share + SETTLED_MORE
+        for _ in range(round(SETTLE_S_MAX / SETTLE_WINDOW_S)):
+            if self._share_of_a_core() <= enough:
+                return
+
+    def _share_of_a_core(self) -> float:
+        """CPU time used in a little while, by that while."""
+        began, cpu = time.monotonic(), self._group.cpu_s()
+        time.sleep(SETTLE_WINDOW_S)
+        return (self._group.cpu_s() - cpu) / (time.monotonic() - began)
+
+    def _warm_up(self, effort: Effort, name: str, ops: int, seconds: float) -> None:
         """Puts and gets that do not count."""
         keys: list[str] = [f"warm-{name}-{i}" for i in range(min(ops, effort.ops))]
         for op in ("put", "get"):
-            keys = self._batch(op, keys, WARM_UP_CONCURRENCY, min(seconds, effort.seconds), effort.deadline_s)["done"]
+            keys = self._batch(op, keys, WARM_UP_CONCURRENCY, seconds, effort.deadline_s)["done"]
 
     def turn(self, effort: Effort, number: int) -> list[Measured]:
         """Measure puts and gets."""
         self._group.resume()
-        self.warm_up(effort, str(number), *WARM_UP)
+        self._settle()
+        self._warm_up(effort, str(number), *WARM_UP)
         found = []
         for concurrency in CONCURRENCIES:
             keys: list[str] = [f"key-{number}-{concurrency}-{i}" for i in range(effort.ops)]
             for op in ("put", "get"):
                 measured, keys = self._measure(op, keys, concurrency, effort)
                 found.append(measured)
-        self.rest()
+        self._group.pause()
         return found
 
     def _measure(self, op: str, keys: Sequence[str], concurrency: int, effort: Effort) -> tuple[Measured, list[str]]:
@@ -175,8 +197,7 @@ def measure_side_by_side(
             group = stack.enter_context(Group(system.name, base / f"{system.name}-{nodes}"))
             try:
                 ring = Ring(system, homes[system.name], nodes, group)
-                ring.warm_up(effort, "first", *FIRST_WARM_UP)
-                ring.rest()
+                ring.prepare(effort)
                 rings.append(ring)
             except SystemFailed as error:
                 _leave_out(outcome, system, nodes, error, progress)
