@@ -1,8 +1,8 @@
 """Who measures when: rings side by side, each paused while another has its turn, every one as often as the others.
 
-A turn is a wait until the ring is calm, a short warm-up, then for each number of operations in flight a batch of puts by
-one client and a batch of gets of the acknowledged keys by another client. Each key is read once, by a process that did
-not write it: systems that keep what passes through them would otherwise answer from their own memory.
+A turn is a wait until the ring is calm, a short warm-up, then for each number of operations in flight a batch of puts
+by one client and a batch of gets of the acknowledged keys by another client. Each key is read once, by a process that
+did not write it: systems that keep what passes through them would otherwise answer from their own memory.
 """
 
 from __future__ import annotations
