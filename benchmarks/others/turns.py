@@ -20,7 +20,7 @@ from benchmarks.others.processes import Group, SystemFailed
 from benchmarks.others.system import Home, System
 
 CONCURRENCIES = (1, 32)
-FIRST_WARM_UP, WARM_UP = (1000, 5.0), (64, 0.5)
+FIRST_WARM_UP, WARM_UP = (300, 5.0), (64, 0.5)
 """Operations of each kind, and seconds at most, before a ring's first turn and before each."""
 
 WARM_UP_CONCURRENCY = 4
