@@ -33,13 +33,14 @@ check: lint types test  ## what CI runs: lint, types, every test
 mutants: venv  ## plant every known bug, and see it caught
 	@$(RUN)/python -m tests.mutants
 
-bench: venv  ## RPC against the limit of the stack; speed and weight of simulated nodes; the database; replicas; the lab
+bench: venv  ## RPC against the limit of the stack; speed and weight of simulated nodes; the database; replicas; rings; the lab
 	@mkdir -p out
 	@$(RUN)/python benchmarks/rpc.py
 	@$(RUN)/python benchmarks/simulation.py
 	@$(RUN)/python benchmarks/storage.py --directory out
 	@$(RUN)/python benchmarks/exchange.py
 	@$(RUN)/python benchmarks/replicas.py --directory out
+	@$(RUN)/python -m benchmarks.ring --directory out
 	@$(RUN)/python benchmarks/lab.py
 	@$(RUN)/python benchmarks/ring_points.py
 

@@ -559,6 +559,19 @@ def test_references_stand_beside_the_smallest_rings() -> None:
     assert [{n for s, n in group if not s.sizes} for group in plan] == [{8}, {64}]
 
 
+def test_the_ring_benchmark_varies_one_thing_at_a_time() -> None:
+    from benchmarks import ring
+
+    plan = ring.plan_of(list(ring.PARTS))
+    assert len({(system.name, nodes) for system, nodes in plan}) == len(plan) == 10
+    base = plan[0][0]
+    for system, nodes in plan[1:]:
+        differs = [nodes != ring.BASE_NODES, system.client_arguments != base.client_arguments,
+                   system.value_bytes != base.value_bytes, system.start != base.start]  # fmt: skip
+        assert sum(differs) == 1, system.name
+    assert ring.plan_of(["values"])[1][0].value_bytes == 1000
+
+
 def test_the_page_says_what_was_done_to_each_system() -> None:
     page = " ".join((ROOT / "docs" / "how-to" / "benchmarks.md").read_text().split())
     for system in SYSTEMS:
