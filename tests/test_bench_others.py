@@ -306,6 +306,11 @@ def test_the_report_names_what_is_missed_and_what_was_left_out(tmp_path: Path, m
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == len(found) == 16
     assert len((tmp_path / "bars.jsonl").read_text().splitlines()) == len(bars)
     assert (tmp_path / "others.svg").exists()
+    first = json.loads((tmp_path / "rounds.jsonl").read_text().splitlines()[0])
+    assert first == {
+        "system": OURS, "nodes": 8, "op": "put", "concurrency": 1, "ops": 3, "errors": 0, "ops_per_s": 50.0,
+        "cpu_us_per_op": 50.0, "why": [],
+    }  # fmt: skip
 
 
 def test_nothing_measured_is_a_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,17 @@ from benchmarks.others.plot import draw
 from benchmarks.others.processes import ROOT
 from benchmarks.others.system import System
 from benchmarks.others.systems import NAMES, OURS, SYSTEMS
-from benchmarks.others.table import Bar, Row, bars_of, json_lines, left_out, measurements, rows_of, verdicts
+from benchmarks.others.table import (
+    Bar,
+    Row,
+    bars_of,
+    json_lines,
+    left_out,
+    measurements,
+    rounds_lines,
+    rows_of,
+    verdicts,
+)
 from benchmarks.others.turns import Effort, Outcome, install_all, measure_side_by_side, printer
 from chord.experiments.plot import NoMatplotlib, save
 
@@ -81,6 +91,7 @@ def write(outcome: Outcome, systems: Sequence[System], rows: Sequence[Row], bars
         said.append(f"Settings: {system.settings}.\n")
     said += [f"- Left out: {line}\n" for line in left_out(outcome)]
     (OUT / "rows.jsonl").write_text(json_lines(rows))
+    (OUT / "rounds.jsonl").write_text(rounds_lines(outcome.measured))
     (OUT / "bars.jsonl").write_text(json_lines(bars))
     peers = [system.name for system in systems if system.is_bar]
     try:
@@ -120,7 +131,7 @@ def main() -> int:
     bars = bars_of(outcome, rows, systems, asked.nodes, OURS)
     report = write(outcome, systems, rows, bars, " ".join(["python -m benchmarks.others", *sys.argv[1:]]))
     sys.stdout.write(json_lines(rows) if asked.json else report)
-    progress(f"report.md, rows.jsonl, bars.jsonl and others.svg are in {OUT}")
+    progress(f"report.md, rows.jsonl, rounds.jsonl, bars.jsonl and others.svg are in {OUT}")
     if is_stopped:
         return 130
     return 1 if any(bar.verdict == "FAIL" for bar in bars) else 0

@@ -169,6 +169,19 @@ def json_lines(things: Iterable[Row | Bar]) -> str:
     return "".join(json.dumps(asdict(thing)) + "\n" for thing in things)
 
 
+def rounds_lines(measured: Iterable[Measured]) -> str:
+    """One JSON object for each batch of each round, in the order in which they were measured; no medians."""
+    return "".join(
+        json.dumps(
+            dict(zip(("system", "nodes", "op", "concurrency"), one.key, strict=True))
+            | {"ops": len(one.latencies_s), "errors": one.errors, "ops_per_s": round(one.ops_per_s, 1)}
+            | {"cpu_us_per_op": round(one.cpu_us_per_op, 1), "why": one.why}
+        )
+        + "\n"
+        for one in measured
+    )
+
+
 def number(value: float) -> str:
     """Three significant digits, or all of those before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
