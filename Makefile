@@ -6,10 +6,10 @@ LONG := restart,blackout,meddle,hiccup,freeze,oneway,partition,loss,jitter,adjac
 PYTEST := $(RUN)/python -m pytest -n auto --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types mutants bench sim lab cluster soak clean
+.PHONY: help venv demo test check lint types mutants bench bench-others sim lab cluster soak clean
 
 help:  ## say what can be made
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 venv:  ## build .venv with everything in it
 	@command -v $(PYTHON) >/dev/null || { echo "chord: there is no $(PYTHON) here; install Python 3.11 or newer" >&2; exit 1; }
@@ -35,6 +35,9 @@ mutants: venv  ## plant every known bug, and see it caught
 
 bench: venv  ## every figure against its bar, twelve minutes: RPC, growth, simulator, database, replicas, hand-off; out/bench
 	@$(RUN)/python -m benchmarks
+
+bench-others: venv  ## chord beside kademlia, py-libp2p, OpenDHT, Redis and etcd, fifteen minutes; tables and a picture in out/others
+	@$(RUN)/python -m benchmarks.others
 
 sim: venv  ## the published experiments with the real node, ten minutes; tables and plots in out/sim
 	@$(RUN)/chord sim paper --scale standard

@@ -25,7 +25,7 @@ from chord.experiments.plot import BLUE, ORANGE, NoMatplotlib, dress, headline, 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ON_DISK = ("storage", "replicas", "batches", "handoff", "process")
+ON_DISK = ("storage", "replicas", "ring", "batches", "handoff", "process")
 QUICK: dict[str, tuple[str, ...]] = {
     "rpc": ("--seconds", "0.2", "--rounds", "3"),
     "growth": ("--nodes-max", "256"),
@@ -34,6 +34,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "exchange": ("--records", "50000"),
     "replicas": ("--keys", "5000", "--seconds", "1"),
     "batches": ("--keys", "400", "--rounds", "1"),
+    "ring": ("--only", "storage", "--ops", "100", "--rounds", "1"),
     "handoff": ("--keys", "10000", "--rounds", "1"),
     "process": ("--keys", "10000", "--seconds", "1"),
     "lab": (),

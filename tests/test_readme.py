@@ -123,7 +123,7 @@ def test_configuration_blocks(block: str, tmp_path: Path) -> None:
 
 def test_make_targets_exist() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
-    for target in set(re.findall(r"^make (\w+)|`make (\w+)`", text, re.MULTILINE)):
+    for target in set(re.findall(r"^make ([\w-]+)|`make ([\w-]+)`", text, re.MULTILINE)):
         subprocess.run(["make", "-n", "".join(target)], cwd=ROOT, check=True, capture_output=True)
 
 

@@ -37,22 +37,22 @@ def is_fresh() -> bool:
     )
 
 
-def create() -> "list[str]":
-    """Make the environment; return the pip command that installs into it."""
-    made, _ = run([sys.executable, "-m", "venv", "--clear", VENV])
+def create(venv: str = VENV, python: str = PYTHON) -> "list[str]":
+    """Make an environment; return the pip command that installs into it."""
+    made, _ = run([sys.executable, "-m", "venv", "--clear", venv])
     if made:
-        return [PYTHON, "-m", "pip"]
-    made, out = run([sys.executable, "-m", "venv", "--clear", "--without-pip", VENV])
+        return [python, "-m", "pip"]
+    made, out = run([sys.executable, "-m", "venv", "--clear", "--without-pip", venv])
     if not made:
         say("python3 -m venv failed:\n" + out)
         sys.exit(1)
     for pip in ([sys.executable, "-m", "pip"], ["pip3"], ["pip"]):
         try:
-            works, _ = run([*pip, "--python", PYTHON, "--version"])
+            works, _ = run([*pip, "--python", python, "--version"])
         except OSError:
             continue
         if works:
-            return [*pip, "--python", PYTHON]
+            return [*pip, "--python", python]
     say("no pip 22.3 or newer was found for " + sys.executable + ". Install it: apt install python3-pip")
     sys.exit(1)
 

@@ -1,0 +1,109 @@
+"""bmuller/kademlia: a Kademlia DHT on asyncio and UDP.
+
+    python -m benchmarks.others.kademlia node|client [HOST:PORT]      in its own environment
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.others import program
+from benchmarks.others.loop import Client
+
+if TYPE_CHECKING:
+    from benchmarks.others.processes import Group
+    from benchmarks.others.system import Home
+
+COPIES = 4
+"""Its k: how many nodes a value is stored on, and the width of its routing table. With 3, gets on 64 nodes lose
+their way now and then; 8 and its default, 20, make puts slower."""
+
+READY_S = 60.0
+SETTLE_S = 0.2
+
+ACKNOWLEDGED_BY = f"at least one of the {COPIES} nearest nodes found has it in memory"
+SETTINGS = (
+    f"k = {COPIES} (copies, and width of the routing table; its default of 20 is slower), alpha = 3 (its default); "
+    "the client is a member, as the library has it, and keeps no values, so that a get asks the network"
+)
+
+
+class KeepsNothing:
+    """The store of a member that only asks: without it, part of all gets would be look-ups in its own memory."""
+
+    def __setitem__(self, key: bytes, value: Any) -> None:
+        pass
+
+    def __getitem__(self, key: bytes) -> Any:
+        raise KeyError(key)
+
+    def get(self, key: bytes, default: Any = None) -> Any:
+        """Nothing is here."""
+        return default
+
+    def iter_older_than(self, seconds_old: float) -> Iterator[Any]:
+        """Nothing is here."""
+        return iter(())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+class Member:
+    """Operations of a member."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Set a key; the library says False when no node has taken it."""
+        if not await self._server.set(key, value):
+            raise RuntimeError("no node has stored it")
+
+    async def get(self, key: str) -> bytes | None:
+        """Get a key."""
+        found: bytes | None = await self._server.get(key)
+        return found
+
+
+async def join(entries: list[str], storage: Any) -> tuple[Any, int]:
+    """Start a server on a free port and join it to the others."""
+    from kademlia.network import Server
+
+    logging.disable(logging.CRITICAL)
+    server = Server(ksize=COPIES, storage=storage)
+    await server.listen(0, interface="127.0.0.1")
+    port: int = server.transport.get_extra_info("sockname")[1]
+    if entries:
+        await server.bootstrap([(host, int(at)) for host, _, at in (entry.partition(":") for entry in entries)])
+    return server, port
+
+
+async def node(entries: list[str]) -> None:
+    """Run a node until standard input ends."""
+    _, port = await join(entries, None)
+    await program.until_input_ends(address=f"127.0.0.1:{port}")
+
+
+async def client(entries: list[str]) -> None:
+    """Run a client."""
+    server, _ = await join(entries, KeepsNothing())
+    await asyncio.sleep(SETTLE_S)
+    member: Client = Member(server)
+    await program.serve_on_asyncio(member)
+
+
+def start(group: Group, home: Home, nodes: int) -> list[str]:
+    """Start the nodes, each joining through the ones before it; return a few to enter by."""
+    addresses: list[str] = []
+    for _ in range(nodes):
+        process = group.node(home.program("kademlia", "node", *addresses[:3]))
+        addresses.append(process.read(READY_S)["address"])
+    return addresses[:3]
+
+
+if __name__ == "__main__":
+    program.main({"node": node, "client": client})

@@ -1,0 +1,178 @@
+"""The one client loop that measures every system. Standard library only: it also runs where chord is not installed.
+
+A batch is so many operations of one kind with so many in flight, until all are done or the time is up. Each has a
+deadline, so that a system that hangs cannot hang the run. Each is timed, the failed ones too: who waits five seconds
+for an error has waited five seconds. A put counts when it is acknowledged; a get counts only when it brings the very
+value that was put.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+VALUE_BYTES = 100
+ERRORS_KEPT_MAX = 3
+ERROR_CHARS_MAX = 200
+
+
+class Client(Protocol):
+    """A system as the loop sees it. Whatever either method raises is a failed operation."""
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Return when the system has acknowledged the write."""
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the value, or None when the system says that there is none."""
+
+
+class Engine(Protocol):
+    """What the loop needs of an asynchronous framework."""
+
+    async def together(self, workers: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        """Run all of them at the same time; return when all are done."""
+
+    async def within(self, seconds: float, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Await a call. Raises TimeoutError when it takes longer."""
+
+
+class OnAsyncio:
+    """The loop on asyncio."""
+
+    async def together(self, workers: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        """Run all of them at the same time."""
+        await asyncio.gather(*(worker() for worker in workers))
+
+    async def within(self, seconds: float, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Await a call under a deadline."""
+        async with asyncio.timeout(seconds):
+            return await call()
+
+
+class OnTrio:
+    """The loop on Trio."""
+
+    async def together(self, workers: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        """Run all of them at the same time."""
+        import trio
+
+        async with trio.open_nursery() as nursery:
+            for worker in workers:
+                nursery.start_soon(worker)
+
+    async def within(self, seconds: float, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Await a call under a deadline."""
+        import trio
+
+        with trio.move_on_after(seconds) as scope:
+            return await call()
+        assert scope.cancelled_caught
+        raise TimeoutError
+
+
+@dataclass
+class Batch:
+    """What came of a batch.
+
+    Attributes:
+        op: "put" or "get".
+        took_s: from the first operation's start to the last one's end.
+        latencies_s: of every operation, failed ones included, in the order in which they ended.
+        done: the keys whose operation succeeded.
+        errors: how many failed.
+        why: the first few reasons.
+        wrong: of the errors, gets that brought another value, or none, for a key whose put was acknowledged.
+    """
+
+    op: str
+    took_s: float = 0.0
+    latencies_s: list[float] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    errors: int = 0
+    why: list[str] = field(default_factory=list)
+    wrong: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """As an object that JSON can hold."""
+        return asdict(self)
+
+
+def value_of(key: str, value_bytes: int = VALUE_BYTES) -> bytes:
+    """The value of that length that belongs under a key, and under no other."""
+    return hashlib.shake_128(key.encode()).digest(value_bytes)
+
+
+async def run_batch(
+    engine: Engine,
+    client: Client,
+    op: str,
+    keys: Sequence[str],
+    *,
+    concurrency: int,
+    seconds: float,
+    deadline_s: float,
+    value_bytes: int = VALUE_BYTES,
+) -> Batch:
+    """Put or get each of these keys once, in this order, with so many operations in flight.
+
+    Args:
+        op: "put" or "get".
+        seconds: no operation begins later; those in flight are awaited.
+        deadline_s: each operation's own.
+        value_bytes: how long the values are.
+    """
+    batch = Batch(op)
+    todo = iter([(key, value_of(key, value_bytes)) for key in keys])
+    began = time.perf_counter()
+
+    async def put(key: str, value: bytes) -> None:
+        await engine.within(deadline_s, lambda: client.put(key, value))
+
+    async def get(key: str, value: bytes) -> None:
+        found = await engine.within(deadline_s, lambda: client.get(key))
+        if found != value:
+            batch.wrong += 1
+            raise LookupError("nothing is there" if found is None else "another value is there")
+
+    operation = {"put": put, "get": get}[op]
+
+    async def worker() -> None:
+        for key, value in todo:
+            before = time.perf_counter()
+            try:
+                await operation(key, value)
+            except Exception as error:  # whatever another system's library raises, it has failed
+                batch.errors += 1
+                if len(batch.why) < ERRORS_KEPT_MAX:
+                    batch.why.append(f"{type(error).__name__}: {error}"[:ERROR_CHARS_MAX])
+            else:
+                batch.done.append(key)
+            now = time.perf_counter()
+            batch.latencies_s.append(now - before)
+            if now - began > seconds:
+                return
+
+    await engine.together([worker] * concurrency)
+    batch.took_s = time.perf_counter() - began
+    return batch
+
+
+def percentile(ranked: Sequence[float], share: float) -> float:
+    """Return the smallest of these, sorted upwards, that is no smaller than such a share of them (nearest rank).
+
+    Args:
+        share: above 0, at most 1; 0.5 is the median.
+
+    Raises:
+        ValueError: there are none, or the share is out of range.
+    """
+    if not ranked:
+        raise ValueError("no percentile of nothing")
+    if not 0 < share <= 1:
+        raise ValueError(f"a share is above 0 and at most 1, not {share}")
+    return ranked[max(1, math.ceil(round(share * len(ranked), 9))) - 1]

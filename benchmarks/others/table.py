@@ -1,0 +1,250 @@
+"""What the comparison says: a row for each system, size, operation and number in flight; bars; Markdown."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+
+from benchmarks.others.loop import percentile
+from benchmarks.others.system import System
+from benchmarks.others.turns import Measured, Outcome
+
+AHEAD_MIN = 1.0
+RATE_AT_32_MIN = {"kademlia": 5.0, "opendht": 3.0}
+MANY = 32
+QUANTITIES = ("rate", "p50", "p99", "p99.9", "success", "CPU")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one system did; the fields are those of the JSON lines.
+
+    Rates, CPU and memory are medians over the rounds; percentiles are over all operations of all rounds, failed ones
+    included; errors are summed. `hops_mean`: calls on the way to the owner, by operation; null where unknown.
+    """
+
+    system: str
+    nodes: int
+    op: str
+    concurrency: int
+    ops_per_s: float
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+    errors: int
+    hops_mean: float | None
+    cpu_us_per_op: float
+    rss_mb_per_node: float
+    acknowledged_by: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One thing that is asked for; `value` is how many times better chord is, or for success a difference.
+
+    `verdict` is PASS, FAIL, or NOT MEASURED where the other system gave no figures.
+    """
+
+    bar: str
+    peer: str
+    nodes: int
+    op: str
+    concurrency: int
+    quantity: str
+    value: float | None
+    at_least: float
+    verdict: str
+
+
+def rows_of(measured: Iterable[Measured], systems: Sequence[System], versions: dict[str, str]) -> list[Row]:
+    """Put the rounds together, in the order of sizes, systems, operations and numbers in flight."""
+    by_key: dict[tuple[str, int, str, int], list[Measured]] = {}
+    for one in measured:
+        by_key.setdefault(one.key, []).append(one)
+    places = {system.name: (place, system) for place, system in enumerate(systems)}
+
+    def order(key: tuple[str, int, str, int]) -> tuple[int, str, int, int]:
+        system, nodes, op, concurrency = key
+        return nodes, op, concurrency, places[system][0]
+
+    rows = []
+    for key in sorted(by_key, key=order):
+        rounds = by_key[key]
+        ranked = sorted(chain.from_iterable(one.latencies_s for one in rounds))
+        hops = [one.hops for one in rounds if one.hops is not None]
+        rows.append(
+            Row(
+                *key,
+                ops_per_s=round(statistics.median(one.ops_per_s for one in rounds), 1),
+                p50_ms=round(1e3 * percentile(ranked, 0.5), 3),
+                p99_ms=round(1e3 * percentile(ranked, 0.99), 3),
+                p999_ms=round(1e3 * percentile(ranked, 0.999), 3),
+                errors=sum(one.errors for one in rounds),
+                hops_mean=round(statistics.mean(hops), 3) if hops else None,
+                cpu_us_per_op=round(statistics.median(one.cpu_us_per_op for one in rounds), 1),
+                rss_mb_per_node=round(statistics.median(one.rss_mb_per_node for one in rounds), 1),
+                acknowledged_by=places[key[0]][1].acknowledged_by,
+                version=versions[key[0]],
+            )
+        )
+    return rows
+
+
+def failed_share(measured: Iterable[Measured], key: tuple[str, int, str, int]) -> float:
+    """How large a share of all operations failed."""
+    rounds = [one for one in measured if one.key == key]
+    return sum(one.errors for one in rounds) / max(1, sum(len(one.latencies_s) for one in rounds))
+
+
+def better(ours: Row, theirs: Row) -> dict[str, float]:
+    """By quantity, how many times better chord is: above 1 is ahead. Success is not among them."""
+    return {
+        "rate": ours.ops_per_s / max(theirs.ops_per_s, 1e-9),
+        "p50": theirs.p50_ms / max(ours.p50_ms, 1e-9),
+        "p99": theirs.p99_ms / max(ours.p99_ms, 1e-9),
+        "p99.9": theirs.p999_ms / max(ours.p999_ms, 1e-9),
+        "CPU": theirs.cpu_us_per_op / max(ours.cpu_us_per_op, 1e-9),
+    }
+
+
+def bars_of(
+    outcome: Outcome, rows: Sequence[Row], systems: Sequence[System], sizes: Sequence[int], ours: str
+) -> list[Bar]:
+    """Hold our rows against those of every system that the bars are about."""
+    found = {(row.system, row.nodes, row.op, row.concurrency): row for row in rows}
+    points = [(nodes, op, many) for nodes in sizes for op in ("put", "get") for many in (1, MANY)]
+    bars = []
+    for system in (system for system in systems if system.is_bar):
+        for nodes, op, many in points:
+            mine, other = found.get((ours, nodes, op, many)), found.get((system.name, nodes, op, many))
+            ratios = better(mine, other) if mine and other else {}
+            asked = {name: AHEAD_MIN for name in QUANTITIES if name != "success"}
+            if many == MANY and system.name in RATE_AT_32_MIN:
+                asked["rate"] = RATE_AT_32_MIN[system.name]
+            for quantity, at_least in asked.items():
+                value = ratios.get(quantity)
+                is_more = at_least == AHEAD_MIN
+                bars.append(_bar(system.name, nodes, op, many, quantity, value, at_least, is_more=is_more))
+            less = None
+            if mine and other:
+                less = _difference(outcome, (system.name, nodes, op, many), (ours, nodes, op, many))
+            bars.append(_bar(system.name, nodes, op, many, "success", less, 0.0))
+        if system.is_python:
+            bars += [_memory(found, system.name, nodes, ours) for nodes in sizes]
+    return bars
+
+
+def _difference(outcome: Outcome, other: tuple[str, int, str, int], mine: tuple[str, int, str, int]) -> float:
+    """How much larger a share of the other's operations failed."""
+    return failed_share(outcome.measured, other) - failed_share(outcome.measured, mine)
+
+
+def _memory(found: dict[tuple[str, int, str, int], Row], peer: str, nodes: int, ours: str) -> Bar:
+    """After all rounds' gets with many in flight, when most has been stored."""
+    mine, other = found.get((ours, nodes, "get", MANY)), found.get((peer, nodes, "get", MANY))
+    ratio = other.rss_mb_per_node / mine.rss_mb_per_node if mine and other else None
+    return _bar(peer, nodes, "any", MANY, "memory", ratio, AHEAD_MIN)
+
+
+def _bar(
+    peer: str, nodes: int, op: str, many: int, quantity: str, value: float | None, at_least: float,
+    *, is_more: bool = False,
+) -> Bar:
+    """`is_more`: the same is not enough, as for a rate or a time that is to be ahead."""
+    text = f"{quantity} of {op}, {many} in flight, {nodes} nodes, against {peer}"
+    is_met = value is not None and (value > at_least if is_more else value >= at_least)
+    verdict = "NOT MEASURED" if value is None else "PASS" if is_met else "FAIL"
+    return Bar(text, peer, nodes, op, many, quantity, None if value is None else round(value, 4), at_least, verdict)
+
+
+# -- for people -------------------------------------------------------------------------------------
+
+
+def json_lines(things: Iterable[Row | Bar]) -> str:
+    """One JSON object per line."""
+    return "".join(json.dumps(asdict(thing)) + "\n" for thing in things)
+
+
+def rounds_lines(measured: Iterable[Measured]) -> str:
+    """One JSON object for each batch of each round, in the order in which they were measured; no medians."""
+    return "".join(
+        json.dumps(
+            dict(zip(("system", "nodes", "op", "concurrency"), one.key, strict=True))
+            | {"ops": len(one.latencies_s), "errors": one.errors, "ops_per_s": round(one.ops_per_s, 1)}
+            | {"cpu_us_per_op": round(one.cpu_us_per_op, 1), "why": one.why}
+        )
+        + "\n"
+        for one in measured
+    )
+
+
+def number(value: float) -> str:
+    """Three significant digits, or all of those before the point."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def markdown_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table whose columns line up in plain text too."""
+    table = [list(head), *(list(line) for line in lines)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(head))]
+    padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in table]
+    shown = ["| " + " | ".join(line) + " |" for line in padded]
+    return "\n".join([shown[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown[1:]]) + "\n"
+
+
+def measurements(rows: Sequence[Row], ours: str) -> str:
+    """All rows, with our rate over theirs."""
+    rate = {(row.nodes, row.op, row.concurrency): row.ops_per_s for row in rows if row.system == ours}
+
+    def ratio(row: Row) -> str:
+        mine = rate.get((row.nodes, row.op, row.concurrency))
+        return "" if mine is None or row.system == ours else "×" + number(mine / max(row.ops_per_s, 1e-9))
+
+    head = ("nodes", "op", "in flight", "system", "ops/s", f"rate of {ours}", "p50 ms", "p99 ms", "p99.9 ms", "failed",
+            "hops", "CPU µs/op", "MB/node")  # fmt: skip
+    return markdown_table(
+        head,
+        [
+            (str(row.nodes), row.op, str(row.concurrency), row.system, number(row.ops_per_s), ratio(row),
+             number(row.p50_ms), number(row.p99_ms), number(row.p999_ms), str(row.errors),
+             "" if row.hops_mean is None else number(row.hops_mean), number(row.cpu_us_per_op),
+             number(row.rss_mb_per_node))
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def verdicts(bars: Sequence[Bar]) -> str:
+    """A line for each peer, size, operation and number in flight: how many times better chord is, what is missed."""
+    points = list(dict.fromkeys((bar.peer, bar.nodes, bar.op, bar.concurrency) for bar in bars))
+    lines = []
+    for point in points:
+        mine = {bar.quantity: bar for bar in bars if (bar.peer, bar.nodes, bar.op, bar.concurrency) == point}
+        states = {bar.verdict for bar in mine.values()}
+        verdict = "FAIL" if "FAIL" in states else "NOT MEASURED" if "NOT MEASURED" in states else "PASS"
+        cells = [_cell(mine.get(quantity)) for quantity in (*QUANTITIES, "memory")]
+        lines.append((*map(str, point), *cells, verdict))
+    return markdown_table(("against", "nodes", "op", "in flight", *QUANTITIES, "memory", "verdict"), lines)
+
+
+def _cell(bar: Bar | None) -> str:
+    """The ratio, and in case the bar it missed."""
+    if bar is None or bar.value is None:
+        return ""
+    if bar.quantity == "success":
+        text = "same" if bar.value == 0 else f"{100 * bar.value:+.2g} %"
+    else:
+        text = f"×{number(bar.value)}"
+    missed = f" (bar: {'no more failures' if bar.quantity == 'success' else f'×{bar.at_least:g}'})"
+    return text + (missed if bar.verdict == "FAIL" else "")
+
+
+def left_out(outcome: Outcome) -> list[str]:
+    """A sentence for each system that has no figures."""
+    return [
+        f"{name}{f' with {nodes} nodes' if nodes else ''}: {why}" for (name, nodes), why in outcome.left_out.items()
+    ]

@@ -1,0 +1,256 @@
+"""Who measures when: rings side by side, each paused while another has its turn, every one as often as the others.
+
+A turn is a wait until the ring is calm, a short warm-up, then for each number of operations in flight a batch of puts
+by one client and a batch of gets of the acknowledged keys by another client. Each key is read once, by a process that
+did not write it: systems that keep what passes through them would otherwise answer from their own memory.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.others.install import CannotInstall
+from benchmarks.others.processes import Group, SystemFailed
+from benchmarks.others.system import Home, System
+
+CONCURRENCIES = (1, 32)
+FIRST_WARM_UP, WARM_UP = (300, 5.0), (64, 0.5)
+"""Operations of each kind, and seconds at most, before a ring's first turn and before each."""
+
+WARM_UP_CONCURRENCY = 4
+
+SETTLE_WINDOW_S, SETTLE_S_MAX = 0.5, 10.0
+SETTLED_TIMES, SETTLED_MORE = 1.5, 0.1
+"""After a pause a ring catches up with what its timers missed. It has settled when it uses no more than so many times
+the share of a core it used when idle at first, and so much more; the wait has an end."""
+
+GRACE_S = 30.0
+"""So much longer than a batch may take does the runner wait for its outcome."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured.
+
+    Attributes:
+        ops: operations of a batch, at most.
+        seconds: no operation of a batch begins later.
+        rounds: how often each ring has its turn.
+        deadline_s: of one operation.
+        until: no ring starts and no round begins after this moment of `time.monotonic`.
+    """
+
+    ops: int
+    seconds: float
+    rounds: int
+    deadline_s: float
+    until: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One batch.
+
+    Attributes:
+        key: system, nodes, operation, operations in flight.
+        ops_per_s: successful ones.
+        latencies_s: of all.
+        errors: failed ones.
+        cpu_us_per_op: of all nodes and clients of the ring, by successful operation.
+        hops: calls on the way to the owner, by operation; None: not known.
+    """
+
+    key: tuple[str, int, str, int]
+    ops_per_s: float
+    latencies_s: tuple[float, ...]
+    errors: int
+    cpu_us_per_op: float
+    hops: float | None
+    rss_mb_per_node: float
+    why: tuple[str, ...]
+
+
+@dataclass
+class Outcome:
+    """Everything that was measured, and what was not."""
+
+    measured: list[Measured] = field(default_factory=list)
+    left_out: dict[tuple[str, int], str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+class Ring:
+    """One system's ring of one size, with a client that writes and one that reads."""
+
+    def __init__(self, system: System, home: Home, nodes: int, group: Group) -> None:
+        self.system = system
+        self.nodes = nodes
+        self._group = group
+        self._entries = system.start(group, home, nodes)
+        command = home.program(system.client, "client", *self._entries, *system.client_arguments)
+        self._idle_share = 0.0
+        self._clients = {op: group.client(command) for op in ("put", "get")}
+
+    def prepare(self, effort: Effort) -> None:
+        """Warm up, see what the ring uses when nobody asks anything, and pause until the first turn."""
+        self._warm_up(effort, "first", *FIRST_WARM_UP)
+        self._idle_share = self._share_of_a_core()
+        self._group.pause()
+
+    def end(self) -> None:
+        """Kill the processes; there will be no other turn."""
+        self._group.end()
+
+    def _settle(self) -> None:
+        """Wait until a ring that was paused is as calm as it was at first."""
+        enough = SETTLED_TIMES * self._idle_share + SETTLED_MORE
+        for _ in range(round(SETTLE_S_MAX / SETTLE_WINDOW_S)):
+            if self._share_of_a_core() <= enough:
+                return
+
+    def _share_of_a_core(self) -> float:
+        """CPU time used in a little while, by that while."""
+        began, cpu = time.monotonic(), self._group.cpu_s()
+        time.sleep(SETTLE_WINDOW_S)
+        return (self._group.cpu_s() - cpu) / (time.monotonic() - began)
+
+    def _warm_up(self, effort: Effort, name: str, ops: int, seconds: float) -> None:
+        """Puts and gets that do not count."""
+        keys: list[str] = [f"warm-{name}-{i}" for i in range(min(ops, effort.ops))]
+        for op in ("put", "get"):
+            keys = self._batch(op, keys, WARM_UP_CONCURRENCY, seconds, effort.deadline_s)["done"]
+
+    def turn(self, effort: Effort, number: int) -> list[Measured]:
+        """Measure puts and gets."""
+        self._group.resume()
+        self._settle()
+        self._warm_up(effort, str(number), *WARM_UP)
+        found = []
+        for concurrency in CONCURRENCIES:
+            keys: list[str] = [f"key-{number}-{concurrency}-{i}" for i in range(effort.ops)]
+            for op in ("put", "get"):
+                measured, keys = self._measure(op, keys, concurrency, effort)
+                found.append(measured)
+        self._group.pause()
+        return found
+
+    def _measure(self, op: str, keys: Sequence[str], concurrency: int, effort: Effort) -> tuple[Measured, list[str]]:
+        """One batch; also returns the keys that succeeded."""
+        hops, cpu = self._hops(), self._group.cpu_s()
+        batch = self._batch(op, keys, concurrency, effort.seconds, effort.deadline_s)
+        cpu, done = self._group.cpu_s() - cpu, batch["done"]
+        calls = None if hops is None else (self._hops() or 0) - hops
+        tried = max(1, len(batch["latencies_s"]))
+        measured = Measured(
+            key=(self.system.name, self.nodes, op, concurrency),
+            ops_per_s=len(done) / max(batch["took_s"], 1e-9),
+            latencies_s=tuple(batch["latencies_s"]),
+            errors=batch["errors"],
+            cpu_us_per_op=1e6 * cpu / max(1, len(done)),
+            hops=None if calls is None else calls / tried,
+            rss_mb_per_node=self._group.rss_mb_per_node(),
+            why=tuple(batch["why"]),
+        )
+        return measured, done
+
+    def _batch(self, op: str, keys: Sequence[str], concurrency: int, seconds: float, deadline_s: float) -> Any:
+        return self._clients[op].ask(
+            seconds + deadline_s + GRACE_S,
+            op=op,
+            keys=keys,
+            concurrency=concurrency,
+            seconds=seconds,
+            deadline_s=deadline_s,
+            value_bytes=self.system.value_bytes,
+        )
+
+    def _hops(self) -> int | None:
+        return None if self.system.hops is None else self.system.hops(self._entries)
+
+
+def measure_side_by_side(
+    plan: Sequence[tuple[System, int]], homes: dict[str, Home], base: Path, effort: Effort, outcome: Outcome,
+    progress: Progress,
+) -> None:
+    """Start these rings, give each its turns, and kill them; a system that fails is left out from then on.
+
+    Args:
+        plan: systems and how many nodes each.
+        base: where the rings may write.
+        outcome: is added to.
+    """
+    with ExitStack() as stack:
+        rings: list[Ring] = []
+        for system, nodes in plan:
+            if time.monotonic() > effort.until:
+                outcome.left_out[system.name, nodes] = "the time was up before it started"
+                continue
+            progress(f"{system.name}: starting {nodes} node{'s' if nodes > 1 else ''}")
+            group = stack.enter_context(Group(system.name, base / f"{system.name}-{nodes}"))
+            try:
+                ring = Ring(system, homes[system.name], nodes, group)
+                ring.prepare(effort)
+                rings.append(ring)
+            except SystemFailed as error:
+                _leave_out(outcome, system, nodes, error, progress)
+                group.end()
+        for number in range(effort.rounds):
+            if time.monotonic() > effort.until:
+                progress(f"the time is up after {number} of {effort.rounds} rounds")
+                break
+            shift = number % max(1, len(rings))  # nobody always follows the same one
+            for ring in [*rings[shift:], *rings[:shift]]:
+                try:
+                    found = ring.turn(effort, number)
+                except SystemFailed as error:
+                    _leave_out(outcome, ring.system, ring.nodes, error, progress)
+                    ring.end()
+                    rings = [other for other in rings if other is not ring]
+                    continue
+                outcome.measured += found
+                rates = "  ".join(f"{one.key[2]}/{one.key[3]} {one.ops_per_s:,.0f}" for one in found)
+                failed = sum(one.errors for one in found)
+                why = next((one.why[0] for one in found if one.why), "")
+                more = f"  {failed} failed: {why}" if failed else ""
+                progress(f"{ring.system.name} {ring.nodes}, round {number + 1} of {effort.rounds}: {rates}{more}")
+
+
+def _leave_out(outcome: Outcome, system: System, nodes: int, error: SystemFailed, progress: Progress) -> None:
+    outcome.left_out[system.name, nodes] = str(error)
+    progress(f"{system.name} {nodes}: LEFT OUT: {error}")
+
+
+def printer(began: float) -> Progress:
+    """Progress on standard error, each line with the minutes since the beginning."""
+
+    def show(text: str) -> None:
+        sys.stderr.write(f"[{(time.monotonic() - began) / 60:4.1f} min] {text}\n")
+        sys.stderr.flush()
+
+    return show
+
+
+def install_all(
+    systems: Sequence[System], installer: Callable[[System, Path], Home], base: Path, outcome: Outcome,
+    progress: Progress,
+) -> dict[str, Home]:
+    """Return where each system is; those that cannot be had are left out, with the reason."""
+    homes = {}
+    for system in systems:
+        try:
+            home = homes[system.name] = installer(system, base)
+        except CannotInstall as error:
+            outcome.left_out[system.name, 0] = f"cannot be installed here: {error}"
+            progress(f"{system.name}: SKIPPED: cannot be installed here: {error}")
+            continue
+        outcome.versions[system.name] = home.version
+        progress(f"{system.name}: version {home.version}" + (f", pip: {' '.join(system.pip)}" if system.pip else ""))
+    return homes
