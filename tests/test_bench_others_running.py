@@ -21,6 +21,8 @@ from benchmarks.others.system import Home, System
 from benchmarks.others.systems import NAMES, SYSTEMS
 from benchmarks.others.turns import Effort, Measured, Outcome, measure_side_by_side
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 FAKE = Path(__file__).with_name("fake_system.py")
 

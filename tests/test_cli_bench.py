@@ -21,6 +21,8 @@ from chord.cli.bench_run import IN_VAIN_MAX, TURNS, Bench, Measured, Operation, 
 from chord.errors import ChordError, OwnerDown, QuorumFailed
 from chord.messages import Get, Lookup, Ping, Put, PutMany, Written
 
+pytestmark = pytest.mark.slow
+
 LINES = 12
 SLOW_S = 0.03
 

@@ -24,6 +24,8 @@ from chord.lab.placement import Numbers
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.jump import Jump
 
+pytestmark = pytest.mark.slow
+
 QUICK = ("--scale", "quick", "--jobs", "1")
 
 

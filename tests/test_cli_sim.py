@@ -38,6 +38,8 @@ from chord.sim.plan import FAULTS, Plan
 from chord.stabilize import Stabilizer
 from chord.vnode import Vnode
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--nodes", "5", "--successors", "2", "--faults", "none", "--fidelity", "messages", "--until", "1")
 ENDED_WITHIN_S = 20.0
 

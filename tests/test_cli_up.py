@@ -282,6 +282,7 @@ def test_a_node_reads_its_variables_and_its_file(tmp_path: Path) -> None:
     assert line.endswith(f", created a ring of its own, id {0x1234}\n")
 
 
+@pytest.mark.slow
 def test_a_node_says_how_it_became_a_member_and_keeps_its_files_to_itself(tmp_path: Path) -> None:
     def first_line(*args: str) -> str:
         command = [*CHORD, "node", "--preset", "local", "--name", "grace", *args]

@@ -10,7 +10,7 @@ import trio
 import chord
 
 
-@pytest.mark.parametrize("keeps_data", [False, True])
+@pytest.mark.parametrize("keeps_data", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_an_error_of_the_program_is_no_crash_of_its_node(keeps_data: bool, tmp_path: Path) -> None:
     async with chord.open_node(preset="local") as first:
         data_dir = str(tmp_path) if keeps_data else None

@@ -207,7 +207,10 @@ class Ledger:
         return self._recorder.put(client, key.decode(), op.value.decode())
 
     def _acknowledged(self, node: Node, story: Story, op: Op, stored: Stored, began: float) -> None:
-        """Hold an acknowledgement against the stores: it must be durable on so many of them."""
+        """Hold an acknowledgement against the stores: it must be durable on so many of them.
+
+        Or have been: a node that leaves needs only leave a quorum, however many the client had asked for.
+        """
         for copy in self.truth.copies(story.key):
             story.saw(copy.record, is_shared=False)
         op.w = stored.w_needed
@@ -216,7 +219,8 @@ class Ledger:
         self.losses.acknowledged(story.key)
         self._count_write(story, op, stored)
         durable = self.losses.holders(story, op)
-        if durable + self.truth.vanished_since(began, story.key) < stored.w:
+        gone = self.truth.vanished_since(began, story.key) + self.losses.dropped_since(began, story.key)
+        if durable + gone < stored.w:
             self.complain(
                 f"{node.name} was told that {story.key!r} is stored on {stored.w} nodes, and it is durable on {durable}"
             )

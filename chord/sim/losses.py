@@ -10,7 +10,7 @@ unless a node has been restarted since: it may have lost the key itself, or have
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 
 import trio
@@ -28,6 +28,8 @@ from chord.testing.rings import MemoryRing
 WHOLE = Arc(Point(0), Point(0))
 GONE_S = 120.0
 """Who is dead for so long after nobody waits for it never comes back."""
+DROPS_MAX = 10_000
+"""So many drops are remembered; a client that still waits for an acknowledgement began after all older ones."""
 PROOF_S = 30.0
 """Between the proof that others hold a record and the drop. Copies that vanish meanwhile are nobody's fault."""
 
@@ -62,6 +64,7 @@ class Losses:
         self._down_out_s = down_out_s
         self._deniable: set[bytes] = set()
         self._away: set[bytes] = set()  # the only copy of a record is on the disk of a node that died
+        self._drops: deque[tuple[float, bytes]] = deque(maxlen=DROPS_MAX)  # when, and of which key
         self.truth = Truth(ring)
         self.lost: set[bytes] = set()
 
@@ -75,6 +78,10 @@ class Losses:
         """Return on how many nodes an operation, or what has replaced it, is durable."""
         copies = self.truth.copies(story.key)
         return len({copy.host for copy in copies if copy.host != but and op.is_in(copy.durable)})
+
+    def dropped_since(self, at: float, key: bytes) -> int:
+        """Return how many copies of a record nodes have dropped since then, leaving enough: as one that leaves does."""
+        return sum(1 for when, dropped in self._drops if when >= at and dropped == key)
 
     def is_away(self, story: Story, required: list[Op]) -> bool:
         """Whether only nodes have it that nobody waits for any more: by then it counts as lost to the ring."""
@@ -102,6 +109,7 @@ class Losses:
         story = self._stories.get(record.key)
         if story is None:
             return
+        self._drops.append((trio.current_time(), record.key))
         needed = min(self._constants.quorum, max(1, len(self._ring) - 1))
         excused = self.truth.vanished_since(trio.current_time() - PROOF_S, story.key)
         for op in story.required():

@@ -37,6 +37,8 @@ from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.mod import Mod
 from chord.lab.schemes.ring_bounded import BoundedRing
 
+pytestmark = pytest.mark.slow
+
 
 def headline_of(draw: Any, result: Any) -> str:
     figure = Figure()

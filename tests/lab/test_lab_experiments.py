@@ -48,6 +48,8 @@ from chord.lab.schemes.ring import Ring
 from chord.lab.schemes.ring_bounded import BoundedRing
 from chord.lab.schemes.sections import Move, Sections
 
+pytestmark = pytest.mark.slow
+
 FEW = ("mod", "jump", "fibonacci", "ring-100", "rendezvous", "mod-factor", "extendible", "static")
 
 

@@ -19,6 +19,8 @@ from chord.sim.life import Failure, Life
 from chord.sim.plan import FAULTS, Fidelity, draw
 from chord.values import Found, Stored
 
+pytestmark = pytest.mark.slow
+
 OTHERS = 12  # keys that go with each that the ledger knows, so that frames hold several
 OTHER_KEYS = 40
 

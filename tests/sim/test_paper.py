@@ -23,6 +23,8 @@ from chord.sim.paper.world import rightful_owner, still_ring
 from chord.testing import MemoryNetwork
 from chord.vnode import Vnode
 
+pytestmark = pytest.mark.slow
+
 LAN = PRESETS["lan"]
 
 

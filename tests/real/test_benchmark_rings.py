@@ -12,6 +12,8 @@ from benchmarks.others.system import System, here
 from benchmarks.others.systems import SYSTEMS
 from benchmarks.others.turns import Effort, Outcome, measure_side_by_side
 
+pytestmark = pytest.mark.slow
+
 OURS = [system for system in SYSTEMS if system.client == "chord_ring"]
 
 
