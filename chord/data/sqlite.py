@@ -200,8 +200,7 @@ class SqliteStorage:
             self._require_sound()
             self._apply(batch)
             if self._under_way is None:
-                # In the next pass of the loop: who was woken with this caller writes in this one.
-                trio.lowlevel.current_trio_token().run_sync_soon(self._write_next, idempotent=True)
+                self._write_soon()
         return not self._rows.changes
 
     async def commit(self, batch: Batch) -> None:
@@ -247,6 +246,10 @@ class SqliteStorage:
 
     # -- one transaction after the other --------------------------------------------------------
 
+    def _write_soon(self) -> None:
+        """Begin a transaction in the next pass of the loop: who is woken in this one, or has a message, takes part."""
+        trio.lowlevel.current_trio_token().run_sync_soon(self._write_next, idempotent=True)
+
     def _write_next(self) -> None:
         """Hand what has gathered to a thread, unless that is busy."""
         if self._under_way is not None or not self._next.rows or self._failure:
@@ -280,7 +283,7 @@ class SqliteStorage:
             self._settle(group)
             group.done.set()
             if self._next.rows:
-                self._write_next()
+                self._write_soon()
         elif is_definite(error):
             self._take_back()
             self._end(group, WritesRefused(f"no writes are taken: {_words(error)}"))
