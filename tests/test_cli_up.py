@@ -23,6 +23,8 @@ from schemas import check_shape
 from chord.cli import up
 from chord.cli.output import Failure, Out
 
+pytestmark = pytest.mark.slow
+
 
 def eventually(condition: Callable[[], bool], within_s: float = 15.0) -> None:
     deadline = time.monotonic() + within_s

@@ -482,6 +482,7 @@ async def test_a_silent_node_is_turned_from_with_all_that_it_was_asked(open_ring
     assert all(put.is_retry for put in node.requests(Put) if isinstance(put, Put))
 
 
+@pytest.mark.slow
 async def test_a_ring_too_slow_for_all_at_once_is_asked_for_fewer(
     open_ring: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,13 +95,17 @@ def everything(fidelity: Fidelity) -> Callable[[int], Plan]:
     return plan
 
 
-LIVES = {"life over messages": everything("messages"), "life over frames": everything("frames")}
+FRAMES = "life over frames"
+LIVES = {"life over messages": everything("messages"), FRAMES: everything("frames")}
 
 SCENARIOS: dict[str, Callable[[int], str]] = {
     "chatter": lambda seed: run(chatter, seed, seed=seed),
     "small ring": lambda seed: run(small_ring, seed, seed=seed),
     **{name: lambda seed, plan=plan: Life(plan(seed)).run().digest for name, plan in LIVES.items()},
 }
+
+
+EACH = [pytest.param(name, marks=pytest.mark.slow) if name == FRAMES else name for name in SCENARIOS]
 
 
 def digest_of(scenario: str, seed: int) -> str:
@@ -147,22 +151,23 @@ def scatter() -> object:
     return kept
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", EACH)
 def test_the_same_seed_gives_the_same_history(scenario: str) -> None:
     assert digest_here(scenario, SEED) == digest_of(scenario, SEED)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", EACH)
 def test_another_seed_gives_another_history(scenario: str) -> None:
     assert digest_here(scenario, SEED) != digest_of(scenario, OTHER)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", EACH)
 def test_other_processes_with_other_hashes_give_the_same_history(scenario: str) -> None:
     """One other process is enough: the bugs below are seen between any two."""
     assert digest_elsewhere(scenario, SEED, "4242") == digest_here(scenario, SEED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS)
 def test_an_order_that_is_not_the_seeds_would_be_seen(bug: str) -> None:
     found = {digest_elsewhere("life over messages", SEED, hash_seed, bug) for hash_seed in ("1", "4242")}
@@ -190,6 +195,7 @@ def interrupted() -> Iterator[list[int]]:
         other.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_signals_change_nothing(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     undisturbed = digest_here("life over messages", SEED)

@@ -47,7 +47,6 @@ MUTANTS = (
         scenes.busy,
         2,
         ("OwnedOnce",),
-        is_slow=True,
     ),
     Mutant(
         "served while switching",
@@ -64,7 +63,6 @@ MUTANTS = (
         scenes.busy,
         4,
         ("ledger: denied", "ledger: misread"),
-        is_slow=True,
     ),
     Mutant(
         "switch not idempotent",
@@ -146,7 +144,6 @@ MUTANTS = (
         scenes.giver_dies_after_the_switch,
         8,
         ("ledger: denied", "ledger: misread"),
-        is_slow=True,
     ),
     Mutant(
         "misplaced records dropped unacknowledged",

@@ -23,7 +23,6 @@ MUTANTS = (
         scenes.comings_and_goings,
         4,
         ("ledger: acknowledged",),
-        is_slow=True,
     ),
     Mutant(
         "sent is stored",
@@ -78,7 +77,6 @@ MUTANTS = (
         scenes.comings_and_goings,
         8,
         ("ledger: lost", "ledger: misread", "ledger: dots", "copies"),
-        is_slow=True,
     ),
     Mutant(
         "denied unasked",
@@ -87,7 +85,6 @@ MUTANTS = (
         scenes.owner_missed_it,
         4,
         ("ledger: denied",),
-        is_slow=True,
     ),
     Mutant(
         "denied by who stands in",
@@ -104,7 +101,6 @@ MUTANTS = (
         scenes.replicas_die_in_a_row,
         8,
         ("ledger: denied",),
-        is_slow=True,
     ),
     Mutant(
         "coordinated before it is a member",
@@ -121,7 +117,6 @@ MUTANTS = (
         scenes.comings_and_goings,
         24,
         ("ledger: dropped", "copies"),
-        is_slow=True,
     ),
     Mutant(
         "dropped on the word of too few",
@@ -150,7 +145,6 @@ MUTANTS = (
         scenes.one_is_silent,
         32,
         ("copies", "liveness"),
-        is_slow=True,
     ),
     Mutant(
         "too few reported as a failure",
@@ -159,7 +153,6 @@ MUTANTS = (
         scenes.too_few_answer,
         8,
         ("ledger: misread",),
-        is_slow=True,
     ),
     Mutant(
         "tombstone reaped while a replica is silent",

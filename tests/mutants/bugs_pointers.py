@@ -60,7 +60,6 @@ MUTANTS = (
         scenes.hurry,
         24,
         ("PrincipalsPersist", "SufficientPrincipals"),
-        is_slow=True,
     ),
     Mutant(
         "answer of a former head adopted",
@@ -91,7 +90,6 @@ MUTANTS = (
         scenes.hurry,
         24,
         ("PrincipalsPersist", "SufficientPrincipals", "OneLiveSuccessor"),
-        is_slow=True,
     ),
     Mutant(
         "dead head dropped unasked",

@@ -47,7 +47,6 @@ MUTANTS = (
         comings_and_goings,
         4,
         ("ledger: acknowledged",),
-        is_slow=True,
     ),
     Mutant(
         "empty store taken for none",
@@ -98,7 +97,6 @@ MUTANTS = (
         scenes.back_while_it_is_forgotten,
         8,
         ("ledger: denied", "ledger: dropped"),
-        is_slow=True,
     ),
     Mutant(
         "marks lost in a restart",
@@ -146,6 +144,5 @@ MUTANTS = (
         scenes.blackouts,
         3,
         ("liveness",),
-        is_slow=True,
     ),
 )

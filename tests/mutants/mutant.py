@@ -76,7 +76,6 @@ class Mutant(NamedTuple):
         scenario: where it shows; a function of a seed that raises when it saw something.
         seeds: within so many it is caught.
         checkers: who may catch it, so that it is caught for the right reason; see `checker_of`.
-        is_slow: too slow for every run of the tests.
     """
 
     name: str
@@ -85,7 +84,6 @@ class Mutant(NamedTuple):
     scenario: Callable[[int], None]
     seeds: int
     checkers: tuple[str, ...]
-    is_slow: bool = False
 
     @contextmanager
     def planted(self) -> Iterator[None]:

@@ -16,6 +16,8 @@ from .mutant import Edit, Mutant, Stale, checker_of
 from .run import MUTANTS, Catch, hunt, hunt_by_name
 from .scenes_pointers import few
 
+pytestmark = pytest.mark.slow
+
 CORRECTNESS = Path(__file__).parents[2] / "docs" / "explanation" / "correctness.md"
 
 SEEDS: dict[Callable[[int], None], int] = {}
@@ -29,14 +31,11 @@ def name(of: Mutant | Callable[[int], None]) -> str:
     return of.name if isinstance(of, Mutant) else of.__name__
 
 
-@pytest.mark.parametrize(
-    "mutant", [pytest.param(m, marks=pytest.mark.slow) if m.is_slow else m for m in MUTANTS], ids=name
-)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=name)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     assert hunt(mutant).problem == ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SEEDS, ids=name)
 def test_without_a_bug_a_scenario_is_silent_on_every_seed(scenario: Callable[[int], None]) -> None:
     for seed in range(SEEDS[scenario]):

@@ -29,6 +29,8 @@ from chord.experiments.experiment import (
 )
 from chord.sim.paper import EXPERIMENTS, SCALES, path_length, processes, run_all
 
+pytestmark = pytest.mark.slow
+
 TINY = [path_length.Setting(nodes, r, 1, 20, seed=1) for nodes in (8, 16, 32) for r in path_length.LISTS]
 
 

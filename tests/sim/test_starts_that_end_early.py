@@ -19,6 +19,8 @@ from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.durable import DiskIdentity
 
+pytestmark = pytest.mark.slow
+
 KEYS = [b"key-%d" % number for number in range(40)]
 DAY_S = 86_400.0
 

@@ -16,6 +16,8 @@ from chord.sim.life import Report
 from chord.sim.plan import FAULTS, Plan, draw
 from chord.sim.swarm import NEVER_ZERO, Broken, Outcome, run_many, run_one
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(60)  # as many as CI has time for; `make soak` runs twenty thousand, and demands that each path is taken
 TOLD_EVERY = 50
 STEPS_MIN = 2000
