@@ -95,7 +95,7 @@ MUTANTS = (
             Edit(Misplaced._is_to_drop, "return not any(", "return True or any("),
         ),
         scenes.back_while_it_is_forgotten,
-        8,
+        32,
         ("ledger: denied", "ledger: dropped"),
     ),
     Mutant(
