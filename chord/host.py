@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,9 @@ PAGE_RECORDS_SERVING = 32
 """So many records make a page of work that can wait: a few milliseconds of the loop, in which nobody else is served."""
 
 PAGE_RECORDS_IDLE = PAGE_RECORDS_MAX
-"""The same where no client has been served since the page before: fewer round trips, and syncs that carry more."""
+"""The same where no client is served: fewer round trips, and syncs that carry more."""
+
+SERVING_S = 0.25  # after the last get or put a node counts as serving for so long
 
 LAG_S = 0.002
 LAG_FACTOR = 4
@@ -76,7 +79,8 @@ class Host:
         self.vnodes: dict[Point, Vnode] = {}
         self.counters: Counter[str] = Counter()
         self.skews: dict[str, int] = {}
-        self._served = 0  # gets and puts, when somebody last gave way to them
+        self._served = 0  # gets and puts, when somebody last looked
+        self._served_at = -math.inf
         self.is_leaving = False
         self.is_ending = False
         self.on_write: list[Callable[[Point, bytes], None]] = []
@@ -122,18 +126,17 @@ class Host:
         """By how much the clocks of this node and of a neighbour differ at most."""
         return max((abs(skew) for skew in self.skews.values()), default=0)
 
-    @property
     def is_serving(self) -> bool:
-        """Whether a client has been served since the last page of work that can wait."""
-        return self._served != self._all_served()
+        """Whether a client has been served lately."""
+        served, now = self.counters["gets"] + self.counters["puts"], trio.current_time()
+        if served != self._served:
+            self._served, self._served_at = served, now
+        return now - self._served_at < SERVING_S
 
     @property
     def page_records(self) -> int:
         """So many records make the next page of what is compared, handed over or fetched."""
-        return PAGE_RECORDS_SERVING if self.is_serving else PAGE_RECORDS_IDLE
-
-    def _all_served(self) -> int:
-        return self.counters["gets"] + self.counters["puts"]
+        return PAGE_RECORDS_SERVING if self.is_serving() else PAGE_RECORDS_IDLE
 
     async def give_way(self, since: float) -> None:
         """Between two pages of work that can wait: let others go first, the longer the more there is to do.
@@ -146,9 +149,7 @@ class Host:
         await trio.lowlevel.checkpoint()
         lag_s = trio.current_time() - began
         wait_s = LAG_FACTOR * lag_s if lag_s > LAG_S else 0.0
-        served = self._all_served()
-        if served != self._served:
-            self._served = served
+        if self.is_serving():
             wait_s = max(wait_s, REST_FACTOR * (began - since))
         if wait_s > 0:
             await trio.sleep(min(wait_s, LAG_WAIT_MAX_S))

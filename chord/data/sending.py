@@ -87,7 +87,7 @@ class Sender:
             try:
                 for page in pages:
                     await self._send(outbound, await self._durable(outbound, page))
-                    if is_spare and self._host.is_serving:
+                    if is_spare and self._host.is_serving():
                         return
             except TransferFailed as error:
                 failed.append(error)
