@@ -36,7 +36,7 @@ def settled(addresses: list[str]) -> None:
 @contextmanager
 def scratch(where: str) -> Iterator[Path]:
     """A directory for databases on the disk that is to be measured."""
-    with tempfile.TemporaryDirectory(prefix="chord-benchmark-", dir=where) as directory:
+    with tempfile.TemporaryDirectory(prefix="chord-benchmark-", dir=Path(where).resolve()) as directory:
         yield Path(directory)
 
 
