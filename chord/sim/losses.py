@@ -80,7 +80,10 @@ class Losses:
         return len({copy.host for copy in copies if copy.host != but and op.is_in(copy.durable)})
 
     def dropped_since(self, at: float, key: bytes) -> int:
-        """Return how many copies of a record nodes have dropped since then, leaving enough: as one that leaves does."""
+        """Return how many copies of a record were dropped since then by nodes that leave.
+
+        They need leave no more than a quorum; who stays and drops a copy leaves as many as there are to be.
+        """
         return sum(1 for when, dropped in self._drops if when >= at and dropped == key)
 
     def is_away(self, story: Story, required: list[Op]) -> bool:
@@ -109,7 +112,8 @@ class Losses:
         story = self._stories.get(record.key)
         if story is None:
             return
-        self._drops.append((trio.current_time(), record.key))
+        if all(node.host.is_leaving for node in self._ring.nodes if node.name == host):
+            self._drops.append((trio.current_time(), record.key))
         needed = min(self._constants.quorum, max(1, len(self._ring) - 1))
         excused = self.truth.vanished_since(trio.current_time() - PROOF_S, story.key)
         for op in story.required():
