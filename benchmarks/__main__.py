@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.bars import Row, Rows, missed, verdict_line
+from benchmarks.bars import Row, Rows, bar, missed, verdict_line
 from chord.experiments.plot import BLUE, ORANGE, NoMatplotlib, dress, headline, make_room, save
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ QUICK: dict[str, tuple[str, ...]] = {
 """Every benchmark, and what makes it shorter. Bars of small rings and stores say little."""
 
 LABEL_CHARS = 70
+ENDED = "runs that came to their end"  # the bar of one that did not
 ROOM_MIN, ROOM_MAX = 0.01, 1000.0  # where the picture ends
 
 
@@ -59,9 +60,7 @@ def run(name: str, out: Path, *, is_quick: bool) -> Rows:
             rows.append(row)
             print("  " + (verdict_line(row) if "bar" in row else _figures(row)), flush=True)
     if process.returncode not in (0, 1) or not rows:
-        rows.append(
-            {"benchmark": name, "bar": f"{name} ran to its end", "value": 0.0, "at_least": 1.0, "verdict": "FAIL"}
-        )
+        rows.append({"benchmark": name, **bar(ENDED, 0, at_least=1)})
     print(f"  {time.monotonic() - began:.0f} s", flush=True)
     return rows
 
@@ -117,7 +116,7 @@ def draw(bars: Rows, figure: Figure) -> None:
 
 def main() -> int:
     """Run the benchmarks that are asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser("python -m benchmarks", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default=",".join(QUICK), help="which (default: all)")
     parser.add_argument("--quick", action="store_true", help="a minute or two, to see that they run; small figures")
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="where results go (default: out/bench)")

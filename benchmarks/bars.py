@@ -52,6 +52,14 @@ def verdict_line(row: Row) -> str:
     return f"{row['verdict']}  {row['value']:12,.2f} ({bound})  {row['bar']}"
 
 
+def positive(text: str) -> int:
+    """Parse an option that counts something: there has to be one at least."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
+
+
 def missed(rows: Rows) -> int:
     """Return the exit code: 1 when a bar was missed."""
     return int(any(row.get("verdict") == "FAIL" for row in rows))

@@ -14,7 +14,7 @@ import time
 
 import trio
 
-from benchmarks.bars import Rows, bar, run_parts
+from benchmarks.bars import Rows, bar, positive, run_parts
 from chord.config import Limits
 from chord.data.storage import Batch
 from chord.ids import Arc, Point
@@ -79,6 +79,6 @@ if __name__ == "__main__":
         run_parts(
             __doc__,
             {"pair": lambda args: trio.run(measure, args.records)},
-            {"flag": "--records", "type": int, "default": 1_000_000, "help": "on each side (default 1,000,000)"},
+            {"flag": "--records", "type": positive, "default": 1_000_000, "help": "on each side (default 1,000,000)"},
         )
     )

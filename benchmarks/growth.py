@@ -26,7 +26,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import trio
 
-from benchmarks.bars import Row, Rows, bar, run_parts
+from benchmarks.bars import Row, Rows, bar, positive, run_parts
 from chord import testing
 from chord.arcs import ArcCache
 from chord.config import PRESETS, RingConstants, Timing
@@ -96,7 +96,7 @@ async def cold(nodes: int) -> tuple[float, float]:
 
 def warm(args: argparse.Namespace) -> Rows:
     """Calls where much is remembered."""
-    nodes = min(WARM_NODES, args.nodes_max)
+    nodes = min(WARM_NODES, sizes(args)[-1])
     found = {
         "all arcs": testing.run(warmed, nodes, MANY_ARCS, 0.0, seed=1),
         f"{FEW_ARCS} arcs": testing.run(warmed, nodes, FEW_ARCS, 0.0, seed=1),
@@ -131,9 +131,11 @@ def upkeep(args: argparse.Namespace) -> Rows:
     """What a node sends while nothing happens."""
     rows = [testing.run(idle, nodes, seed=nodes) for nodes in sizes(args)]
     small, large = rows[0], rows[-1]
-    grown = large["bytes_per_s"] / small["bytes_per_s"]
-    found = [bar("growth of upkeep / growth of log2 N", grown / (math.log2(large["nodes"]) / math.log2(small["nodes"])),
-                 at_most=1.0)]  # fmt: skip
+    found: Rows = []
+    if len(rows) > 1:
+        grown = large["bytes_per_s"] / small["bytes_per_s"]
+        logs = math.log2(large["nodes"]) / math.log2(small["nodes"])
+        found.append(bar("growth of upkeep / growth of log2 N", grown / logs, at_most=1.0))
     found += [
         bar(f"bytes a node sends a second, {row['nodes']:,} nodes", row["bytes_per_s"], at_most=UPKEEP_MAX_B_S)
         for row in rows
@@ -203,8 +205,8 @@ async def sent(weigher: Weigher, work: Callable[..., Awaitable[object]], *args: 
 
 
 def sizes(args: argparse.Namespace) -> list[int]:
-    """Return the sizes of ring that are asked for."""
-    return [nodes for nodes in SIZES if nodes <= args.nodes_max]
+    """Return the sizes of ring that are asked for, the smallest in any case."""
+    return [nodes for nodes in SIZES if nodes <= max(args.nodes_max, SIZES[0])]
 
 
 if __name__ == "__main__":
@@ -212,6 +214,6 @@ if __name__ == "__main__":
         run_parts(
             __doc__,
             {"lookups": lookups, "warm": warm, "upkeep": upkeep, "coming": coming},
-            {"flag": "--nodes-max", "type": int, "default": SIZES[-1], "help": "the largest ring (default 4,096)"},
+            {"flag": "--nodes-max", "type": positive, "default": SIZES[-1], "help": "the largest ring (default 4,096)"},
         )
     )

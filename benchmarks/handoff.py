@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.bars import Rows, bar, run_parts
+from benchmarks.bars import Rows, bar, positive, run_parts
 from benchmarks.rings import describe, fill, ring_of, scratch
 from tests.real.processes import Peers
 
@@ -68,8 +68,8 @@ if __name__ == "__main__":
         run_parts(
             __doc__,
             {"memory": memory, "sqlite": sqlite},
-            {"flag": "--keys", "type": int, "default": 100_000, "help": "in the ring that is joined (default 100,000)"},
-            {"flag": "--rounds", "type": int, "default": 3, "help": "of which the median counts (default 3)"},
+            {"flag": "--keys", "type": positive, "default": 100_000, "help": "in the joined ring (default 100,000)"},
+            {"flag": "--rounds", "type": positive, "default": 3, "help": "of which the median counts (default 3)"},
             {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},
         )
     )

@@ -24,7 +24,7 @@ from pathlib import Path
 import trio
 
 from benchmarks import storage
-from benchmarks.bars import Row, Rows, bar, run_parts
+from benchmarks.bars import Row, Rows, bar, positive, run_parts
 from benchmarks.foreground import Foreground
 from benchmarks.replicas import put_all_the_time
 from benchmarks.rings import fill, ring_of, scratch, settled
@@ -150,7 +150,7 @@ if __name__ == "__main__":
         run_parts(
             __doc__,
             {"memory": memory, "start": start, "stalls": stalls},
-            {"flag": "--keys", "type": int, "default": 100_000, "help": "in the database (default 100,000)"},
+            {"flag": "--keys", "type": positive, "default": 100_000, "help": "in the database (default 100,000)"},
             {"flag": "--seconds", "type": float, "default": 5.0, "help": "of putting (default 5)"},
             {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},
         )

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 import chord as library
-from benchmarks.bars import Row, Rows, bar, percentile, run_parts
+from benchmarks.bars import Row, Rows, bar, percentile, positive, run_parts
 from benchmarks.foreground import Foreground
 from benchmarks.rings import VALUE, describe, fill, owner_of, ring_of, scratch, settled
 from chord.asking import Call
@@ -261,7 +261,7 @@ def watch(peer: Peer, addresses: list[str], began: float) -> Row:
 
 
 OPTIONS: tuple[Row, ...] = (
-    {"flag": "--keys", "type": int, "default": 100_000, "help": "in the ring that is joined (default 100,000)"},
+    {"flag": "--keys", "type": positive, "default": 100_000, "help": "in the ring that is joined (default 100,000)"},
     {"flag": "--seconds", "type": float, "default": 4.0, "help": "of each measurement (default 4)"},
     {"flag": "--sync-ms", "type": float, "default": 0.0, "help": "let a sync take longer (default 0)"},
     {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},

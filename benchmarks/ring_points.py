@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.bars import Row, Rows, run_parts
+from benchmarks.bars import Row, Rows, positive, run_parts
 from chord.lab.hashing import random_hashes
 from chord.lab.schemes.ring_tree import PointTree
 
@@ -90,5 +90,5 @@ def sizes(args: argparse.Namespace) -> Rows:
 
 
 if __name__ == "__main__":
-    most = {"flag": "--points", "type": int, "default": 1_000_000, "help": "on the largest ring (default 1,000,000)"}
+    most = {"flag": "--points", "type": positive, "default": 1_000_000, "help": "on the largest (default 1,000,000)"}
     sys.exit(run_parts(__doc__, {"sizes": sizes}, most))

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import trio
 from outcome import Value
 
-from benchmarks.bars import Rows, bar, run_parts
+from benchmarks.bars import Rows, bar, positive, run_parts
 from chord.calls import Caller
 from chord.config import Limits
 from chord.events import ignore
@@ -329,7 +329,7 @@ def main() -> int:
         __doc__,
         {"calls": calls},
         {"flag": "--seconds", "type": float, "default": 0.5, "help": "per system and round (default 0.5)"},
-        {"flag": "--rounds", "type": int, "default": 7, "help": "how often each has its turn (default 7)"},
+        {"flag": "--rounds", "type": positive, "default": 7, "help": "how often each has its turn (default 7)"},
     )
 
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from benchmarks.bars import Row, Rows, bar, run_parts
+from benchmarks.bars import Row, Rows, bar, positive, run_parts
 from chord.config import PRESETS, RingConstants, Timing
 from chord.sim.cluster import cluster
 from chord.sim.messages import MessageNetwork
@@ -127,7 +127,7 @@ def main() -> int:
     if len(sys.argv) == 3 and sys.argv[1] in CASES:
         measure(sys.argv[1], int(sys.argv[2]))
         return 0
-    nodes = {"flag": "--nodes", "type": int, "help": "in every ring, for a quicker run; the soak keeps its 8"}
+    nodes = {"flag": "--nodes", "type": positive, "help": "in every ring, for a quicker run; the soak keeps its 8"}
     return run_parts(__doc__, {"rings": rings}, nodes)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import trio
 
-from benchmarks.bars import Row, Rows, bar, run_parts
+from benchmarks.bars import Row, Rows, bar, positive, run_parts
 from benchmarks.rings import scratch
 from chord.data.sqlite import SqliteStorage
 from chord.data.sqlite_file import FILE_NAME, StoreFile, row_of
@@ -149,7 +149,7 @@ def main() -> int:
     return run_parts(
         __doc__,
         {"store": store},
-        {"flag": "--keys", "type": int, "default": 1_000_000, "help": "in the store (default 1,000,000)"},
+        {"flag": "--keys", "type": positive, "default": 1_000_000, "help": "in the store (default 1,000,000)"},
         {"flag": "--seconds", "type": float, "default": 3.0, "help": "of writing, alone and together (default 3)"},
         {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import QUICK, ROOM_MAX, ROOM_MIN, report, room
+from benchmarks.__main__ import ENDED, QUICK, ROOM_MAX, ROOM_MIN, report, room, run
 from benchmarks.bars import bar, missed, percentile, verdict_line
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +58,11 @@ def test_every_benchmark_of_this_directory_is_run_by_make_bench() -> None:
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - helpers == set(QUICK)
 
 
+def test_a_benchmark_that_breaks_down_is_a_bar_that_is_missed(tmp_path: Path) -> None:
+    (row,) = run("of_nothing", tmp_path, is_quick=False)
+    assert (row["benchmark"], row["bar"], row["verdict"]) == ("of_nothing", ENDED, "FAIL")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["growth", "exchange", "process", "rpc"])
 def test_a_short_run_comes_to_its_end(name: str, tmp_path: Path) -> None:
@@ -66,5 +71,5 @@ def test_a_short_run_comes_to_its_end(name: str, tmp_path: Path) -> None:
     assert done.returncode in (0, 1), done.stderr
     rows = [json.loads(line) for line in (tmp_path / "figures.jsonl").read_text().splitlines()]
     assert any("bar" in row for row in rows)
-    assert not any(row.get("bar") == "runs that came to their end" for row in rows), done.stdout
+    assert not any(row.get("bar") == ENDED for row in rows), done.stdout
     assert (tmp_path / "report.md").exists()
