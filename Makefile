@@ -33,7 +33,7 @@ check: lint types test  ## what CI runs: lint, types, every test
 mutants: venv  ## plant every known bug, and see it caught
 	@$(RUN)/python -m tests.mutants
 
-bench: venv  ## every figure against its bar, twelve minutes: RPC, growth, simulator, database, replicas, hand-off; out/bench
+bench: venv  ## every figure against its bar, a quarter of an hour: RPC, growth, simulator, database, replicas, hand-off; out/bench
 	@$(RUN)/python -m benchmarks
 
 bench-others: venv  ## chord beside kademlia, py-libp2p, OpenDHT, Redis and etcd, fifteen minutes; tables and a picture in out/others
