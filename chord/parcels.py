@@ -5,8 +5,8 @@ Each item keeps its place, so that one that fails says so for itself and spoils 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, TypeAlias, TypeGuard
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 
@@ -38,6 +38,8 @@ from chord.messages import (
     Wrote,
     WroteMany,
 )
+
+T = TypeVar("T")
 
 Item: TypeAlias = Get | Put | Merge
 Batch: TypeAlias = GetMany | PutMany
@@ -84,14 +86,19 @@ def bundle(items: Sequence[Item]) -> Batch | Item:
 
 def frames(items: Sequence[Item], places: Iterable[int], count_max: int = BATCH_ITEMS_MAX) -> Iterator[list[int]]:
     """Cut places into lists whose items make one frame each: so many, and of so many bytes, but one at least."""
-    some: list[int] = []
+    return cut(places, lambda place: _item_bytes(items[place]), min(count_max, BATCH_ITEMS_MAX))
+
+
+def cut(things: Iterable[T], bytes_of: Callable[[T], int], count_max: int = BATCH_ITEMS_MAX) -> Iterator[list[T]]:
+    """Cut things into lists that fit a frame: so many, and of so many bytes, but one at least."""
+    some: list[T] = []
     size = 0
-    for place in places:
-        more = _item_bytes(items[place])
-        if some and (len(some) >= min(count_max, BATCH_ITEMS_MAX) or size + more > BATCH_BYTES_MAX):
+    for thing in things:
+        more = bytes_of(thing)
+        if some and (len(some) >= count_max or size + more > BATCH_BYTES_MAX):
             yield some
             some, size = [], 0
-        some.append(place)
+        some.append(thing)
         size += more
     if some:
         yield some

@@ -8,7 +8,7 @@ asked for alone, and has its own answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import trio
@@ -17,8 +17,6 @@ from chord.data.copies import bytes_of
 from chord.errors import ChordError, InvalidRequest, MalformedMessage, UnknownRequest
 from chord.host import Host
 from chord.messages import (
-    BATCH_BYTES_MAX,
-    BATCH_ITEMS_MAX,
     Contact,
     CopiesRead,
     Copy,
@@ -30,6 +28,7 @@ from chord.messages import (
     Request,
     StoreCopies,
 )
+from chord.parcels import cut
 
 R = TypeVar("R", bound=Reply)
 
@@ -98,11 +97,11 @@ class Gather:
         reads, self._reads = self._reads, {}
         copies, self._copies = self._copies, {}
         for contact, questions in reads.items():
-            for some in _cut(questions):
+            for some in cut(questions, _bytes_of):
                 self._read(contact, some)
         made: dict[tuple[int, ...], StoreCopies] = {}  # what is for several is one request, and is encoded once
         for (contact, is_hint), questions in copies.items():
-            for some in _cut(questions):
+            for some in cut(questions, _bytes_of):
                 records = tuple(record for question in some for record in _records(question))
                 names = (is_hint, *map(id, records))
                 self._store(contact, some, made.setdefault(names, StoreCopies(records, is_hint)))
@@ -162,16 +161,5 @@ def _records(question: _Question) -> tuple[Record, ...]:
     return question.request.records if isinstance(question.request, StoreCopies) else ()
 
 
-def _cut(questions: list[_Question]) -> Iterator[list[_Question]]:
-    """Cut questions into lists that make one frame each."""
-    some: list[_Question] = []
-    size = 0
-    for question in questions:
-        more = sum(map(bytes_of, _records(question)))
-        if some and (len(some) >= BATCH_ITEMS_MAX or size + more > BATCH_BYTES_MAX):
-            yield some
-            some, size = [], 0
-        some.append(question)
-        size += more
-    if some:
-        yield some
+def _bytes_of(question: _Question) -> int:
+    return sum(map(bytes_of, _records(question)))
