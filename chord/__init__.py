@@ -15,7 +15,8 @@ The house, from the ground up; imports point strictly downward:
     seams        alarm  transport  calls  identity  data/storage  data/sqlite (with its file and rows)
     calls        rpc (with its rpc_* parts)  links  periodic  peers
     protocols    host  earlier  vnode  route  lookup  stabilize  bounds  self_lookup  membership  resume
-    on records   data/records  data/replicate (with fan, reading, writing)  data/batches (with gather)  data/repair
+    on records   data/records  data/replicate (with quorum, quorum_reads, fan, reading, writing)
+                 data/batches (with gather)  data/repair
                  data/exchange  data/copies  data/sending  data/transfer  data/misplaced  data/reap
     assembly     dispatch  farewell  maintenance  describe  interface  node  embedded
                  asking (with short_cuts, asking_many)  operations  client  blocking (with links_pool)  testing/

@@ -48,3 +48,34 @@ class Alarm:
         assert self._task is not None
         trio.lowlevel.reschedule(self._task)
         return trio.lowlevel.Abort.FAILED
+
+
+class Timers:
+    """What is to be done at a time, unless it is called off before: nearly all of it is.
+
+    Attributes:
+        alarm: wakes the task that is to `sweep`.
+    """
+
+    __slots__ = ("_due", "alarm")
+
+    def __init__(self) -> None:
+        self.alarm = Alarm()
+        self._due: dict[Callable[[], None], float] = {}
+
+    def set(self, do: Callable[[], None], when: float) -> None:
+        """Let it be done at this time, and not at another that was set before."""
+        self._due[do] = when
+        if when < self.alarm.at:
+            self.alarm.by(when)
+
+    def clear(self, do: Callable[[], None]) -> None:
+        """Call it off, if it was not done yet."""
+        self._due.pop(do, None)
+
+    def sweep(self, now: float) -> float:
+        """Do what is due, and return when something is to be done next."""
+        for do in [do for do, when in self._due.items() if when <= now]:
+            if self._due.pop(do, math.inf) <= now:  # the one before may have called it off
+                do()
+        return min(self._due.values(), default=math.inf)

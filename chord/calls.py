@@ -6,6 +6,7 @@ simulation may implement it directly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -32,15 +33,103 @@ class Stats(msgspec.Struct):
     bytes_received: int = 0
 
 
-Answer: TypeAlias = Reply | Coroutine[Any, Any, Reply]
+Work: TypeAlias = Coroutine[Any, Any, Reply]
+
+Conclusion: TypeAlias = Reply | Exception | Work
+"""What a `Later` comes to. Work gets a task, like an answer that is work from the beginning; what is no `ChordError`
+is a bug."""
+
+
+class Later:
+    """An answer that takes a while and no task: whoever begins it is told, once, what it has come to.
+
+    For what waits for nothing but the answers of others, which are told as well (`Calls.begin`).
+
+    Args:
+        start: begins the work, and sees to it that `end` is called; what it raises ends it.
+
+    Attributes:
+        deadline: on Trio's clock; then nobody wants it any more.
+    """
+
+    __slots__ = ("_start", "_told", "deadline")
+
+    def __init__(self, start: Callable[[Later], None]) -> None:
+        self._start = start
+        self._told: Callable[[Conclusion], None] | None = None
+        self.deadline = math.inf
+
+    def begin(self, told: Callable[[Conclusion], None], deadline: float) -> None:
+        """Begin; `told` may be told before this returns. It must not wait."""
+        self._told, self.deadline = told, deadline
+        self.go_on(self._start, self)
+
+    def give_up(self) -> None:
+        """Nobody wants it any more: what must be seen through is, and nobody is told."""
+        self._told = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it has begun, and neither ended nor been given up."""
+        return self._told is not None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is pending and in time. A process that was stopped has not noticed yet what is late."""
+        return self.is_pending and trio.current_time() < self.deadline
+
+    def go_on(self, step: Callable[..., None], *args: object) -> None:
+        """Do a step of the work; what it raises is what the work comes to."""
+        try:
+            step(*args)
+        except Exception as error:
+            self.end(error)
+
+    def end(self, conclusion: Conclusion) -> None:
+        """It has come to this. The first time counts."""
+        told, self._told = self._told, None
+        if told is not None:
+            told(conclusion)
+        elif not isinstance(conclusion, (Reply, Exception)):
+            conclusion.close()
+
+
+Answer: TypeAlias = Reply | Later | Work
 
 Handler: TypeAlias = Callable[[Point | None, Request, Caller], Answer]
 """Answers one request addressed to a vnode, or to the node where the point is None.
 
-A handler that need not wait returns the reply; one that must wait returns a coroutine, which then
-gets a task of its own and is cancelled when the caller's budget is used up. Either may raise a `ChordError`, which
+A handler that need not wait returns the reply. One that must wait returns a `Later`, or a coroutine, which then
+gets a task of its own and is cancelled when the caller's budget is used up. Each may raise a `ChordError`, which
 travels to the caller; anything else is a bug and travels as `RemoteFailure`.
 """
+
+
+async def reply_of(answer: Answer) -> Reply:
+    """Wait for an answer.
+
+    Raises:
+        ChordError: that is what it came to.
+
+    Concurrency: checkpoints unless it is there already; cancelled, it is given up.
+    """
+    if isinstance(answer, Later):
+        ended, conclusions = trio.Event(), list[Conclusion]()
+
+        def told(conclusion: Conclusion) -> None:
+            conclusions.append(conclusion)
+            ended.set()
+
+        answer.begin(told, trio.current_effective_deadline())
+        try:
+            await ended.wait()
+        finally:
+            answer.give_up()
+        (conclusion,) = conclusions
+        if isinstance(conclusion, Exception):
+            raise conclusion
+        answer = conclusion
+    return answer if isinstance(answer, Reply) else await answer
 
 
 Told: TypeAlias = Callable[[Reply | ChordError], None]

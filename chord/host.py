@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from chord.alarm import Timers
 from chord.config import Limits, NodeConfig, RingConstants, Timing
 from chord.data.storage import Storage
 from chord.events import ClockSkewed, Event, Observer
@@ -54,6 +55,7 @@ class Host:
         skews: by how many ms the wall clocks of neighbours are ahead of ours.
         is_leaving: the node hands everything over and accepts nothing new.
         is_ending: the node begins no new work.
+        timers: run with the maintenance.
         on_write: called with every key that changes, just before it does, so that a transfer sends it again.
     """
 
@@ -83,6 +85,7 @@ class Host:
         self._served_at = -math.inf
         self.is_leaving = False
         self.is_ending = False
+        self.timers = Timers()
         self.on_write: list[Callable[[Point, bytes], None]] = []
         self.start_task: Callable[..., None] = _no_tasks
         self.save: Callable[[], Awaitable[None]] = _remember_nothing

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from chord.calls import Caller, Calls, Handler
+from chord.calls import Caller, Calls, Handler, reply_of
 from chord.config import Timing
 from chord.errors import SILENCE, ChordError, DeadlineExceeded, MalformedMessage, PeerUnreachable, UnknownVnode
 from chord.events import Observer, PeerChanged
@@ -116,7 +116,7 @@ class Peers:
         assert self._handler is not None
         await trio.lowlevel.checkpoint()
         answer = self._handler(None if isinstance(to, str) else to.id, request, Caller(self.address))
-        return answer if isinstance(answer, Reply) else await answer
+        return await reply_of(answer)
 
     async def _call_out(self, to: Contact | str, address: str, request: Request) -> Reply:
         self.calls_made += 1

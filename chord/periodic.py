@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from chord.alarm import Alarm
+from chord.alarm import Timers
 from chord.errors import ChordError
 from chord.ids import Point
 
@@ -59,13 +59,14 @@ class Timetable:
     """When each step of a node is due.
 
     Args:
+        timers: of the node, which are swept by the same task.
         failed: told the vnode, the name of its step and the word of the error when a run fails as expected.
     """
 
-    def __init__(self, rng: random.Random, failed: Callable[[Point, str, str], None]) -> None:
+    def __init__(self, rng: random.Random, failed: Callable[[Point, str, str], None], timers: Timers) -> None:
         self._rng = rng
         self._failed = failed
-        self._alarm = Alarm()
+        self._timers = timers
         self._lines: list[tuple[float, int, Periodic]] = []  # a heap: when, the number of the line, what
         self._last_number = _RUNNING
         self._start_task: Callable[..., None] | None = None
@@ -96,7 +97,7 @@ class Timetable:
         """Let a step begin at a time, whatever was planned before."""
         self._last_number = periodic.number = self._last_number + 1
         heappush(self._lines, (due, periodic.number, periodic))
-        self._alarm.by(due)
+        self._timers.alarm.by(due)
 
     async def run(self, start_task: Callable[..., None]) -> None:
         """Begin what is due, until cancelled.
@@ -105,7 +106,7 @@ class Timetable:
             start_task: runs an async function in a task; it is cancelled together with this one.
         """
         self._start_task = start_task
-        await self._alarm.run(self._begin_due)
+        await self._timers.alarm.run(self._begin_due)
 
     def _begin_due(self, now: float) -> float:
         assert self._start_task is not None
@@ -115,7 +116,8 @@ class Timetable:
             if number == periodic.number:  # else it was kicked, and has another line
                 periodic.number = _RUNNING
                 self._start_task(self._perform, periodic, name=periodic.name)
-        return lines[0][0] if lines else float("inf")
+        due = self._timers.sweep(now)
+        return min(lines[0][0], due) if lines else due
 
     async def _perform(self, periodic: Periodic) -> None:
         periodic.is_kicked = False

@@ -1,18 +1,18 @@
 """The answering half of a connection: what a peer asks, and what it is told.
 
 A handler that need not wait is run in the reader itself, and its answer joins those to everything else that came
-with the same read. One that must wait gets a task, which counts against the limits until it is done.
+with the same read. One that must wait counts against the limits until it is done; it gets a task if it needs one.
 """
 
 from __future__ import annotations
 
+import math
 import traceback
-from collections.abc import Coroutine
-from typing import Any
+from functools import partial
 
 import trio
 
-from chord.calls import Caller
+from chord.calls import Answer, Caller, Conclusion, Later, Work
 from chord.errors import Busy, ChordError, DeadlineExceeded, Overloaded, RemoteFailure, retold
 from chord.events import HandlerFailed
 from chord.messages import Reply
@@ -22,13 +22,26 @@ from chord.rpc_transit import Transit
 from chord.wire import Call, Codec
 
 
+class _Pending:
+    """A call whose answer takes a while: what it waits for, and until when."""
+
+    __slots__ = ("body_bytes", "call", "deadline", "later", "scope")
+
+    def __init__(self, call: Call, body_bytes: int, deadline: float) -> None:
+        self.call = call
+        self.body_bytes = body_bytes
+        self.deadline = deadline
+        self.later: Later | None = None
+        self.scope: trio.CancelScope | None = None  # of its task
+
+
 class Answers:
     """Answers the calls of one peer."""
 
-    __slots__ = ("_caller", "_codec", "_outbox", "_shared", "_transit", "_works")
+    __slots__ = ("_caller", "_codec", "_outbox", "_pending", "_shared", "_transit")
 
     def __init__(self, codec: Codec, outbox: Outbox, shared: Shared, caller: Caller, transit: Transit) -> None:
-        self._works: dict[trio.CancelScope, None] = {}
+        self._pending: dict[_Pending, None] = {}
         self._codec = codec
         self._outbox = outbox
         self._shared = shared
@@ -38,22 +51,38 @@ class Answers:
     @property
     def in_work(self) -> int:
         """Calls whose handler is waiting for something."""
-        return len(self._works)
+        return len(self._pending)
 
     def abandon(self) -> None:
         """The connection is over: nobody waits for the answers any more."""
-        for scope in self._works:
-            scope.cancel()
+        for pending in list(self._pending):
+            if pending.scope is not None:
+                pending.scope.cancel()
+            elif pending.later is not None:
+                pending.later.give_up()
+                self._forget(pending)
+
+    def sweep(self, now: float) -> float:
+        """Answer what is overdue at this time, and return when to look again. Tasks have their own deadlines."""
+        due = math.inf
+        for pending in [pending for pending in self._pending if pending.later is not None]:
+            if pending.deadline > now:
+                due = min(due, pending.deadline)
+            elif pending.later is not None:
+                pending.later.give_up()
+                self._post_error(pending.call, DeadlineExceeded("the caller's budget was used up"))
+                self._finish(pending)
+        return due
 
     def on_call(self, body: bytes) -> None:
-        """Answer a call at once, or give it a task that will.
+        """Answer a call at once, or see to it that it is answered.
 
         Raises:
             MalformedMessage: not even its envelope can be read.
         """
-        call, shared = self._codec.decode_call(body), self._shared
+        call, shared, now = self._codec.decode_call(body), self._shared, trio.current_time()
         shared.stats.calls_received += 1
-        late_s = 0.0 if call.sent_ms is None else self._transit.late_s(call.sent_ms, trio.current_time())
+        late_s = 0.0 if call.sent_ms is None else self._transit.late_s(call.sent_ms, now)
         try:
             if isinstance(call.request, ChordError):
                 raise call.request
@@ -68,54 +97,89 @@ class Answers:
         except Exception as error:
             self._post_error(call, self._answer_to(call, error))
             return
-        scope = trio.CancelScope(relative_deadline=budget_s)
-        self._works[scope] = None
+        pending = _Pending(call, len(body), now + budget_s)
+        self._pending[pending] = None
         shared.calls_in_work += 1
         shared.bytes_in_work += len(body)
-        shared.start_task(self._work, call, answer, scope, len(body), name="answer")
+        self._wait_for(pending, answer)
 
-    async def _work(
-        self, call: Call, answer: Coroutine[Any, Any, Reply], scope: trio.CancelScope, body_bytes: int
-    ) -> None:
-        """See an answer through that has to wait. The caller's budget ends it, or the connection's end."""
-        shared = self._shared
+    def _wait_for(self, pending: _Pending, answer: Later | Work) -> None:
+        if not isinstance(answer, Later):
+            pending.scope = trio.CancelScope(deadline=pending.deadline)
+            self._shared.start_task(self._work, pending, answer, pending.scope, name="answer")
+            return
+        pending.later = answer
+        if pending.deadline < self._shared.alarm.at:
+            self._shared.alarm.by(pending.deadline)
+        answer.begin(partial(self._concluded, pending), pending.deadline)
+
+    def _concluded(self, pending: _Pending, conclusion: Conclusion) -> None:
+        pending.later = None
+        if not isinstance(conclusion, (Reply, Exception)):
+            self._wait_for(pending, conclusion)
+        elif isinstance(conclusion, Reply) and self._outbox.buffered > self._outbox.bytes_max:
+            self._wait_for(pending, _said(conclusion))  # when there is room for it
+        else:
+            self._post(pending.call, conclusion)
+            self._finish(pending)
+
+    async def _work(self, pending: _Pending, work: Work, scope: trio.CancelScope) -> None:
+        """See an answer through that needs a task. The caller's budget ends it, or the connection's end."""
+        call = pending.call
         try:
             with scope:
-                reply = await answer
+                reply = await work
                 await self._outbox.wait_for_room()
-                self._outbox.post(self._codec.encode_reply(call.call_id, reply))
+                self._post(call, reply)
             if scope.cancelled_caught:
                 self._post_error(call, DeadlineExceeded("the caller's budget was used up"))
         except Exception as error:
             self._post_error(call, self._answer_to(call, error))
         finally:
-            del self._works[scope]
-            shared.calls_in_work -= 1
-            shared.bytes_in_work -= body_bytes
-            if self._works:
-                self._outbox.flush_soon()  # others are nearly done as well: their answers leave together
-            else:
-                self._outbox.flush_and_tell()
-            shared.settled.unpark_all()
+            self._finish(pending)
 
-    def _admit(self, answer: Coroutine[Any, Any, Reply], body_bytes: int, budget_s: float) -> None:
+    def _finish(self, pending: _Pending) -> None:
+        """A call is answered: let that leave."""
+        self._forget(pending)
+        if self._pending:
+            self._outbox.flush_soon()  # others are nearly done as well: their answers leave together
+        else:
+            self._outbox.flush_and_tell()
+
+    def _forget(self, pending: _Pending) -> None:
+        shared = self._shared
+        del self._pending[pending]
+        shared.calls_in_work -= 1
+        shared.bytes_in_work -= pending.body_bytes
+        shared.settled.unpark_all()
+
+    def _admit(self, answer: Later | Work, body_bytes: int, budget_s: float) -> None:
         """Refuse to begin with an answer beyond the limits, or when its caller has given up. What needs no waiting is
         answered all the same.
         """
         shared, limits = self._shared, self._shared.limits
-        if len(self._works) >= limits.calls_per_connection_max:
-            excess = f"{len(self._works)} calls of this connection are in work"
+        if len(self._pending) >= limits.calls_per_connection_max:
+            excess = f"{len(self._pending)} calls of this connection are in work"
         elif shared.calls_in_work >= limits.calls_max:
             excess = f"{shared.calls_in_work} calls are in work"
         elif shared.bytes_in_work + body_bytes > limits.inflight_bytes_max:
             excess = f"{shared.bytes_in_work} bytes of calls are in work"
         elif budget_s <= 0:
-            answer.close()
+            _throw_away(answer)
             raise Busy("the call was on its way for longer than its budget")
         else:
             return
-        answer.close()
+        _throw_away(answer)
         raise Overloaded(excess)
+
+    def _post(self, call: Call, conclusion: Reply | Exception) -> None:
+        if isinstance(conclusion, Reply):
+            try:
+                self._outbox.post(self._codec.encode_reply(call.call_id, conclusion))
+                return
+            except Exception as error:  # it is too large
+                conclusion = error
+        self._post_error(call, self._answer_to(call, conclusion))
 
     def _post_error(self, call: Call, error: ChordError) -> None:
         self._outbox.post_small(self._codec.encode_error(call.call_id, error))
@@ -127,3 +191,14 @@ class Answers:
         where = type(call.request).__name__
         self._shared.observe(HandlerFailed(where, "".join(traceback.format_exception(error))))
         return RemoteFailure(f"{where} failed: {type(error).__name__}")
+
+
+def _throw_away(answer: Answer) -> None:
+    """Nothing of it has begun."""
+    if not isinstance(answer, (Reply, Later)):
+        answer.close()
+
+
+async def _said(reply: Reply) -> Reply:
+    """Return it: what takes a task is that there is no room for it yet."""
+    return reply

@@ -253,6 +253,7 @@ class Link:
                 self.cut("drained")
             else:
                 self.drain()
+        due = min(due, self._answers.sweep(now))
         return math.inf if self.has_ended else min(due, self._quiet_due, self._frame_due, self._outbox.stuck_due)
 
     def _close_if_drained(self) -> None:

@@ -165,6 +165,8 @@ def key_at(ring: MemoryRing, name: str, number: int = 0) -> bytes:
 class SlowDisk(MemoryStorage):
     """What is committed is visible at once and durable a while later."""
 
+    is_instant = False
+
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         super().__init__(circle, incarnation)
         self.durable: dict[bytes, Record] = {}

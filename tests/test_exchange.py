@@ -481,6 +481,8 @@ async def test_a_record_that_changes_meanwhile_is_not_proven_as_it_is_now(
 class SlowStorage(MemoryStorage):
     """Nothing is durable before a commit of nothing was waited for."""
 
+    is_instant = False
+
     commits = 0
     is_synced = False
 

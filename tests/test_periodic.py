@@ -11,7 +11,7 @@ import pytest
 import trio
 from worlds import virtual
 
-from chord.alarm import Alarm
+from chord.alarm import Alarm, Timers
 from chord.errors import Busy
 from chord.ids import Point
 from chord.periodic import Timetable
@@ -42,7 +42,8 @@ class Running:
 
     def __init__(self, seed: int = 1) -> None:
         self.failures: list[tuple[Point, str, str]] = []
-        self.table = Timetable(random.Random(seed), lambda *failure: self.failures.append(failure))
+        self.timers = Timers()
+        self.table = Timetable(random.Random(seed), lambda *failure: self.failures.append(failure), self.timers)
 
 
 @asynccontextmanager

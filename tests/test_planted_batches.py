@@ -98,7 +98,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         Replica, "_copies_of", absent, test_batches.test_a_reader_is_told_of_copies_that_had_no_room,
     ),
     "what was not done in time never happened": (
-        _Part, "ended", nothing_happened,
+        _Part, "outcomes", nothing_happened,
         lambda: test_batches.test_what_is_not_done_in_time_does_not_keep_the_others_from_being_told(0.2),
     ),
     "one bad record spoils the frame": (

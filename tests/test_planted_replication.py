@@ -13,15 +13,17 @@ import test_repair
 import test_view
 import trio
 
+from chord.calls import Later
 from chord.data.exchange import Exchange
+from chord.data.quorum_reads import QuorumReads
 from chord.data.reading import Reading
 from chord.data.records import Records
-from chord.data.replicate import Coordinator
+from chord.data.replicate import Coordinator, Make
 from chord.data.storage import Batch
 from chord.data.view import Place, ReplicaSet, View
 from chord.errors import ChordError
 from chord.ids import Arc
-from chord.messages import Contact, Put, Record
+from chord.messages import Contact, Record
 from chord.vnode import Vnode
 
 CAUGHT = (AssertionError, ChordError, trio.TooSlowError, pytest.fail.Exception, BaseExceptionGroup)
@@ -36,7 +38,7 @@ def every_vnode(self: View, key: int, ring: Any, own: Any) -> Iterator[Place]:
         yield Place(contact, is_waited_for)
 
 
-async def visible_is_enough(self: Records, request: Put, seen: Record | None) -> Record:
+async def visible_is_enough(self: Coordinator, make: Make, *what: Any) -> None:
     commit = self._host.storage.commit
 
     async def do_not_wait(batch: Batch) -> None:
@@ -45,7 +47,7 @@ async def visible_is_enough(self: Records, request: Put, seen: Record | None) ->
 
     self._host.storage.commit = do_not_wait  # type: ignore[method-assign]
     try:
-        return await PUT(self, request, seen)
+        await WRITE(self, make, *what)
     finally:
         self._host.storage.commit = commit  # type: ignore[method-assign]
 
@@ -59,18 +61,20 @@ def whoever_is_asked(self: Vnode, key: int) -> bool:
     return any(place.contact == self.me for place in self.replica_set(key).members)
 
 
-async def whoever_answers_counts(self: Coordinator, reading: Reading, who: ReplicaSet, point: int, needed: int) -> None:
+def whoever_answers_counts(self: QuorumReads, reading: Reading, *what: Any) -> None:
     add = reading.add
     reading.add = lambda contact, record, is_settled: add(contact, record, True)  # type: ignore[method-assign]
-    await READ(self, reading, who, point, needed)
+    READ(self, reading, *what)
 
 
-async def deny(self: Coordinator, reading: Reading, who: ReplicaSet, verdict: object) -> None:
-    return
+def deny(
+    self: QuorumReads, reading: Reading, who: ReplicaSet, verdict: object, later: Later, then: Callable[[], None]
+) -> None:
+    then()
 
 
-PUT = Records.put
-READ = Coordinator._read
+WRITE = Coordinator._write_durably
+READ = QuorumReads.read
 
 PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
     "a hint is dropped before its home has it": (
@@ -84,7 +88,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         View, "walk", every_vnode, test_view.test_a_replica_set_is_the_beginning_of_the_walk,
     ),
     "others hear of a write before it is durable": (
-        Records, "put", visible_is_enough,
+        Coordinator, "_write_durably", visible_is_enough,
         test_coordinators.test_nobody_hears_of_a_write_before_it_is_durable_where_it_was_made,
     ),
     "a key is denied although fallbacks are silent": (
@@ -92,7 +96,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         lambda: test_denials.test_two_of_those_who_may_hold_a_key_are_silent((3, 4)),
     ),
     "a key is denied although nobody else was asked": (
-        Coordinator, "_ask_everyone", deny,
+        QuorumReads, "_ask_everyone", deny,
         lambda: test_denials.test_so_many_silent_replicas_are_too_many("killed", 2, False),
     ),
     "a vnode that fell silent is forgotten at once": (
@@ -106,7 +110,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         Vnode, "_stands_in_for", whoever_is_asked, test_coordinators.test_nobody_coordinates_while_the_owner_answers,
     ),
     "one that was never brought level counts for R": (
-        Coordinator, "_read", whoever_answers_counts,
+        QuorumReads, "read", whoever_answers_counts,
         test_coordinators.test_a_replica_that_was_never_brought_level_does_not_count_for_r,
     ),
 }  # fmt: skip

@@ -10,13 +10,13 @@ alone (`data/replicate.py`, `lookup.py`), and has its own outcome; only what rep
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
-from chord.calls import Answer
+from chord.calls import Answer, Conclusion, Later, Work
 from chord.data.gather import Gather
 from chord.errors import (
     SILENCE,
@@ -84,7 +84,7 @@ class Batches:
         here = dict.fromkeys(part.waiting, vnode)
         gather = Gather(self._host)
         await self._see_through(part, lambda nursery: self._begin_here(part, here, gather, nursery))
-        return pack(batch, part.ended())
+        return pack(batch, part.outcomes())
 
     async def for_node(self, batch: Batch) -> Answers:
         """Answer all items, whoever owns them.
@@ -106,7 +106,7 @@ class Batches:
                 _Away(self._host, self._lookups, part, points, start, nursery).begin(away)
 
         await self._see_through(part, begin)
-        return pack(batch, part.ended())
+        return pack(batch, part.outcomes())
 
     def _begin_here(self, part: _Part, here: dict[int, Vnode], gather: Gather, nursery: trio.Nursery) -> None:
         for place, vnode in here.items():
@@ -115,10 +115,7 @@ class Batches:
             except ChordError as error:
                 part.end(place, retold(error))
                 continue
-            if isinstance(answer, Reply):
-                part.end(place, answer)
-            else:
-                nursery.start_soon(part.see_to, place, answer)
+            part.wait_for(place, answer, nursery)
 
     async def _see_through(self, part: _Part, begin: Callable[[trio.Nursery], None]) -> None:
         """Let everything run until all items are answered, or so late that the answer still arrives."""
@@ -132,32 +129,71 @@ class Batches:
         try:
             with trio.CancelScope(deadline=deadline):
                 async with trio.open_nursery() as nursery:
+                    part.deadline = deadline
                     begin(nursery)
+                    await part.ended.wait()
         finally:
+            part.give_up()
             self._in_work -= count
 
 
 class _Part:
-    """Items and their outcomes, as far as there are any. `waiting`: the places of the others."""
+    """Items and their outcomes, as far as there are any.
+
+    Attributes:
+        waiting: the places of the others.
+        ended: set when there are none.
+        deadline: of all of them.
+    """
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items: tuple[Item, ...] = tuple(items)
         self.waiting: dict[int, None] = dict.fromkeys(range(len(self.items)))
+        self.ended = trio.Event()
+        self.deadline = math.inf
         self._outcomes: dict[int, Reply | ChordError] = {}
+        self._later: dict[int, Later] = {}
+        if not self.items:
+            self.ended.set()
 
     def end(self, place: int, outcome: Reply | ChordError) -> None:
         """An item has its outcome."""
         self._outcomes[place] = outcome
         self.waiting.pop(place, None)
+        self._later.pop(place, None)
+        if not self.waiting:
+            self.ended.set()
 
-    async def see_to(self, place: int, answer: Coroutine[Any, Any, Reply]) -> None:
-        """Wait for an item's outcome."""
+    def wait_for(self, place: int, answer: Answer, nursery: trio.Nursery) -> None:
+        """An item's outcome is this answer, when it comes."""
+        if isinstance(answer, Reply):
+            self.end(place, answer)
+        elif isinstance(answer, Later):
+            self._later[place] = answer
+            answer.begin(partial(self._concluded, place, nursery), self.deadline)
+        else:
+            nursery.start_soon(self._wait_for, place, answer)
+
+    def _concluded(self, place: int, nursery: trio.Nursery, conclusion: Conclusion) -> None:
+        if isinstance(conclusion, ChordError):
+            self.end(place, retold(conclusion))
+        elif isinstance(conclusion, Exception):
+            nursery.start_soon(_raise, conclusion)
+        else:
+            self.wait_for(place, conclusion, nursery)
+
+    async def _wait_for(self, place: int, work: Work) -> None:
         try:
-            self.end(place, await answer)
+            self.end(place, await work)
         except ChordError as error:
             self.end(place, retold(error))
 
-    def ended(self) -> list[Reply | ChordError]:
+    def give_up(self) -> None:
+        """Nobody waits for the others any more."""
+        for later in self._later.values():
+            later.give_up()
+
+    def outcomes(self) -> list[Reply | ChordError]:
         """Return all outcomes; that of an item that took too long is that it may have happened."""
         late = RemoteFailure("not done in the time there was for all of them")
         return [self._outcomes.get(place, late) for place in range(len(self.items))]
@@ -271,6 +307,10 @@ class _Away:
             is_known = isinstance(item, Get) or not is_in_doubt or isinstance(error, IndefiniteError)
             outcome = error if is_known or before is None else before
         self._part.end(place, retold(outcome) if isinstance(outcome, ChordError) else outcome)
+
+
+async def _raise(bug: Exception) -> None:
+    raise bug
 
 
 def _is_for_another(error: ChordError) -> bool:

@@ -25,7 +25,7 @@ RETRY_MS = 50
 
 
 class Fan:
-    """One question to many.
+    """One question to many. Synchronous: whoever begins it is told when it is over.
 
     Args:
         ask: ask one node, under a deadline; may tell before it returns.
@@ -41,34 +41,44 @@ class Fan:
         self._host = host
         self._ask = ask
         self._spare = list(spare)
-        self._news = trio.Event()
+        self._is_enough: Callable[[], bool] = _never
+        self._done: Told | None = None
+        self._on_late = self._late
         self.failures: dict[Contact, ChordError] = {}
         self.waiting: dict[Contact, None] = {}
 
-    async def until(self, is_enough: Callable[[], bool], first: Sequence[Contact]) -> None:
+    def begin(self, is_enough: Callable[[], bool], first: Sequence[Contact], done: Told) -> None:
         """Ask the first, and the spare where needed, until enough is known or nobody is left to answer.
 
-        Raises:
-            NotReady: the node is ending.
-
-        Concurrency: checkpoints unless enough is known already; cancelled, those who were asked are still listened to.
+        Args:
+            done: is told, once, that this is so, or `NotReady` where the node is ending; maybe before this returns.
+                Whoever was asked is listened to all the same afterwards.
         """
         if self._host.is_ending:
-            raise NotReady("the node is ending", after_ms=RETRY_MS)
+            done(NotReady("the node is ending", after_ms=RETRY_MS))
+            return
         for contact in first:
             self._start(contact)
-        while not is_enough():
-            if not self.waiting and not self._one_more():
-                return
-            self._news = trio.Event()
-            with trio.move_on_after(self._late_s()) as scope:
-                await self._news.wait()
-            if scope.cancelled_caught:
-                self._one_more()
+        self._is_enough, self._done = is_enough, done
+        self._look()
+
+    def _look(self) -> None:
+        if self._done is None:
+            return
+        if self._is_enough() or (not self.waiting and not self._one_more()):
+            done, self._done = self._done, None
+            self._host.timers.clear(self._on_late)
+            done(None)
+        elif self._done is not None and self.waiting:  # who was asked just now may have answered at once
+            self._host.timers.set(self._on_late, trio.current_time() + self._late_s())
+
+    def _late(self) -> None:
+        self._one_more()
+        self._look()
 
     def _late_s(self) -> float:
         timeout = self._host.peers.suspicion.timeout
-        return max((timeout(contact.address) for contact in self.waiting), default=0.0)
+        return max(timeout(contact.address) for contact in self.waiting)
 
     def _one_more(self) -> bool:
         if not self._spare or self._host.is_ending:
@@ -85,4 +95,8 @@ class Fan:
         if error is not None:
             self.failures[contact] = error
             self._one_more()
-        self._news.set()
+        self._look()
+
+
+def _never() -> bool:
+    return False

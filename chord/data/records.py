@@ -43,8 +43,10 @@ class Records:
         mine = self._host.storage.get(record.key)
         return mine is not None and versions.sync(mine, record) == mine
 
-    async def put(self, request: Put, seen: Record | None) -> Record:
-        """Store a new version, durably, and return the record. The same operation id twice writes once.
+    def to_put(self, request: Put, seen: Record | None) -> tuple[Record, Batch]:
+        """Return the record with a new version, and the change that stores it. The same operation id twice writes once.
+
+        Nothing may happen between this and the change.
 
         Args:
             request: as it came; a context of None covers what is held here and what was `seen` elsewhere.
@@ -54,11 +56,9 @@ class Records:
             VersionConflict: definite; too many concurrent versions, put with a context that covers them.
             WritesRefused: definite; the disk takes nothing.
         """
-        storage = self._host.storage
         old = self._merged(request.key, seen)
         if old is not None and versions.is_done(old, request.op_id):
-            await self.merge([old])  # the first attempt may be visible and not durable yet
-            return old
+            return old, self.to_merge([old])  # the first attempt may be visible and not durable yet
         context = None if request.context is None else versions.decode_context(request.context)
         now = self._host.wall_now_ms()
         expires = now + request.ttl_ms if request.ttl_ms else 0
@@ -67,9 +67,22 @@ class Records:
         new = versions.put(old, request.key, context, actor, version)
         self._check_siblings(new)
         self._note_write(request.key)  # before the wait: a transfer may end meanwhile, and must have taken it
-        await storage.commit(Batch(puts=(new,), minted={request.key: actor}))
-        self._host.counters["puts"] += 1
-        return new
+        return new, Batch(puts=(new,), minted={request.key: actor})
+
+    def to_merge(self, records: Iterable[Record]) -> Batch:
+        """Return the change that merges records from elsewhere by version: those that are new or changed by it.
+
+        Nothing may happen between this and the change.
+        """
+        changed: dict[bytes, Record] = {}
+        for record in records:
+            old = changed.get(record.key) or self._host.storage.get(record.key)
+            new = record if old is None else versions.sync(old, record)
+            if new != old:
+                changed[record.key] = new
+        for key in changed:
+            self._note_write(key)
+        return Batch(puts=changed.values())
 
     async def merge(self, records: Iterable[Record]) -> int:
         """Merge records from elsewhere by version, durably. Returns how many were new or changed."""
@@ -84,15 +97,8 @@ class Records:
         Returns:
             How many were new or changed, and whether all of them are durable already: the others may not be either.
         """
-        changed: dict[bytes, Record] = {}
-        for record in records:
-            old = changed.get(record.key) or self._host.storage.get(record.key)
-            new = record if old is None else versions.sync(old, record)
-            if new != old:
-                changed[record.key] = new
-        for key in changed:
-            self._note_write(key)
-        return len(changed), self._host.storage.stage(Batch(puts=changed.values()))
+        batch = self.to_merge(records)
+        return len(batch.puts), self._host.storage.stage(batch)
 
     def page(self, arc: Arc, after: bytes | None, limit: int) -> tuple[tuple[Record, ...], bool]:
         """Return up to `limit` records or about `page_bytes` of an arc, and whether more follow."""

@@ -49,7 +49,10 @@ class SqliteStorage:
         failed: set when the disk failed. From then on every commit is refused.
         transactions: how many were committed since the opening.
         rows_written: in these.
+        is_instant: it is not.
     """
+
+    is_instant = False
 
     def __init__(
         self, circle: Circle, directory: str, incarnation: bytes, before_commit: Callable[[], None] = lambda: None

@@ -38,9 +38,11 @@ class Storage(Protocol):
 
     Attributes:
         failed: set when the disk failed: nothing can be promised any more, and the node has to stop.
+        is_instant: whether whatever is visible is durable, always: then `stage` is as good as `commit`.
     """
 
     failed: trio.Event
+    is_instant: bool
 
     async def open(self) -> None:
         """Make ready for use; nothing else may be asked before.
@@ -154,6 +156,8 @@ def has_siblings(record: Record) -> bool:
 
 class MemoryStorage:
     """Records in memory; they are gone when the process is. Durable means applied."""
+
+    is_instant = True
 
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         self._circle = circle

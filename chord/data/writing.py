@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
 from chord.data import versions
@@ -12,9 +14,14 @@ from chord.data.gather import Asker
 from chord.data.reading import VERSION_BYTES
 from chord.data.repair import Repair
 from chord.data.view import Place, ReplicaSet
-from chord.errors import ChordError, NotReady, QuorumFailed
+from chord.errors import ChordError, QuorumFailed
 from chord.messages import Contact, Done, Record, ReplicaLine, StoreCopies, Written
 from chord.vnode import Vnode
+
+
+def ended() -> QuorumFailed:
+    """Return what a write comes to when its node ends: what is stored here is not undone."""
+    return QuorumFailed("the node ended before others had stored the write")
 
 
 class Writing:
@@ -59,25 +66,30 @@ class Writing:
         self._counted = self._members if is_strict else [*self._members, *self._spare, me]
         self._fan = Fan(self._host, self._store, self._spare[self._missing :])
 
-    async def until(self, needed: int) -> Written:
-        """Send it to all others, and wait for as many nodes as are needed, this one included.
+    def begin(self, needed: int, done: Callable[[Written | QuorumFailed], None]) -> None:
+        """Send it to all others.
 
         For each member that is silent, fails or is late, the next fallback keeps it.
 
-        Raises:
-            QuorumFailed: indefinite; too few of them have said that they have it.
+        Args:
+            needed: so many nodes are to have it, this one included.
+            done: is told, once, when they do, or when it is clear that too few of them will say so.
         """
         for contact in self._members:
             if contact not in self.stored and contact not in self._up:
                 self._repair.fell_behind(contact.address)
         first = [*self._up, *self._spare[: self._missing]]
-        try:
-            await self._fan.until(lambda: self._count(self._counted) >= needed, first)
-        except NotReady as error:  # what is stored here is not undone
-            raise QuorumFailed("the node ended before others had stored the write") from error
+
+
+        def over(error: ChordError | None) -> None:
+            done(self._outcome(needed) if error is None else ended())
+
+        self._fan.begin(lambda: self._count(self._counted) >= needed, first, over)
+
+    def _outcome(self, needed: int) -> Written | QuorumFailed:
         w = self._count(self._counted)
         if w < needed:
-            raise QuorumFailed(f"stored on {w} of {needed} nodes")
+            return QuorumFailed(f"stored on {w} of {needed} nodes")
         is_sloppy = self._count(self._members) < needed
         self._host.counters["sloppy_puts"] += is_sloppy
         version = digest_of(self._record)[:VERSION_BYTES]

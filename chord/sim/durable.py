@@ -52,10 +52,13 @@ class DiskStorage:
         cut_bytes: of the log, behind the last whole entry, that were dropped at the opening.
         compactions: how often the log was written anew since.
         failed: set when a sync failed. From then on every commit is refused.
+        is_instant: it is not.
 
     Raises:
         ConfigError: there is a log, and it is damaged where no crash can have torn it, or belongs to another ring.
     """
+
+    is_instant = False
 
     def __init__(self, circle: Circle, disk: Disk, rng: random.Random) -> None:
         self._circle = circle

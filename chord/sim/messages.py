@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any, TypeAlias, TypeVar
 
 import outcome
 import trio
 
-from chord.calls import Caller, Handler, Stats, Told
+from chord.calls import Caller, Conclusion, Handler, Later, Stats, Told, Work
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable, retold
 from chord.messages import Contact, Reply, Request
 from chord.testing.faults import FaultyNetwork, Seams
@@ -179,7 +180,6 @@ class MessageCalls:
         self._handler: Handler | None = None
         self._nursery: trio.Nursery | None = None
         self._waiting: dict[_Ticket, None] = {}
-        self._working = 0
         self.as_caller = Caller("")
         self._idle = trio.lowlevel.ParkingLot()
         self.stats = Stats()
@@ -210,7 +210,7 @@ class MessageCalls:
 
     async def drain(self) -> None:
         """Wait until no request is in work."""
-        while self._working:
+        while self._waiting:
             await self._idle.park()
         await trio.lowlevel.checkpoint()
 
@@ -313,25 +313,49 @@ class MessageCalls:
             return
         if isinstance(answer, Reply):
             self._reply(ticket, answer)
+            return
+        self._waiting[ticket] = None
+        if isinstance(answer, Later):
+            if ticket.budget < math.inf:
+                self._network.at(ticket.budget, self._time_is_up, (ticket, answer))
+            answer.begin(partial(self._concluded, ticket), ticket.budget)
         else:
-            self._working += 1
-            self._waiting[ticket] = None
             self._nursery.start_soon(self._work, ticket, answer, name="answer")
 
-    async def _work(self, ticket: _Ticket, answer: Coroutine[Any, Any, Reply]) -> None:
+    def _concluded(self, ticket: _Ticket, conclusion: Conclusion) -> None:
+        if isinstance(conclusion, Reply):
+            self._ended(ticket, conclusion)
+        elif isinstance(conclusion, ChordError):
+            self._ended(ticket, retold(conclusion))
+        elif isinstance(conclusion, Exception):
+            raise conclusion
+        elif self._nursery is not None:
+            self._nursery.start_soon(self._work, ticket, conclusion, name="answer")
+        else:
+            conclusion.close()
+
+    def _time_is_up(self, late: tuple[_Ticket, Later]) -> None:
+        ticket, later = late
+        if later.is_pending:
+            later.give_up()
+            self._ended(ticket, DeadlineExceeded("the caller's time is up"))
+
+    async def _work(self, ticket: _Ticket, work: Work) -> None:
         result: Reply | ChordError = DeadlineExceeded("the caller's time is up")
         try:
             with trio.CancelScope(deadline=ticket.budget):
                 try:
-                    result = await answer
+                    result = await work
                 except ChordError as error:
                     result = retold(error)
         finally:
-            self._working -= 1
-            if not self._working:
-                self._idle.unpark_all()
-            if self._waiting.pop(ticket, ticket) is None:
-                self._reply(ticket, result)
+            self._ended(ticket, result)
+
+    def _ended(self, ticket: _Ticket, result: Reply | ChordError) -> None:
+        if self._waiting.pop(ticket, ticket) is None:
+            self._reply(ticket, result)
+        if not self._waiting:
+            self._idle.unpark_all()
 
     def _reply(self, ticket: _Ticket, result: Reply | ChordError) -> None:
         if isinstance(result, Reply) and not isinstance(result, ticket.request.reply):

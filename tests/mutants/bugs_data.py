@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from chord.data import reap, versions
 from chord.data.misplaced import Misplaced
+from chord.data.quorum_reads import QuorumReads
 from chord.data.reading import Reading
 from chord.data.records import Records
-from chord.data.replicate import Coordinator
 from chord.data.storage import MemoryStorage
 from chord.data.writing import Writing
 from chord.sim import record_log
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "a copy overwrites what is there",
         "repair writes one answer instead of the merge",
-        (Edit(Records.stage, "versions.sync(old, record)", "record"),),
+        (Edit(Records.to_merge, "versions.sync(old, record)", "record"),),
         scenes.comings_and_goings,
         8,
         ("ledger: lost", "ledger: misread", "ledger: dots", "copies"),
@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         "denied unasked",
         "who answers for a key now missed its write, and says that nothing is there",
-        (Edit(Coordinator._get, "if not self._live(reading.record):", "if False:"),),
+        (Edit(QuorumReads.get, "if self._live(reading.record):", "if True:"),),
         scenes.owner_missed_it,
         4,
         ("ledger: denied",),
@@ -92,7 +92,7 @@ MUTANTS = (
         (
             Edit(Vnode._stands_in_for, "return bool(before)", "return True"),
             Edit(
-                Coordinator._ask_everyone,
+                QuorumReads._require_deniable,
                 "if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):",
                 "if False:",
             ),
@@ -149,7 +149,7 @@ MUTANTS = (
     Mutant(
         "too few reported as a failure",
         "a client is told that nothing happened, and it did",
-        (Edit(Writing.until, 'QuorumFailed(f"stored on', 'NotReady(f"stored on'),),
+        (Edit(Writing._outcome, 'QuorumFailed(f"stored on', 'NotReady(f"stored on'),),
         scenes.too_few_answer,
         8,
         ("ledger: misread",),

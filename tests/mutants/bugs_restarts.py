@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chord.data.copies import Replica
 from chord.data.misplaced import Misplaced
-from chord.data.records import Records
+from chord.data.replicate import Coordinator
 from chord.data.storage import MemoryStorage
 from chord.lookup import Lookups
 from chord.membership import Membership
@@ -23,9 +23,9 @@ MUTANTS = (
         "a power failure takes back what a client was told is stored",
         (
             Edit(
-                Records.put,
-                "await storage.commit(",
-                "storage._write(",
+                Coordinator._write_durably,
+                "await self._host.storage.commit(",
+                "self._host.storage._write(",
             ),
         ),
         scenes.power_fails,

@@ -1,0 +1,255 @@
+"""Quorum reads: ask R replicas, merge by version, and repair the stale ones behind the reader's back.
+
+*Not found* is an answer, never a guess. A write was acknowledged by a write quorum of the nodes that may hold the key
+(`ReplicaSet.everyone`), so an absent key is denied only where fewer than a write quorum of them are silent, or new and
+not brought level yet, and all others have said that they hold nothing. Repairs never mint dots.
+
+Source: DeCandia et al. 2007 (Dynamo), sections 4.5 and 4.7; Demers et al. 1987 on repairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from chord.calls import Answer, Later, reply_of
+from chord.data import versions
+from chord.data.copies import parts_of
+from chord.data.digest import digest_of
+from chord.data.fan import Fan, Told
+from chord.data.gather import Asker
+from chord.data.quorum import Quorum
+from chord.data.reading import Reading
+from chord.data.records import Records
+from chord.data.repair import Repair
+from chord.data.view import ReplicaSet
+from chord.errors import Busy, ChordError, MalformedMessage, OwnerDown, TooFewReplicas
+from chord.messages import Contact, Copy, Done, Get, ReadCopy, Record, Reply, StoreCopies, Values, Version
+from chord.ownership import Verdict
+from chord.vnode import RETRY_MS, Vnode
+
+
+class QuorumReads:
+    """Reads of one vnode's keys.
+
+    Args:
+        repair: knows which replicas hold everything.
+    """
+
+    def __init__(self, vnode: Vnode, records: Records, quorum: Quorum, repair: Repair) -> None:
+        self._vnode = vnode
+        self._host = vnode.host
+        self._records = records
+        self._quorum = quorum
+        self._levels = repair
+        self._repairing: dict[bytes, None] = {}
+
+    def get(self, request: Get, over: Asker | None = None) -> Answer:
+        """Read a key from R replicas; where this one is enough, and has the record, there is nothing to wait for.
+
+        Args:
+            over: asks the other replicas; default: each of them at once, for this key alone.
+        Raises:
+            NotOwner, Busy: see `Vnode.require_coordinator`.
+            TooFewReplicas: definite; fewer replicas than asked for answer.
+            OwnerDown: definite; the key is absent here, and may be held by nodes that are down.
+        """
+        point = self._host.circle.hash(request.key)
+        verdict = self._vnode.require_coordinator(point)
+        who = self._quorum.holders(point)
+        needed = self._quorum.needed(request.r, who)
+        if not self._host.storage.is_durable(request.key):
+            return self.once_durable(request.key, lambda: self.get(request, over))
+        reading = Reading(request.key, over or self._host.peers)
+        if needed == 1 and self._is_settled(point, request.key):
+            record = self._host.storage.get(request.key)
+            if self._live(record):
+                reading.add(self._quorum.here(who), record, is_settled=True)
+                return self._answer(reading, who, needed)
+
+        def begin(later: Later) -> None:
+            def answer() -> None:
+                self._repair_soon(reading, who)
+                later.end(self._answer(reading, who, needed))
+
+            def have_read() -> None:
+                if self._live(reading.record):
+                    answer()
+                else:
+                    self._ask_everyone(reading, who, verdict, later, answer)
+
+            self.read(reading, who, point, needed, later, have_read)
+
+        return Later(begin)
+
+    async def once_durable(self, key: bytes, answer: Callable[[], Answer]) -> Reply:
+        """Answer when nothing that is seen of a key here could be taken back by a crash."""
+        await self._records.read(key)
+        return await reply_of(answer())
+
+    def read(
+        self,
+        reading: Reading,
+        who: ReplicaSet,
+        point: int,
+        needed: int,
+        later: Later,
+        then: Callable[[], None],
+    ) -> None:
+        """Ask until so many have answered: the members, level ones first, then those who stand in for silent ones.
+
+        Args:
+            later: comes to `TooFewReplicas`, which is definite, where they do not.
+            then: what is to be done when they have.
+        """
+        me = self._quorum.here(who)
+        reading.add(me, self._host.storage.get(reading.key), self._is_settled(point, reading.key))
+        others = [place for place in who.members if place.contact != me and self._vnode.is_up(place)]
+        others.sort(key=lambda place: not self._levels.is_level(point, place.contact.address))
+        others += [place for place in who.fallbacks if place.contact != me and self._vnode.is_up(place)]
+        first = max(0, needed - len(reading.copies))
+        fan = self._fan(reading, [place.contact for place in others[first:]])
+
+        def is_enough() -> bool:
+            return len(reading.copies) - len(reading.unsettled) >= needed
+
+        def asked(error: ChordError | None) -> None:
+            if error is None and not is_enough() and len(who.members) > 1:
+                # new ones and stand-ins are second best: the silent may be back
+                silent = [place.contact for place in who.members if not self._vnode.is_up(place)]
+                fan.begin(is_enough, silent, asked_all)
+            else:
+                asked_all(error)
+
+        def asked_all(error: ChordError | None) -> None:
+            if error is None and len(reading.copies) < needed:
+                error = TooFewReplicas(f"{len(reading.copies)} of {needed} replicas answered", after_ms=RETRY_MS)
+            if error is None:
+                later.go_on(then)
+            else:
+                later.end(error)
+
+        fan.begin(is_enough, [place.contact for place in others[:first]], asked)
+
+    def _ask_everyone(
+        self, reading: Reading, who: ReplicaSet, verdict: Verdict, later: Later, then: Callable[[], None]
+    ) -> None:
+        """Nothing is known of the key: ask everyone who may hold it, before it is denied.
+
+        Args:
+            later: comes to an error where it must not be denied.
+            then: what is to be done when something was found, or may be denied.
+        """
+
+        def asked(error: ChordError | None) -> None:
+            if error is not None:
+                raise error
+            if not self._live(reading.record):
+                self._require_deniable(reading, who, verdict)
+            then()
+
+        asked_already = reading.copies.keys() | {place.contact for place in who.everyone if place.is_waited_for}
+        first = [place.contact for place in who.everyone if place.contact not in asked_already]
+        fan = self._fan(reading, [])
+        fan.begin(lambda: bool(self._live(reading.record)), first, lambda error: later.go_on(asked, error))
+
+    def _require_deniable(self, reading: Reading, who: ReplicaSet, verdict: Verdict) -> None:
+        """Refuse to deny a key that may be there.
+
+        Raises:
+            OwnerDown: definite; too many are silent for a denial.
+            Busy: definite; this vnode has lost the others, or too many are new.
+        """
+        if self._vnode.ring.is_isolated and self._host.constants.replicas > 1:
+            raise Busy("this node has lost the others, and cannot know what they hold", after_ms=RETRY_MS)
+        if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):
+            raise Busy("who stands in for the owner does not know what else is silent", after_ms=RETRY_MS)
+        members = [place.contact for place in who.members]
+        silent = [place.contact for place in who.everyone if place.contact not in reading.copies]
+        unsettled = [contact for contact in reading.unsettled if contact in members]
+        if len(silent) + len(unsettled) < min(self._host.constants.quorum, len(members)):
+            return
+        names = ", ".join(contact.address for contact in silent or unsettled)
+        if silent:
+            since = None if verdict.taken is None else int(1000 * (trio.current_time() - verdict.taken.since))
+            raise OwnerDown(f"what {names} may hold is not known here, and it is down", peer=silent[0], after_ms=since)
+        raise Busy(f"{names} is being brought level", after_ms=RETRY_MS)
+
+    def _fan(self, reading: Reading, spare: list[Contact]) -> Fan:
+        def ask(contact: Contact, told: Told) -> None:
+            mine = reading.own
+            sent = trio.current_time()
+
+            def heard(answer: Copy | ChordError) -> None:
+                if isinstance(answer, ChordError):
+                    told(answer)
+                    return
+                if answer.record is not None and answer.record.key != reading.key:
+                    told(MalformedMessage(f"{contact.address} answered with the record of another key"))
+                    return
+                reading.rtt_ms[contact] = 1000 * (trio.current_time() - sent)
+                reading.add(contact, mine if answer.is_same else answer.record, answer.is_settled)
+                told(None)
+
+            request = ReadCopy(reading.key, b"" if mine is None else digest_of(mine))
+            reading.over.begin(contact, request, Copy, heard, deadline=sent + self._host.timing.timeout_cap_s)
+
+        return Fan(self._host, ask, spare)
+
+    def _answer(self, reading: Reading, who: ReplicaSet, needed: int) -> Values:
+        self._host.counters["gets"] += 1
+        record = reading.record
+        members = [place.contact for place in who.members]
+        lines = tuple(reading.line(place, place.contact in members) for place in who.everyone)
+        shown = versions.cut(record, self._host.limits.record_bytes_max) if record is not None else None
+        context = versions.encode_context({} if shown is None else versions.context_of(shown))
+        told = [version for version in ([] if shown is None else versions.siblings(shown)) if self._is_live(version)]
+        return Values(
+            values=tuple(version.value for version in told if version.value is not None),
+            context=context,
+            owner=self._vnode.me,
+            r=len(reading.copies),
+            r_needed=needed,
+            replicas=tuple(line for line in lines if line.outcome != "not asked"),
+            written_ms=tuple(version.written_ms for version in told),
+        )
+
+    # -- read repair ----------------------------------------------------------------------------
+
+    def _repair_soon(self, reading: Reading, who: ReplicaSet) -> None:
+        """Bring the stale members that answered level, in the background; once at a time for a key."""
+        record = reading.record
+        if record is None or record.key in self._repairing or self._host.is_ending:
+            return
+        stale = reading.stale([place.contact for place in who.members])
+        if stale:
+            self._repairing[record.key] = None
+            self._host.start_task(self._repair, record, stale)
+
+    async def _repair(self, record: Record, stale: list[Contact]) -> None:
+        try:
+            for contact in stale:
+                with trio.move_on_after(self._host.timing.timeout_cap_s):
+                    if contact.address == self._host.address:
+                        await self._records.merge([record])
+                    else:
+                        for part in parts_of(self._host, record):
+                            await self._host.peers.call(contact, StoreCopies((part,)), Done)
+                    self._host.counters["read_repairs"] += 1
+        except ChordError:
+            self._host.counters["read_repairs_failed"] += 1  # anti-entropy will see to it
+        finally:
+            self._repairing.pop(record.key, None)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _is_settled(self, point: int, key: bytes) -> bool:
+        """Whether what is held of a key here is all that there was to be held."""
+        return self._vnode.is_settled(point) and not self._host.storage.is_damaged(key)
+
+    def _live(self, record: Record | None) -> bool:
+        return record is not None and any(self._is_live(version) for version in versions.siblings(record))
+
+    def _is_live(self, version: Version) -> bool:
+        return versions.is_live(version, self._host.wall_now_ms())
