@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chord.data import superseded, versions
 from chord.data.superseded import ENTRY_BYTES, OTHERS_MAX, OTHERS_MS, RETRIED_MAX
 from chord.errors import InvalidRequest
-from chord.messages import ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
+from chord.messages import ACTORS_HELD_MAX, ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
 
 KEY = b"user:42"
 ME = versions.actor(b"server-1", 1)
@@ -259,6 +259,32 @@ def test_a_context_cannot_make_a_record_that_no_message_holds() -> None:
     assert len(written(None, strangers, 1).clock) == ACTORS_MAX
 
 
+def test_a_record_that_too_many_have_coordinated_can_be_deleted() -> None:
+    actors = [versions.actor(b"stranger", number) for number in range(ACTORS_MAX + ACTORS_MAX // 2)]
+    full = written(None, dict.fromkeys(actors[: ACTORS_MAX - 1], 1), 1)
+    merged = versions.sync(full, written(None, dict.fromkeys(actors[ACTORS_MAX : ACTORS_MAX + 50], 1), 2))
+    assert len(merged.clock) == ACTORS_MAX + 50
+    other = versions.actor(b"another!", 1)
+    with pytest.raises(InvalidRequest, match="delete it"):
+        versions.put(merged, KEY, None, other, Version(b"v", bytes(16), 3))
+    gone = versions.put(merged, KEY, None, other, Version(None, bytes(16), 3))
+    assert versions.is_deleted(gone)
+    with pytest.raises(InvalidRequest, match="delete it"):
+        versions.put(None, KEY, dict.fromkeys(actors, 1), other, Version(None, bytes(16), 3))
+
+
+def test_what_several_have_let_grow_merges_to_what_every_node_can_read() -> None:
+    records = [
+        written(None, {versions.actor(b"holder-%d" % who, number): 1 for number in range(ACTORS_MAX - 1)}, 1)
+        for who in range(2)
+    ]
+    merged = versions.sync(*records)
+    assert len(merged.clock) == ACTORS_HELD_MAX - 1
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(merged), type=Record) == merged
+    context = versions.encode_context(versions.context_of(merged))
+    assert versions.decode_context(context) == versions.context_of(merged)
+
+
 def test_records_of_two_keys_never_merge() -> None:
     record = written(None, None, 1)
     with pytest.raises(AssertionError):
@@ -429,7 +455,7 @@ def test_a_context_is_compact_and_the_empty_one_is_empty() -> None:
     assert versions.encode_context({}) == b""
     assert versions.decode_context(b"") == {}
     assert versions.encode_context({ME: 100}) == ME + bytes([100])
-    largest = {versions.actor(b"server-%d" % (n % 8), n): versions.COUNT_MAX - 1 for n in range(ACTORS_MAX)}
+    largest = {versions.actor(b"server-%d" % (n % 8), n): versions.COUNT_MAX - 1 for n in range(ACTORS_HELD_MAX)}
     assert len(versions.encode_context(largest)) <= CONTEXT_BYTES_MAX
 
 

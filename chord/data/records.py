@@ -14,7 +14,7 @@ from chord.data.storage import Batch, record_bytes
 from chord.errors import InvalidRequest, VersionConflict, WritesRefused
 from chord.host import SKEW_REFUSED_MS, Host
 from chord.ids import Arc
-from chord.messages import Put, Record, Version
+from chord.messages import ACTORS_HELD_MAX, Put, Record, Version
 
 
 class Records:
@@ -73,12 +73,17 @@ class Records:
         """Return the change that merges records from elsewhere by version: those that are new or changed by it.
 
         Nothing may happen between this and the change.
+
+        Raises:
+            InvalidRequest: definite; together they remember more coordinators than any record may.
         """
         changed: dict[bytes, Record] = {}
         for record in records:
             old = changed.get(record.key) or self._host.storage.get(record.key)
             new = record if old is None else versions.sync(old, record)
             if new != old:
+                if len(new.clock) > ACTORS_HELD_MAX:
+                    raise InvalidRequest(f"{len(new.clock)} nodes have coordinated writes of {record.key!r}")
                 changed[record.key] = new
         for key in changed:
             self._note_write(key)

@@ -67,7 +67,8 @@ def put(
         minting: the actor of the coordinating node. Its clock for this key must be complete here: it mints the dot.
         version: the value, or a tombstone.
     Raises:
-        InvalidRequest: definite; the context names events of this actor that never were, or too many actors.
+        InvalidRequest: definite; the context names events of this actor that never were, or too many actors. Deletes
+            may have half as many again: they are the way out.
     """
     if record is None:
         record = Record(key, ())
@@ -80,8 +81,12 @@ def put(
     clock = {entry.actor: entry for entry in _clock_without(record, context)}
     values = clock[minting].versions if minting in clock else ()
     clock[minting] = ActorClock(minting, count + 1, (version, *values))
-    if len(clock) > ACTORS_MAX:
-        raise InvalidRequest(f"too many nodes have coordinated writes of this key: a record remembers {ACTORS_MAX}")
+    actors_max = ACTORS_MAX if version.value is not None else ACTORS_MAX + ACTORS_MAX // 2
+    if len(clock) > actors_max:
+        raise InvalidRequest(
+            f"{len(clock)} nodes have coordinated writes of this key, and a record remembers {ACTORS_MAX}: "
+            "delete it, and write it again when the tombstone has been reaped"
+        )
     after = tuple(clock[who] for who in sorted(clock))
     return Record(key, after, _superseded(after, record, by=version.op_id))
 

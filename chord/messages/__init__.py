@@ -10,6 +10,7 @@ Requests are addressed to a vnode, or (marked *node*) to the node as a whole.
 
 from __future__ import annotations
 
+from chord.messages.base import ACTORS_HELD_MAX as ACTORS_HELD_MAX
 from chord.messages.base import ACTORS_MAX as ACTORS_MAX
 from chord.messages.base import ADDRESS_CHARS_MAX as ADDRESS_CHARS_MAX
 from chord.messages.base import BATCH_BYTES_MAX as BATCH_BYTES_MAX

@@ -15,12 +15,13 @@ from chord.ids import Point
 
 KEY_BYTES_MAX = 1024
 VALUE_BYTES_MAX = 1 << 20
-CONTEXT_BYTES_MAX = 4096
+CONTEXT_BYTES_MAX = 8192
 ADDRESS_CHARS_MAX = 255
 LIST_ENTRIES_MAX = 256
 PAGE_RECORDS_MAX = 128
 SIBLINGS_MAX = 64
-ACTORS_MAX = 160  # nodes that ever coordinated a write of one key; a context naming all of them fits its bound
+ACTORS_MAX = 160  # nodes that ever coordinated a write of one key: nobody lets them become more by a write
+ACTORS_HELD_MAX = 2 * ACTORS_MAX  # and by merging what several let grow at the same time; a context has room
 SUPERSEDED_BYTES_MAX = 528
 HOPS_MAX = 4096  # a successor-only walk records every hop
 DIGEST_BYTES = 16

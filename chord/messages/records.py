@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from chord.ids import Point
 from chord.messages.base import (
-    ACTORS_MAX,
+    ACTORS_HELD_MAX,
     DIGEST_BYTES,
     PAGE_RECORDS_MAX,
     REPLICAS_MAX,
@@ -54,7 +54,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     key: Key
-    clock: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_MAX)]
+    clock: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_HELD_MAX)]
     superseded: Annotated[bytes, Meta(max_length=SUPERSEDED_BYTES_MAX)] = b""
 
 

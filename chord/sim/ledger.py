@@ -24,6 +24,9 @@ from chord.testing.rings import MemoryRing
 from chord.values import Stored
 
 KEYS_PER_CLIENT = 20
+WRITES_PER_KEY = 300
+"""Of one client; then another key takes its place. A record remembers every coordinator it ever had, and thousands of
+nodes come and go in a long life: no key that people use is written through all of that, without a pause."""
 PATIENCE_S = 4.0
 AT_ONCE = 16
 KNOWN_S = 5.0
@@ -73,6 +76,7 @@ class Ledger:
         self.losses = Losses(ring, self._constants, self.stories, self.counts, complain, down_out_s)
         self.truth = self.losses.truth
         self._old: list[bytes] = []
+        self._followed: Counter[str] = Counter()  # how many keys have followed the first of a name
         self._quorum = self._constants.quorum
 
     @property
@@ -135,12 +139,20 @@ class Ledger:
 
     def _a_key(self, name: str) -> bytes:
         """Draw a key, and rather one that is another coordinator's now than when it was written last."""
-        keys = [f"{name}-{self._rng.randrange(self._keys_per_client)}".encode() for _ in range(4)]
+        keys = [self._current(f"{name}-{self._rng.randrange(self._keys_per_client)}") for _ in range(4)]
         for key in keys:
             story = self.stories.get(key)
             if story is not None and story.owner and not self._is_owner(story.owner, story.point):
                 return key
         return keys[0]
+
+    def _current(self, name: str) -> bytes:
+        key = f"{name}.{self._followed[name]}" if name in self._followed else name
+        story = self.stories.get(key.encode())
+        if story is not None and story.issued >= WRITES_PER_KEY:
+            self._followed[name] += 1
+            key = f"{name}.{self._followed[name]}"
+        return key.encode()
 
     def _unusual(self) -> int | None:
         wish = self._rng.randint(1, self._constants.replicas)
