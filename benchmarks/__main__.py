@@ -34,6 +34,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "exchange": ("--records", "50000"),
     "replicas": ("--keys", "5000", "--seconds", "1"),
     "batches": ("--keys", "400", "--rounds", "1"),
+    "static": ("--nodes", "3", "--ops", "100", "--rounds", "1"),
     "ring": ("--only", "storage", "--ops", "100", "--rounds", "1"),
     "handoff": ("--keys", "10000", "--rounds", "1"),
     "process": ("--keys", "10000", "--seconds", "1"),

@@ -38,10 +38,11 @@ class _Pending:
 class Answers:
     """Answers the calls of one peer."""
 
-    __slots__ = ("_caller", "_codec", "_outbox", "_pending", "_shared", "_transit")
+    __slots__ = ("_caller", "_codec", "_is_beginning", "_outbox", "_pending", "_shared", "_transit")
 
     def __init__(self, codec: Codec, outbox: Outbox, shared: Shared, caller: Caller, transit: Transit) -> None:
         self._pending: dict[_Pending, None] = {}
+        self._is_beginning = False
         self._codec = codec
         self._outbox = outbox
         self._shared = shared
@@ -111,7 +112,9 @@ class Answers:
         pending.later = answer
         if pending.deadline < self._shared.alarm.at:
             self._shared.alarm.by(pending.deadline)
+        self._is_beginning = True
         answer.begin(partial(self._concluded, pending), pending.deadline)
+        self._is_beginning = False
 
     def _concluded(self, pending: _Pending, conclusion: Conclusion) -> None:
         pending.later = None
@@ -141,6 +144,8 @@ class Answers:
     def _finish(self, pending: _Pending) -> None:
         """A call is answered: let that leave."""
         self._forget(pending)
+        if self._is_beginning:
+            return  # the reader lets it leave with whatever else comes of what it has read
         if self._pending:
             self._outbox.flush_soon()  # others are nearly done as well: their answers leave together
         else:

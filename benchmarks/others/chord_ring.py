@@ -53,14 +53,14 @@ async def client(entries: list[str]) -> None:
         await program.serve_on_trio(Outside(ring, *quorums))
 
 
-def start_in_memory(group: Group, home: Home, nodes: int) -> list[str]:
+def start_in_memory(group: Group, home: Home, nodes: int, *, copies: int = COPIES) -> list[str]:
     """Start the nodes, with their records in memory."""
-    return _start(group, home, nodes, is_on_disk=False)
+    return _start(group, home, nodes, copies=copies, is_on_disk=False)
 
 
 def start_on_disk(group: Group, home: Home, nodes: int) -> list[str]:
     """Start the nodes, with their records in SQLite."""
-    return _start(group, home, nodes, is_on_disk=True)
+    return _start(group, home, nodes, copies=COPIES, is_on_disk=True)
 
 
 def hops(entries: Sequence[str]) -> int:
@@ -73,14 +73,14 @@ def hops(entries: Sequence[str]) -> int:
     return sum(dict(node.counters).get("forward_calls", 0) for node in nodes)
 
 
-def _start(group: Group, home: Home, nodes: int, *, is_on_disk: bool) -> list[str]:
+def _start(group: Group, home: Home, nodes: int, *, copies: int, is_on_disk: bool) -> list[str]:
     """The first founds the ring and the others join it all at once; return some to enter by when it is ideal."""
     addresses: list[str] = []
 
     def begin(number: int) -> Any:
         where = ["--data", str(group.directory / str(number))] if is_on_disk else []
         entry = ["--join", addresses[0]] if addresses else []
-        command = [home.python, "-m", "chord", "node", "--json", "--preset", PRESET, "--replicas", str(COPIES)]
+        command = [home.python, "-m", "chord", "node", "--json", "--preset", PRESET, "--replicas", str(copies)]
         return group.node([*command, "--listen", "127.0.0.1:0", *where, *entry])
 
     addresses.append(begin(0).read(READY_S)["address"])

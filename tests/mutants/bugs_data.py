@@ -149,7 +149,7 @@ MUTANTS = (
     Mutant(
         "too few reported as a failure",
         "a client is told that nothing happened, and it did",
-        (Edit(Writing._outcome, 'QuorumFailed(f"stored on', 'NotReady(f"stored on'),),
+        (Edit(Writing._outcome, 'QuorumFailed(f"stored on', '__import__("chord").errors.NotReady(f"stored on'),),
         scenes.too_few_answer,
         8,
         ("ledger: misread",),

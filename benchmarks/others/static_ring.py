@@ -1,0 +1,164 @@
+"""A perfect ring on this stack: it never changes, every client knows it, and nothing can go wrong.
+
+    python -m benchmarks.others.static_ring node COPIES
+    python -m benchmarks.others.static_ring client HOST:PORT… COPIES
+
+The transport, the RPC and the messages are chord's, the rest is what cannot be left out: who owns a key is looked up in
+a sorted list, a value is an entry of a dictionary. With three copies a put is acknowledged when one other node has it
+too, and a get asks one other for its copy. No versions, no maintenance, no limits, no failures: what a ring of real
+nodes falls behind this by is what all that costs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from benchmarks.others import program
+from chord.calls import Answer, Caller, Later
+from chord.config import Limits
+from chord.errors import ChordError
+from chord.events import ignore
+from chord.ids import Circle, Point
+from chord.messages import Contact, Get, Hello, Put, Reply, Request, Values, Written
+from chord.rpc import Rpc
+from chord.transport import TcpTransport
+
+if TYPE_CHECKING:
+    from benchmarks.others.processes import Group
+    from benchmarks.others.system import Home
+
+READY_S = 60.0
+DEADLINE_S = 10.0
+NOBODY = Contact(Point(0), "static:1")
+SETTINGS = "all addresses are known to everybody from the beginning; values in a dictionary"
+
+
+class Places:
+    """Who holds a key: the owner first."""
+
+    def __init__(self, addresses: list[str], copies: int) -> None:
+        self.circle = Circle(160)
+        self.copies = copies
+        placed = sorted((self.circle.hash(address.encode()), address) for address in addresses)
+        self._ring = [Contact(point, address) for point, address in placed]
+        self._ids = [contact.id for contact in self._ring]
+
+    def of(self, key: bytes) -> list[Contact]:
+        """Return the contacts of a key's nodes."""
+        first = bisect_left(self._ids, self.circle.hash(key))
+        return [self._ring[(first + place) % len(self._ring)] for place in range(self.copies)]
+
+
+class Node:
+    """One node. It owns a key when it is asked without a vnode, and has a copy when it is asked with one."""
+
+    def __init__(self, rpc: Rpc) -> None:
+        self._rpc = rpc
+        self._values: dict[bytes, bytes] = {}
+        self.places: Places | None = None
+
+    def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
+        """Read or write here, and if this is the owner's part, at another node."""
+        assert self.places is not None
+        assert isinstance(request, (Get, Put))
+        answer: Reply
+        if isinstance(request, Put):
+            self._values[request.key] = request.value or b""
+            answer = Written(b"", NOBODY)
+        else:
+            answer = Values((self._values.get(request.key, b""),), b"", NOBODY)
+        others = self.places.of(request.key)[1:]
+        if vnode is not None or not others:
+            return answer
+        if isinstance(request, Get):
+            others = others[:1]
+        return Later(lambda later: self._ask(request, others, answer, later))
+
+    def _ask(self, request: Request, others: list[Contact], answer: Reply, later: Later) -> None:
+        def heard(said: Reply | ChordError) -> None:
+            later.end(said if isinstance(said, ChordError) else answer)
+
+        for other in others:
+            self._rpc.begin(other, request, heard, deadline=trio.current_time() + DEADLINE_S)
+
+
+class Outside:
+    """Operations of a client that knows the ring."""
+
+    def __init__(self, rpc: Rpc, places: Places) -> None:
+        self._rpc = rpc
+        self._places = places
+        self._puts = 0
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Put a value."""
+        self._puts += 1
+        op_id = self._puts.to_bytes(16, "big")
+        owner = self._places.of(key.encode())[0]
+        request = Put(key.encode(), value, op_id)
+        await self._rpc.call(owner.address, request, deadline=trio.current_time() + DEADLINE_S)
+
+    async def get(self, key: str) -> bytes | None:
+        """Get a value."""
+        owner = self._places.of(key.encode())[0]
+        reply = await self._rpc.call(owner.address, Get(key.encode()), deadline=trio.current_time() + DEADLINE_S)
+        assert isinstance(reply, Values)
+        return reply.values[0]
+
+
+def _rpc(role: str, address: list[str]) -> Rpc:
+    circle = Circle(160)
+
+    def hello(stream: Any) -> Hello:
+        return Hello(1, 1, role, stream, bits=circle.bits, address=address[0])  # type: ignore[arg-type]
+
+    return Rpc(TcpTransport(), circle=circle, limits=Limits(), hello=hello, on_hello=lambda _: None, observe=ignore)
+
+
+async def node(arguments: list[str]) -> None:
+    """Run a node: it says its address, and is told those of all."""
+    (copies,) = arguments
+    address = [""]  # known when it listens, and not asked for before
+    rpc = _rpc("node", address)
+    one = Node(rpc)
+    rpc.serve(one.handle)
+    async with trio.open_nursery() as nursery:
+        address[0] = await nursery.start(rpc.run, "127.0.0.1:0")
+        program.say(address=address[0])
+        waiting = b""
+        async with trio.lowlevel.FdStream(os.dup(0)) as stream:
+            async for data in stream:
+                waiting += data
+                if waiting.endswith(b"\n"):
+                    one.places = Places(json.loads(waiting)["addresses"], int(copies))
+                    waiting = b""
+                    program.say(ready=True)
+        nursery.cancel_scope.cancel()
+
+
+async def client(arguments: list[str]) -> None:
+    """Run a client."""
+    *addresses, copies = arguments
+    rpc = _rpc("client", [""])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(rpc.run, None)
+        await program.serve_on_trio(Outside(rpc, Places(addresses, int(copies))))
+        nursery.cancel_scope.cancel()
+
+
+def start(group: Group, home: Home, nodes: int, *, copies: int) -> list[str]:
+    """Start the nodes and tell all of them of all; return the addresses of all."""
+    started = [group.node(home.program("static_ring", "node", str(copies))) for _ in range(nodes)]
+    addresses = [process.read(READY_S)["address"] for process in started]
+    for process in started:
+        process.ask(READY_S, addresses=addresses)
+    return addresses
+
+
+if __name__ == "__main__":
+    program.main({"node": node, "client": client}, trio.run)
