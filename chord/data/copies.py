@@ -69,6 +69,9 @@ class Reaped:
         while len(self._until) > REAPED_MAX or next(iter(self._until.values())) <= now:
             del self._until[next(iter(self._until))]
 
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
     def covers(self, key: bytes, digest: bytes, now: float) -> bool:
         """Whether that very tombstone was dropped here."""
         return now < self._until.get((key, digest), -math.inf)
@@ -212,4 +215,6 @@ class Replica:
         return reply
 
     def _is_reaped(self, record: Record, now: float) -> bool:
+        if not self.reaped:
+            return False
         return self.reaped.covers(record.key, digest_of(record), now) and self._host.storage.get(record.key) is None
