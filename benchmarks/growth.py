@@ -1,10 +1,11 @@
 """How look-ups and upkeep grow with the ring: real nodes on virtual time, so the figures are exact and repeat.
 
-    python -m benchmarks.growth [--only lookups,warm,upkeep,coming] [--nodes-max 4096] [--json]
+    python -m benchmarks.growth [--only lookups,warm,upkeep,churn,coming] [--nodes-max 4096] [--json]
 
     lookups   hops of a classic look-up by fingers alone, calls of a fast one that remembers nothing
     warm      calls of a fast look-up by a node that remembers the owners of many arcs: all, 256, and after 10 % churn
     upkeep    bytes and calls a node sends a second while nothing happens, every period being 30 s
+    churn     the same while nodes die without a word, each after an hour in the mean, and as many join
     coming    calls and bytes that a join and a leave cost the ring
 
 Bars: classic at most half of log2 N; warm at N = 1000 at most 1.2 calls, 2 with 256 arcs, 2 after the churn; upkeep at
@@ -46,6 +47,7 @@ WARM_MAX, FEW_MAX, CHURNED_MAX = 1.2, 2.0, 2.0
 CHURNED_SHARE = 0.1
 PERIOD_S, UPKEEP_S = 30.0, 120.0
 UPKEEP_MAX_B_S = 750.0
+SESSION_S, CHURN_S = 3600.0, 600.0
 COMING = 10  # nodes that come and go, one after the other
 COMING_NODES_MAX = 1000  # a larger ring would take longer than all the rest
 
@@ -154,6 +156,34 @@ async def idle(nodes: int) -> Row:
                 "messages_per_s": messages / share}  # fmt: skip
 
 
+def churn(args: argparse.Namespace) -> Rows:
+    """What a node sends while others come and go."""
+    few = [nodes for nodes in sizes(args) if nodes <= COMING_NODES_MAX]
+    return [testing.run(changing, nodes, seed=nodes) for nodes in few]
+
+
+async def changing(nodes: int) -> Row:
+    """Bytes and messages a node and second while nodes die and join at times drawn from exponential distributions."""
+    rng = random.Random(f"churn/{nodes}")
+    async with ring_of(nodes, IDLE) as (ring, weigher):
+        await trio.sleep(PERIOD_S)
+        deaths = 0
+
+        async def die_and_join() -> None:
+            nonlocal deaths
+            with trio.move_on_after(CHURN_S):
+                while True:
+                    await trio.sleep(rng.expovariate(nodes / SESSION_S))
+                    await ring.kill(rng.choice([node for node in ring.nodes[1:] if node.state == "ready"]))
+                    await ring.start(join=[ring.nodes[0]])
+                    deaths += 1
+
+        messages, size = await sent(weigher, die_and_join)
+        share = nodes * CHURN_S
+        return {"op": "churn", "nodes": nodes, "period_s": PERIOD_S, "session_s": SESSION_S, "deaths": deaths,
+                "bytes_per_s": size / share, "messages_per_s": messages / share}  # fmt: skip
+
+
 def coming(args: argparse.Namespace) -> Rows:
     """What joins and leaves cost."""
     few = [nodes for nodes in sizes(args) if nodes <= COMING_NODES_MAX]
@@ -213,7 +243,7 @@ if __name__ == "__main__":
     sys.exit(
         run_parts(
             __doc__,
-            {"lookups": lookups, "warm": warm, "upkeep": upkeep, "coming": coming},
+            {"lookups": lookups, "warm": warm, "upkeep": upkeep, "churn": churn, "coming": coming},
             {"flag": "--nodes-max", "type": positive, "default": SIZES[-1], "help": "the largest ring (default 4,096)"},
         )
     )
