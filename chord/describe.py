@@ -43,7 +43,7 @@ def describe(me: Self, host: Host, parts: dict[Point, Parts], misplaced: Misplac
         "bytes_sent": me.bytes_sent,
         "bytes_received": me.bytes_received,
     }
-    for name in ("keys_sent", "keys_received", "keys_dropped", "keys_brought_home", "gets", "puts", "forwarded"):
+    for name in ("keys_sent", "keys_received", "keys_brought_home", "gets", "puts", "forwarded"):
         counters.setdefault(name, 0)
     return Description(
         name=me.name,

@@ -15,13 +15,12 @@ import trio
 from chord.errors import ChordError, NotReady
 from chord.host import Host
 from chord.messages import Contact
+from chord.vnode import RETRY_MS
 
 Told: TypeAlias = Callable[[ChordError | None], None]
 """Is told, once, that a node has answered (its answer is the asker's affair), or what went wrong."""
 
 Ask: TypeAlias = Callable[[Contact, Told], None]
-
-RETRY_MS = 50
 
 
 class Fan:
