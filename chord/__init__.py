@@ -17,7 +17,7 @@ The house, from the ground up; imports point strictly downward:
     protocols    host  earlier  vnode  route  lookup  stabilize  bounds  self_lookup  membership  resume
     on records   data/records  data/replicate (with quorum, quorum_reads, fan, reading, writing)
                  data/batches (with gather)  data/repair
-                 data/exchange  data/copies  data/sending  data/transfer  data/misplaced  data/reap
+                 data/exchange  data/copies  data/sending  data/transfer  data/misplaced  data/reap (with prune)
     assembly     dispatch  farewell  maintenance  describe  interface  node  embedded
                  asking (with short_cuts, asking_many)  operations  client  blocking (with links_pool)  testing/
     shells       cli/

@@ -17,6 +17,7 @@ from chord.data.batches import Batches
 from chord.data.copies import Replica
 from chord.data.exchange import Exchange
 from chord.data.gather import Gather
+from chord.data.prune import on_prune
 from chord.data.reap import Reaper, on_reap
 from chord.data.records import Records
 from chord.data.repair import Repair
@@ -65,6 +66,7 @@ from chord.messages import (
     Pausing,
     Ping,
     Pong,
+    Prune,
     Put,
     PutMany,
     ReadCopies,
@@ -321,6 +323,7 @@ class Dispatcher:
         GetHeads: lambda d, p, q: d._replica.on_get_heads(q),
         GetCopies: lambda d, p, q: d._replica.on_get_copies(q),
         Settled: _on_settled,
+        Prune: lambda d, p, q: on_prune(d._host, d._records, q),
         Reap: lambda d, p, q: on_reap(d._host, d._replica.reaped, q),
         JoinArc: lambda d, p, q: p.mover.on_join_arc(q),
         HandOver: lambda d, p, q: p.mover.on_hand_over(q),

@@ -13,7 +13,7 @@ from chord.data import reap
 from chord.data.reap import Reaper, is_ripe
 from chord.data.storage import Batch
 from chord.errors import ChordError, NotFound
-from chord.messages import ActorClock, Forget, Record, Version
+from chord.messages import ActorClock, Forget, Reap, Record, Version
 from chord.messages.base import Done
 from chord.node import Node
 from chord.testing.rings import MemoryRing
@@ -121,7 +121,7 @@ def test_planted_forgetting_while_somebody_is_away_undoes_the_delete(
         async def reap_at_w(self: Reaper, heads: list[object], who: object) -> None:
             up = [place.contact for place in who.everyone if self._vnode.is_up(place)]  # type: ignore[attr-defined]
             for contact in up:
-                await self._ask(contact, heads, "drop")  # type: ignore[arg-type]
+                await self._ask(contact, Reap(tuple(heads), "drop"))  # type: ignore[arg-type]
 
         monkeypatch.setattr(Reaper, "_is_whole", is_whole)
         monkeypatch.setattr(Reaper, "_reap", reap_at_w)

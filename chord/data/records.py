@@ -66,7 +66,7 @@ class Records:
         version = Version(request.value, request.op_id, now, expires, request.is_retry)
         new = versions.put(old, request.key, context, actor, version)
         self._check_siblings(new)
-        self._note_write(request.key)  # before the wait: a transfer may end meanwhile, and must have taken it
+        self.note_write(request.key)  # before the wait: a transfer may end meanwhile, and must have taken it
         return new, Batch(puts=(new,), minted={request.key: actor})
 
     def to_merge(self, records: Iterable[Record]) -> Batch:
@@ -86,7 +86,7 @@ class Records:
                     raise InvalidRequest(f"{len(new.clock)} nodes have coordinated writes of {record.key!r}")
                 changed[record.key] = new
         for key in changed:
-            self._note_write(key)
+            self.note_write(key)
         return Batch(puts=changed.values())
 
     async def merge(self, records: Iterable[Record]) -> int:
@@ -104,6 +104,21 @@ class Records:
         """
         batch = self.to_merge(records)
         return len(batch.puts), self._host.storage.stage(batch)
+
+    def new_actor(self) -> bytes:
+        """Return an actor that nothing was minted under.
+
+        Raises:
+            WritesRefused: definite; see `Storage.next_key_epoch`.
+        """
+        storage = self._host.storage
+        return versions.actor(storage.incarnation, storage.next_key_epoch())
+
+    def note_write(self, key: bytes) -> None:
+        """A key is about to change: a transfer that is under way must send it again."""
+        point = self._host.circle.hash(key)
+        for note in self._host.on_write:
+            note(point, key)
 
     def page(self, arc: Arc, after: bytes | None, limit: int) -> tuple[tuple[Record, ...], bool]:
         """Return up to `limit` records or about `page_bytes` of an arc, and whether more follow."""
@@ -142,11 +157,6 @@ class Records:
         mine = self._host.storage.get(key)
         return versions.sync(mine, seen) if mine is not None and seen is not None else mine or seen
 
-    def _note_write(self, key: bytes) -> None:
-        point = self._host.circle.hash(key)
-        for note in self._host.on_write:
-            note(point, key)
-
     def _actor(self, key: bytes) -> bytes:
         """Return the actor that mints the next dot: the one this store minted under and has held since, or a new one.
 
@@ -154,7 +164,7 @@ class Records:
         last dot minted here, so a new key epoch begins.
         """
         storage = self._host.storage
-        return storage.minted(key) or versions.actor(storage.incarnation, storage.next_key_epoch())
+        return storage.minted(key) or self.new_actor()
 
     def _check_siblings(self, record: Record) -> None:
         limits = self._host.limits

@@ -138,6 +138,14 @@ def _superseded(clock: Iterable[ActorClock], *of: Record, by: bytes | None = Non
 # -- questions ----------------------------------------------------------------------------------
 
 
+def forget(record: Record, actors: Iterable[bytes]) -> Record:
+    """Return the record without what it knows of these actors, where it holds no value of theirs."""
+    gone = frozenset(actors)
+    return Record(
+        record.key, tuple(e for e in record.clock if e.versions or e.actor not in gone), record.superseded
+    )
+
+
 def siblings(record: Record) -> list[Version]:
     """Return the concurrent versions, tombstones included; of those with one operation id, one; no late copies."""
     found: dict[bytes, Version] = {}

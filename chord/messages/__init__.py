@@ -89,6 +89,7 @@ from chord.messages.replicas import Head as Head
 from chord.messages.replicas import Heads as Heads
 from chord.messages.replicas import JoinArc as JoinArc
 from chord.messages.replicas import PageStored as PageStored
+from chord.messages.replicas import Prune as Prune
 from chord.messages.replicas import ReadCopy as ReadCopy
 from chord.messages.replicas import Reap as Reap
 from chord.messages.replicas import Settled as Settled

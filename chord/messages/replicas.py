@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from chord.ids import Point
 from chord.messages.base import (
+    ACTORS_HELD_MAX,
     DIGEST_BYTES,
     HEADS_MAX,
     LIST_ENTRIES_MAX,
@@ -176,6 +177,18 @@ class Reap(Request, frozen=True, tag=41):
 
     heads: Annotated[tuple[Head, ...], Meta(max_length=PAGE_RECORDS_MAX)]
     what: Literal["hold", "hold_nothing_else", "drop"]
+    reply = PageStored
+    patient = True
+
+
+class Prune(Request, frozen=True, tag=46):
+    """Of records that you hold exactly so forget these actors, of which no value is left. Answered for each."""
+
+    heads: Annotated[tuple[Head, ...], Meta(max_length=PAGE_RECORDS_MAX)]
+    actors: Annotated[
+        tuple[Annotated[tuple[Identity, ...], Meta(max_length=ACTORS_HELD_MAX)], ...],
+        Meta(max_length=PAGE_RECORDS_MAX),
+    ]
     reply = PageStored
     patient = True
 

@@ -1,0 +1,193 @@
+"""Coordinators are forgotten on proof: no old copy comes back, no dot is minted twice, and records stay small."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import trio
+from worlds import get, only, owner, put, replicas, virtual
+
+from chord import testing
+from chord.config import PRESETS
+from chord.data import prune, versions
+from chord.data.digest import digest_of
+from chord.data.prune import PRUNE_FROM, WATCHED_MAX, Emptied
+from chord.data.reap import Reaper
+from chord.data.storage import Batch
+from chord.messages import ActorClock, Head, Prune, Record, Version
+from chord.node import Node
+from chord.testing.rings import MemoryRing
+
+KEY = b"k"
+GRACE_S = 5.0
+TIMING = msgspec.structs.replace(PRESETS["local"], grace_s=GRACE_S, anti_entropy_s=1.0, reprobe_first_s=2.0)
+ACTORS = tuple(sorted(versions.actor(b"stranger", number) for number in range(PRUNE_FROM + 8)))
+OLD = Version(b"old", b"1" * 16, 1)
+
+
+def crowded(*, living: bytes = ACTORS[0]) -> Record:
+    """A record that all these have coordinated, of which one value is left."""
+    new = Version(b"new", b"2" * 16, 2)
+    return Record(KEY, tuple(ActorClock(who, 1, (new,) if who == living else ()) for who in ACTORS))
+
+
+def holders(ring: MemoryRing) -> list[Node]:
+    return [node for node in ring.nodes if node.host.storage.get(KEY) is not None]
+
+
+def lengths(ring: MemoryRing) -> set[int]:
+    """How many actors the copies remember."""
+    return {len(record.clock) for node in ring.nodes if (record := node.host.storage.get(KEY)) is not None}
+
+
+def place(ring: MemoryRing, record: Record, **minted: dict[bytes, bytes]) -> None:
+    for node in ring.nodes:
+        if node.name in replicas(ring, KEY):
+            node.host.storage.apply(Batch(puts=(record,), **minted))
+
+
+@virtual
+async def test_what_has_been_empty_for_long_enough_is_forgotten_everywhere_and_no_sooner() -> None:
+    async with testing.ring(6, seed=1, timing=TIMING) as ring:
+        await trio.sleep(5)
+        place(ring, crowded())
+        await trio.sleep(GRACE_S - 1)
+        assert lengths(ring) == {len(ACTORS)}
+        await trio.sleep(10)
+        assert lengths(ring) == {1}
+        assert {node.name for node in holders(ring)} == set(replicas(ring, KEY))
+        assert len({digest_of(node.host.storage.get(KEY)) for node in holders(ring)}) == 1  # type: ignore[arg-type]
+        assert await get(ring[0], KEY) == (b"new",)
+        await put(ring[1], KEY, b"newer")
+        assert await get(ring[2], KEY) == (b"newer",)
+
+
+@virtual
+async def test_a_context_from_before_still_covers_what_it_saw() -> None:
+    async with testing.ring(6, seed=1, timing=TIMING) as ring:
+        await trio.sleep(5)
+        place(ring, crowded())
+        seen = await ring[0].get("k")
+        await trio.sleep(GRACE_S + 9)
+        assert lengths(ring) == {1}
+        await ring[0].put("k", "settled", context=seen.context)
+        assert (await ring[1].get("k")).values == (b"settled",)
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_who_forgot_its_own_entry_mints_no_dot_twice(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner's last dot of the key is forgotten; a client has a context that names it."""
+
+    async def main() -> None:
+        async with testing.ring(6, seed=1, timing=TIMING) as ring:
+            await trio.sleep(5)
+            first = owner(ring, KEY)
+            mine = versions.actor(first.host.storage.incarnation, first.host.storage.next_key_epoch())
+            clock = (*crowded().clock, ActorClock(mine, 1, ()))
+            place(ring, Record(KEY, tuple(sorted(clock, key=lambda entry: entry.actor))))
+            first.host.storage.apply(Batch(puts=(first.host.storage.get(KEY),), minted={KEY: mine}))  # type: ignore[arg-type]
+            if is_planted:
+                records = first.parts[only(first).id].records
+                monkeypatch.setattr(records, "new_actor", lambda: mine)
+            await trio.sleep(GRACE_S + 9)
+            assert lengths(ring) == {1}
+            await put(ring[1], KEY, b"newer", context=b"")
+            (minted,) = [e for e in first.host.storage.get(KEY).clock if e.actor != ACTORS[0]]  # type: ignore[union-attr]
+            assert ((minted.actor, minted.count) == (mine, 1)) is is_planted
+
+    testing.run(main, seed=1)
+
+
+async def frozen_with_an_old_copy(ring: MemoryRing) -> tuple[bytes, ...]:
+    """A replica has an old value and is frozen while the others could forget who wrote it; what is there in the end."""
+    await trio.sleep(5)
+    place(ring, crowded())
+    away = next(node for node in ring.nodes if node.name == replicas(ring, KEY)[1])
+    ring.network.freeze(away.name)
+    old = Record(KEY, (ActorClock(ACTORS[1], 1, (OLD,)),))
+    away.host.storage.apply(Batch(removals=[KEY]))
+    away.host.storage.apply(Batch(puts=(old,)))
+    await trio.sleep(GRACE_S + 10)
+    ring.network.unfreeze(away.name)
+    await trio.sleep(30)
+    return (await ring[0].get("k")).values
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_planted_forgetting_while_somebody_is_away_brings_old_values_back(
+    is_planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_planted:
+
+        async def prune_at_w(self: Reaper, heads: list[Head], actors: dict[tuple[bytes, bytes], tuple[bytes, ...]],
+                             who: object) -> None:  # fmt: skip
+            request = Prune(tuple(heads), tuple(actors[head.key, head.digest] for head in heads))
+            for one in who.everyone:  # type: ignore[attr-defined]
+                if self._vnode.is_up(one):
+                    await self._ask(one.contact, request)
+
+        monkeypatch.setattr(Reaper, "_is_whole", lambda self, arc, who: True)
+        monkeypatch.setattr(Reaper, "_prune", prune_at_w)
+
+    async def main() -> tuple[bytes, ...]:
+        async with testing.ring(6, seed=4, timing=TIMING) as ring:
+            return await frozen_with_an_old_copy(ring)
+
+    assert sorted(testing.run(main, seed=4)) == ([b"new", b"old"] if is_planted else [b"new"])
+
+
+@virtual
+async def test_one_that_did_not_hear_of_it_brings_them_back_and_they_go_again() -> None:
+    async with testing.ring(6, seed=1, timing=TIMING) as ring:
+        await trio.sleep(5)
+        place(ring, crowded())
+        await trio.sleep(GRACE_S + 9)
+        assert lengths(ring) == {1}
+        deaf = next(node for node in ring.nodes if node.name == replicas(ring, KEY)[2])
+        deaf.host.storage.apply(Batch(puts=(crowded(),)))
+        await trio.sleep(2)
+        assert lengths(ring) == {len(ACTORS)}
+        await trio.sleep(GRACE_S + 12)
+        assert lengths(ring) == {1}
+
+
+def test_only_what_has_not_changed_meanwhile_is_forgotten() -> None:
+    emptied = Emptied(10.0)
+    before = crowded()
+    assert emptied.ripe(before, 0.0) == ()
+    assert emptied.ripe(before, 9.9) == ()
+    clock = {entry.actor: entry for entry in before.clock}
+    clock[ACTORS[5]] = ActorClock(ACTORS[5], 2, ())  # written through once more, and replaced
+    clock[ACTORS[6]] = ActorClock(ACTORS[6], 2, (OLD,))
+    after = Record(KEY, tuple(clock[who] for who in ACTORS))
+    ripe = emptied.ripe(after, 10.0)
+    assert set(ACTORS) - set(ripe) == {ACTORS[0], ACTORS[5], ACTORS[6]}
+    assert emptied.ripe(after, 11.0) == (), "and the time of the others begins anew"
+    assert versions.forget(after, ACTORS).clock == (clock[ACTORS[0]], clock[ACTORS[6]])
+
+
+def test_few_entries_are_left_alone_and_the_account_is_bounded() -> None:
+    emptied = Emptied(10.0)
+    few = Record(KEY, crowded().clock[:PRUNE_FROM])
+    assert emptied.ripe(few, 0.0) == emptied.ripe(few, 20.0) == ()
+    for number in range(WATCHED_MAX + 1):
+        emptied.ripe(Record(b"%d" % number, crowded().clock), 0.0)
+    assert emptied.ripe(Record(b"0", crowded().clock), 10.0) == (), "the oldest was forgotten, and begins anew"
+    assert emptied.ripe(Record(b"7", crowded().clock), 10.0) != ()
+
+
+@virtual
+async def test_who_holds_another_record_forgets_nothing() -> None:
+    async with testing.ring(3, seed=1, timing=TIMING) as ring:
+        await trio.sleep(5)
+        place(ring, crowded())
+        node = ring[0]
+        stale = Head(KEY, bytes(16))
+        fresh = Head(KEY, digest_of(crowded()))
+        records = node.parts[only(node).id].records
+        told = await prune.on_prune(node.host, records, Prune((stale,), (ACTORS,)))
+        assert told.stored == (False,)
+        assert len(node.host.storage.get(KEY).clock) == len(ACTORS)  # type: ignore[union-attr]
+        told = await prune.on_prune(node.host, records, Prune((fresh, Head(b"none", bytes(16))), (ACTORS, ACTORS)))
+        assert told.stored == (True, False)
+        assert len(node.host.storage.get(KEY).clock) == 1  # type: ignore[union-attr]
