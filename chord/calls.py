@@ -79,10 +79,18 @@ class Later:
         return self.is_pending and trio.current_time() < self.deadline
 
     def go_on(self, step: Callable[..., None], *args: object) -> None:
-        """Do a step of the work; what it raises is what the work comes to."""
+        """Do a step of the work; what it raises is what the work comes to.
+
+        A bug of which nobody is told any more goes on to whoever does this step, and ends the node: work that is seen
+        through for nobody must not come to nothing in silence.
+        """
         try:
             step(*args)
+        except ChordError as error:
+            self.end(error)
         except Exception as error:
+            if not self.is_pending:
+                raise
             self.end(error)
 
     def end(self, conclusion: Conclusion) -> None:
@@ -123,8 +131,12 @@ async def reply_of(answer: Answer) -> Reply:
         answer.begin(told, trio.current_effective_deadline())
         try:
             await ended.wait()
-        finally:
+        except BaseException:
             answer.give_up()
+            for unheard in conclusions:
+                if not isinstance(unheard, (Reply, Exception)):
+                    unheard.close()
+            raise
         (conclusion,) = conclusions
         if isinstance(conclusion, Exception):
             raise conclusion

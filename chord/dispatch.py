@@ -2,7 +2,7 @@
 
 A request to a vnode goes to that vnode; one to the node is answered for the node, or forwarded
 once to the vnode that owns the key. Answers that need nobody else are given at once, in the
-reader's own task; the others are coroutines.
+reader's own task; the others need no task either (`Later`), or are coroutines.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Dispatcher:
         self._batches = Batches(host, lookups, self._coordinate, lambda: self._ready().vnode.me)
 
     def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
-        """Answer a request: at once, or with a coroutine where it must wait. The `Handler` of `chord/calls.py`.
+        """Answer a request, at once or in time. The `Handler` of `chord/calls.py`.
 
         Raises:
             UnknownVnode: no such vnode lives here.

@@ -175,8 +175,7 @@ class Node(AsyncRing):
                 self._others = tuple(dict.fromkeys((*self.config.join, *kept.known)))
             with unwrapped():
                 async with trio.open_nursery() as connections:
-                    if not self.host.storage.is_instant:  # nothing fails in memory, and idle tasks are what nodes weigh
-                        connections.start_soon(self._end_with_storage, connections.cancel_scope)
+                    connections.start_soon(self._end_with_storage, connections.cancel_scope)
                     bound = await connections.start(self._rpc.run, self.config.listen)
                     self.started_at = trio.current_time()
                     self._settle_address(bound, kept)

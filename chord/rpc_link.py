@@ -2,7 +2,7 @@
 
 The design follows what costs time on this stack, in this order (performance.md has the figures):
 
-* Handlers run inline in the reader; only one that must wait gets a task.
+* Handlers run inline in the reader; only one that waits for more than the answers of others gets a task.
 * All answers to one read leave in one write, and all calls made in one pass of the scheduler leave together.
 * The reader wakes callers directly, and deadlines are swept by one task per `Rpc`, not scoped per call.
 * A write is tried at once before anything waits, where the stream can do that.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -441,5 +442,33 @@ def test_so_many_in_flight_and_no_others(in_flight: Any) -> None:
             for edge in (1, 4096):
                 assert await ring[0].put_many([("a", "b"), ("c", "d")], in_flight=edge) == []
                 assert set(await ring[0].get_many(["a", "c", "a"], in_flight=edge)) == {"a", "c"}
+
+    testing.run(main, seed=1)
+
+
+@pytest.mark.parametrize("passes", range(6))
+def test_a_batch_is_told_when_its_coordinator_ends_whenever_that_is(passes: int) -> None:
+    """Its questions may be on their way to the others, or about to be gathered: nobody waits until the time is up."""
+
+    async def main() -> None:
+        async with testing.ring(4, seed=3) as ring:
+            node = ring[0]
+            keys = [key for key in (b"key-%d" % n for n in range(400)) if owner(ring, key) is node][:4]
+            batch = PutMany(tuple(put(node, key, context=b"") for key in keys))
+            told = trio.Event()
+
+            async def ask() -> None:
+                with suppress(ChordError):
+                    await node.host.peers.call(only(node).me, batch, WroteMany)
+                told.set()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask)
+                for _ in range(passes):
+                    await trio.lowlevel.checkpoint()
+                nursery.start_soon(node.stop)
+                with trio.fail_after(2):
+                    await told.wait()
+                nursery.cancel_scope.cancel()
 
     testing.run(main, seed=1)

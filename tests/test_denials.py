@@ -397,5 +397,6 @@ async def test_stop_repair_stops_it() -> None:
         stop_repair(*ring.nodes)
         second = clockwise(ring, b"k")[1]
         second.host.storage.apply(Batch(removals=(b"k",)))
+        await read(ring[0], b"k", r=3)  # who reads repairs otherwise
         await trio.sleep(10)
         assert second.name not in holding(ring, b"k")

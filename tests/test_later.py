@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
-from rpc_peers import OWNER, Peer, outcome, pair, running, virtual
+from rpc_peers import OWNER, Peer, limits, outcome, pair, running, virtual
 
 from chord.alarm import Timers
 from chord.calls import Answer, Conclusion, Later, reply_of
 from chord.errors import DeadlineExceeded, NotFound, Overloaded, PeerLost, RemoteFailure
 from chord.events import HandlerFailed
-from chord.messages import Pong, Reply, Values
+from chord.messages import Ping, Pong, Reply, Values
 from chord.rpc_answers import Answers
-from chord.testing import MemoryNetwork
+from chord.rpc_link import FLUSH_FRAMES
+from chord.rpc_outbox import Outbox
+from chord.sim.messages import MessageNetwork
+from chord.testing import MemoryNetwork, run
 
 
 class Desk:
@@ -81,6 +85,9 @@ async def test_a_bug_in_a_step_is_reported_and_the_node_goes_on() -> None:
     def slip(*_: object) -> None:
         raise KeyError("late")
 
+    def refuse(*_: object) -> None:
+        raise NotFound("and nobody asks")
+
     for is_late in (False, True):
         a, b = pair(MemoryNetwork())
         desk = Desk(b, (lambda later: None) if is_late else slip)
@@ -88,11 +95,15 @@ async def test_a_bug_in_a_step_is_reported_and_the_node_goes_on() -> None:
             told: list[Any] = []
             nursery.start_soon(outcome, a.ping(b), told)
             await trio.sleep(0.1)
-            desk.open[0].go_on(slip)
+            if is_late:
+                desk.open[0].go_on(slip)
             await trio.sleep(0.1)
             assert isinstance(told[0], RemoteFailure)
             assert "KeyError" in b.seen(HandlerFailed)[0].traceback
             assert desk.is_clear
+            with pytest.raises(KeyError):
+                desk.open[0].go_on(slip)  # there is nobody left to be told
+            desk.open[0].go_on(refuse)
 
 
 def never_looks(answers: Answers, now: float) -> float:
@@ -140,6 +151,75 @@ async def test_when_the_connection_ends_nobody_is_told() -> None:
         desk.open[0].end(values(b"closed, and never run"))
 
 
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_those_that_end_while_they_begin_leave_together(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[int] = []
+    flush = Outbox.flush
+
+    def counted(box: Outbox) -> None:
+        if box._frames:
+            writes.append(len(box._frames))
+        flush(box)
+
+    async def main() -> None:
+        a, b = pair(MemoryNetwork())
+        Desk(b, lambda later: later.end(Pong()))
+        async with running(a, b), trio.open_nursery() as nursery:
+            await a.ping(b)
+            monkeypatch.setattr(Outbox, "flush", counted)
+            if is_planted:
+                monkeypatch.setattr(Answers, "_is_beginning", property(lambda self: False, lambda self, value: None))
+            for _ in range(FLUSH_FRAMES):
+                nursery.start_soon(a.ping, b)
+
+    run(main)
+    assert (len(writes) <= 4) is not is_planted, writes
+
+
+@virtual
+async def test_what_has_no_room_waits_for_it_and_none_is_lost() -> None:
+    a, b = pair(MemoryNetwork(window_bytes=4096), limits=limits(buffer_bytes_max=50_000))
+    desk = Desk(b)
+    buffered: list[int] = []
+    told: list[Any] = []
+    async with running(a, b), trio.open_nursery() as nursery:
+        for _ in range(60):
+            nursery.start_soon(outcome, a.get(b, "x", 60), told)
+        await trio.sleep(0.1)
+        for later in desk.open:
+            later.end(Values((bytes(15_000),), b"", OWNER))
+        while len(told) < 60:
+            buffered += [link._outbox.buffered for link in b.rpc._shared.running]
+            await trio.sleep(0.01)
+    assert [len(value) for value in told] == [15_000] * 60
+    assert max(buffered) < 70_000
+    assert desk.is_clear
+
+
+def test_a_bug_in_a_step_ends_a_simulated_run() -> None:
+    """Also where one step goes on at once into the next, and the first could catch what the second raises."""
+
+    async def main() -> None:
+        network = MessageNetwork("bugs")
+        a, b = network.calls("a"), network.calls("b")
+
+        def slip(later: Later) -> None:
+            def worse() -> None:
+                raise KeyError("late")
+
+            later.go_on(worse)
+
+        b.serve(lambda *_: Later(slip))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(a.run, "a:1")
+            await nursery.start(b.run, "b:1")
+            await a.call("b:1", Ping(), deadline=trio.current_time() + 1)
+
+    with pytest.raises(BaseException) as caught:  # Trio wraps it
+        run(main)
+    assert "KeyError" in "".join(traceback.format_exception(caught.value))
+
+
 @virtual
 async def test_they_count_against_the_limits_and_nothing_is_begun_beyond() -> None:
     a, b = pair(MemoryNetwork())
@@ -179,6 +259,12 @@ async def test_one_that_is_waited_for_ends_gives_way_or_fails() -> None:
     assert await reply_of(Later(lambda later: later.end(values(b"v")))) == Values((b"v",), b"", OWNER)
     with pytest.raises(NotFound):
         await reply_of(Later(lambda later: later.end(NotFound("no"))))
+    unheard = values(b"v")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await reply_of(Later(lambda later: later.end(unheard)))
+    with pytest.raises(RuntimeError, match="cannot reuse"):
+        unheard.send(None)
     never = Later(lambda later: None)
     with trio.move_on_after(1):
         await reply_of(never)

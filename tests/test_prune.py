@@ -11,7 +11,7 @@ from chord import testing
 from chord.config import PRESETS
 from chord.data import prune, versions
 from chord.data.digest import digest_of
-from chord.data.prune import PRUNE_FROM, WATCHED_MAX, Emptied
+from chord.data.prune import PRUNE_FROM, Emptied
 from chord.data.reap import Reaper
 from chord.data.storage import Batch
 from chord.messages import ActorClock, Head, Prune, Record, Version
@@ -22,13 +22,14 @@ KEY = b"k"
 GRACE_S = 5.0
 TIMING = msgspec.structs.replace(PRESETS["local"], grace_s=GRACE_S, anti_entropy_s=1.0, reprobe_first_s=2.0)
 ACTORS = tuple(sorted(versions.actor(b"stranger", number) for number in range(PRUNE_FROM + 8)))
+LATELY_MS = 1 << 45  # whenever one looks
 OLD = Version(b"old", b"1" * 16, 1)
 
 
-def crowded(*, living: bytes = ACTORS[0]) -> Record:
+def crowded(written_ms: int = LATELY_MS) -> Record:
     """A record that all these have coordinated, of which one value is left."""
-    new = Version(b"new", b"2" * 16, 2)
-    return Record(KEY, tuple(ActorClock(who, 1, (new,) if who == living else ()) for who in ACTORS))
+    new = Version(b"new", b"2" * 16, written_ms)
+    return Record(KEY, tuple(ActorClock(who, 1, (new,) if who == ACTORS[0] else ()) for who in ACTORS))
 
 
 def holders(ring: MemoryRing) -> list[Node]:
@@ -60,6 +61,18 @@ async def test_what_has_been_empty_for_long_enough_is_forgotten_everywhere_and_n
         assert await get(ring[0], KEY) == (b"new",)
         await put(ring[1], KEY, b"newer")
         assert await get(ring[2], KEY) == (b"newer",)
+
+
+@virtual
+async def test_what_was_replaced_by_something_old_enough_need_not_be_watched() -> None:
+    async with testing.ring(6, seed=1, timing=TIMING) as ring:
+        await trio.sleep(5)
+        now_ms = ring[0].host.wall_now_ms()
+        place(ring, crowded(now_ms - int(1000 * GRACE_S) + 1500))
+        await trio.sleep(1)
+        assert lengths(ring) == {len(ACTORS)}
+        await trio.sleep(3)
+        assert lengths(ring) == {1}
 
 
 @virtual
@@ -154,26 +167,49 @@ async def test_one_that_did_not_hear_of_it_brings_them_back_and_they_go_again() 
 def test_only_what_has_not_changed_meanwhile_is_forgotten() -> None:
     emptied = Emptied(10.0)
     before = crowded()
-    assert emptied.ripe(before, 0.0) == ()
-    assert emptied.ripe(before, 9.9) == ()
+    assert emptied.ripe(before, 0.0, 0) == ()
+    assert emptied.ripe(before, 9.9, 0) == ()
     clock = {entry.actor: entry for entry in before.clock}
     clock[ACTORS[5]] = ActorClock(ACTORS[5], 2, ())  # written through once more, and replaced
-    clock[ACTORS[6]] = ActorClock(ACTORS[6], 2, (OLD,))
+    clock[ACTORS[6]] = ActorClock(ACTORS[6], 2, (msgspec.structs.replace(OLD, written_ms=LATELY_MS),))
     after = Record(KEY, tuple(clock[who] for who in ACTORS))
-    ripe = emptied.ripe(after, 10.0)
+    ripe = emptied.ripe(after, 10.0, 0)
     assert set(ACTORS) - set(ripe) == {ACTORS[0], ACTORS[5], ACTORS[6]}
-    assert emptied.ripe(after, 11.0) == (), "and the time of the others begins anew"
+    assert emptied.ripe(after, 11.0, 0) == ripe, "until it is done"
     assert versions.forget(after, ACTORS).clock == (clock[ACTORS[0]], clock[ACTORS[6]])
+    others = Record(KEY, tuple(ActorClock(who, entry.count + 5, entry.versions) for who, entry in clock.items()))
+    assert emptied.ripe(others, 12.0, 0) == ()
+    assert emptied.ripe(others, 21.9, 0) == (), "and the time of others begins anew"
+    assert len(emptied.ripe(others, 22.0, 0)) == len(ACTORS) - 2
 
 
-def test_few_entries_are_left_alone_and_the_account_is_bounded() -> None:
+def test_few_entries_are_left_alone() -> None:
     emptied = Emptied(10.0)
     few = Record(KEY, crowded().clock[:PRUNE_FROM])
-    assert emptied.ripe(few, 0.0) == emptied.ripe(few, 20.0) == ()
-    for number in range(WATCHED_MAX + 1):
-        emptied.ripe(Record(b"%d" % number, crowded().clock), 0.0)
-    assert emptied.ripe(Record(b"0", crowded().clock), 10.0) == (), "the oldest was forgotten, and begins anew"
-    assert emptied.ripe(Record(b"7", crowded().clock), 10.0) != ()
+    assert emptied.ripe(few, 0.0, 0) == emptied.ripe(few, 20.0, 0) == ()
+
+
+def test_where_there_is_no_room_for_all_some_have_their_turn_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune, "WATCHED_MAX", 8)
+    emptied = Emptied(10.0)
+    clocks = {b"%d" % number: crowded().clock for number in range(12)}
+    pruned: list[int] = []
+    for second in range(0, 60, 5):
+        for key in clocks:
+            if emptied.ripe(Record(key, clocks[key]), float(second), 0):
+                clocks[key] = clocks[key][:1]
+        pruned.append(sum(len(clock) == 1 for clock in clocks.values()))
+    assert pruned[:6] == [0, 0, 8, 8, 12, 12] or pruned[:7] == [0, 0, 8, 8, 8, 12, 12]
+
+
+def test_those_who_are_gone_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune, "WATCHED_MAX", 8)
+    emptied = Emptied(10.0)
+    for number in range(8):
+        assert emptied.ripe(Record(b"gone %d" % number, crowded().clock), 0.0, 0) == ()
+    for second in (20.0, 32.0, 42.0):
+        found = emptied.ripe(crowded(), second, 0)
+    assert len(found) == len(ACTORS) - 1
 
 
 @virtual

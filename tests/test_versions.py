@@ -260,13 +260,15 @@ def test_a_context_cannot_make_a_record_that_no_message_holds() -> None:
 
 
 def test_a_record_that_too_many_have_coordinated_can_be_deleted() -> None:
-    actors = [versions.actor(b"stranger", number) for number in range(ACTORS_MAX + ACTORS_MAX // 2)]
+    actors = [versions.actor(b"stranger", number) for number in range(ACTORS_HELD_MAX)]
     full = written(None, dict.fromkeys(actors[: ACTORS_MAX - 1], 1), 1)
     merged = versions.sync(full, written(None, dict.fromkeys(actors[ACTORS_MAX : ACTORS_MAX + 50], 1), 2))
     assert len(merged.clock) == ACTORS_MAX + 50
     other = versions.actor(b"another!", 1)
     with pytest.raises(InvalidRequest, match="delete it"):
         versions.put(merged, KEY, None, other, Version(b"v", bytes(16), 3))
+    known = versions.put(merged, KEY, None, ME, Version(b"v", bytes(16), 3))
+    assert len(known.clock) == len(merged.clock), "one more write by one of them is none too many"
     gone = versions.put(merged, KEY, None, other, Version(None, bytes(16), 3))
     assert versions.is_deleted(gone)
     with pytest.raises(InvalidRequest, match="delete it"):

@@ -9,12 +9,13 @@ asked for alone, and has its own answer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import trio
 
 from chord.data.copies import bytes_of
-from chord.errors import ChordError, InvalidRequest, MalformedMessage, UnknownRequest
+from chord.errors import ChordError, InvalidRequest, MalformedMessage, NotReady, UnknownRequest
 from chord.host import Host
 from chord.messages import (
     Contact,
@@ -29,6 +30,7 @@ from chord.messages import (
     StoreCopies,
 )
 from chord.parcels import cut
+from chord.vnode import RETRY_MS
 
 R = TypeVar("R", bound=Reply)
 
@@ -79,7 +81,10 @@ class Gather:
         *,
         deadline: float,
     ) -> None:
-        """Ask together with all that is asked in this pass; see `Peers.begin`."""
+        """Ask together with all that is asked in this pass; see `Peers.begin`. `NotReady` once the node is ending."""
+        if self._host.is_ending:
+            told(_ending())
+            return
         if isinstance(request, ReadCopy):
             self._reads.setdefault(to, []).append(_Question(request, told, deadline))
         elif isinstance(request, StoreCopies):
@@ -92,10 +97,15 @@ class Gather:
             self._host.start_task(self._leave)
 
     async def _leave(self) -> None:
-        await trio.lowlevel.checkpoint_if_cancelled()  # the node ends: nobody is told
         self._is_due = False
         reads, self._reads = self._reads, {}
         copies, self._copies = self._copies, {}
+        try:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        except trio.Cancelled:
+            for question in chain(*reads.values(), *copies.values()):
+                question.told(_ending())
+            raise
         for contact, questions in reads.items():
             for some in cut(questions, _bytes_of):
                 self._read(contact, some)
@@ -155,6 +165,10 @@ class Gather:
 
     def _one(self, contact: Contact, question: _Question, expect: type[Reply]) -> None:
         self._host.peers.begin(contact, question.request, expect, question.told, deadline=question.deadline)
+
+
+def _ending() -> NotReady:
+    return NotReady("the node is ending", after_ms=RETRY_MS)
 
 
 def _records(question: _Question) -> tuple[Record, ...]:

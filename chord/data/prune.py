@@ -15,6 +15,8 @@ project's.
 
 from __future__ import annotations
 
+from array import array
+
 from chord.data import versions
 from chord.data.digest import digest_of
 from chord.data.records import Records
@@ -25,33 +27,53 @@ from chord.messages import PageStored, Prune, Record
 PRUNE_FROM = 32
 """So many empty entries are worth the trouble: a clock of as many takes a kilobyte."""
 
-WATCHED_MAX = 4096
+WATCHED_MAX = 16_384
+GONE_AFTER = 3
+"""What has been ripe for so many grace periods, and not been forgotten, is no record of this owner any more."""
 
 
 class Emptied:
-    """Which entries of which records have been empty for how long, as far as one owner has seen.
+    """Which entries of which records have been empty for how long, as far as one owner can tell.
 
-    Too many records, and the oldest are forgotten: their time begins anew.
+    Where all that is left was written before the grace period, so was all that it has replaced. Records that are
+    written more often than that are watched, as many as there is room for; the others have their turn after these.
     """
 
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
-        self._seen: dict[bytes, tuple[float, dict[bytes, int]]] = {}  # by key: since when, and of each actor its count
+        self._seen: dict[bytes, tuple[float, array[int]]] = {}  # by key: since when, and a hash of each empty entry
+        self._looked_at = 0.0  # for those that are gone
 
-    def ripe(self, record: Record, now: float) -> tuple[bytes, ...]:
-        """Return the actors that a record may forget, if nobody has what they wrote."""
-        empty = {entry.actor: entry.count for entry in record.clock if not entry.versions}
+    def ripe(self, record: Record, now: float, before_ms: int) -> tuple[bytes, ...]:
+        """Return the actors that a record may forget, if nobody has what they wrote.
+
+        Args:
+            now: on Trio's clock.
+            before_ms: when the grace period began, on the wall clock.
+        """
+        empty = [entry for entry in record.clock if not entry.versions]
         if len(empty) < PRUNE_FROM:
             self._seen.pop(record.key, None)
             return ()
-        since, before = self._seen.get(record.key, (now, empty))
-        if now - since < self._grace_s:
+        if all(version.written_ms < before_ms for entry in record.clock for version in entry.versions):
+            return tuple(entry.actor for entry in empty)
+        hashes = array("q", [hash((entry.actor, entry.count)) for entry in empty])
+        since, before = self._seen.get(record.key, (now, hashes))
+        if since == now and self._has_room(now):
             self._seen[record.key] = since, before
-            while len(self._seen) > WATCHED_MAX:
-                del self._seen[next(iter(self._seen))]
+        if now - since < self._grace_s:
             return ()
-        self._seen[record.key] = now, empty
-        return tuple(actor for actor, count in empty.items() if before.get(actor) == count)
+        known = set(before)
+        old = tuple(entry.actor for entry, one in zip(empty, hashes, strict=True) if one in known)
+        if not old:
+            self._seen[record.key] = now, hashes
+        return old
+
+    def _has_room(self, now: float) -> bool:
+        if len(self._seen) >= WATCHED_MAX and now - self._looked_at > self._grace_s:
+            self._looked_at, oldest = now, now - GONE_AFTER * self._grace_s
+            self._seen = {key: seen for key, seen in self._seen.items() if seen[0] > oldest}
+        return len(self._seen) < WATCHED_MAX
 
 
 async def on_prune(host: Host, records: Records, request: Prune) -> PageStored:

@@ -77,7 +77,7 @@ class Reaper:
             self._after = record.key
             if is_ripe(record, before):
                 ripe.append(Head(record.key, digest_of(record)))
-            elif old := self._emptied.ripe(record, now):
+            elif old := self._emptied.ripe(record, now, before):
                 actors[record.key, digest_of(record)] = old
             if seen == LOOK_AT:
                 return ripe, actors

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from chord.data import superseded
 from chord.errors import InvalidRequest
-from chord.messages import ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
+from chord.messages import ACTORS_HELD_MAX, ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
 
 ACTOR_BYTES = 16
 COUNT_MAX = 1 << 62
@@ -67,8 +67,8 @@ def put(
         minting: the actor of the coordinating node. Its clock for this key must be complete here: it mints the dot.
         version: the value, or a tombstone.
     Raises:
-        InvalidRequest: definite; the context names events of this actor that never were, or too many actors. Deletes
-            may have half as many again: they are the way out.
+        InvalidRequest: definite; the context names events of this actor that never were, or one actor too many. Deletes
+            may have twice as many: they are the way out.
     """
     if record is None:
         record = Record(key, ())
@@ -81,8 +81,8 @@ def put(
     clock = {entry.actor: entry for entry in _clock_without(record, context)}
     values = clock[minting].versions if minting in clock else ()
     clock[minting] = ActorClock(minting, count + 1, (version, *values))
-    actors_max = ACTORS_MAX if version.value is not None else ACTORS_MAX + ACTORS_MAX // 2
-    if len(clock) > actors_max:
+    actors_max = ACTORS_MAX if version.value is not None else ACTORS_HELD_MAX
+    if len(clock) > max(actors_max, len(record.clock)):
         raise InvalidRequest(
             f"{len(clock)} nodes have coordinated writes of this key, and a record remembers {ACTORS_MAX}: "
             "delete it, and write it again when the tombstone has been reaped"
