@@ -23,10 +23,13 @@ def processes(workers: int | None = None) -> Iterator[Executor]:
     try:
         yield pool
     except BaseException:
+        manager = getattr(pool, "_executor_manager_thread", None)  # which a shutdown without waiting lets go of
         pool.shutdown(wait=False, cancel_futures=True)
         for child in active_children():
             if child not in others:
                 child.kill()
+        if manager is not None:
+            manager.join()  # else it closes its pipes while the interpreter, that ends, still writes to them
         raise
     finally:
         pool.shutdown()
