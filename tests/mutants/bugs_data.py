@@ -49,7 +49,7 @@ MUTANTS = (
     Mutant(
         "one actor for all its epochs",
         "who gave a key away and coordinates it again mints its dots again",
-        (Edit(Records._actor, "storage.next_key_epoch()", "0"),),
+        (Edit(Records.new_actor, "storage.next_key_epoch()", "0"),),
         scenes.bad_record,
         4,
         ("ledger: dots", "ledger: misread", "ledger: lost"),
