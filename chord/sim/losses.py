@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from itertools import takewhile
 
 import trio
 
@@ -84,7 +85,8 @@ class Losses:
 
         They need leave no more than a quorum; who stays and drops a copy leaves as many as there are to be.
         """
-        return sum(1 for when, dropped in self._drops if when >= at and dropped == key)
+        recent = takewhile(lambda drop: drop[0] >= at, reversed(self._drops))  # there are thousands, of all times
+        return sum(1 for _, dropped in recent if dropped == key)
 
     def is_away(self, story: Story, required: list[Op]) -> bool:
         """Whether only nodes have it that nobody waits for any more: by then it counts as lost to the ring."""
