@@ -11,18 +11,12 @@ group commit are in benchmarks/replicas.py, those beside other systems in benchm
 from __future__ import annotations
 
 import argparse
-import shutil
-import signal
 import sys
-import time
-from pathlib import Path
-from tempfile import mkdtemp
 
-import chord
 from benchmarks.others import chord_ring
-from benchmarks.others.system import System, here
-from benchmarks.others.table import json_lines, left_out, measurements, rows_of
-from benchmarks.others.turns import Effort, Outcome, measure_side_by_side, printer
+from benchmarks.others.system import System
+from benchmarks.others.table import json_lines, measurements
+from benchmarks.side_by_side import measured, parsed
 
 BASE = "W=2 R=2"
 PARTS = ("nodes", "quorums", "values", "storage")
@@ -62,32 +56,13 @@ def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default=",".join(PARTS), help="which parts (default: all)")
-    parser.add_argument("--ops", type=int, default=2000, help="operations of a batch, at most (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a batch, at most (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each ring (default %(default)s)")
     parser.add_argument("--directory", default=".", help="on the disk to measure (default: here)")
-    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
-    asked = parser.parse_args()
+    asked = parsed(parser, rounds=3)
     parts = asked.only.split(",")
     if unknown := set(parts) - set(PARTS):
         parser.error(f"unknown part {min(unknown)!r}; there are {', '.join(PARTS)}")
-    if min(asked.ops, asked.seconds, asked.rounds) <= 0:
-        parser.error("--ops, --seconds and --rounds must be above 0")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as with Ctrl-C, everything is killed
-    plan = plan_of(parts)
-    began, outcome = time.monotonic(), Outcome()
-    home = here(chord.__version__)
-    effort = Effort(asked.ops, asked.seconds, asked.rounds, deadline_s=10.0, until=began + 3600)
-    base = Path(mkdtemp(prefix="chord-ring-", dir=asked.directory)).resolve()
-    try:
-        measure_side_by_side(plan, {s.name: home for s, _ in plan}, base, effort, outcome, printer(began))
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
-    systems = list({system.name: system for system, _ in plan}.values())
-    rows = rows_of(outcome.measured, systems, dict.fromkeys((system.name for system in systems), home.version))
+    rows, outcome = measured(plan_of(parts), asked, asked.directory)
     sys.stdout.write(json_lines(rows) if asked.json else measurements(rows, BASE))
-    for line in left_out(outcome):
-        sys.stderr.write(f"left out: {line}\n")
     return 1 if outcome.left_out else 0
 
 

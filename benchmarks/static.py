@@ -12,20 +12,16 @@ The bars: with 1 and with 32 operations in flight, a real ring puts and gets at 
 from __future__ import annotations
 
 import argparse
-import shutil
-import signal
 import sys
-import time
 from functools import partial
-from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
-import chord
 from benchmarks.bars import Rows, bar, positive, report
 from benchmarks.others import chord_ring, static_ring
-from benchmarks.others.system import System, here
-from benchmarks.others.table import Row, json_lines, left_out, measurements, rows_of
-from benchmarks.others.turns import CONCURRENCIES, Effort, Outcome, measure_side_by_side, printer
+from benchmarks.others.system import System
+from benchmarks.others.table import Row, json_lines, measurements
+from benchmarks.others.turns import CONCURRENCIES
+from benchmarks.side_by_side import measured, parsed
 
 COPIES = (1, 3)
 SHARE_MIN = 0.5
@@ -74,28 +70,16 @@ def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--nodes", type=positive, default=8, help="of each ring (default %(default)s)")
-    parser.add_argument("--ops", type=positive, default=2000, help="operations of a batch, at most (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a batch, at most (default %(default)s)")
-    parser.add_argument("--rounds", type=positive, default=5, help="turns of each ring (default %(default)s)")
-    parser.add_argument("--json", action="store_true", help="JSON lines instead of a table")
-    asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as with Ctrl-C, everything is killed
-    began, outcome, home = time.monotonic(), Outcome(), here(chord.__version__)
+    asked = parsed(parser, rounds=5)
+    if asked.nodes < max(COPIES):
+        parser.error(f"a ring that keeps {max(COPIES)} copies has at least {max(COPIES)} nodes")
     systems = [make(copies) for copies in COPIES for make in (real, perfect)]
-    effort = Effort(asked.ops, asked.seconds, asked.rounds, deadline_s=10.0, until=began + 3600)
-    base = Path(mkdtemp(prefix="chord-static-")).resolve()
-    try:
-        plan = [(system, asked.nodes) for system in systems]
-        measure_side_by_side(plan, {s.name: home for s in systems}, base, effort, outcome, printer(began))
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
-    rows = rows_of(outcome.measured, systems, dict.fromkeys((system.name for system in systems), home.version))
+    with TemporaryDirectory() as directory:
+        rows, outcome = measured([(system, asked.nodes) for system in systems], asked, directory)
     sys.stdout.write(json_lines(rows) if asked.json else measurements(rows, systems[0].name))
     sys.stdout.flush()
     bars = bars_of(rows)
     report(bars, as_json=asked.json)
-    for line in left_out(outcome):
-        sys.stderr.write(f"left out: {line}\n")
     return 1 if outcome.left_out or any(row["verdict"] == "FAIL" for row in bars) else 0
 
 

@@ -98,8 +98,8 @@ class Later:
         told, self._told = self._told, None
         if told is not None:
             told(conclusion)
-        elif not isinstance(conclusion, (Reply, Exception)):
-            conclusion.close()
+        else:
+            throw_away(conclusion)
 
 
 Answer: TypeAlias = Reply | Later | Work
@@ -111,6 +111,12 @@ A handler that need not wait returns the reply. One that must wait returns a `La
 gets a task of its own and is cancelled when the caller's budget is used up. Each may raise a `ChordError`, which
 travels to the caller; anything else is a bug and travels as `RemoteFailure`.
 """
+
+
+def throw_away(unwanted: Answer | Conclusion) -> None:
+    """Nobody waits for this: work of which nothing has begun never will be."""
+    if not isinstance(unwanted, (Reply, Later, Exception)):
+        unwanted.close()
 
 
 async def reply_of(answer: Answer) -> Reply:
@@ -131,11 +137,10 @@ async def reply_of(answer: Answer) -> Reply:
         answer.begin(told, trio.current_effective_deadline())
         try:
             await ended.wait()
-        except BaseException:
+        except trio.Cancelled:
             answer.give_up()
             for unheard in conclusions:
-                if not isinstance(unheard, (Reply, Exception)):
-                    unheard.close()
+                throw_away(unheard)
             raise
         (conclusion,) = conclusions
         if isinstance(conclusion, Exception):

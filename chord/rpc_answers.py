@@ -12,7 +12,7 @@ from functools import partial
 
 import trio
 
-from chord.calls import Answer, Caller, Conclusion, Later, Work
+from chord.calls import Caller, Conclusion, Later, Work, throw_away
 from chord.errors import Busy, ChordError, DeadlineExceeded, Overloaded, RemoteFailure, retold
 from chord.events import HandlerFailed
 from chord.messages import Reply
@@ -170,11 +170,11 @@ class Answers:
         elif shared.bytes_in_work + body_bytes > limits.inflight_bytes_max:
             excess = f"{shared.bytes_in_work} bytes of calls are in work"
         elif budget_s <= 0:
-            _throw_away(answer)
+            throw_away(answer)
             raise Busy("the call was on its way for longer than its budget")
         else:
             return
-        _throw_away(answer)
+        throw_away(answer)
         raise Overloaded(excess)
 
     def _post(self, call: Call, conclusion: Reply | Exception) -> None:
@@ -196,12 +196,6 @@ class Answers:
         where = type(call.request).__name__
         self._shared.observe(HandlerFailed(where, "".join(traceback.format_exception(error))))
         return RemoteFailure(f"{where} failed: {type(error).__name__}")
-
-
-def _throw_away(answer: Answer) -> None:
-    """Nothing of it has begun."""
-    if not isinstance(answer, (Reply, Later)):
-        answer.close()
 
 
 async def _said(reply: Reply) -> Reply:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import static
 from benchmarks.__main__ import ENDED, QUICK, ROOM_MAX, ROOM_MIN, report, room, run
 from benchmarks.bars import bar, missed, percentile, verdict_line
+from benchmarks.others.table import Row
 
 ROOT = Path(__file__).parents[1]
 
@@ -54,7 +56,7 @@ def test_a_report_has_every_bar_and_every_figure() -> None:
 
 
 def test_every_benchmark_of_this_directory_is_run_by_make_bench() -> None:
-    helpers = {"__init__", "__main__", "bars", "rings", "foreground"}
+    helpers = {"__init__", "__main__", "bars", "rings", "foreground", "side_by_side"}
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - helpers == set(QUICK)
 
 
@@ -73,3 +75,26 @@ def test_a_short_run_comes_to_its_end(name: str, tmp_path: Path) -> None:
     assert any("bar" in row for row in rows)
     assert not any(row.get("bar") == ENDED for row in rows), done.stdout
     assert (tmp_path / "report.md").exists()
+
+
+def test_a_real_ring_is_held_against_the_perfect_one_with_as_many_copies() -> None:
+    def row(system: str, op: str, many: int, rate: float) -> Row:
+        return Row(system, 8, op, many, rate, 1.0, 1.0, 1.0, 0, None, 1.0, 1.0, "", "")
+
+    points = [(op, many) for op in ("put", "get") for many in (1, 32)]
+    rows = [row(static.perfect(copies).name, *point, 1000.0 * copies) for copies in (1, 3) for point in points]
+    rows += [row(static.real(1).name, *point, 500.0) for point in points]
+    rows += [row(static.real(3).name, *point, 1401.0) for point in points[:3]]
+    verdicts = [(bar["value"], bar["verdict"]) for bar in static.bars_of(rows)]
+    assert verdicts[:4] == [(0.5, "PASS")] * 4
+    assert verdicts[4:] == [(0.467, "FAIL")] * 3 + [(0.0, "FAIL")], "what was not measured is not met"
+    assert all(bar["verdict"] == "FAIL" for bar in static.bars_of(rows[8:])), "nor is what stands alone"
+
+
+@pytest.mark.parametrize("words", [("--nodes", "2"), ("--seconds", "-1"), ("--rounds", "0"), ("--nodes", "0")])
+def test_senseless_sizes_of_rings_side_by_side_are_refused(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["static", *words])
+    with pytest.raises(SystemExit, match="2"):
+        static.main()
+    assert "error:" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 import outcome
 import trio
 
-from chord.calls import Caller, Conclusion, Handler, Later, Stats, Told, Work
+from chord.calls import Caller, Conclusion, Handler, Later, Stats, Told, Work, throw_away
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable, retold
 from chord.messages import Contact, Reply, Request
 from chord.testing.faults import FaultyNetwork, Seams
@@ -332,7 +332,7 @@ class MessageCalls:
         elif self._nursery is not None:
             self._nursery.start_soon(self._work, ticket, conclusion, name="answer")
         else:
-            conclusion.close()
+            throw_away(conclusion)
 
     def _time_is_up(self, late: tuple[_Ticket, Later]) -> None:
         ticket, later = late
