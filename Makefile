@@ -5,6 +5,9 @@ RUN := .venv/bin
 LONG := restart,blackout,meddle,hiccup,freeze,oneway,partition,adjacent
 PYTEST := $(RUN)/python -m pytest -n auto --dist loadgroup
 
+# Where this is set, as in many containers, every command would compile its modules anew: half of what it takes.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test check lint types mutants bench bench-others sim lab cluster soak clean
 

@@ -51,9 +51,10 @@ def run(canned: CannedRing, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
     """Run a command line in this process, pointed at the canned ring."""
     from cli_ring import Ended
 
-    from chord import cli
+    from chord import cli, operations
 
     monkeypatch.setenv("CHORD_NODE", canned.entry)
+    monkeypatch.setattr(operations, "CRAWL_S", 5.0)  # seven canned nodes share one process, beside other tests' load
 
     def run_(*args: str) -> Ended:
         capfd.readouterr()
