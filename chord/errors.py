@@ -146,9 +146,24 @@ class LookupFailed(DefiniteError):
 
 
 class PeerUnreachable(DefiniteError):
-    """The peer could not be reached; nothing was sent."""
+    """The peer could not be reached; nothing was sent.
+
+    Attributes:
+        is_refused: the machine answered, and nobody listens at the port: a sign of death sooner than silence is.
+    """
 
     code, word, is_retryable = 17, "unreachable", True
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        is_refused: bool = False,
+        peer: Contact | None = None,
+        after_ms: int | None = None,
+    ) -> None:
+        super().__init__(message, peer=peer, after_ms=after_ms)
+        self.is_refused = is_refused
 
 
 class ConfigError(DefiniteError):

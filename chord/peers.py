@@ -109,8 +109,8 @@ class Peers:
             if not isinstance(answer, UnknownVnode):
                 self.heard_from(address)
         elif not (request.patient and isinstance(answer, DeadlineExceeded)):  # it had no deadline of the peer's own
-            refused = isinstance(answer, PeerUnreachable) and "refused" in answer.message
-            self._tell(self.suspicion.missed(address, now, refused, answer.message))
+            is_refused = isinstance(answer, PeerUnreachable) and answer.is_refused
+            self._tell(self.suspicion.missed(address, now, is_refused, answer.message))
 
     async def _call_self(self, to: Contact | str, request: Request) -> Reply:
         assert self._handler is not None

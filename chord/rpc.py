@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from typing import Final
 
 import trio
@@ -213,7 +214,7 @@ class Rpc:
             self._nursery.start_soon(self._dial, key, dial, name="dial")
         await dial.done.wait()
         if dial.error is not None:  # each waiter raises one of its own, or their tracebacks would pile up in it
-            raise type(dial.error)(dial.error.message, after_ms=dial.error.after_ms)
+            raise copy(dial.error)
 
     def _register(self, link: Link, dialled: str | None) -> None:
         """Use a new connection for our own calls, under the address we dialled and the one the peer goes by."""
@@ -263,7 +264,7 @@ class Rpc:
             except BaseException as error:
                 await trio.aclose_forcefully(stream)
                 if isinstance(error, PeerUnreachable):
-                    raise PeerUnreachable(f"{address}: {error.message}") from None
+                    raise PeerUnreachable(f"{address}: {error.message}", is_refused=error.is_refused) from None
                 if isinstance(error, ChordError):
                     self._observe(ConnectionRefused(address, error.message))
                 raise

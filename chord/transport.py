@@ -41,8 +41,7 @@ class Transport(Protocol):
         """Open a stream to an address.
 
         Raises:
-            PeerUnreachable: nobody listens there, or the network says so. `refused` in its message where the
-                machine answered and the port did not.
+            PeerUnreachable: nobody listens there, or the network says so.
         """
 
     async def open_listener(self, address: str) -> Listener:
@@ -102,7 +101,7 @@ class TcpTransport:
         try:
             return await trio.open_tcp_stream(host, port)
         except OSError as error:
-            raise PeerUnreachable(f"{address}: {_reason(error)}") from None
+            raise _unreachable(address, error) from None
 
     async def open_listener(self, address: str) -> TcpListener:
         """Listen at HOST:PORT; of several addresses a name stands for, at one, IPv4 first.
@@ -204,11 +203,11 @@ def _host_port(name: tuple[object, ...]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _reason(error: OSError) -> str:
-    """Say in words why a connection failed; Trio hides the reason in a group, one error per address it tried."""
+def _unreachable(address: str, error: OSError) -> PeerUnreachable:
+    """Say why a connection failed; Trio hides the reason in a group, one error per address it tried."""
     errors = [error]
     if isinstance(error.__cause__, ExceptionGroup):
         errors = [one for one in error.__cause__.exceptions if isinstance(one, OSError)] or errors
     if any(isinstance(one, ConnectionRefusedError) for one in errors):
-        return "connection refused"
-    return errors[0].strerror or str(errors[0])
+        return PeerUnreachable(f"{address}: connection refused", is_refused=True)
+    return PeerUnreachable(f"{address}: {errors[0].strerror or errors[0]}")

@@ -285,7 +285,7 @@ class MessageCalls:
         if peer is not None and peer.is_answering:
             peer.answer(ticket)
         elif target not in network.faults.down:
-            ticket.result = PeerUnreachable(f"{ticket.address}: connection refused")
+            ticket.result = PeerUnreachable(f"{ticket.address}: connection refused", is_refused=True)
             network.send(target, self.host, self._hear, ticket)
 
     def _hear(self, ticket: _Ticket) -> None:

@@ -316,7 +316,7 @@ class MemoryTransport:
         listener = network.listener_at(host, port)
         if listener is None:
             await network.travel(host, self.host)
-            raise PeerUnreachable(f"{address}: connection refused")
+            raise PeerUnreachable(f"{address}: connection refused", is_refused=True)
         connection = network.connect(self.host, host)
         listener.offer(connection.acceptor)
         try:
