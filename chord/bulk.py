@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Generic, TypeVar
 
+from chord.data.versions import wire_bytes
 from chord.errors import ChordError
 from chord.messages import Merge, Put, Record
 from chord.values import to_bytes
@@ -71,7 +72,7 @@ def many_records(
     on_progress: Callable[[int], None],
 ) -> Bulk[Record, bytes]:
     """Return the merges of many records, so many and of so many bytes at a time."""
-    todo = batches(records, in_flight, bytes_max, record_bytes, record_key)
+    todo = batches(records, in_flight, bytes_max, wire_bytes, record_key)
     return Bulk(todo, record_key, to_merge, on_progress)
 
 
@@ -109,10 +110,4 @@ def record_key(record: Record) -> bytes:
 
 def pair_bytes(pair: tuple[str | bytes, str | bytes]) -> int:
     """Return about how many bytes a pair takes on the wire."""
-    return len(pair[0]) + len(pair[1])
-
-
-def record_bytes(record: Record) -> int:
-    """Return about how many bytes a record takes on the wire: its key and values, and the clock around them."""
-    versions_bytes = sum(48 + len(v.value or b"") for entry in record.clock for v in entry.versions)
-    return len(record.key) + len(record.superseded) + 32 * len(record.clock) + versions_bytes
+    return len(to_bytes(pair[0], "key")) + len(to_bytes(pair[1], "value"))

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from chord.asking import Call, Outcome
-from chord.bulk import record_bytes
 from chord.config import Limits
+from chord.data.versions import wire_bytes
 from chord.errors import ChordError, OtherRing, UseBulk
 from chord.links import Link, StreamKind
 from chord.messages import Contact, Merge, Request
@@ -54,10 +54,8 @@ class Pool:
         return tuple(outcomes)
 
     def _stream_for(self, request: Request) -> StreamKind:
-        if isinstance(request, Merge):
-            size = record_bytes(request.record)
-        else:
-            size = len(getattr(request, "value", None) or b"")
+        value = getattr(request, "value", None) or b""
+        size = wire_bytes(request.record) if isinstance(request, Merge) else len(value)
         is_large = size + CLIENT_FRAME_SLACK > self._limits.bulk_from_bytes
         return "bulk" if request.bulk or is_large else "control"
 

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 
-from chord.bulk import record_bytes
+from chord.data.versions import wire_bytes
 from chord.errors import (
     ChordError,
     InvalidRequest,
@@ -164,7 +164,7 @@ def _error_reply(error: ChordError) -> ErrorReply:
 
 def _item_bytes(item: Item) -> int:
     if isinstance(item, Merge):
-        return AROUND_BYTES + record_bytes(item.record)
+        return AROUND_BYTES + wire_bytes(item.record)
     value = None if isinstance(item, Get) else item.value
     return AROUND_BYTES + len(item.key) + len(value or b"")
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from chord.config import Limits
 from chord.data import copies, exchange, versions
-from chord.data.copies import Reaped, Replica, bytes_of
+from chord.data.copies import Reaped, Replica
 from chord.data.digest import digest_of
 from chord.data.exchange import Exchange, Outcome, TokenBucket
 from chord.data.storage import Batch, MemoryStorage
+from chord.data.versions import wire_bytes
 from chord.errors import DeadlineExceeded, MalformedMessage, PeerLost
 from chord.host import PAGE_RECORDS_IDLE, Host
 from chord.ids import Arc, Point
@@ -250,7 +251,7 @@ async def test_an_empty_replica_is_filled_page_by_page(autojump_clock: object) -
     outcome = await a.exchange.with_partner(b.contact, EVERYTHING, progress=lambda o: shares.append(o.share))
     assert a.clocks() == b.clocks()
     assert (outcome.pulled, outcome.pushed) == (2000, 0)
-    assert outcome.bytes == sum(bytes_of(record) for record in a.clocks().values())
+    assert outcome.bytes == sum(wire_bytes(record) for record in a.clocks().values())
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1.0)
     assert 0.2 < shares[len(shares) // 2] < 0.8, "it tells how far it is"

@@ -140,7 +140,7 @@ def test_value_bytes_are_those_of_all_siblings_and_no_tombstone(make: Make) -> N
     store = make(WIDE)
     commit(store, record(b"a", b"12345", None, b"123"), record(b"b", b""))
     assert store.value_bytes == 8
-    assert module.record_bytes(record(b"a", b"12345", None, b"123")) == 8
+    assert module.bytes_of_values(record(b"a", b"12345", None, b"123")) == 8
     commit(store, record(b"a", b"1"))
     assert store.value_bytes == 1
     commit(store, removals=(b"a", b"b"))

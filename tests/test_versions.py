@@ -67,10 +67,10 @@ def test_two_servers_keep_concurrent_writes_side_by_side() -> None:
 def test_a_delete_leaves_a_tombstone_which_hides_only_what_it_covers() -> None:
     record = written(None, None, 1)
     deleted = versions.put(record, KEY, None, ME, version(2, None))
-    assert versions.is_deleted(deleted)
+    assert not versions.values(deleted)
     assert len(versions.siblings(deleted)) == 1
     revived = versions.sync(deleted, written(record, {}, 3, OTHER))
-    assert not versions.is_deleted(revived)
+    assert versions.values(revived)
     assert live(revived) == {b"v3"}
     assert len(versions.siblings(revived)) == 2, "a tombstone counts as a sibling until it is covered"
 
@@ -106,7 +106,7 @@ def test_what_replaces_one_copy_of_an_operation_replaces_the_other() -> None:
         assert versions.is_done(merged, version(7).op_id)
         assert versions.check(merged) == []
     deleted = versions.put(seen, KEY, None, OTHER, version(8, None))
-    assert versions.is_deleted(versions.sync(deleted, silent))
+    assert not versions.values(versions.sync(deleted, silent))
 
 
 def test_it_does_though_nobody_says_what_has_replaced_it() -> None:
@@ -159,7 +159,7 @@ def test_wrong_clocks_decide_nothing() -> None:
     ahead = msgspec.structs.replace(entry.versions[0], written_ms=3_600_000)
     silent = Record(KEY, (msgspec.structs.replace(entry, versions=(ahead,)),), silent.superseded)
     deleted = versions.put(seen, KEY, None, OTHER, version(8, None))
-    assert versions.is_deleted(versions.sync(deleted, silent))
+    assert not versions.values(versions.sync(deleted, silent))
 
 
 @given(
@@ -270,7 +270,7 @@ def test_a_record_that_too_many_have_coordinated_can_be_deleted() -> None:
     known = versions.put(merged, KEY, None, ME, Version(b"v", bytes(16), 3))
     assert len(known.clock) == len(merged.clock), "one more write by one of them is none too many"
     gone = versions.put(merged, KEY, None, other, Version(None, bytes(16), 3))
-    assert versions.is_deleted(gone)
+    assert not versions.values(gone)
     with pytest.raises(InvalidRequest, match="delete it"):
         versions.put(None, KEY, dict.fromkeys(actors, 1), other, Version(None, bytes(16), 3))
 

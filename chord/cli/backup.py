@@ -17,13 +17,14 @@ from typing import BinaryIO
 import click
 
 from chord.blocking import Ring
-from chord.bulk import batches, record_bytes, record_key
+from chord.bulk import batches, record_key
 from chord.cli.backup_file import Backup, Damaged, Header, Writer, records, verify
 from chord.cli.bulk import BATCH_BYTES_MAX, Tally, in_flight_option, key_count, lost_failure, lost_owners
 from chord.cli.data import file_failure, w_option
 from chord.cli.failures import OK, USAGE
 from chord.cli.output import Failure, Out, byte_size
 from chord.cli.target import Target, ring_options
+from chord.data.versions import wire_bytes
 from chord.errors import OwnerDown
 
 
@@ -99,7 +100,7 @@ def restore_command(target: Target, file: str, dry_run: bool, in_flight: int, w:
             source.seek(0)
             with target.connect() as ring, out.progress(f"restore {file}", total) as show:
                 _explain_ring(out, ring, backup)
-                for batch in batches(records(source), in_flight, BATCH_BYTES_MAX, record_bytes, record_key):
+                for batch in batches(records(source), in_flight, BATCH_BYTES_MAX, wire_bytes, record_key):
                     tally.add(len(batch), ring.merge_many(batch, in_flight=in_flight, w=w))
                     show(tally.tried)
                     if tally.is_given_up:

@@ -16,7 +16,7 @@ import trio
 from chord.calls import Answer
 from chord.data import versions
 from chord.data.digest import digest_of
-from chord.data.storage import Batch, record_bytes
+from chord.data.storage import Batch
 from chord.errors import WritesRefused
 from chord.host import Host
 from chord.ids import Arc
@@ -43,8 +43,6 @@ from chord.messages import (
 
 REAPED_S: Final = 600.0
 REAPED_MAX: Final = 1 << 16
-
-_ENTRY_BYTES: Final = 48  # of an actor, or of a version, around what it carries
 
 Merge: TypeAlias = Callable[[Sequence[Record]], Awaitable[int]]
 """Merges records by version, durably, and returns how many were new or changed (`Records.merge`)."""
@@ -90,7 +88,7 @@ async def read_copies(host: Host, keys: Sequence[bytes], *, must_fit: bool = Fal
     for key in keys[: host.page_records]:
         record = host.storage.get(key)
         if record is not None:
-            size += bytes_of(record)
+            size += versions.wire_bytes(record)
             if records and size > host.limits.page_bytes:
                 break
             is_part = must_fit and size > host.limits.record_bytes_max
@@ -109,12 +107,6 @@ def parts_of(host: Host, record: Record) -> list[Record]:
 def in_frames(host: Host, page: tuple[Record, ...]) -> list[tuple[Record, ...]]:
     """Return a page as it is; one large record, which is a page alone, in parts that fit a frame each."""
     return [page] if len(page) != 1 else [(part,) for part in parts_of(host, page[0])]
-
-
-def bytes_of(record: Record) -> int:
-    """Return about how many bytes a record takes on the wire: a page of tombstones is all clock."""
-    entries = len(record.clock) + sum(len(entry.versions) for entry in record.clock)
-    return len(record.key) + len(record.superseded) + record_bytes(record) + _ENTRY_BYTES * entries
 
 
 class Replica:
@@ -172,7 +164,7 @@ class Replica:
         for ask in request.asks:
             copy: Copy | None = self._copy_of(ask)
             if copy is not None and copy.record is not None:
-                more = bytes_of(copy.record)
+                more = versions.wire_bytes(copy.record)
                 if size and size + more > BATCH_BYTES_MAX:
                     copy = None
                 else:

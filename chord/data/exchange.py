@@ -16,8 +16,9 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 import trio
 
-from chord.data.copies import Merge, Reaped, bytes_of, in_frames, read_copies
+from chord.data.copies import Merge, Reaped, in_frames, read_copies
 from chord.data.digest import SLICE_LEVEL, Piece, digest_of, joined
+from chord.data.versions import wire_bytes
 from chord.errors import DeadlineExceeded, MalformedMessage
 from chord.host import Host
 from chord.ids import Arc
@@ -349,7 +350,7 @@ class _Walk:
             raise DeadlineExceeded(f"no answer from {self._partner.address} within {timeout_s:g} s") from None
 
     async def _pace(self, records: Sequence[Record], since: float) -> None:
-        size = sum(bytes_of(record) for record in records)
+        size = sum(wire_bytes(record) for record in records)
         self._outcome.bytes += size
         self._report()
         wait_s = self._exchange.bucket.take(size, trio.current_time())

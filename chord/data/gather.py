@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import trio
 
-from chord.data.copies import bytes_of
+from chord.data.versions import wire_bytes
 from chord.errors import ChordError, InvalidRequest, MalformedMessage, NotReady, UnknownRequest
 from chord.host import Host
 from chord.messages import (
@@ -176,4 +176,4 @@ def _records(question: _Question) -> tuple[Record, ...]:
 
 
 def _bytes_of(question: _Question) -> int:
-    return sum(map(bytes_of, _records(question)))
+    return sum(map(wire_bytes, _records(question)))

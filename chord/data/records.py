@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from chord.data import versions
-from chord.data.storage import Batch, record_bytes
+from chord.data.storage import Batch, bytes_of_values
 from chord.errors import InvalidRequest, VersionConflict, WritesRefused
 from chord.host import SKEW_REFUSED_MS, Host
 from chord.ids import Arc
@@ -129,7 +129,7 @@ class Records:
         found: list[Record] = []
         size = 0
         for record in records:
-            size += record_bytes(record) + len(record.key)
+            size += versions.wire_bytes(record)
             if found and (len(found) >= limit or size > self._host.limits.page_bytes):
                 return tuple(found), True
             found.append(record)
@@ -169,7 +169,7 @@ class Records:
     def _check_siblings(self, record: Record) -> None:
         limits = self._host.limits
         siblings = sum(len(entry.versions) for entry in record.clock)
-        if siblings > limits.siblings_max or (siblings > 1 and record_bytes(record) > limits.record_bytes_max):
+        if siblings > limits.siblings_max or (siblings > 1 and bytes_of_values(record) > limits.record_bytes_max):
             raise VersionConflict(
                 f"the key holds {siblings - 1} concurrent versions; read it and put with the context that covers them"
             )

@@ -10,9 +10,10 @@ from typing import Literal
 
 import trio
 
-from chord.data.copies import bytes_of, in_frames
+from chord.data.copies import in_frames
 from chord.data.exchange import Exchange
 from chord.data.records import Records
+from chord.data.versions import wire_bytes
 from chord.errors import SILENCE, ChordError, DefiniteError
 from chord.host import PAGE_RECORDS_SERVING
 from chord.ids import Arc
@@ -21,7 +22,6 @@ from chord.messages import (
     Contact,
     Done,
     Down,
-    PageStored,
     Record,
     StorePage,
     Switch,
@@ -152,7 +152,7 @@ class Sender:
             try:
                 with trio.fail_after(self._host.timing.timeout_cap_s):
                     for part in in_frames(self._host, page):
-                        await self._host.peers.call(outbound.to, StorePage(outbound.session, part), PageStored)
+                        await self._host.peers.call(outbound.to, StorePage(outbound.session, part), Done)
             except (*SILENCE, trio.TooSlowError) as error:
                 self._give_up_if_hopeless(outbound, error)
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000))
@@ -166,7 +166,7 @@ class Sender:
             outbound.progress = trio.current_time()
             outbound.records += len(page)
             outbound.done += len(page)
-            outbound.bytes += sum(bytes_of(record) for record in page)
+            outbound.bytes += sum(wire_bytes(record) for record in page)
             self._host.counters["keys_sent"] += len(page)
             await self._host.give_way(since)
             return
@@ -193,7 +193,6 @@ class Sender:
         ]
         request = Switch(
             session=outbound.session,
-            giver=self._vnode.me,
             arc_start=giving.arc.start,
             arc_end=giving.arc.end,
             epoch=giving.epoch,

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from chord.data.digest import SLICE_LEVEL, Digests, digest_of
-from chord.data.storage import record_bytes
+from chord.data.storage import bytes_of_values
 from chord.errors import ConfigError
 from chord.ids import Circle
 from chord.messages import ActorClock, Record
@@ -80,7 +80,7 @@ class Row(NamedTuple):
 
 def row_of(point: bytes, record: Record, minted: bytes | None) -> Row:
     """Return the row of a record."""
-    digest, size = digest_of(record), record_bytes(record)
+    digest, size = digest_of(record), bytes_of_values(record)
     versions = sum(len(entry.versions) for entry in record.clock)
     clock = _encode((record.clock, record.superseded))
     checksum = _checksum(point, record.key, digest, minted, versions, size, clock)

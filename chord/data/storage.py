@@ -144,7 +144,7 @@ class Storage(Protocol):
         """Bytes of all stored values."""
 
 
-def record_bytes(record: Record) -> int:
+def bytes_of_values(record: Record) -> int:
     """Return the bytes of a record's values, without its clock."""
     return sum(len(v.value) for a in record.clock for v in a.versions if v.value is not None)
 
@@ -299,5 +299,5 @@ class MemoryStorage:
 
     def _count(self, record: Record, sign: int) -> None:
         """Keep the totals of bytes and of keys with siblings."""
-        self._value_bytes += sign * record_bytes(record)
+        self._value_bytes += sign * bytes_of_values(record)
         self.sibling_keys += sign * has_siblings(record)

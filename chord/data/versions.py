@@ -24,6 +24,7 @@ from chord.messages import ACTORS_HELD_MAX, ACTORS_MAX, CONTEXT_BYTES_MAX, Actor
 
 ACTOR_BYTES = 16
 COUNT_MAX = 1 << 62
+ENTRY_BYTES = 48  # of an actor, or of a version, around what it carries on the wire
 
 
 def actor(incarnation: bytes, key_epoch: int) -> bytes:
@@ -164,9 +165,11 @@ def values(record: Record) -> list[bytes]:
     return [version.value for version in siblings(record) if version.value is not None]
 
 
-def is_deleted(record: Record) -> bool:
-    """Return whether nothing but tombstones is left."""
-    return not values(record)
+def wire_bytes(record: Record) -> int:
+    """Return about how many bytes a record takes on the wire: its key, its values, and the clock around them."""
+    held = [version for entry in record.clock for version in entry.versions]
+    entries_bytes = ENTRY_BYTES * (len(record.clock) + len(held))
+    return len(record.key) + len(record.superseded) + entries_bytes + sum(len(v.value or b"") for v in held)
 
 
 def is_live(version: Version, now_ms: int) -> bool:

@@ -139,7 +139,7 @@ MUTANTS = (
             Edit(
                 MemoryStorage._put,
                 "self.digests.change(",
-                "_ = record_bytes(record) and self.digests.change(",
+                "_ = bytes_of_values(record) and self.digests.change(",
             ),
         ),
         scenes.one_is_silent,
