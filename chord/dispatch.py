@@ -197,7 +197,7 @@ class Dispatcher:
         return NeighboursOf(predecessor, successor, self._host.greeter.ring_id)
 
     def _on_settled(self, parts: Parts, request: Settled) -> Done:
-        parts.vnode.view.settled(request.arc_end, Arc(request.arc_start, request.arc_end))  # an owner has several
+        parts.vnode.view.settled(request.arc_end, Arc(request.arc_start, request.arc_end))  # from an owner come several
         return Done()
 
     def _on_store_copies(self, request: StoreCopies) -> Answer:

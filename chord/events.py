@@ -148,10 +148,9 @@ class TransferEnded(VnodeEvent, frozen=True):
 
 
 class RecordsReceived(VnodeEvent, frozen=True):
-    """Records arrived from a peer and are stored."""
+    """Records of an arc that is received are stored."""
 
     records: int
-    session: bool
 
 
 class RecordsDropped(VnodeEvent, frozen=True):

@@ -12,7 +12,7 @@ Source: Zave 2012 (CCR), Zave 2017 (TSE).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise, takewhile
 from typing import NamedTuple, TypeAlias
 
@@ -193,15 +193,6 @@ def violations(ring: Snapshot, r: int) -> list[Violation]:
     found += sufficient_principals(ring, r)
     found += [violation for check in GLOBAL for violation in check(ring)]
     return found
-
-
-def lost_principals(before: Snapshot, after: Snapshot, gone: Collection[int]) -> list[Violation]:
-    """Return the members that stopped being principals between two snapshots without having gone themselves.
-
-    The set of principals shrinks only by the failure or leave of a member, and then only by that member.
-    """
-    lost = sorted(principals(before) - principals(after) - set(gone))
-    return [Violation("PrincipalsPersist", f"{_name(after, n)} is no principal any more", (n,)) for n in lost]
 
 
 # -- progress ---------------------------------------------------------------------------------------

@@ -36,7 +36,6 @@ from chord.messages import (
     Done,
     FindNeighbours,
     GetRing,
-    Granted,
     HandOver,
     JoinArc,
     NeighboursOf,
@@ -148,7 +147,7 @@ class Membership:
         inbound = self._mover.expect(session, owner.address)
         for _ in range(STEPS_MAX):
             try:
-                await self._peers.call(owner, JoinArc(self._vnode.me, session), Granted)
+                await self._peers.call(owner, JoinArc(self._vnode.me, session), Done)
                 break
             except NotOwner as error:
                 if error.peer is None or error.peer.id == self._vnode.id:
@@ -324,7 +323,7 @@ class Membership:
         Concurrency: checkpoints; cancelled, the arc is still ours, or wholly the other's.
         """
         self._vnode.state = "leaving"
-        while (start := self._vnode.ownership.start) is not None:
+        while self._vnode.ownership.start is not None:
             others = [c for c in self._ring.successors if c.address != self._host.address]
             if not others and not self._ring.is_isolated:
                 return
@@ -335,7 +334,7 @@ class Membership:
             if to in others:
                 session = self._host.rng.randbytes(16)
                 try:
-                    await self._peers.call(to, HandOver(self._vnode.me, session, start), Granted)
+                    await self._peers.call(to, HandOver(self._vnode.me, session), Done)
                     await self._mover.hand_over(to, session)
                     continue
                 except (ChordError, TransferFailed) as error:

@@ -32,7 +32,6 @@ class Met(NamedTuple):
 
     mine: Hello
     peer: Hello
-    version: int
     frames: Frames
     early: list[tuple[Kind, bytes]]
 
@@ -124,8 +123,7 @@ def _met(
     check: Callable[[Hello], None],
     limits: Limits,
 ) -> Met:
-    version = min(mine.version_max, peer.version_max)
-    if version < max(mine.version_min, peer.version_min):
+    if min(mine.version_max, peer.version_max) < max(mine.version_min, peer.version_min):
         raise OtherRing(
             f"no common version of the protocol: {mine.version_min} to {mine.version_max} here, "
             f"{peer.version_min} to {peer.version_max} there"
@@ -133,4 +131,4 @@ def _met(
     check(peer)
     if peer.stream == "bulk":
         frames.limit = limits.frame_bulk_bytes_max
-    return Met(mine, peer, version, frames, early)
+    return Met(mine, peer, frames, early)

@@ -144,12 +144,6 @@ def stop_repair(*nodes: Node) -> None:
         node.misplaced.bring_home = nothing  # type: ignore[method-assign, assignment]
 
 
-def spaced(count: int, bits: int = 16) -> list[int]:
-    """Return evenly spaced ids, the first at half a step."""
-    step = (1 << bits) // count
-    return [step // 2 + step * i for i in range(count)]
-
-
 def key_at(ring: MemoryRing, name: str, number: int = 0) -> bytes:
     """Return a key whose first replica is the node of this name."""
     seen = 0

@@ -15,7 +15,6 @@ from chord.history.graph import check_graph
 
 SEEDS = st.integers(0, 1 << 32)
 DICE = st.randoms(use_true_random=False)
-EXPLAINED_MAX = 7  # operations; beyond it, trying all orders takes too long
 
 
 def holds_against_brute_force(operations: list[Operation]) -> None:

@@ -119,15 +119,6 @@ def test_principals_are_exactly_the_unskipped_by_definition(r: int) -> None:
             assert invariants.principals(ring) == expected
 
 
-def test_principals_may_go_only_by_going() -> None:
-    before = ideal(EXAMPLE)
-    after = {n: member for n, member in before.items() if n != 120}
-    assert invariants.lost_principals(before, after, {120}) == []
-    assert invariants.lost_principals(before, before, {120}) == []
-    skipping = with_list(after, 10, 80, 160)
-    assert [v.nodes for v in invariants.lost_principals(before, skipping, {120})] == [(42,)]
-
-
 # -- local --------------------------------------------------------------------------------------------
 
 

@@ -297,10 +297,9 @@ async def test_a_switch_whose_acknowledgement_is_lost_is_repeated_and_harmless()
             seen.append(request.epoch)
             answer = original(request)
             if len(seen) == 1:
-                giver = request.giver.address.split(":")[0]
-                ring.network.cut(giver, "n3")
-                ring.network.unblock(giver, "n3")
-                ring.network.unblock("n3", giver)
+                ring.network.cut("n2", "n3")
+                ring.network.unblock("n2", "n3")
+                ring.network.unblock("n3", "n2")
             return answer
 
         parts.mover.on_switch = lose_the_first  # type: ignore[method-assign,assignment]

@@ -239,7 +239,7 @@ class Repair:
         until = trio.current_time() + self._host.jitter(self._host.timing.anti_entropy_s)
         if vouches:
             try:
-                await self._host.peers.call(contact, Settled(self._vnode.me, arc.start, arc.end), Done)
+                await self._host.peers.call(contact, Settled(arc.start, arc.end), Done)
             except ChordError as error:
                 self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
                 return

@@ -1,6 +1,6 @@
-"""Move an arc of records from one vnode to another: joins, leaves and misplaced records.
+"""Move an arc of records from one vnode to another: joins and leaves, by one mechanism.
 
-One mechanism for all. The giver copies a snapshot in pages while it goes on serving, then the keys
+The giver copies a snapshot in pages while it goes on serving, then the keys
 written meanwhile (deltas), then answers *retry* for the arc and sends `Switch`; the receiver owns
 the arc from the moment it has accepted that, in the next epoch; the giver lets go of the records
 only after the acknowledgement. Copying merges by version, so repeating any part is harmless. If
@@ -24,18 +24,14 @@ from chord.errors import (
     DuplicateId,
     InvalidRequest,
     Leaving,
-    NotOwner,
-    NotReady,
 )
 from chord.ids import Arc, Point
 from chord.messages import (
     Abandon,
     Contact,
     Done,
-    Granted,
     HandOver,
     JoinArc,
-    PageStored,
     StorePage,
     Switch,
     TransferInfo,
@@ -95,7 +91,7 @@ class Mover:
 
     # -- giver: requests ------------------------------------------------------------------------
 
-    def on_join_arc(self, request: JoinArc) -> Granted:
+    def on_join_arc(self, request: JoinArc) -> Done:
         """A joiner asks for the part of my arc up to its id.
 
         Raises:
@@ -118,7 +114,7 @@ class Mover:
         if self.outbound is None:
             self.outbound = Outbound(request.session, joiner, Arc(start, joiner.id), "join", trio.current_time())
             self._host.start_task(self._give_to_joiner, self.outbound)
-        return Granted(start)
+        return Done()
 
     async def _give_to_joiner(self, outbound: Outbound) -> None:
         try:
@@ -188,7 +184,7 @@ class Mover:
 
     # -- receiver -------------------------------------------------------------------------------
 
-    def on_hand_over(self, request: HandOver) -> Granted:
+    def on_hand_over(self, request: HandOver) -> Done:
         """The vnode before me leaves and offers its arc.
 
         Raises:
@@ -207,31 +203,19 @@ class Mover:
         if own.start != request.leaver.id:
             raise Busy("the arcs do not meet yet", after_ms=RETRY_MS)
         self.expect(request.session, request.leaver.address)
-        return Granted(request.arc_start)
+        return Done()
 
-    async def on_store_page(self, request: StorePage) -> PageStored:
-        """Merge a page: whatever it holds within a session, only what is mine without one.
+    async def on_store_page(self, request: StorePage) -> Done:
+        """Merge a page of the arc that is received.
 
         Raises:
             InvalidRequest: definite; the session is unknown or its lease ran out.
         """
-        if request.session is None:
-            if not self._vnode.ring.is_member:
-                raise NotReady("not a member yet", after_ms=RETRY_MS)
-            mine = tuple(self._own.is_owner(self._host.circle.hash(r.key)) for r in request.records)
-            if not any(mine):
-                predecessor = self._vnode.ring.predecessor
-                raise NotOwner("none of these records is mine", peer=predecessor)
-            accepted = [r for r, is_mine in zip(request.records, mine, strict=True) if is_mine]
-        else:
-            inbound = self._session(request.session)
-            inbound.progress = trio.current_time()
-            mine = (True,) * len(request.records)
-            accepted = list(request.records)
-        await self._records.merge(accepted)
-        self._host.counters["keys_received"] += len(accepted)
-        self._host.tell([events.RecordsReceived(self._vnode.id, len(accepted), request.session is not None)])
-        return PageStored(mine)
+        self._session(request.session).progress = trio.current_time()
+        await self._records.merge(list(request.records))
+        self._host.counters["keys_received"] += len(request.records)
+        self._host.tell([events.RecordsReceived(self._vnode.id, len(request.records))])
+        return Done()
 
     def on_switch(self, request: Switch) -> Done:
         """All is copied: answer for the arc from now on.

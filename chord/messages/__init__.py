@@ -83,7 +83,6 @@ from chord.messages.replicas import Copy as Copy
 from chord.messages.replicas import GetCopies as GetCopies
 from chord.messages.replicas import GetHeads as GetHeads
 from chord.messages.replicas import GetSums as GetSums
-from chord.messages.replicas import Granted as Granted
 from chord.messages.replicas import HandOver as HandOver
 from chord.messages.replicas import Head as Head
 from chord.messages.replicas import Heads as Heads
@@ -133,4 +132,3 @@ def _concrete(base: type[Message]) -> tuple[type[Message], ...]:
 REQUESTS: tuple[type[Request], ...] = _concrete(Request)  # type: ignore[assignment]
 REPLIES: tuple[type[Reply], ...] = _concrete(Reply)  # type: ignore[assignment]
 REQUEST_BY_TAG: dict[int, type[Request]] = {int(c.__struct_config__.tag): c for c in REQUESTS}  # type: ignore[arg-type]
-REPLY_BY_TAG: dict[int, type[Reply]] = {int(c.__struct_config__.tag): c for c in REPLIES}  # type: ignore[arg-type]

@@ -123,7 +123,6 @@ class GetCopies(Request, frozen=True, tag=39):
 class Settled(Request, frozen=True, tag=40):
     """I answer for this arc, and you hold everything of it that was acknowledged so far."""
 
-    owner: Contact
     arc_start: Point
     arc_end: Point
 
@@ -140,18 +139,11 @@ class TakenArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since_ms: Count  # how long ago it was found dead, ms
 
 
-class Granted(Reply, frozen=True, tag=160):
-    """The transfer session is open; the arc begins at `arc_start` for now."""
-
-    arc_start: Point
-
-
 class JoinArc(Request, frozen=True, tag=48):
     """I am joining at `joiner.id`: send me the part of your arc up to there, under this session of my choice."""
 
     joiner: Contact
     session: Identity
-    reply = Granted
 
 
 class HandOver(Request, frozen=True, tag=49):
@@ -159,8 +151,6 @@ class HandOver(Request, frozen=True, tag=49):
 
     leaver: Contact
     session: Identity
-    arc_start: Point
-    reply = Granted
 
 
 class PageStored(Reply, frozen=True, tag=161):
@@ -194,11 +184,10 @@ class Prune(Request, frozen=True, tag=46):
 
 
 class StorePage(Request, frozen=True, tag=50):
-    """Merge these records: in a session whatever they are; without one only where you own the key."""
+    """Merge these records of the arc that moves in this session. Answered when they are durable."""
 
-    session: Identity | None
+    session: Identity
     records: Records
-    reply = PageStored
     patient = True
     bulk = True
 
@@ -207,7 +196,6 @@ class Switch(Request, frozen=True, tag=51):
     """All is copied: from now on you answer for this arc, in this epoch. Idempotent by epoch."""
 
     session: Identity
-    giver: Contact
     arc_start: Point
     arc_end: Point
     epoch: Count

@@ -42,14 +42,14 @@ class Disk:
     Attributes:
         is_frozen: syncs wait; everything else goes on in memory.
         directory: the files by name.
-        syncs, failed_syncs, bytes_written, crashes: totals.
+        syncs, failed_syncs, bytes_written: totals.
     """
 
     def __init__(self, rng: random.Random, *, sync_delay: SyncDelay = flash, capacity_bytes: float = math.inf) -> None:
         self.rng = rng
         self.capacity_bytes = capacity_bytes
         self.is_frozen = False
-        self.syncs = self.failed_syncs = self.bytes_written = self.crashes = 0
+        self.syncs = self.failed_syncs = self.bytes_written = 0
         self.directory = Directory()
         self._sync_delay = sync_delay
         self._number = 0  # of the last change
@@ -82,7 +82,6 @@ class Disk:
             rng: draws what is left; default: the disk's own.
         """
         self.kill()
-        self.crashes += 1
         fate = lot(rng or self.rng)
         self.directory.settle(self._number, fate)
         self.directory.forget()

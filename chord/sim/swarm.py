@@ -65,7 +65,7 @@ NEVER_ZERO = (
     "TransferStarted leave",
     "TransferEnded moved",
     "TransferEnded aborted",
-    "RecordsReceived True",
+    "RecordsReceived",
     "RecordsDropped",
     # peers
     "PeerChanged suspect",

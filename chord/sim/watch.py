@@ -46,7 +46,7 @@ POINTLESS = (
     events.ArcLost,
     events.TransferEnded,
 )
-DETAILS = ("how", "outcome", "step", "reason", "session")
+DETAILS = ("how", "outcome", "step", "reason")
 RECENT = 12
 QUOTED_S = 0.25
 """No answer is under way for longer, in a network without loss and jitter, hiccups included."""
