@@ -64,10 +64,10 @@ class Ring:
     `scan` and `records`. Then the error is what the ring said last, if anything, else `DeadlineExceeded`.
 
     Errors: besides what they document, operations raise `PeerUnreachable` (no node could be reached),
-    `DeadlineExceeded` or `PeerLost` (it may have happened), `OwnerDown` (the copies are on nodes that are down) and
-    `InvalidRequest`. What may be asked again is asked again until the deadline; a put keeps its operation id, so that
-    it is done once. In operations on many keys each key has an outcome of its own, and errors of the ring are among
-    these; they are not raised.
+    `DeadlineExceeded` or `PeerLost` (it may have happened), `OwnerDown` (the copies are on nodes that are down),
+    `InvalidRequest`, or `ConfigError` for an address that is none. What may be asked again is asked again until the
+    deadline; a put keeps its operation id, so that it is done once. In operations on many keys each key has an outcome
+    of its own, and errors of the ring are among these; they are not raised.
 
     Concurrency: belongs to one thread.
     """
@@ -212,7 +212,7 @@ class Ring:
 
         Raises:
             InvalidRequest: a key, a value or an argument is out of its bounds. The batches before it were tried, and
-                what failed of them is not told; of its own nothing was sent.
+                what failed of them is not told; of its own batch nothing was sent.
         """
         bulk = many_pairs(
             pairs,
@@ -274,7 +274,7 @@ class Ring:
         in_flight: int = IN_FLIGHT,
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[tuple[bytes, ChordError]]:
-        """Merge many records, so many at a time. Arguments, progress and errors are those of `put_many`.
+        """Merge many records, so many at a time; with arguments and errors as `put_many` has them.
 
         Returns:
             The keys that could not be merged and why; empty when all went well.
@@ -306,7 +306,7 @@ class Ring:
         Args:
             key, key_id: what to look up; one of the two.
             mode: who asks the next hop: the first node (iterative), each node in turn (recursive); or go from
-                successor to successor only.
+                successor to successor only (successor).
             route: classic, with fingers and successor lists; or fast, as `get` and `put` do.
             from_: who performs the lookup: a node's address or a vnode; default: the entry node.
 
@@ -320,7 +320,7 @@ class Ring:
         """Return what a node says of itself.
 
         Args:
-            address: whom to ask, once; default: the entry node, or who stands in for it.
+            address: whom to ask; where it is silent, nobody else is asked. Default: the entry node.
         """
         return self._run(self._core.describe(address))
 
@@ -358,7 +358,10 @@ class Ring:
         It is not asked whether it is the last one: then what it holds is gone with it.
 
         Args:
-            address: HOST:PORT of the node, which is asked once.
+            address: HOST:PORT of the node.
+
+        Raises:
+            PeerUnreachable, PeerLost: it does not answer.
         """
         self._run(self._core.leave(address))
 

@@ -97,7 +97,10 @@ class Client(AsyncRing):
         It is not asked whether it is the last one: then what it holds is gone with it.
 
         Args:
-            address: HOST:PORT of the node, which is asked once.
+            address: HOST:PORT of the node.
+
+        Raises:
+            PeerUnreachable, PeerLost: it does not answer.
         """
         await self.drive(self.core.leave(address))
 

@@ -88,7 +88,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         suspect_misses: so many unanswered calls in a row, and a peer is routed around; at least 1.
         dead_misses: so many unanswered calls in a row, and a peer leaves the lists; at least `suspect_misses`.
         dead_refusals: so many refused connections in a row, and a peer leaves the lists; at least 1.
-        reprobe_first_s: who fell silent is tried once more soon, then after so long, then after twice that, ….
+        reprobe_first_s: who fell silent is tried once more soon, then after so long, after twice that, and so on.
         reprobe_max_s: the longest of these waits.
         down_out_s: a dead owner's arc answers "owner down" this long; afterwards its keys count as lost.
         anti_entropy_s: an arc is compared with each of its replicas this often.
@@ -225,8 +225,8 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         id: the node's point on the circle, for toys and tests; only with one vnode.
         data_dir: where records, identity and known peers are kept; None: in memory, and a node is new each time.
         ring: the constants of the ring, see `RingConstants`.
-        preset: the name `timing` was taken from, for `status`. In a file, as a flag or a variable it also chooses
-            `timing`; a `NodeConfig` made in Python is given both.
+        preset: local (one machine), lan or wan: what `timing` starts from, and what `status` says. Who makes a
+            `NodeConfig` in Python gives both: `timing=PRESETS["wan"], preset="wan"`.
         timing: periods and timeouts, see `Timing`.
         limits: maxima, see `Limits`.
     """

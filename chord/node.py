@@ -59,7 +59,7 @@ class Node(AsyncRing):
 
     Attributes:
         config: as it was given.
-        state: where it is in its life.
+        state: where it is in its life: starting, joining or resuming, ready, leaving, then left or stopped.
         started_at: when it began to take calls, on the clock of its event loop.
         closed: set when `run` has ended.
 
