@@ -38,13 +38,14 @@ def connect(*addresses: str, timeout_s: float = TIMEOUT_S, limits: Limits | None
 
     Args:
         addresses: HOST:PORT of one or more nodes. The others stand in when the one in use falls silent.
-        timeout_s: every operation ends within so many seconds, with a result or an error.
+        timeout_s: every operation ends within so many seconds, with a result or an error, and so does connecting.
         limits: sizes, where the ring was given others than the default.
 
     Returns:
         The ring, as a context manager that hangs up at the end.
 
     Raises:
+        ConfigError, InvalidRequest: an address is not HOST:PORT, or there is none.
         PeerUnreachable: none of the nodes answers.
         OtherRing: a node speaks another version of the protocol.
     """
@@ -57,12 +58,18 @@ class Ring:
     """A ring of nodes, seen from outside. Made by `connect`.
 
     Attributes:
-        timeout_s: every operation ends within so many seconds.
+        timeout_s: every operation ends within so many seconds; may be changed between two of them.
 
-    All operations raise, besides what they document: `PeerUnreachable` (no node could be reached),
-    `DeadlineExceeded` or `PeerLost` (it may have happened), `OwnerDown` (the copies are on nodes that are down)
-    and `InvalidRequest`. What may be asked again is asked again until the timeout; a put keeps its operation id, so
-    that it is done once.
+    Deadlines: `timeout_s` is the time of each operation; of each batch, where it is one on many keys; of each page of
+    `scan` and `records`. Then the error is what the ring said last, if anything, else `DeadlineExceeded`.
+
+    Errors: besides what they document, operations raise `PeerUnreachable` (no node could be reached),
+    `DeadlineExceeded` or `PeerLost` (it may have happened), `OwnerDown` (the copies are on nodes that are down),
+    `InvalidRequest`, or `ConfigError` for an address that is none. What may be asked again is asked again until the
+    deadline; a put keeps its operation id, so that it is done once. In operations on many keys each key has an outcome
+    of its own, and errors of the ring are among these; they are not raised.
+
+    Concurrency: belongs to one thread.
     """
 
     def __init__(self, addresses: Sequence[str], *, timeout_s: float, limits: Limits) -> None:
@@ -111,13 +118,14 @@ class Ring:
         """Read a key.
 
         Args:
-            r: so many replicas must answer; default: a majority.
+            key: 1 to 1024 bytes; text is encoded as UTF-8.
+            r: so many replicas must answer, 1 to N; default: a majority.
             resolve: makes one value of concurrent ones, such as `chord.last_writer_wins` or a function of your own.
-                Without one, `Found.siblings` holds them all.
+                Without one, `Found.siblings` holds them all. What it raises, `get` raises.
 
         Raises:
             NotFound: nothing is stored there, for sure.
-            QuorumFailed: too few replicas answered in time.
+            QuorumFailed, TooFewReplicas: too few replicas answered in time.
         """
         return self._run(self._core.get(key, r, resolve))
 
@@ -136,16 +144,17 @@ class Ring:
 
         Args:
             key: 1 to 1024 bytes; text is encoded as UTF-8.
-            value: up to 1 MiB.
-            context: from an earlier `get`: replace exactly what was seen then, keep what was written since beside
-                it. Without one, replace what a read quorum holds at that moment.
-            blind: replace nothing; what is there stays beside the new value.
-            w: durable on so many nodes before it is acknowledged; default: a majority of the replicas.
+            value: up to 1 MiB; text is encoded as UTF-8.
+            context: from an earlier `get` or `put`: replace exactly what was seen then, keep what was written since
+                beside it. Without one, replace what a read quorum holds at that moment.
+            blind: replace nothing; what is there stays beside the new value. Takes no context.
+            w: durable on so many nodes before it is acknowledged, 1 to N; default: a majority of the replicas.
             strict: only replicas count, not those who keep it for one that does not answer.
-            ttl_s: the value lives for so many seconds.
+            ttl_s: the value lives for so many seconds, at most ten years; default: until it is replaced.
 
         Raises:
             QuorumFailed: too few replicas acknowledged in time; it may have happened.
+            TooFewReplicas, WritesRefused: too few nodes can take it, or the owner's disk is full; nothing was written.
             VersionConflict: too many concurrent values; read, and put with the context.
         """
         request = self._core.to_put(key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s)
@@ -154,7 +163,7 @@ class Ring:
     def delete(
         self, key: str | bytes, *, context: bytes | None = None, w: int | None = None, strict: bool = False
     ) -> Stored:
-        """Delete a key; no error where nothing is there. The arguments are those of `put`."""
+        """Delete a key; no error where nothing is there. Arguments and errors are those of `put`."""
         return self._run(self._core.write(self._core.to_put(key, None, context=context, w=w, strict=strict)))
 
     def get_many(
@@ -163,12 +172,16 @@ class Ring:
         """Read many keys, so many at a time: one frame for each owner.
 
         Args:
+            keys: each is read once; all of them are held in memory.
             r: so many replicas must answer for each; default: a majority.
-            in_flight: so many keys are under way at a time, 1 to 4096; each such batch has its own timeout.
+            in_flight: so many keys are under way at a time, 1 to 4096: a batch.
 
         Returns:
             For each key, as it was named, what is stored there, or why that could not be told: `NotFound` where
             nothing is, for sure. `Found.replicas` is empty; `get` tells of them.
+
+        Raises:
+            InvalidRequest: a key or an argument is out of its bounds; nothing that was read is returned.
         """
         found: dict[str | bytes, Found | ChordError] = {}
         source, length = iter(dict.fromkeys(keys)), require_in_flight(in_flight)
@@ -189,10 +202,17 @@ class Ring:
         """Write many keys, so many at a time: one frame for each owner. Of two values for a key the later wins.
 
         Args:
-            in_flight: so many keys are under way at a time, 1 to 4096; each such batch has its own timeout.
+            pairs: keys and values, taken as they are needed: never all of them are in memory.
+            w, strict, ttl_s: as of `put`, for each key.
+            in_flight: so many keys are under way at a time, 1 to 4096: a batch.
+            on_progress: told after each batch how many keys have been tried by then.
 
         Returns:
             The keys that could not be written and why; empty when all went well.
+
+        Raises:
+            InvalidRequest: a key, a value or an argument is out of its bounds. The batches before it were tried, and
+                what failed of them is not told; of its own batch nothing was sent.
         """
         bulk = many_pairs(
             pairs,
@@ -206,7 +226,11 @@ class Ring:
         return bulk.failures
 
     def scan(self) -> Iterator[Pair]:
-        """Yield every key and its values, clockwise from point 0. Not a snapshot: what changes meanwhile may show."""
+        """Yield every key and its values, clockwise from point 0. Not a snapshot: what changes meanwhile may show.
+
+        Raises:
+            OwnerDown: behind all that could be read: nodes that are down may hold more.
+        """
         for cursor in self._run(self._core.scan_start()):
             following: Cursor | None = cursor
             while following is not None:
@@ -218,6 +242,9 @@ class Ring:
 
         Args:
             of: only the records of the arcs the node at this address answers for.
+
+        Raises:
+            OwnerDown: behind all that could be read: nodes that are down may hold more.
         """
         for cursor in self._run(self._core.scan_start(of)):
             following: Cursor | None = cursor
@@ -229,6 +256,13 @@ class Ring:
         """Merge a record as it is, from `records`, into what the ring holds; doing it again changes nothing.
 
         What was overwritten since stays overwritten, what was written since stays beside it.
+
+        Args:
+            w: as of `put`.
+
+        Raises:
+            InvalidRequest: that is no record.
+            QuorumFailed, TooFewReplicas, WritesRefused: as of `put`.
         """
         return self._run(self._core.write(self._core.to_merge(record, w)))
 
@@ -240,7 +274,7 @@ class Ring:
         in_flight: int = IN_FLIGHT,
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[tuple[bytes, ChordError]]:
-        """Merge many records, so many at a time; each batch has its own timeout.
+        """Merge many records, so many at a time; with arguments and errors as `put_many` has them.
 
         Returns:
             The keys that could not be merged and why; empty when all went well.
@@ -272,25 +306,36 @@ class Ring:
         Args:
             key, key_id: what to look up; one of the two.
             mode: who asks the next hop: the first node (iterative), each node in turn (recursive); or go from
-                successor to successor only.
+                successor to successor only (successor).
             route: classic, with fingers and successor lists; or fast, as `get` and `put` do.
             from_: who performs the lookup: a node's address or a vnode; default: the entry node.
 
         Raises:
             LookupFailed: definite; no way was found.
+            InvalidRequest: neither or both of key and key_id, or a point that is not on the circle.
         """
         return self._run(self._core.lookup(key, key_id, mode, route, from_))
 
     def describe(self, address: str | None = None) -> Description:
-        """Return what a node says of itself; default: the entry node."""
+        """Return what a node says of itself.
+
+        Args:
+            address: whom to ask; where it is silent, nobody else is asked. Default: the entry node.
+        """
         return self._run(self._core.describe(address))
 
     def members(self, *, also: Iterable[str] = (), only: Sequence[str] = ()) -> dict[str, Outcome]:
-        """Ask every node that can be named to describe itself; for each address the description or the error.
+        """Ask every node that can be named to describe itself.
 
         Args:
             also: addresses to visit besides the entry nodes.
             only: if given, visit exactly these and follow nothing.
+
+        Returns:
+            For each address, in the order they were found, the `Description`, or the error that stood in its way.
+
+        Raises:
+            PeerUnreachable: no node answered at all; not with `only`.
         """
         return self._run(self._core.members(also, only))
 
@@ -300,7 +345,7 @@ class Ring:
         Its replicas are made anew elsewhere, and what only it held is given up.
 
         Returns:
-            What each node that was told answered, by its address.
+            What each node that was told answered, by its address: `Done`, or an error.
 
         Raises:
             InvalidRequest: the node answers; make it leave instead.
@@ -308,7 +353,16 @@ class Ring:
         return self._run(self._core.forget(address))
 
     def leave(self, address: str) -> None:
-        """Tell a node to hand everything over and leave. Returns at once; the node exits when it has."""
+        """Tell a node to hand everything over and leave. Returns at once; the node ends when it has.
+
+        It is not asked whether it is the last one: then what it holds is gone with it.
+
+        Args:
+            address: HOST:PORT of the node.
+
+        Raises:
+            PeerUnreachable, PeerLost: it does not answer.
+        """
         self._run(self._core.leave(address))
 
     # -- driving operations -------------------------------------------------------------------------

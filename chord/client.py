@@ -35,13 +35,19 @@ async def open_client(
 ) -> AsyncIterator[Client]:
     """Connect to a ring through the first of these nodes that answers.
 
+    The block gets a `Client`, which hangs up at its end.
+
     Args:
         addresses: HOST:PORT of one or more nodes. The others stand in when the one in use falls silent.
-        transport, limits, rng: the seams and sizes; the defaults are the real world.
+        limits: sizes, where the ring was given others than the default.
+        transport, rng: the seams; the defaults are the real world.
 
     Raises:
+        ConfigError, InvalidRequest: an address is not HOST:PORT, or there is none.
         PeerUnreachable: none of the nodes answers.
         OtherRing: a node speaks another version of the protocol, or belongs to another ring than the others.
+
+    Concurrency: checkpoints. Connecting takes at most five seconds, or as long as the caller's cancel scope lets it.
     """
     limits = limits or Limits()
     core = Core(addresses, rng=rng or random.Random(secrets.randbits(128)), arcs_max=CLIENT_ARCS_MAX)
@@ -86,7 +92,16 @@ class Client(AsyncRing):
         return self.core.circle
 
     async def leave(self, address: str) -> None:
-        """Tell a node to hand everything over and leave. Returns at once; the node ends when it has."""
+        """Tell a node to hand everything over and leave. Returns at once; the node ends when it has.
+
+        It is not asked whether it is the last one: then what it holds is gone with it.
+
+        Args:
+            address: HOST:PORT of the node.
+
+        Raises:
+            PeerUnreachable, PeerLost: it does not answer.
+        """
         await self.drive(self.core.leave(address))
 
     async def _call(self, call: Call, deadline: float) -> Outcome:

@@ -29,6 +29,8 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         successors: r, the successor list spans so many other nodes; 1 to 64. 8 serves up to some 250 nodes, 16 above.
         replicas: N, nodes that keep a copy of each record; 1 to 16, and at most `successors` + 1.
         cluster: a name, so that rings of different purpose never mix; 1 to 64 characters.
+
+    All nodes of a ring must have the same; who does not is refused in the first frame (`OtherRing`).
     """
 
     bits: int = 160
@@ -77,14 +79,17 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Periods and timeouts, in seconds.
 
     Attributes:
-        stabilize_s: T; each interval is drawn from 0.5 T to 1.5 T.
+        stabilize_s: T, a round of the protocol that keeps the ring; each interval is drawn from 0.5 T to 1.5 T.
         finger_s: one finger entry is refreshed this often.
-        self_lookup_rounds: a self-lookup every so many stabilize rounds.
-        timeout_floor_s, timeout_stranger_s, timeout_cap_s: a call's timeout is srtt + 4 rttvar within floor and
-            cap; a peer never heard of gets the stranger's.
-        suspect_misses, dead_misses, dead_refusals: unanswered calls in a row until a peer is routed around, until it
-            leaves the lists; refused connections in a row count as death sooner.
-        reprobe_first_s, reprobe_max_s: a silent peer of the passive list is tried again after this, doubling.
+        self_lookup_rounds: a self-lookup every so many stabilize rounds, on average; at least 1.
+        timeout_floor_s: the least timeout of a call. It is srtt + 4 rttvar, as measured with that peer.
+        timeout_stranger_s: the timeout of a call to a peer never heard of; from the floor to the cap.
+        timeout_cap_s: the largest timeout of a call.
+        suspect_misses: so many unanswered calls in a row, and a peer is routed around; at least 1.
+        dead_misses: so many unanswered calls in a row, and a peer leaves the lists; at least `suspect_misses`.
+        dead_refusals: so many refused connections in a row, and a peer leaves the lists; at least 1.
+        reprobe_first_s: who fell silent is tried once more soon, then after so long, after twice that, and so on.
+        reprobe_max_s: the longest of these waits.
         down_out_s: a dead owner's arc answers "owner down" this long; afterwards its keys count as lost.
         anti_entropy_s: an arc is compared with each of its replicas this often.
         lease_s: a joiner's slot is freed after so long without progress.
@@ -92,6 +97,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         drain_s: calls in flight get this long when the node stops.
         resume_s: a restarted node waits so long for a running ring before it resumes with its stored lists.
         grace_s: a node that was down for longer finds what was deleted meanwhile forgotten: it rejoins empty.
+
+    Bounds: each time is more than 0, and finite.
     """
 
     stabilize_s: float = 1.0
@@ -143,19 +150,32 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maxima. Beyond each of them stands a clear error, never a growing queue.
 
     Attributes:
-        frame_control_bytes_max, frame_bulk_bytes_max: a frame's body on either stream.
-        bulk_from_bytes: larger requests and replies go to the bulk stream.
-        buffer_bytes_max: bytes waiting to be written to one peer; beyond it the peer's requests are refused.
-        inflight_bytes_max: request bytes being worked on, all peers together.
-        calls_per_connection_max, calls_max: requests being worked on from one peer, and in all; and items of batches.
-        connections_max, connections_per_host_max: accepted streams in all, and from one address outside loopback.
-        handshake_s, frame_s, idle_s, stuck_s: seconds for the first frame, for the rest of a frame once begun, until
-            an unused stream is closed, until a peer that does not drain is cut.
-        key_bytes_max, value_bytes_max, record_bytes_max, siblings_max: of stored records.
+        frame_control_bytes_max: bytes of a frame's body on the control stream; more than `bulk_from_bytes`.
+        frame_bulk_bytes_max: bytes of a frame's body on the bulk stream; at least as many, and less than 16 MiB.
+        bulk_from_bytes: requests and replies of more bytes go to the bulk stream.
+        buffer_bytes_max: bytes waiting to be written to one peer; beyond it the peer's requests are refused. Of a
+            client: bytes in a batch of `put_many` or `merge_many`.
+        inflight_bytes_max: bytes of requests being worked on, all peers together.
+        calls_per_connection_max: requests being worked on from one peer.
+        calls_max: requests being worked on in all; and as many items of batches.
+        connections_max: accepted streams in all.
+        connections_per_host_max: accepted streams from one address outside loopback.
+        handshake_s: seconds for the first frames of a stream.
+        frame_s: seconds for the rest of a frame once it has begun.
+        idle_s: seconds until an unused stream is closed.
+        stuck_s: seconds until a peer that takes nothing is cut off.
+        key_bytes_max: bytes of a key; at most 1024.
+        value_bytes_max: bytes of a value; at most 1 MiB.
+        record_bytes_max: bytes of a record with several concurrent values: then a put must cover some of them
+            (`VersionConflict`). With 16 KiB more it must fit `frame_bulk_bytes_max`.
+        siblings_max: concurrent values of a record, likewise; at most 64.
+        page_bytes: about so many bytes of records go in one page, as scans, transfers and repairs read them.
         repair_bytes_s: bytes of records that are brought level with other replicas, per second.
         hints_max: records kept for replicas that do not answer; beyond it no more are taken.
-        passive_max: peers remembered beyond the lists.
+        passive_max: silent peers remembered beyond the lists.
         arcs_max: arcs of which it is remembered who answered for them last.
+
+    Bounds: each is more than 0, and finite.
     """
 
     frame_control_bytes_max: int = 64 * 1024
@@ -197,14 +217,18 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One node's configuration.
 
     Attributes:
-        listen: HOST:PORT to accept calls on; port 0 takes a free one.
+        listen: HOST:PORT to accept calls on; port 0 takes a free one. `[::1]:9000` for IPv6.
         advertise: HOST:PORT under which others reach it; default: the bound address.
         join: addresses of members to join by; empty creates a ring, or resumes the stored one.
-        name: for people; default: the advertised address.
+        name: for people, 1 to 64 characters; default: the advertised address.
         vnodes: points this node holds on the circle, 1 to 64.
-        id: the first vnode's point, for toys and tests; only with one vnode.
+        id: the node's point on the circle, for toys and tests; only with one vnode.
         data_dir: where records, identity and known peers are kept; None: in memory, and a node is new each time.
-        preset: the name `timing` was taken from, for `status`.
+        ring: the constants of the ring, see `RingConstants`.
+        preset: local (one machine), lan or wan: what `timing` starts from, and what `status` says. Who makes a
+            `NodeConfig` in Python gives both: `timing=PRESETS["wan"], preset="wan"`.
+        timing: periods and timeouts, see `Timing`.
+        limits: maxima, see `Limits`.
     """
 
     listen: str = "127.0.0.1:0"

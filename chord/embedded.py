@@ -28,20 +28,22 @@ async def open_node(
 ) -> AsyncIterator[Node]:
     """Run a peer inside a Trio program for the length of the block.
 
-    It is a member when the block begins. At the block's end it stops and keeps its data where it has a data
+    It is a member when the block begins, which waits for that as long as it takes: bound it with a cancel scope. The
+    block gets the `Node`. At the block's end it stops and keeps its data where it has a data
     directory; without one it first hands its keys over and leaves, within the preset's `leave_s`. An exception that
     leaves the block goes on after that.
 
     Args:
         listen, join, name, advertise, data_dir, vnodes: see `NodeConfig`.
         preset: local, lan or wan; periods and timeouts.
-        ring: the ring's constants; all members must agree on them.
-        observe: called with every event.
+        ring: the ring's constants, `chord.RingConstants`; all members must agree on them.
+        observe: called with every event, one of `chord.events`; it must not raise, and must not take long.
 
     Raises:
         ConfigError: the arguments contradict each other, or the data directory is another node's.
         OSError: the address cannot be listened on.
         OtherRing, DuplicateId: the ring does not take this node.
+        WritesRefused: the disk failed, or the data directory is gone; the block is cancelled.
 
     Concurrency: checkpoints. Cancelling the block is a crash: nobody is told, nothing is handed over.
     """

@@ -30,13 +30,23 @@ T = TypeVar("T")
 class AsyncRing:
     """A ring of nodes, as a Trio program uses it.
 
-    The caller's cancel scopes bound every operation (`trio.fail_after`); where there is none, five seconds do, and
-    `DeadlineExceeded` is raised. All operations raise, besides what they document: `PeerUnreachable` (no node could be
-    reached), `PeerLost` (it may have happened), `OwnerDown` (the copies are on nodes that are down) and
-    `InvalidRequest`. What may be asked again is asked again; a put keeps its operation id, so that it is done once.
-
     Attributes:
         core: makes the operations; for who wants to make one himself and `drive` it.
+
+    Deadlines: the caller's cancel scopes bound everything, and where such a scope ends, it is Trio that says so
+    (`trio.fail_after` raises `TooSlowError`). Where there is none, each operation has five seconds; each batch, where
+    it is one on many keys; each page of `scan` and `records`. Then the error is what the ring said last, if anything,
+    else `DeadlineExceeded`.
+
+    Errors: besides what they document, operations raise `PeerUnreachable` (no node could be reached),
+    `DeadlineExceeded` or `PeerLost` (it may have happened), `OwnerDown` (the copies are on nodes that are down),
+    `InvalidRequest`, or `ConfigError` for an address that is none. What may be asked again is asked again until the
+    deadline; a put keeps its operation id, so that it is done once. In operations on many keys each key has an outcome
+    of its own, and errors of the ring are among these; they are not raised.
+
+    Cancelling: does no harm to client or node. A write under way may have happened, or may still happen within the time
+    it was sent with. Of `put_many` and `merge_many` that goes for the batch under way; those before it are done, and
+    what failed of them is not told. Who leaves a scan early closes it (`contextlib.aclosing`).
 
     Concurrency: every coroutine checkpoints; any number of tasks may share it.
     """
@@ -50,13 +60,14 @@ class AsyncRing:
         """Read a key.
 
         Args:
-            r: so many replicas must answer; default: a majority.
+            key: 1 to 1024 bytes; text is encoded as UTF-8.
+            r: so many replicas must answer, 1 to N; default: a majority.
             resolve: makes one value of concurrent ones, such as `chord.last_writer_wins` or a function of your own.
-                Without one, `Found.siblings` holds them all.
+                Without one, `Found.siblings` holds them all. What it raises, `get` raises.
 
         Raises:
             NotFound: nothing is stored there, for sure.
-            QuorumFailed: too few replicas answered in time.
+            QuorumFailed, TooFewReplicas: too few replicas answered in time.
         """
         return await self.drive(self.core.get(key, r, resolve))
 
@@ -75,16 +86,17 @@ class AsyncRing:
 
         Args:
             key: 1 to 1024 bytes; text is encoded as UTF-8.
-            value: up to 1 MiB.
-            context: from an earlier `get`: replace exactly what was seen then, keep what was written since beside
-                it. Without one, replace what a read quorum holds at that moment.
-            blind: replace nothing; what is there stays beside the new value.
-            w: durable on so many nodes before it is acknowledged; default: a majority of the replicas.
+            value: up to 1 MiB; text is encoded as UTF-8.
+            context: from an earlier `get` or `put`: replace exactly what was seen then, keep what was written since
+                beside it. Without one, replace what a read quorum holds at that moment.
+            blind: replace nothing; what is there stays beside the new value. Takes no context.
+            w: durable on so many nodes before it is acknowledged, 1 to N; default: a majority of the replicas.
             strict: only replicas count, not those who keep it for one that does not answer.
-            ttl_s: the value lives for so many seconds.
+            ttl_s: the value lives for so many seconds, at most ten years; default: until it is replaced.
 
         Raises:
             QuorumFailed: too few replicas acknowledged in time; it may have happened.
+            TooFewReplicas, WritesRefused: too few nodes can take it, or the owner's disk is full; nothing was written.
             VersionConflict: too many concurrent values; read, and put with the context.
         """
         request = self.core.to_put(key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s)
@@ -93,7 +105,7 @@ class AsyncRing:
     async def delete(
         self, key: str | bytes, *, context: bytes | None = None, w: int | None = None, strict: bool = False
     ) -> Stored:
-        """Delete a key; no error where nothing is there. The arguments are those of `put`."""
+        """Delete a key; no error where nothing is there. Arguments and errors are those of `put`."""
         return await self.drive(self.core.write(self.core.to_put(key, None, context=context, w=w, strict=strict)))
 
     async def get_many(
@@ -102,12 +114,16 @@ class AsyncRing:
         """Read many keys, so many at a time: one frame for each owner.
 
         Args:
+            keys: each is read once; all of them are held in memory.
             r: so many replicas must answer for each; default: a majority.
-            in_flight: so many keys are under way at a time, 1 to 4096.
+            in_flight: so many keys are under way at a time, 1 to 4096: a batch.
 
         Returns:
             For each key, as it was named, what is stored there, or why that could not be told: `NotFound` where
             nothing is, for sure. `Found.replicas` is empty; `get` tells of them.
+
+        Raises:
+            InvalidRequest: a key or an argument is out of its bounds; nothing that was read is returned.
         """
         found: dict[str | bytes, Found | ChordError] = {}
         source, length = iter(dict.fromkeys(keys)), require_in_flight(in_flight)
@@ -128,10 +144,17 @@ class AsyncRing:
         """Write many keys, so many at a time: one frame for each owner. Of two values for a key the later wins.
 
         Args:
-            in_flight: so many keys are under way at a time, 1 to 4096.
+            pairs: keys and values, taken as they are needed: never all of them are in memory.
+            w, strict, ttl_s: as of `put`, for each key.
+            in_flight: so many keys are under way at a time, 1 to 4096: a batch.
+            on_progress: told after each batch how many keys have been tried by then.
 
         Returns:
             The keys that could not be written and why; empty when all went well.
+
+        Raises:
+            InvalidRequest: a key, a value or an argument is out of its bounds. The batches before it were tried, and
+                what failed of them is not told; of its own batch nothing was sent.
         """
         bulk = many_pairs(
             pairs,
@@ -145,7 +168,11 @@ class AsyncRing:
         return bulk.failures
 
     async def scan(self) -> AsyncIterator[Pair]:
-        """Yield every key and its values, clockwise from point 0. Not a snapshot: what changes meanwhile may show."""
+        """Yield every key and its values, clockwise from point 0. Not a snapshot: what changes meanwhile may show.
+
+        Raises:
+            OwnerDown: behind all that could be read: nodes that are down may hold more.
+        """
         for cursor in await self.drive(self.core.scan_start()):
             following: Cursor | None = cursor
             while following is not None:
@@ -158,6 +185,9 @@ class AsyncRing:
 
         Args:
             of: only the records of the arcs the node at this address answers for.
+
+        Raises:
+            OwnerDown: behind all that could be read: nodes that are down may hold more.
         """
         for cursor in await self.drive(self.core.scan_start(of)):
             following: Cursor | None = cursor
@@ -170,6 +200,13 @@ class AsyncRing:
         """Merge a record as it is, from `records`, into what the ring holds; doing it again changes nothing.
 
         What was overwritten since stays overwritten, what was written since stays beside it.
+
+        Args:
+            w: as of `put`.
+
+        Raises:
+            InvalidRequest: that is no record.
+            QuorumFailed, TooFewReplicas, WritesRefused: as of `put`.
         """
         return await self.drive(self.core.write(self.core.to_merge(record, w)))
 
@@ -181,7 +218,7 @@ class AsyncRing:
         in_flight: int = IN_FLIGHT,
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[tuple[bytes, ChordError]]:
-        """Merge many records, so many at a time.
+        """Merge many records, so many at a time; with arguments and errors as `put_many` has them.
 
         Returns:
             The keys that could not be merged and why; empty when all went well.
@@ -213,25 +250,36 @@ class AsyncRing:
         Args:
             key, key_id: what to look up; one of the two.
             mode: who asks the next hop: the first node (iterative), each node in turn (recursive); or go from
-                successor to successor only.
+                successor to successor only (successor).
             route: classic, with fingers and successor lists; or fast, as `get` and `put` do.
             from_: who performs the lookup: a node's address or a vnode; default: the entry node.
 
         Raises:
             LookupFailed: definite; no way was found.
+            InvalidRequest: neither or both of key and key_id, or a point that is not on the circle.
         """
         return await self.drive(self.core.lookup(key, key_id, mode, route, from_))
 
     async def describe(self, address: str | None = None) -> Description:
-        """Return what a node says of itself; default: the entry node."""
+        """Return what a node says of itself.
+
+        Args:
+            address: whom to ask; where it is silent, nobody else is asked. Default: the entry node.
+        """
         return await self.drive(self.core.describe(address))
 
     async def members(self, *, also: Iterable[str] = (), only: Sequence[str] = ()) -> dict[str, Outcome]:
-        """Ask every node that can be named to describe itself; for each address the description or the error.
+        """Ask every node that can be named to describe itself.
 
         Args:
             also: addresses to visit besides the entry nodes.
             only: if given, visit exactly these and follow nothing.
+
+        Returns:
+            For each address, in the order they were found, the `Description`, or the error that stood in its way.
+
+        Raises:
+            PeerUnreachable: no node answered at all; not with `only`.
         """
         return await self.drive(self.core.members(also, only))
 
@@ -241,7 +289,7 @@ class AsyncRing:
         Its replicas are made anew elsewhere, and what only it held is given up.
 
         Returns:
-            What each node that was told answered, by its address.
+            What each node that was told answered, by its address: `Done`, or an error.
 
         Raises:
             InvalidRequest: the node answers; make it leave instead.
@@ -251,7 +299,7 @@ class AsyncRing:
     # -- driving operations -------------------------------------------------------------------------
 
     async def drive(self, operation: Operation[T]) -> T:
-        """Carry out an operation of `core`, within the caller's deadline."""
+        """Carry out an operation of `core`, within the caller's deadline, or else within five seconds."""
         now = trio.current_time()
         deadline = trio.current_effective_deadline()
         if math.isinf(deadline):

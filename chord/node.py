@@ -58,10 +58,13 @@ class Node(AsyncRing):
         transport, calls, storage, identity, wall_now_ms, rng, observe: the seams; the defaults are the real world.
 
     Attributes:
-        address: where others reach it, once it runs.
-        state: where it is in its life.
+        config: as it was given.
+        state: where it is in its life: starting, joining or resuming, ready, leaving, then left or stopped.
         started_at: when it began to take calls, on the clock of its event loop.
         closed: set when `run` has ended.
+
+    It reads and writes once `run` has told its address; before `ready` the ring may not know of it yet, and what is
+    asked is asked again until it does. `leave` and `stop` end this node itself.
     """
 
     def __init__(
@@ -224,12 +227,19 @@ class Node(AsyncRing):
             raise self._fatal
 
     async def stop(self) -> None:
-        """Stop and keep the data: tell the neighbours to route around, finish calls, end. Waits for the end."""
+        """Stop and keep the data: tell the neighbours to route around, finish calls within `drain_s`, end.
+
+        Waits for the end; cancelling that wait changes nothing for the node.
+        """
         self._end("stop")
         await self.closed.wait()
 
     async def leave(self) -> None:
-        """Hand everything over, leave the ring and end, within `leave_s`. Waits for the end."""
+        """Hand everything over within `leave_s`, leave the ring and end; `state` is then "left".
+
+        Where nobody took all of it in that time, the others see a crash, and `state` is "stopped". Waits for the end;
+        cancelling that wait changes nothing for the node.
+        """
         self.begin_leave()
         await self.closed.wait()
 

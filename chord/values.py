@@ -25,9 +25,10 @@ class Found(msgspec.Struct, frozen=True):
         values: every live value; more than one where writes were concurrent.
         context: give it back to `put` or `delete` to replace exactly what was seen here.
         owner: the vnode that coordinated the read.
-        r, r_needed: so many replicas answered, of so many that had to.
-        replicas: what each replica had to do with it.
-        written_ms: when each value was written, by the wall clock of its coordinator, in ms.
+        r: so many replicas had answered by then.
+        r_needed: so many had to.
+        replicas: what each replica had to do with it; empty where many keys were read at a time.
+        written_ms: when each value was written, by the wall clock of its coordinator, in ms since 1970.
     """
 
     key: bytes
@@ -57,7 +58,8 @@ class Found(msgspec.Struct, frozen=True):
 
 
 Resolver: TypeAlias = Callable[[Found], bytes]
-"""Makes one value of concurrent ones. What it returns need not be one of them: a union of carts, say."""
+"""Makes one value of concurrent ones: called where there are several, with all of them and the context that covers
+them. What it returns need not be one of them: a union of carts, say."""
 
 
 def last_writer_wins(found: Found) -> bytes:
@@ -66,6 +68,9 @@ def last_writer_wins(found: Found) -> bytes:
     A resolver for `get(key, resolve=chord.last_writer_wins)`. It is lossy: of two concurrent writes one is dropped
     without a word, and which one depends on clocks that differ. A delete concurrent with a write loses. Use it where
     the older value is worth nothing once there is a newer one.
+
+    Raises:
+        InvalidRequest: the node that answered is older than this client, and does not tell when values were written.
     """
     if len(found.written_ms) != len(found.values):
         raise InvalidRequest("the node does not tell when values were written: it is older than this client")
@@ -87,7 +92,8 @@ class Stored(msgspec.Struct, frozen=True):
         key: the key that was written.
         context: covers the write; give it to the next `put` to replace exactly this.
         owner: the vnode that coordinated the write.
-        w, w_needed: it is durable on so many nodes, of so many that had to have it.
+        w: it was durable on so many nodes by then.
+        w_needed: it had to be on so many.
         is_sloppy: some of those keep it for a replica that does not answer.
         replicas: what each replica had to do with it.
     """
@@ -102,7 +108,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class Pair(NamedTuple):
-    """A key and its live values, as a scan finds them."""
+    """A key and its live values, as a scan finds them: more than one where writes were concurrent."""
 
     key: bytes
     values: tuple[bytes, ...]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
+import msgspec
 import pytest
 
 from chord import config
@@ -167,6 +169,14 @@ def test_addresses_are_host_and_port(address: str, expected: tuple[str, int]) ->
 def test_other_strings_are_no_addresses(address: str) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
         split_address(address)
+
+
+@pytest.mark.parametrize("struct", [RingConstants, Timing, Limits, NodeConfig])
+def test_each_field_is_described_in_its_place(struct: type[msgspec.Struct]) -> None:
+    """The reference page is made of these lines."""
+    lines = inspect.cleandoc(struct.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0].splitlines()
+    described = [name for line in lines if line[4] != " " for name in line.partition(":")[0].strip().split(", ")]
+    assert described == list(struct.__struct_fields__)
 
 
 # -- from a file ----------------------------------------------------------------------------------------

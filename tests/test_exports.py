@@ -11,6 +11,7 @@ from importlib.resources import files
 import pytest
 
 import chord
+from chord.interface import AsyncRing
 
 
 @pytest.mark.parametrize("name", chord.__all__)
@@ -52,6 +53,13 @@ def test_node_and_clients_have_one_interface() -> None:
             for kind in (chord.Ring, chord.Client, chord.Node)
         }
         assert len(shapes) == 1, f"{name}: {shapes}"
+
+
+def test_both_forms_of_an_operation_are_described_in_the_same_words() -> None:
+    shared = [name for name in vars(AsyncRing) if not name.startswith("_") and hasattr(chord.Ring, name)]
+    for name in shared:
+        assert inspect.getdoc(getattr(chord.Ring, name)) == inspect.getdoc(getattr(AsyncRing, name)), name
+    assert inspect.getdoc(chord.Ring.leave) == inspect.getdoc(chord.Client.leave)
 
 
 def test_the_package_is_typed() -> None:

@@ -147,11 +147,13 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
 
 
-def test_the_command_reference_is_current() -> None:
+@pytest.mark.parametrize("tool", sorted(path.stem for path in (ROOT / "tools").glob("*_reference.py")))
+def test_what_is_made_from_the_code_is_current(tool: str) -> None:
     """Compared word by word: line breaks are click's business."""
-    code = "import sys; sys.path.insert(0, 'tools'); import cli_reference; print(cli_reference.reference())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True, check=True
-    )
-    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
-    assert page.split() == done.stdout.split(), "run: python tools/cli_reference.py"
+    show = "print(made.TARGET); print(made.reference())"
+    code = f"import sys; sys.path.insert(0, 'tools'); import {tool} as made; {show}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    target, _, page = done.stdout.partition("\n")
+    assert Path(target) == ROOT / "docs" / "reference" / f"{tool.removesuffix('_reference')}.md"
+    assert Path(target).read_text().split() == page.split(), f"run: python tools/{tool}.py"

@@ -17,7 +17,7 @@ from chord.errors import ConfigError
 DEFAULT_FILE = Path("chord.toml")
 RING_KEYS = ("bits", "successors", "replicas", "cluster")
 KEYS = ("listen", "advertise", "join", "name", "vnodes", "id", "data_dir", "preset", *RING_KEYS)
-_VARIABLES = {key: f"CHORD_{key.removesuffix('_dir').upper()}" for key in KEYS}
+VARIABLES = {key: f"CHORD_{key.removesuffix('_dir').upper()}" for key in KEYS}
 _NUMBERS = ("vnodes", "id", "bits", "successors", "replicas")
 
 
@@ -69,7 +69,7 @@ def _read(file: Path | None) -> dict[str, Any]:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key, variable in _VARIABLES.items():
+    for key, variable in VARIABLES.items():
         text = environ.get(variable)
         if not text:
             continue
