@@ -72,7 +72,7 @@ class Client(AsyncRing):
     """A ring of nodes, seen from outside. Made by `open_client`; see `AsyncRing` for what it does."""
 
     def __init__(self, core: Core, rpc: Rpc, limits: Limits) -> None:
-        self.core = core
+        self._core = core
         self._rpc = rpc
         self._limits = limits
 

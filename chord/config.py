@@ -18,6 +18,11 @@ from chord.ids import BITS_MAX, BITS_MIN, Circle
 
 PROTOCOL_VERSION = 1
 
+EVERYWHERE = ("0.0.0.0", "::")
+SKEW_REPORTED_MS = 5_000
+SKEW_REFUSED_MS = 60_000
+"""Where clocks differ by more, nothing is stored that is to live for a time."""
+
 Preset: TypeAlias = Literal["local", "lan", "wan"]
 
 
@@ -244,10 +249,14 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
-        split_address(self.listen)
+        if split_address(self.listen)[0] in EVERYWHERE and self.advertise is None:
+            raise ConfigError(f"{self.listen} is every address of this machine: advertise the one others can reach")
         for address in (*self.join, *((self.advertise,) if self.advertise else ())):
-            if split_address(address)[1] == 0:
+            host, port = split_address(address)
+            if port == 0:
                 raise ConfigError(f"{address}: port 0 is not an address others can reach")
+            if host in EVERYWHERE:
+                raise ConfigError(f"{address} is every address of a machine, and not one others can reach")
         if not 1 <= self.vnodes <= 64:
             raise ConfigError(f"vnodes must be between 1 and 64, not {self.vnodes}")
         if self.id is not None:

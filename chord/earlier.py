@@ -11,7 +11,10 @@ nobody has forgotten anything, and the records count.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from chord.config import NodeConfig
 from chord.data.sqlite import SqliteStorage
@@ -22,6 +25,9 @@ from chord.host import Host
 from chord.identity import FILE_NAME, IdentityStore, Kept
 from chord.ids import vnode_id
 from chord.messages import Address
+
+Keep: TypeAlias = Callable[[Kept], Awaitable[None]]
+"""Writes down what a restart must know."""
 
 
 def storage(config: NodeConfig, incarnation: bytes) -> Storage:
@@ -85,10 +91,12 @@ def whom_to_ask(kept: Kept | None, host: Host, *, is_told: bool) -> tuple[Addres
     return known
 
 
-async def give_up_if_outdated(kept: Kept, host: Host, *, is_first: bool) -> bool:
+async def give_up_if_outdated(kept: Kept, host: Host, keep: Keep, *, is_first: bool) -> bool:
     """Set the store aside, where the node was away for too long. To be called once its ring is found running.
 
     Args:
+        keep: is to write down what is to be kept from then on: what is stored next is of this life, and a start that
+            ends before the node is a member must not have the one after it set that aside, too.
         is_first: of the node's vnodes: what the next ones find in the store is of this life.
     Returns:
         Whether it was.
@@ -100,6 +108,10 @@ async def give_up_if_outdated(kept: Kept, host: Host, *, is_first: bool) -> bool
     if not is_first or not kept.alive_ms or away_ms <= 1000 * host.timing.grace_s:
         return False
     await _begin_anew(host, "away")
+    vnodes = tuple(msgspec.structs.replace(vnode, settled=()) for vnode in kept.vnodes)
+    incarnation = host.storage.incarnation.hex()
+    alive_ms = host.wall_now_ms()
+    await keep(msgspec.structs.replace(kept, alive_ms=alive_ms, incarnation=incarnation, vnodes=vnodes))
     return True
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from chord.alarm import Timers
-from chord.config import Limits, NodeConfig, RingConstants, Timing
+from chord.config import SKEW_REPORTED_MS, Limits, NodeConfig, RingConstants, Timing
 from chord.data.storage import Storage
 from chord.events import ClockSkewed, Event, Observer
 from chord.greeting import Greeter
@@ -37,8 +37,8 @@ LAG_FACTOR = 4
 REST_FACTOR = 3
 LAG_WAIT_MAX_S = 0.25
 SKEWS_MAX = 64
-SKEW_REPORTED_MS = 5_000
-SKEW_REFUSED_MS = 60_000  # beyond it nothing is stored that is to live for a time
+SKEW_ROUNDS = 20
+"""What a neighbour's clock said counts for so many rounds of stabilize: it may have left, or been set right."""
 
 
 class Host:
@@ -52,7 +52,6 @@ class Host:
         start_task: run an async function in the node's maintenance nursery; it ends with the node.
         greeter: knows the ring id.
         counters: named totals since the start.
-        skews: by how many ms the wall clocks of neighbours are ahead of ours.
         is_leaving: the node hands everything over and accepts nothing new.
         is_ending: the node begins no new work.
         timers: run with the maintenance.
@@ -80,7 +79,7 @@ class Host:
         self.address = ""
         self.vnodes: dict[Point, Vnode] = {}
         self.counters: Counter[str] = Counter()
-        self.skews: dict[str, int] = {}
+        self._skews: dict[str, tuple[int, float]] = {}  # by how many ms a neighbour's clock is ahead, and heard when
         self._served = 0  # gets and puts, when somebody last looked
         self._served_at = -math.inf
         self.is_leaving = False
@@ -117,17 +116,18 @@ class Host:
     def note_clock(self, address: str, now_ms: int) -> None:
         """A neighbour has told the time. A clock that is off is reported once, until it is right again."""
         skew = now_ms - self.wall_now_ms()
-        before = self.skews.pop(address, 0)
-        self.skews[address] = skew
-        while len(self.skews) > SKEWS_MAX:
-            del self.skews[next(iter(self.skews))]
+        before, _ = self._skews.pop(address, (0, 0.0))
+        self._skews[address] = skew, trio.current_time()
+        while len(self._skews) > SKEWS_MAX:
+            del self._skews[next(iter(self._skews))]
         if abs(skew) > SKEW_REPORTED_MS >= abs(before):
             self.tell([ClockSkewed(address, skew)])
 
     @property
     def skew_ms(self) -> int:
-        """By how much the clocks of this node and of a neighbour differ at most."""
-        return max((abs(skew) for skew in self.skews.values()), default=0)
+        """By how much the clocks of this node and of a neighbour heard of lately differ at most."""
+        since = trio.current_time() - SKEW_ROUNDS * self.timing.stabilize_s
+        return max((abs(skew) for skew, heard in self._skews.values() if heard > since), default=0)
 
     def is_serving(self) -> bool:
         """Whether a client has been served lately."""

@@ -17,7 +17,7 @@ from chord.asking import Ask, Call, Operation, Outcome, Pause
 from chord.asking_many import IN_FLIGHT, require_in_flight
 from chord.bulk import many_pairs, many_records
 from chord.config import Limits
-from chord.errors import ChordError, DeadlineExceeded
+from chord.errors import ChordError, DeadlineExceeded, NotReady
 from chord.messages import Contact, Description, Mode, Record, Route, Trace
 from chord.operations import Core, Cursor
 from chord.values import Found, Pair, Resolver, Stored, to_value
@@ -29,9 +29,6 @@ T = TypeVar("T")
 
 class AsyncRing:
     """A ring of nodes, as a Trio program uses it.
-
-    Attributes:
-        core: makes the operations; for who wants to make one himself and `drive` it.
 
     Deadlines: the caller's cancel scopes bound everything, and where such a scope ends, it is Trio that says so
     (`trio.fail_after` raises `TooSlowError`). Where there is none, each operation has five seconds; each batch, where
@@ -51,8 +48,19 @@ class AsyncRing:
     Concurrency: every coroutine checkpoints; any number of tasks may share it.
     """
 
-    core: Core
+    _core: Core | None = None
     _limits: Limits
+
+    @property
+    def core(self) -> Core:
+        """Makes the operations; for whoever makes one of their own to `drive` it.
+
+        Raises:
+            NotReady: a node that does not run yet.
+        """
+        if self._core is None:
+            raise NotReady("the node does not run yet: start `run` in a task, and wait until it is ready")
+        return self._core
 
     # -- records ----------------------------------------------------------------------------------
 

@@ -30,7 +30,16 @@ from chord.data.records import Records
 from chord.data.storage import Storage
 from chord.describe import Self, describe, last_time, recall, to_keep
 from chord.dispatch import Dispatcher, Parts
-from chord.errors import ChordError, ConfigError, DeadlineExceeded, DuplicateId, OtherRing, WritesRefused, unwrapped
+from chord.errors import (
+    ChordError,
+    ConfigError,
+    DeadlineExceeded,
+    DuplicateId,
+    NotReady,
+    OtherRing,
+    WritesRefused,
+    unwrapped,
+)
 from chord.events import NodeStateChanged, Observer, StepFailed, ignore
 from chord.farewell import Farewell
 from chord.greeting import Greeter
@@ -156,8 +165,10 @@ class Node(AsyncRing):
 
     @property
     def contact(self) -> Contact:
-        """The first vnode."""
-        return next(iter(self.parts.values())).vnode.me
+        """The first vnode; `NotReady` before the node runs."""
+        for parts in self.parts.values():
+            return parts.vnode.me
+        raise NotReady("the node does not run yet: where it stands is not known")
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Live: listen, join or create a ring, keep it, until `stop` or `leave` is asked for.
@@ -263,8 +274,8 @@ class Node(AsyncRing):
     def _settle_address(self, bound: str, kept: Kept | None) -> None:
         """Fix the advertised address and the vnodes: stored ids first, then the configured one, then SHA-1."""
         self.host.address = self.host.peers.address = address = self.config.advertise or bound
-        self.core = Core((address,), rng=self.host.rng)
-        self.core.circle = self.host.circle
+        self._core = Core((address,), rng=self.host.rng)
+        self._core.circle = self.host.circle
         if kept is not None:
             ids = [v.id for v in kept.vnodes]
         elif self.config.id is not None:
@@ -305,7 +316,7 @@ class Node(AsyncRing):
             self._change("resuming")
             known: list[Contact | str] = [*joins, *(a for a in remembered if a not in joins)]
             last = last_time(kept.vnodes[index], trio.current_time())
-            is_given_up = partial(earlier.give_up_if_outdated, kept, self.host, is_first=index == 0)
+            is_given_up = partial(earlier.give_up_if_outdated, kept, self.host, self._keep, is_first=index == 0)
             named = () if index else self.config.join
             await parts.resumption.resume(last, known, is_given_up, named)
         elif joins:
@@ -319,6 +330,10 @@ class Node(AsyncRing):
             self.host.tell(parts.vnode.ownership.create())
             parts.vnode.view.settled(parts.vnode.id, Arc(parts.vnode.id, parts.vnode.id))
             parts.vnode.state = "member"
+
+    async def _keep(self, kept: Kept) -> None:
+        self._kept = kept
+        await self._save()
 
     async def _save(self, *, has_left: bool = False) -> None:
         kept = to_keep(self.host, self.parts, self.ring_id, self._kept, has_left=has_left)

@@ -119,7 +119,9 @@ class Core(Many):
         reply = yield from self.request(request)
         assert isinstance(reply, Written)
         key = request.key if isinstance(request, Put) else request.record.key
-        return Stored(key, reply.context, reply.owner, reply.w, reply.w_needed, reply.is_sloppy, reply.replicas)
+        return Stored(
+            key, reply.context, reply.owner, reply.w, reply.w_needed, reply.is_sloppy, reply.replicas, reply.beside
+        )
 
     def to_merge(self, record: Record, w: int | None = None) -> Merge:
         """Return the request that merges a record as it is."""

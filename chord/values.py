@@ -10,11 +10,11 @@ import msgspec
 
 from chord.data import versions
 from chord.errors import InvalidRequest, VersionConflict
-from chord.messages import KEY_BYTES_MAX, REPLICAS_MAX, VALUE_BYTES_MAX, Contact, Record, ReplicaLine
+from chord.messages import KEY_BYTES_MAX, REPLICAS_MAX, TTL_MS_MAX, VALUE_BYTES_MAX, Contact, Record, ReplicaLine
 
 T = TypeVar("T")
 
-TTL_S_MAX = 10 * 365 * 86400.0
+TTL_S_MAX = TTL_MS_MAX / 1000
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -90,12 +90,16 @@ class Stored(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the key that was written.
-        context: covers the write; give it to the next `put` to replace exactly this.
+        context: covers what the write has replaced, and the write itself: give it to the next `put` of the same writer.
+            It never covers a value that stands beside this one; then even this one may stay, until somebody has read
+            both and settles them.
         owner: the vnode that coordinated the write.
         w: it was durable on so many nodes by then.
         w_needed: it had to be on so many.
         is_sloppy: some of those keep it for a replica that does not answer.
         replicas: what each replica had to do with it.
+        beside: how many concurrent values stand beside it. Read them, and put what becomes of them all under the
+            context of that read.
     """
 
     key: bytes
@@ -105,6 +109,7 @@ class Stored(msgspec.Struct, frozen=True):
     w_needed: int = 1
     is_sloppy: bool = False
     replicas: tuple[ReplicaLine, ...] = ()
+    beside: int = 0
 
 
 class Pair(NamedTuple):

@@ -163,20 +163,23 @@ class SlowDisk(MemoryStorage):
 
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         super().__init__(circle, incarnation)
-        self.durable: dict[bytes, Record] = {}
+        self.synced: dict[bytes, Record] = {}
 
     def is_durable(self, key: bytes) -> bool:
-        return self.durable.get(key) == self.get(key)
+        return self.durable(key) == self.get(key)
+
+    def durable(self, key: bytes) -> Record | None:
+        return self.synced.get(key)
 
     def stage(self, batch: Batch) -> bool:
         self.apply(batch)
-        return self.durable == self._visible()
+        return self.synced == self._visible()
 
     async def commit(self, batch: Batch) -> None:
         self.apply(batch)
         visible = self._visible()
         await trio.sleep(0.05)
-        self.durable = visible
+        self.synced = visible
 
     def _visible(self) -> dict[bytes, Record]:
         return {record.key: record for record in self.scan(WHOLE)}

@@ -256,6 +256,37 @@ async def test_nobody_hears_of_a_write_before_it_is_durable_where_it_was_made() 
 
 
 @virtual
+async def test_who_reads_does_not_wait_for_the_writes_of_others() -> None:
+    """What is durable is told at once; a key that is written all the time would else never be read."""
+    async with testing.ring(3, seed=20, is_converged=True) as ring:
+        disks: dict[str, MemoryStorage] = keep_disks(ring)
+        await settled(ring)
+        for place in range(3):
+            name = clockwise(ring, KEY)[0].name if place == 0 else f"n{place}"
+            await ring.kill(next(node for node in ring.nodes if node.name == name))
+            disks[name] = SlowDisk(ring[0].host.circle, b"slow%04d" % place)
+            await back(ring, name)
+            await ring.converged()
+            await settled(ring)
+        await write(ring[0], KEY, b"first")
+        async with trio.open_nursery() as nursery:
+
+            async def writer(number: int) -> None:
+                while True:
+                    await write(ring[number % 3], KEY, b"%d" % number, context=b"")
+                    await write(ring[number % 3], KEY, b"settled")
+
+            for number in range(8):
+                nursery.start_soon(writer, number)
+            await trio.sleep(1)
+            for r in (1, 2, 3):
+                began = trio.current_time()
+                assert (await read(ring[r % 3], KEY, r=r)).values
+                assert trio.current_time() - began < 0.05, "less than one sync"
+            nursery.cancel_scope.cancel()
+
+
+@virtual
 async def test_a_forwarded_write_that_may_have_happened_is_not_called_off_by_what_the_next_one_says() -> None:
     """The owner stores it and is gone before it can say so. "The owner is down" alone would mean: nothing happened."""
     async with testing.ring(5, seed=18, replicas=1) as ring:
@@ -350,6 +381,7 @@ async def test_a_full_disk_is_no_reason_not_to_read() -> None:
         storage.is_instant = False
         storage.commit = refuse  # type: ignore[method-assign]
         storage.is_durable = lambda key: not pending[0]  # type: ignore[method-assign]
+        storage.durable = lambda key: old if pending[0] else storage.get(key)  # type: ignore[method-assign]
 
         async def refused() -> None:
             with pytest.raises(WritesRefused):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import count
 
 import msgspec
 import pytest
@@ -12,13 +13,16 @@ from quorums import SlowDisk, keep_disks
 from worlds import get, in_order, keys_of, misplaced, only, owner, patiently, put, seeds, virtual
 
 from chord import events, testing
+from chord.calls import Caller, Later
 from chord.config import PRESETS
 from chord.data.sending import Outbound, Sender
-from chord.data.storage import Batch
-from chord.errors import ChordError, InvalidRequest, OwnerDown
+from chord.data.storage import Batch, MemoryStorage
+from chord.errors import Busy, ChordError, InvalidRequest, NotFound, OwnerDown
 from chord.events import Event
-from chord.ids import Circle
-from chord.messages import Departing, Done, Pausing, Record, Switch
+from chord.ids import Arc, Circle, Point
+from chord.messages import Contact, Departing, Done, Pausing, Put, Record, Switch
+from chord.node import Node
+from chord.ownership import Giving, Ownership
 from chord.testing.rings import MemoryRing
 
 CIRCLE = Circle(160)
@@ -57,7 +61,7 @@ def test_what_is_sent_in_a_transfer_is_durable_at_the_giver(is_planted: bool) ->
     async def check(sender: Sender, outbound: Outbound, page: tuple[Record, ...]) -> None:
         disk = sender._host.storage
         if isinstance(disk, SlowDisk):
-            early.extend(record.key for record in page if disk.durable.get(record.key) != record)
+            early.extend(record.key for record in page if disk.durable(record.key) != record)
         await send(sender, outbound, page)
 
     async def as_it_is(sender: Sender, outbound: Outbound, page: tuple[Record, ...]) -> tuple[Record, ...]:
@@ -310,6 +314,53 @@ async def test_a_switch_whose_acknowledgement_is_lost_is_repeated_and_harmless()
         await all_there(ring, stored)
 
 
+class BusyDisk(MemoryStorage):
+    """Durable a moment later."""
+
+    is_instant = False
+
+    async def commit(self, batch: Batch) -> None:
+        self.apply(batch)
+        await trio.sleep(0.003)
+
+
+@virtual
+async def test_a_put_that_is_begun_before_a_switch_is_not_made_after_it() -> None:
+    """It was accepted, and its task had not begun. With one copy it would be acknowledged here, and denied there."""
+    original = Ownership.begin_switch
+    outcomes: list[object] = []
+    keys: list[bytes] = []
+    async with testing.ring(1, seed=1, replicas=1) as ring:
+        ring.make_node = lambda host, config, rng: Node(  # type: ignore[method-assign]
+            config, **ring.network.seams(host), identity=ring.identity(host), rng=rng, observe=ring.on_event,
+            storage=BusyDisk(config.ring.circle, rng.randbytes(8)),
+            wall_now_ms=lambda: int(1000 * trio.current_time()),
+        )  # fmt: skip
+        giver = await ring.start(name="giver", join=[ring[0]])
+        await giver.ready()
+
+        def put_and_switch(self: Ownership, end: Point, to: Contact) -> Giving:
+            if self is only(giver).ownership and self.start is not None and not keys:
+                arc = Arc(self.start, end)
+                keys.append(next(key for key in (b"k%d" % i for i in count()) if giver.host.circle.hash(key) in arc))
+                answer = giver._dispatcher.handle(None, Put(keys[0], b"v", b"o" * 16), Caller(""))
+                assert isinstance(answer, Later)
+                answer.begin(outcomes.append, trio.current_time() + 5)
+            return original(self, end, to)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Ownership, "begin_switch", put_and_switch)
+            joiner = await ring.start(join=[giver], id=Point(only(giver).id - 1))
+            await joiner.ready()
+        await ring.converged()
+        assert keys
+        assert isinstance(outcomes[0], Busy), "nothing happened, and it is to be asked again"
+        with pytest.raises(NotFound):
+            await ring[0].get(keys[0])
+        await ring[0].put(keys[0], b"v")
+        assert (await joiner.get(keys[0])).value == b"v"
+
+
 @virtual
 async def test_two_rings_written_on_both_sides_heal_with_nothing_lost() -> None:
     async with testing.ring(10, seed=10) as ring:
@@ -343,9 +394,10 @@ async def test_the_same_operation_twice_writes_once() -> None:
 async def test_blind_puts_are_kept_side_by_side_and_a_context_settles_them() -> None:
     async with testing.ring(3, seed=12) as ring:
         await put(ring[0], b"k", b"1", context=b"")
-        both = await put(ring[1], b"k", b"2", context=b"")
-        assert sorted(await get(ring[2], b"k")) == [b"1", b"2"]
-        await put(ring[0], b"k", b"3", context=both)
+        await put(ring[1], b"k", b"2", context=b"")
+        both = await ring[2].get(b"k")
+        assert sorted(both.values) == [b"1", b"2"]
+        await put(ring[0], b"k", b"3", context=both.context)
         assert await get(ring[2], b"k") == (b"3",)
         await put(ring[0], b"k", None)
         assert await get(ring[2], b"k") == ()

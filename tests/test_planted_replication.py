@@ -6,14 +6,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
+import test_bounds_of_records
+import test_clocks
 import test_coordinators
 import test_denials
 import test_hints
+import test_moving_keys
 import test_repair
+import test_replication
 import test_view
 import trio
 
+from chord import host
 from chord.calls import Later
+from chord.data import versions
 from chord.data.exchange import Exchange
 from chord.data.quorum_reads import QuorumReads
 from chord.data.reading import Reading
@@ -50,6 +56,14 @@ async def visible_is_enough(self: Coordinator, make: Make, *what: Any) -> None:
         await WRITE(self, make, *what)
     finally:
         self._host.storage.commit = commit  # type: ignore[method-assign]
+
+
+async def whatever_happened_meanwhile(self: Coordinator, *what: Any) -> None:
+    self._vnode.require_coordinator = lambda key: None  # type: ignore[method-assign, assignment, return-value]
+    try:
+        await WRITE(self, *what)
+    finally:
+        del self._vnode.require_coordinator
 
 
 def overwrite(self: Records, records: Iterable[Record]) -> tuple[int, bool]:
@@ -102,6 +116,21 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
     "a vnode that fell silent is forgotten at once": (
         View, "fell_silent", lambda self, contact, now: None,
         lambda: test_denials.test_so_many_silent_replicas_are_too_many("killed", 2, False),
+    ),
+    "the context of a write covers what its writer has not seen": (
+        versions, "context_after", lambda record, op_id: versions.context_of(record),
+        test_replication.test_who_goes_on_from_a_write_replaces_nothing_that_was_not_read,
+    ),
+    "a reply shows more siblings than it holds": (
+        versions, "cut", lambda record, bytes_max: record,
+        test_bounds_of_records.test_siblings_that_both_sides_of_a_partition_let_grow_can_be_read_and_settled_by_anybody,
+    ),
+    "a put goes on though its arc was switched meanwhile": (
+        Coordinator, "_write_durably", whatever_happened_meanwhile,
+        test_moving_keys.test_a_put_that_is_begun_before_a_switch_is_not_made_after_it,
+    ),
+    "what a clock once said counts for ever": (
+        host, "SKEW_ROUNDS", 1e9, test_clocks.test_a_clock_that_has_left_or_was_set_right_stands_in_nobodys_way,
     ),
     "repair overwrites": (
         Records, "stage", overwrite, test_repair.test_two_replicas_that_differ_both_get_what_both_have,

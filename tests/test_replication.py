@@ -180,13 +180,30 @@ async def test_two_clients_that_alternate_leave_at_most_two_siblings() -> None:
     async with testing.ring(4, seed=12) as ring:
         contexts = [b"", b""]
         for number in range(1000):
-            client = number % 2
-            written = await write(ring[0], KEY, b"%d" % number, context=contexts[client])
-            if number % 5 == 0:
-                contexts[client] = (await read(ring[0], KEY)).context
-            else:
-                contexts[client] = written.context
+            before = (await read(ring[0], KEY)).context  # so that each context lacks one write: the other client's
+            await write(ring[0], KEY, b"%d" % number, context=contexts[number % 2])
+            contexts[(number + 1) % 2] = before
             assert len(versions.siblings(record_at(clockwise(ring, KEY)[0], KEY))) <= 2
+
+
+@virtual
+async def test_who_goes_on_from_a_write_replaces_nothing_that_was_not_read() -> None:
+    async with testing.ring(4, seed=12) as ring:
+        await write(ring[0], KEY, b"empty")
+        seen = (await read(ring[0], KEY)).context
+        await write(ring[1], KEY, b"milk", context=seen)
+        mine = await write(ring[0], KEY, b"bread", context=seen)
+        assert mine.beside == 1
+        for value in (b"bread, jam", b"bread, jam, tea"):
+            mine = await write(ring[0], KEY, value, context=mine.context)
+        found = await read(ring[2], KEY)
+        assert b"milk" in found.values
+        assert found.values[0] == b"bread, jam, tea"
+        assert (await write(ring[0], KEY, b"all", context=found.context)).beside == 0
+        assert (await read(ring[2], KEY)).values == (b"all",)
+        alone = await write(ring[0], KEY, b"all, and more")
+        await write(ring[3], KEY, b"the same writer goes on", context=alone.context)
+        assert (await read(ring[2], KEY)).values == (b"the same writer goes on",)
 
 
 @virtual

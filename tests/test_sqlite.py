@@ -250,10 +250,12 @@ async def test_all_that_is_committed_while_one_is_under_way_shares_the_next(tmp_
             assert not store.is_durable(b"7")
             assert not store.is_durable(b"first")
             assert store.is_durable(b"never there")
+            assert store.durable(b"7") is None, "and not told before"
             gate.open()
         assert (store.transactions, store.rows_written) == (2, 101)
         await store.commit(Batch())
         assert store.transactions == 2, "nothing is left to wait for"
+        assert store.durable(b"7") == record(b"7")
 
 
 async def test_callers_that_take_turns_share_transactions(tmp_path: Path) -> None:
@@ -715,6 +717,23 @@ async def test_a_creation_that_was_interrupted_is_begun_again(tmp_path: Path) ->
     connection.close()
     async with opened(again) as store:
         assert len(store) == 0
+
+
+async def test_what_is_whole_and_no_record_counts_as_damaged(tmp_path: Path) -> None:
+    """Nothing writes such a row; who changes what is a record, or what a put may ask for, might come to."""
+    beyond = Version(b"v", bytes(16), 1, expires_ms=(1 << 62) + 1)
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([Record(b"bad", (ActorClock(bytes(16), 1, (beyond,)),)), record(b"good")]))
+    for reads in (lambda: store.get(b"bad"), lambda: store.durable(b"bad"), lambda: list(store.scan(WHOLE))[1:]):
+        async with opened(tmp_path) as store:
+            for _ in range(2):
+                assert not reads()
+            assert store.bad_records == 1, "once"
+            assert store.is_damaged(b"bad")
+            assert_holds(store, record(b"good"))
+            await store.commit(Batch([record(b"bad")]))
+            assert_holds(store, record(b"bad"), record(b"good"))
+            await store.commit(Batch([Record(b"bad", (ActorClock(bytes(16), 1, (beyond,)),))]))
 
 
 async def test_one_store_at_most_is_kept_aside(tmp_path: Path) -> None:

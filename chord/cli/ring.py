@@ -13,6 +13,7 @@ from chord.cli.shapes import Json, error_json, fingers_json, names_of, node_json
 from chord.cli.svg import draw_ring, save
 from chord.cli.target import Chosen, Target, count_keys, descriptions, find_node, ring_options
 from chord.cli.trace import short_id
+from chord.config import SKEW_REFUSED_MS, SKEW_REPORTED_MS
 from chord.errors import ChordError
 from chord.ids import Circle
 from chord.messages import Description
@@ -21,8 +22,8 @@ SUCCESSORS_SHOWN = 4
 
 
 def is_small(nodes: list[Description]) -> bool:
-    """Whether the ring has at most r + 1 members, so that each of them holds full membership."""
-    return bool(nodes) and sum(len(n.vnodes) for n in nodes) <= nodes[0].successors + 1
+    """Whether the ring has at most r + 1 nodes, so that each of them knows all others (lists span r other nodes)."""
+    return bool(nodes) and len(nodes) <= nodes[0].successors + 1
 
 
 @click.command("status")
@@ -213,4 +214,7 @@ def _headline(nodes: list[Description]) -> str:
             f"{first.bits} bits, cluster {first.cluster!r}")
     if is_small(nodes):
         text += ". Small ring: every member knows all; it takes one failure at a time"
+    if (skew_ms := max(node.clock_skew_ms for node in nodes)) > SKEW_REPORTED_MS:
+        text += f". Clocks differ by {skew_ms / 1000:.0f} s"
+        text += ": puts with a time to live are refused" if skew_ms > SKEW_REFUSED_MS else ""
     return text + (f". {misplaced} records are on their way home" if misplaced else "")

@@ -74,6 +74,7 @@ def put_json(stored: Stored, owner: Json, trace: Json | None) -> Json:
         "w": stored.w,
         "w_needed": stored.w_needed,
         "sloppy": stored.is_sloppy,
+        "beside": stored.beside,
         "trace": trace,
     }
 
@@ -188,6 +189,7 @@ def node_json(circle: Circle, node: Description, names: Mapping[str, str]) -> Js
         "hints": node.hints,
         "under_replicated": node.under_replicated,
         "sibling_keys": node.sibling_keys,
+        "clock_skew_s": node.clock_skew_ms / 1000,
         "owned": round(sum(owned_share(circle, v) for v in node.vnodes), 6),
         "isolated": any(v.is_isolated for v in node.vnodes),
         "vnodes": [vnode_json(circle, v.contact, names) for v in node.vnodes],

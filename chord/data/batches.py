@@ -120,7 +120,7 @@ class Batches:
     async def _see_through(self, part: _Part, begin: Callable[[trio.Nursery], None]) -> None:
         """Let everything run until all items are answered, or so late that the answer still arrives."""
         count, items_max = len(part.items), self._host.limits.calls_max
-        if self._in_work + count > items_max:
+        if self._in_work and self._in_work + count > items_max:
             raise Overloaded(f"{self._in_work} items of batches are in work", after_ms=RETRY_MS)
         now, deadline = trio.current_time(), trio.current_effective_deadline()
         if deadline < math.inf:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Final, TypeAlias
 
 import trio
@@ -17,7 +16,6 @@ from chord.calls import Answer
 from chord.data import versions
 from chord.data.digest import digest_of
 from chord.data.storage import Batch
-from chord.errors import WritesRefused
 from chord.host import Host
 from chord.ids import Arc
 from chord.messages import (
@@ -142,23 +140,11 @@ class Replica:
         return await read_copies(self._host, request.keys, must_fit=True)
 
     def on_read_copy(self, request: ReadCopy) -> Answer:
-        """Return what is held of a key, once it is durable."""
-        if self._host.storage.is_durable(request.key):
-            return self._copy_of(request)
-        return self._copy_when_durable(request)
+        """Return what is held of a key for good."""
+        return self._copy_of(request)
 
     def on_read_copies(self, request: ReadCopies) -> Answer:
         """Return what is held of several keys; None for those that have no room in the answer. The first always has."""
-        if all(self._host.storage.is_durable(ask.key) for ask in request.asks):
-            return self._copies_of(request)
-        return self._copies_when_durable(request)
-
-    async def _copies_when_durable(self, request: ReadCopies) -> CopiesRead:
-        while not all(self._host.storage.is_durable(ask.key) for ask in request.asks):
-            await self._settle()
-        return self._copies_of(request)
-
-    def _copies_of(self, request: ReadCopies) -> CopiesRead:
         copies: list[Copy | None] = []
         size = 0
         for ask in request.asks:
@@ -172,20 +158,10 @@ class Replica:
             copies.append(copy)
         return CopiesRead(tuple(copies))
 
-    async def _copy_when_durable(self, request: ReadCopy) -> Copy:
-        while not self._host.storage.is_durable(request.key):
-            await self._settle()
-        return self._copy_of(request)
-
-    async def _settle(self) -> None:
-        """Wait until what is visible now is durable, or is taken back because the disk is full."""
-        with suppress(WritesRefused):
-            await self._host.storage.commit(Batch())
-
     def _copy_of(self, request: ReadCopy) -> Copy:
         host = self._host
         point = host.circle.hash(request.key)
-        record = host.storage.get(request.key)
+        record = host.storage.durable(request.key)
         is_settled = not host.storage.is_damaged(request.key)
         is_settled = is_settled and any(vnode.is_settled(point) for vnode in host.vnodes.values())
         if record is not None and digest_of(record) == request.digest:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import trio
 
-from chord.calls import Answer, Later, reply_of
+from chord.calls import Answer, Later
 from chord.data import versions
 from chord.data.copies import parts_of
 from chord.data.digest import digest_of
@@ -25,7 +25,7 @@ from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.view import ReplicaSet
 from chord.errors import Busy, ChordError, MalformedMessage, OwnerDown, TooFewReplicas
-from chord.messages import Contact, Copy, Done, Get, ReadCopy, Record, Reply, StoreCopies, Values, Version
+from chord.messages import Contact, Copy, Done, Get, ReadCopy, Record, StoreCopies, Values, Version
 from chord.ownership import Verdict
 from chord.vnode import RETRY_MS, Vnode
 
@@ -59,11 +59,9 @@ class QuorumReads:
         verdict = self._vnode.require_coordinator(point)
         who = self._quorum.holders(point)
         needed = self._quorum.needed(request.r, who)
-        if not self._host.storage.is_durable(request.key):
-            return self.once_durable(request.key, lambda: self.get(request, over))
         reading = Reading(request.key, over or self._host.peers)
         if needed == 1 and self._is_settled(point, request.key):
-            record = self._host.storage.get(request.key)
+            record = self._host.storage.durable(request.key)
             if self._live(record):
                 reading.add(self._quorum.here(who), record, is_settled=True)
                 return self._answer(reading, who, needed)
@@ -83,11 +81,6 @@ class QuorumReads:
 
         return Later(begin)
 
-    async def once_durable(self, key: bytes, answer: Callable[[], Answer]) -> Reply:
-        """Answer when nothing that is seen of a key here could be taken back by a crash."""
-        await self._records.read(key)
-        return await reply_of(answer())
-
     def read(
         self,
         reading: Reading,
@@ -104,7 +97,7 @@ class QuorumReads:
             then: what is to be done when they have.
         """
         me = self._quorum.here(who)
-        reading.add(me, self._host.storage.get(reading.key), self._is_settled(point, reading.key))
+        reading.add(me, self._host.storage.durable(reading.key), self._is_settled(point, reading.key))
         others = [place for place in who.members if place.contact != me and self._vnode.is_up(place)]
         others.sort(key=lambda place: not self._levels.is_level(point, place.contact.address))
         others += [place for place in who.fallbacks if place.contact != me and self._vnode.is_up(place)]
@@ -145,6 +138,8 @@ class QuorumReads:
         def asked(error: ChordError | None) -> None:
             if error is not None:
                 raise error
+            own = self._host.storage.durable(reading.key)  # meanwhile another may have brought it, and let go of it
+            reading.add(self._quorum.here(who), own, is_settled=True)
             if not self._live(reading.record):
                 self._require_deniable(reading, who, verdict)
             then()

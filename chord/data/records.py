@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
+from chord.config import SKEW_REFUSED_MS
 from chord.data import versions
 from chord.data.storage import Batch, bytes_of_values
 from chord.errors import InvalidRequest, VersionConflict, WritesRefused
-from chord.host import SKEW_REFUSED_MS, Host
+from chord.host import Host
 from chord.ids import Arc
 from chord.messages import ACTORS_HELD_MAX, Put, Record, Version
 
@@ -22,16 +23,6 @@ class Records:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-
-    async def read(self, key: bytes) -> Record | None:
-        """Return the record of a key once it is durable: a crash must not take back what others have seen.
-
-        Concurrency: checkpoints only where it is not durable yet.
-        """
-        storage = self._host.storage
-        while not storage.is_durable(key):
-            await self.settle()
-        return storage.get(key)
 
     async def settle(self) -> None:
         """Wait until what is visible now is durable, or is taken back because the disk is full."""

@@ -91,10 +91,8 @@ class Coordinator:
 
         if len(who.members) == 1 or not self._must_read(request):
             write()
-        elif self._host.storage.is_durable(request.key):
-            self._reads.read(reading, who, point, self._quorum.needed(0, who), later, have_read)
         else:
-            later.end(self._reads.once_durable(request.key, lambda: self.put(request, over)))
+            self._reads.read(reading, who, point, self._quorum.needed(0, who), later, have_read)
 
     def merge(self, request: Merge, over: Asker | None = None) -> Later:
         """Merge a record as it is into the replicas. Comes to what `put` does."""
@@ -128,6 +126,8 @@ class Coordinator:
 
     async def _write_durably(self, make: Make, request: Put | Merge, needed: int, over: Asker, later: Later) -> None:
         try:
+            point = self._host.circle.hash(request.record.key if isinstance(request, Merge) else request.key)
+            self._vnode.require_coordinator(point)  # a switch may have begun since, and would not take this along
             record, batch = make()
             await self._host.storage.commit(batch)
         except ChordError as error:
@@ -141,13 +141,14 @@ class Coordinator:
     def _spread(self, record: Record, request: Put | Merge, needed: int, over: Asker, later: Later) -> None:
         """Send a record that is durable here to the others, until as many as are needed have it."""
         who = self._vnode.replica_set(self._host.circle.hash(record.key))  # it may have changed meanwhile
-        is_strict = False
+        op_id, is_strict = None, False
         if isinstance(request, Put):
-            is_strict = request.is_strict
+            op_id, is_strict = request.op_id, request.is_strict
             self._host.counters["puts"] += 1
         if not request.w:
             needed = max(needed, min(self._host.constants.quorum, len(who.members)))
-        writing = Writing(self._vnode, self._quorum.here(who), who, record, self._levels, over, is_strict=is_strict)
+        me = self._quorum.here(who)
+        writing = Writing(self._vnode, me, who, record, self._levels, over, op_id=op_id, is_strict=is_strict)
         writing.begin(needed, later.end)
 
     def _must_read(self, request: Put) -> bool:

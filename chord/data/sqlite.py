@@ -13,6 +13,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 
+import msgspec
 import trio
 from outcome import Outcome
 
@@ -93,13 +94,14 @@ class SqliteStorage:
             await trio.to_thread.run_sync(self._file.close, abandon_on_cancel=True)
 
     async def set_aside(self, incarnation: bytes) -> None:
-        """Begin anew, empty; the file gets another name. Nothing may be under way.
+        """Begin anew, empty; the file gets another name, if it holds anything. Nothing may be under way.
 
         Raises:
             ConfigError: it could not be done.
         """
+        is_empty = not len(self)
         await self.close()
-        await trio.to_thread.run_sync(self._file.set_aside)
+        await trio.to_thread.run_sync(self._file.remove if is_empty else self._file.set_aside)
         self._fresh, self._rows.bad_records = incarnation, 0
         await self.open()
 
@@ -145,7 +147,7 @@ class SqliteStorage:
     def get(self, key: bytes) -> Record | None:
         """Return the record stored under a key, or None; it may not be durable yet."""
         row = self._rows.row(self._rows.place(key))
-        return None if row is None else row.record
+        return None if row is None else self._record_of(row)
 
     def minted(self, key: bytes) -> bytes | None:
         """Return the actor under which this store minted a dot of a key it has held ever since, or None."""
@@ -156,6 +158,11 @@ class SqliteStorage:
         """Whether what `get` returns for a key is durable."""
         return self._rows.place(key) not in self._rows.changes
 
+    def durable(self, key: bytes) -> Record | None:
+        """Return the record of a key as no crash can take it back."""
+        row = self._rows.durable(self._rows.place(key))
+        return None if row is None else self._record_of(row)
+
     def is_damaged(self, key: bytes) -> bool:
         """Whether what was held of a key was found damaged, and nothing has taken its place since."""
         return self._rows.place(key) in self._rows.summary.bad
@@ -164,10 +171,18 @@ class SqliteStorage:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
         for found in self._rows.rows("*", arc, after):
             row = Row._make(found)
-            if row.is_whole:
-                yield row.record
-            else:
+            if not row.is_whole:
                 self._rows.count_bad(row)
+            elif (record := self._record_of(row)) is not None:
+                yield record
+
+    def _record_of(self, row: Row) -> Record | None:
+        """Return the record of a row that is whole; what is no record nevertheless counts as damaged."""
+        try:
+            return row.record
+        except msgspec.DecodeError:
+            self._rows.count_bad(row)
+            return None
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield key and digest of each record, as `scan` would yield the records.

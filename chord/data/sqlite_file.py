@@ -45,6 +45,8 @@ _WIDTHS = struct.Struct(">BHBQQ").pack
 _DEFINITE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY}
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
+PARTS = ("", "-wal", "-shm")  # the file itself first: what is left without it means nothing
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[tuple[ActorClock, ...], bytes]).decode
 
@@ -277,7 +279,7 @@ class StoreFile:
             ConfigError: it could not be done.
         """
         try:
-            for part in ("", "-wal", "-shm"):  # the file itself first: what is left without it means nothing
+            for part in PARTS:
                 aside = Path(f"{self.path}{ASIDE}{part}")
                 aside.unlink(missing_ok=True)
                 with suppress(FileNotFoundError):
@@ -285,6 +287,19 @@ class StoreFile:
             self._sync_directory()
         except OSError as error:
             raise ConfigError(f"cannot set {self.path} aside: {error.strerror}") from error
+
+    def remove(self) -> None:
+        """Delete the closed file, and everything beside it that is part of it.
+
+        Raises:
+            ConfigError: it could not be done.
+        """
+        try:
+            for part in PARTS:
+                Path(f"{self.path}{part}").unlink(missing_ok=True)
+            self._sync_directory()
+        except OSError as error:
+            raise ConfigError(f"cannot remove {self.path}: {error.strerror}") from error
 
     @staticmethod
     def _explain(error: sqlite3.Error | OSError) -> str:

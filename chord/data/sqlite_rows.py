@@ -85,6 +85,11 @@ class Rows:
         self._remember(place, row)
         return row
 
+    def durable(self, place: Place) -> Row | None:
+        """Return what is in the file at a place, whatever has been changed since."""
+        change: Change | None = self.changes.get(place)
+        return self.row(place) if change is None else change.before
+
     def _remember(self, place: Place, row: Row | None) -> None:
         """Keep a row for a moment: who reads a record mostly changes it, and the same again soon."""
         self._recent[place] = row
@@ -131,6 +136,7 @@ class Rows:
 
     def count_bad(self, row: Row) -> None:
         """A row is not what was written: from now on it is missing."""
+        self._recent.pop((row.point, row.key), None)
         self.bad_records += 1
         self.summary.change(row.point, row, None)
         self.summary.bad.add((row.point, row.key))

@@ -33,8 +33,9 @@ class Batch:
 class Storage(Protocol):
     """Records of one node, ordered by ring id, then key.
 
-    What is visible here may not be durable yet: nobody else is to see it before it is (`is_durable`, and a commit of
-    nothing, which waits). Otherwise a crash could take back a dot that others remember, and it would be minted twice.
+    What is visible here may not be durable yet: nobody else is to see it before it is (`durable`, `is_durable`, and a
+    commit of nothing, which waits). Otherwise a crash could take back a dot that others remember, and it would be
+    minted twice.
 
     Attributes:
         failed: set when the disk failed: nothing can be promised any more, and the node has to stop.
@@ -58,7 +59,7 @@ class Storage(Protocol):
         """
 
     async def set_aside(self, incarnation: bytes) -> None:
-        """Begin anew: empty, and with this incarnation. Of what was there before, at most one store is kept aside.
+        """Begin anew: empty, and with this incarnation. The last store that held anything is kept aside, and no other.
 
         Raises:
             ConfigError: it could not be done.
@@ -88,6 +89,9 @@ class Storage(Protocol):
 
     def is_durable(self, key: bytes) -> bool:
         """Whether what `get` returns for a key is durable."""
+
+    def durable(self, key: bytes) -> Record | None:
+        """Return the record of a key as no crash can take it back: what was acknowledged, if not what is visible."""
 
     @property
     def incarnation(self) -> bytes:
@@ -193,6 +197,10 @@ class MemoryStorage:
     def is_durable(self, key: bytes) -> bool:
         """Whether what `get` returns for a key is durable: it always is."""
         return True
+
+    def durable(self, key: bytes) -> Record | None:
+        """Return the record stored under a key, or None."""
+        return self.get(key)
 
     def is_damaged(self, key: bytes) -> bool:
         """Whether what was held of a key was found damaged, and nothing has taken its place since."""

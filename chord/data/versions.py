@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from chord.data import superseded
 from chord.errors import InvalidRequest
-from chord.messages import ACTORS_HELD_MAX, ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
+from chord.messages import ACTORS_HELD_MAX, ACTORS_MAX, CONTEXT_BYTES_MAX, SIBLINGS_MAX, ActorClock, Record, Version
 
 ACTOR_BYTES = 16
 COUNT_MAX = 1 << 62
@@ -180,17 +180,20 @@ def is_live(version: Version, now_ms: int) -> bool:
 def cut(record: Record, bytes_max: int) -> Record:
     """Return as much of a record as a reply may hold: whole actors, at least one; of the others only what is gone.
 
-    Its context covers what it shows. The reader settles that, and finds the rest the next time.
+    No coordinator lets siblings become too many for a reply, but those of several may add up to more. The context
+    covers what is shown. The reader settles that, and finds the rest the next time.
     """
     clock: list[ActorClock] = []
-    size = 0
+    size = count = 0
     for entry in record.clock:
         own = sum(len(version.value or b"") for version in entry.versions)
-        if size and own and size + own > bytes_max:
+        is_too_much = size + own > bytes_max or count + len(entry.versions) > SIBLINGS_MAX
+        if count and entry.versions and is_too_much:
             clock.append(ActorClock(entry.actor, entry.count - len(entry.versions), ()))
         else:
             clock.append(entry)
             size += own
+            count += len(entry.versions)
     return Record(record.key, tuple(entry for entry in clock if entry.count), record.superseded)
 
 
@@ -222,6 +225,20 @@ def is_done(record: Record, op_id: bytes) -> bool:
 def context_of(record: Record) -> dict[bytes, int]:
     """Return the context of a reader who sees everything the record holds."""
     return {entry.actor: entry.count for entry in record.clock}
+
+
+def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:
+    """Return the context of the writer of one version, who has seen nothing that stands beside it.
+
+    Of an actor a context covers the first events. So one that was not seen keeps all after it from being covered, be
+    it the write itself: rather a sibling too many than a value replaced that nobody has read.
+    """
+    context: dict[bytes, int] = {}
+    for entry in record.clock:
+        first_unseen = max((place + 1 for place, one in enumerate(entry.versions) if one.op_id != op_id), default=0)
+        if entry.count > first_unseen:
+            context[entry.actor] = entry.count - first_unseen
+    return context
 
 
 def check(record: Record) -> list[str]:

@@ -29,6 +29,7 @@ class Writing:
 
     Args:
         me: this node as it stands in the set.
+        op_id: of the version that was written; None: the record was merged as it is, and its context has been seen.
         is_strict: only members count, and nobody stands in for them.
         repair: is told of those that did not take it.
         over: asks the others.
@@ -46,12 +47,14 @@ class Writing:
         repair: Repair,
         over: Asker,
         *,
+        op_id: bytes | None,
         is_strict: bool,
     ) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._who = who
         self._record = record
+        self._op_id = op_id
         parts = parts_of(vnode.host, record)
         self._for_members = [StoreCopies((part,)) for part in parts]
         self._for_others = [StoreCopies((part,), is_hint=True) for part in parts]
@@ -80,7 +83,6 @@ class Writing:
                 self._repair.fell_behind(contact.address)
         first = [*self._up, *self._spare[: self._missing]]
 
-
         def over(error: ChordError | None) -> None:
             done(self._outcome(needed) if error is None else ended())
 
@@ -94,13 +96,16 @@ class Writing:
         self._host.counters["sloppy_puts"] += is_sloppy
         version = digest_of(self._record)[:VERSION_BYTES]
         lines = [self._line(place, version) for place in self._who.everyone]
+        record, op_id = self._record, self._op_id
+        context = versions.context_of(record) if op_id is None else versions.context_after(record, op_id)
         return Written(
-            context=versions.encode_context(versions.context_of(self._record)),
+            context=versions.encode_context(context),
             owner=self._vnode.me,
             w=w,
             w_needed=needed,
             is_sloppy=is_sloppy,
             replicas=tuple(line for line in lines if line.outcome != "not asked"),
+            beside=sum(version.op_id != op_id for version in versions.siblings(record)),
         )
 
     def _store(self, contact: Contact, told: Told) -> None:

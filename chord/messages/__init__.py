@@ -26,6 +26,7 @@ from chord.messages.base import REPLICAS_MAX as REPLICAS_MAX
 from chord.messages.base import SIBLINGS_MAX as SIBLINGS_MAX
 from chord.messages.base import SUMS_MAX as SUMS_MAX
 from chord.messages.base import SUPERSEDED_BYTES_MAX as SUPERSEDED_BYTES_MAX
+from chord.messages.base import TTL_MS_MAX as TTL_MS_MAX
 from chord.messages.base import VALUE_BYTES_MAX as VALUE_BYTES_MAX
 from chord.messages.base import Address as Address
 from chord.messages.base import Contact as Contact

@@ -15,6 +15,7 @@ from chord.messages.base import (
     REPLICAS_MAX,
     SIBLINGS_MAX,
     SUPERSEDED_BYTES_MAX,
+    TTL_MS_MAX,
     Contact,
     Contacts,
     Context,
@@ -109,9 +110,10 @@ class Get(Request, frozen=True, tag=32):
 
 
 class Written(Reply, frozen=True, tag=145):
-    """The put is durable on `w` nodes of the `w_needed`; the context covers it, and whatever stood beside it.
+    """The put is durable on `w` nodes of the `w_needed`. `beside`: how many other versions stand beside it.
 
-    `is_sloppy`: some of them keep it for a replica that does not answer.
+    The context covers it and what it has replaced, as far as that can be without covering one of those: its writer has
+    not seen them. `is_sloppy`: some of the nodes keep it for a replica that does not answer.
     """
 
     context: Context
@@ -120,6 +122,7 @@ class Written(Reply, frozen=True, tag=145):
     w_needed: Count = 1
     is_sloppy: bool = False
     replicas: ReplicaLines = ()
+    beside: Count = 0
 
 
 class Put(Request, frozen=True, tag=33):
@@ -136,7 +139,7 @@ class Put(Request, frozen=True, tag=33):
     context: Context | None = None
     w: Quorum = 0
     is_strict: bool = False
-    ttl_ms: Count = 0
+    ttl_ms: Annotated[int, Meta(ge=0, le=TTL_MS_MAX)] = 0
     is_retry: bool = False
     reply = Written
     patient = True

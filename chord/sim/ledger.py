@@ -227,7 +227,7 @@ class Ledger:
             story.saw(copy.record, is_shared=False)
         op.w = stored.w_needed
         merged = self.truth.merged(story.key)
-        story.acknowledged(op, stored.context, merged, trio.current_time())
+        story.acknowledged(op, stored.context, trio.current_time())
         self.losses.acknowledged(story.key)
         self._count_write(story, op, stored)
         durable = self.losses.holders(story, op)

@@ -34,10 +34,9 @@ class Op:
         ended_s: when its writer stopped waiting.
         w: on so many nodes, by the acknowledgement.
         is_lost: nobody has it any more, and nobody is to blame.
-        spared: dots that stood beside it when it was acknowledged, though the context named them too.
     """
 
-    __slots__ = ("covers", "dots", "ended_s", "is_lost", "is_ok", "kind", "number", "op_id", "spared", "value", "w")
+    __slots__ = ("covers", "dots", "ended_s", "is_lost", "is_ok", "kind", "number", "op_id", "value", "w")
 
     def __init__(self, number: int, value: bytes | None, kind: Kind, covers: Mapping[bytes, int]) -> None:
         self.number = number
@@ -50,7 +49,6 @@ class Op:
         self.ended_s: float | None = None
         self.w = 0
         self.is_lost = False
-        self.spared: dict[Dot, None] = {}
 
     def __str__(self) -> str:
         word = "delete" if self.value is None else self.kind
@@ -73,7 +71,7 @@ class Op:
         """Whether something stands in a record that this one has covered."""
         if self.kind == "blind" or record is None:
             return False
-        return any(covers(self.covers, dot) and dot not in self.spared for dot in dots_in(record))
+        return any(covers(self.covers, dot) for dot in dots_in(record))
 
 
 def covers(context: Mapping[bytes, int], dot: Dot) -> bool:
@@ -139,21 +137,14 @@ class Story:
         """Nobody said what became of it."""
         op.ended_s = now
 
-    def acknowledged(self, op: Op, context: bytes, merged: Record | None, now: float) -> None:
-        """It is done. Its dots must be known by now.
-
-        Args:
-            merged: all that there is of the key together.
-        """
+    def acknowledged(self, op: Op, context: bytes, now: float) -> None:
+        """It is done. Its dots must be known by now."""
         op.is_ok, op.ended_s, self.context = True, now, context
         if op.kind == "put":
             found = versions.decode_context(context)
             op.covers = {who: count - ((who, count) in op.dots) for who, count in found.items()}
-            earlier = {o.op_id for o in self.ops if o.is_ok and o is not op}
-            present = {} if merged is None else dots_in(merged)
-            op.spared = {dot: None for dot, op_id in present.items() if op_id not in earlier}
         for old in self.ops:
-            if old.is_ok and old is not op and any(covers(op.covers, dot) and dot not in op.spared for dot in old.dots):
+            if old.is_ok and old is not op and any(covers(op.covers, dot) for dot in old.dots):
                 self._replaced[old.op_id] = str(old)
         while len(self._replaced) > DOTS_MAX:
             del self._replaced[next(iter(self._replaced))]

@@ -11,7 +11,7 @@ from worlds import get, only, patiently, put, virtual
 
 from chord import earlier
 from chord.config import RingConstants
-from chord.earlier import give_up_if_outdated
+from chord.earlier import Keep, give_up_if_outdated
 from chord.errors import ChordError, ConfigError, OtherRing
 from chord.events import Event, Observer, StoreBegun
 from chord.host import Host
@@ -104,9 +104,9 @@ async def test_they_need_not_come_back_at_the_very_same_moment() -> None:
     assert await away(2 * DAY_S, all_of_them=True, apart_s=0.3) == ([], True, True)
 
 
-async def settled_in(kept: Kept, host: Host, *, is_first: bool) -> int:
+async def settled_in(kept: Kept, host: Host, keep: Keep, *, is_first: bool) -> int:
     """Give up what is outdated, and say in how many arcs the vnodes still hold everything, or so they believe."""
-    assert await give_up_if_outdated(kept, host, is_first=is_first)
+    assert await give_up_if_outdated(kept, host, keep, is_first=is_first)
     assert len(host.storage) == 0
     return sum(len(vnode.view.settled_arcs()) for vnode in host.vnodes.values())
 
@@ -123,8 +123,8 @@ async def begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         assert only(node).view.settled_arcs()
         found: list[int] = []
 
-        async def give_up(kept: Kept, host: Host, *, is_first: bool) -> bool:
-            found.append(await settled_in(kept, host, is_first=is_first))
+        async def give_up(kept: Kept, host: Host, keep: Keep, *, is_first: bool) -> bool:
+            found.append(await settled_in(kept, host, keep, is_first=is_first))
             return True
 
         monkeypatch.setattr(earlier, "give_up_if_outdated", give_up)
