@@ -85,7 +85,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         suspect_misses, dead_misses, dead_refusals: unanswered calls in a row until a peer is routed around, until it
             leaves the lists; refused connections in a row count as death sooner.
         reprobe_first_s, reprobe_max_s: a silent peer of the passive list is tried again after this, doubling.
-        down_out_s: a dead owner's arc answers "owner down" this long; afterwards its keys count as lost.
+        down_out_s: a silent node is waited for this long before its copies are made anew elsewhere. Until then the
+            answer is "owner down" where it may hold more than the others; afterwards what only it held counts as lost.
         anti_entropy_s: an arc is compared with each of its replicas this often.
         lease_s: a joiner's slot is freed after so long without progress.
         leave_s: a leave hands over for at most this long.
