@@ -4,7 +4,7 @@
 
 For K = 100, 1,000, … points: a look-up of one hash (bisecting a list; walking down `PointTree`), and a point let in and
 taken out again (copying two NumPy arrays, as `Ring` does; inserting in a list; in the tree). Medians of five rounds;
-nothing here passes or fails. Needs `chord[lab]`.
+nothing here passes or fails. Needs the extra `lab`.
 """
 
 from __future__ import annotations

@@ -95,7 +95,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dead_refusals: so many refused connections in a row, and a peer leaves the lists; at least 1.
         reprobe_first_s: who fell silent is tried once more soon, then after so long, after twice that, and so on.
         reprobe_max_s: the longest of these waits.
-        down_out_s: a dead owner's arc answers "owner down" this long; afterwards its keys count as lost.
+        down_out_s: a silent node is waited for this long before its copies are made anew elsewhere. Until then the
+            answer is "owner down" where it may hold more than the others; afterwards what only it held counts as lost.
         anti_entropy_s: an arc is compared with each of its replicas this often.
         lease_s: a joiner's slot is freed after so long without progress.
         leave_s: a leave hands over for at most this long.

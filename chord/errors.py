@@ -98,7 +98,7 @@ class Leaving(DefiniteError):
 
 
 class OwnerDown(DefiniteError):
-    """The only copy of that arc is on a node that is down: `peer`, since `after_ms`."""
+    """Nodes that are down may hold more than the others can tell: `peer` is one of them, down for `after_ms`."""
 
     code, word = 9, "owner_down"
 

@@ -1,7 +1,8 @@
-"""The one interface of node and client: put, get, delete, scan, backups, lookup, describe.
+"""What node and client have in common: put, get, delete, scan, backups, lookup, describe.
 
 Drives the operations of `chord.operations` on Trio; how a single call is made is left to the class
-that has the means: `chord.client` over its own connections, `chord.node` as a member of the ring.
+that has the means: `chord.client` over its own connections, `chord.node` as a member of the ring. To leave is no part
+of it: a client sends another node away (`leave(address)`), a node leaves itself (`leave()`).
 """
 
 from __future__ import annotations

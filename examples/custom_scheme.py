@@ -1,4 +1,4 @@
-"""The 16,384 slots of Redis Cluster, a scheme of one's own: python examples/custom_scheme.py; needs 'chord[lab]'."""
+"""The 16,384 slots of Redis Cluster, a scheme of one's own: python examples/custom_scheme.py; needs the extra lab."""
 
 from __future__ import annotations
 

@@ -242,7 +242,8 @@ def test_without_the_extra_one_line_says_how_to_install_it(
     monkeypatch.setattr("chord.cli.lab.find_spec", lambda wanted: None if wanted == name else right(wanted))
     ended = lab("jump")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err == f"error: the lab needs {name}, not installed here. Install: pip install 'chord[lab]'\n"
+    hint = "In a checkout of chord: make venv, or pip install '.[lab]'"
+    assert ended.err == f"error: the lab needs {name}, not installed here. {hint}\n"
 
 
 @pytest.mark.parametrize("args", [["--help"], ["lab", "--help"], ["lab", "compare", "--help"], ["version"]])

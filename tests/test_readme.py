@@ -1,26 +1,40 @@
-"""What the documents show is what happens: every command block and every Python block in them is executed."""
+"""What the documents show is what happens: every command block and every Python block in them is executed.
+
+Commands that take too long for that are blocks of the kind *sh*. Those, and every command within a text, are parsed:
+what they name must be there.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 
+import click
 import pytest
 import trio
 from live import CHORD, ROOT, Running, environment, free_ports, ring_of
 
 import chord.testing
+from chord.cli import cli
 from chord.cli.settings import node_config
+from chord.sim.plan import FAULTS
+from chord.sim.swarm import NEVER_ZERO
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`]+)`")
+INDENTED = re.compile(r"^    (chord|make|python|pip|\$) .*$", re.MULTILINE)
+SHELL = ("chord", "make", "python", ".venv/bin/python")
+REFERENCE = "docs/reference/cli.md"  # written from the commands themselves
 RINGLESS = ("$ chord sim", "$ chord lab", "$ seq 20000")
 LONG = "docs/how-to/store-data.md"
 README_LINES_MAX = 200
@@ -129,12 +143,124 @@ def test_make_targets_exist() -> None:
 
 def test_every_kind_of_block_is_known() -> None:
     """A block of a kind that no test looks at would be a claim without a check."""
-    kinds = {match[1] for page in PAGES for match in BLOCK.finditer(page.read_text())}
-    assert kinds <= {"console", "python", "toml", "text", "sh"}
     for page in PAGES:
-        for match in BLOCK.finditer(page.read_text()):
-            if match[1] == "sh":
-                assert all(re.match(r"make \w+( |$)", line) for line in match[2].splitlines()), match[2]
+        text = page.read_text()
+        kinds = {match[1] for match in BLOCK.finditer(text)}
+        assert kinds <= {"console", "python", "toml", "text", "sh"}
+        assert not INDENTED.search(BLOCK.sub("", text)), f"{page}: fence it, so that it is looked at"
+
+
+def commands(text: str) -> list[list[str]]:
+    """Split lines for a shell into the commands in them, without comments and redirections."""
+    found = []
+    for line in text.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        for is_between, words in groupby(lexer, lambda word: set(word) <= set("|&;")):
+            if not is_between:
+                command = list(words)
+                end = min((i for i, word in enumerate(command) if set(word) <= set("<>")), default=len(command))
+                found.append(command[:end])
+    return found
+
+
+def parse(args: list[str], *, is_sketch: bool = False) -> None:
+    """Read a command line as `chord` does, and do nothing.
+
+    Args:
+        is_sketch: it stands in a sentence: arguments may be missing, or be words that say what to put there.
+
+    Raises:
+        click.UsageError: a command or an option is not there, or its value is none.
+    """
+    context = click.Context(cli, info_name="chord", **cli.context_settings)
+    command: click.Command = cli
+    name, rest = "chord", args
+    while isinstance(command, click.Group):
+        try:
+            context = command.make_context(name, list(rest), parent=None if command is cli else context)
+        except click.exceptions.Exit:  # --help, --version
+            return
+        rest = [*context._protected_args, *context.args]
+        if not rest:
+            return
+        found, inner, rest = command.resolve_command(context, rest)
+        assert found is not None
+        assert inner is not None
+        name, command = found, inner
+    try:
+        command.make_context(name, list(rest), parent=context)
+    except click.BadParameter:
+        if not is_sketch:
+            raise
+    except click.exceptions.Exit:
+        return
+
+
+def shell_lines() -> list[object]:
+    """Every command that a block shows and no test runs, and all that are run as well."""
+    return [
+        pytest.param(args, id=f"{page.relative_to(ROOT)}: {shlex.join(args)}")
+        for page in PAGES
+        for kind, block in BLOCK.findall(page.read_text())
+        if kind in ("sh", "console") or (kind == "text" and "$ chord" in block)
+        for args in commands(block if kind != "text" else "\n".join(re.findall(r"^\$ .*$", block, re.MULTILINE)))
+    ]
+
+
+@pytest.mark.parametrize("args", shell_lines())
+def test_commands_that_are_shown_are_there(args: list[str]) -> None:
+    if args[0] == "chord":
+        parse(args[1:])
+    elif args[0].endswith("python") and args[1] == "-m" and args[2].startswith("benchmarks"):
+        told = subprocess.run([sys.executable, "-m", args[2], "--help"], cwd=ROOT, env=environment(), check=True,
+                              capture_output=True, text=True).stdout
+        assert all(re.search(rf"^  {word}\b", told, re.MULTILINE) for word in args[3:] if word.startswith("--")), told
+    elif args[0].endswith("python"):
+        target = args[1] if args[1] != "-m" else args[2].replace(".", "/")
+        assert target == "pytest" or (ROOT / target).exists(), args
+
+
+def test_blocks_for_the_shell_hold_commands_of_this_project() -> None:
+    blocks_ = [block for page in PAGES for kind, block in BLOCK.findall(page.read_text()) if kind == "sh"]
+    assert {args[0] for block in blocks_ for args in commands(block)} <= set(SHELL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not str(page).endswith(REFERENCE)],
+                         ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_within_a_text_are_there(page: Path) -> None:
+    for line in INLINE.findall(BLOCK.sub("", page.read_text()).replace("\n", " ")):
+        if re.search(r"(^|[;|] *)chord ", line):
+            for args in commands(line.replace("…", "")):
+                if args[0] == "chord":
+                    parse(args[1:], is_sketch=True)
+
+
+@pytest.mark.parametrize("is_sketch", [False, True])
+@pytest.mark.parametrize(
+    "line",
+    ["chord up --peers 8", "chord dance", "chord lab compare --kyes FILE", "chord --verbose status", "chord sim walk 3",
+     "seq 10 | chord load - --in-fligth 3 > out"],
+)
+def test_a_planted_command_that_is_not_there_is_found(line: str, is_sketch: bool) -> None:
+    (args,) = (args[1:] for args in commands(line) if args[0] == "chord")
+    with pytest.raises(click.UsageError):
+        parse(args, is_sketch=is_sketch)
+
+
+@pytest.mark.parametrize("line", ["chord up -n 0", "chord get", "chord sim paper churn --scale fast"])
+def test_a_planted_value_that_is_none_is_found_but_in_a_sentence(line: str) -> None:
+    with pytest.raises(click.BadParameter):
+        parse(line.split()[1:])
+    parse(line.split()[1:], is_sketch=True)
+
+
+def test_the_page_on_correctness_counts_right() -> None:
+    text = (ROOT / "docs" / "explanation" / "correctness.md").read_text()
+    assert f"one of {len(NEVER_ZERO)} transitions" in text
+    table = text.partition("| fault | |\n|---|---|\n")[2].partition("\n\n")[0]
+    named = [name for row in table.splitlines() for name in row.split("|")[1].strip().split(", ")]
+    assert sorted(named) == sorted(FAULTS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from chord.cli import COMMANDS, cli
 
+WIDE: dict[str, Any] = {"terminal_width": 100, "max_content_width": 100}
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "reference" / "cli.md"
 
 HEAD = """\
@@ -19,29 +21,58 @@ Data goes to stdout, everything else to stderr. On a terminal it is a table, in 
 (`CHORD_OUTPUT=table` or `tsv` overrules that), with `--json` one object, whose schemas are in `chord/schemas`. NODE is,
 in this order, a name, HOST:PORT, 0xHEX or a decimal id; or an id as tables shorten it (8f3a…c21d, or its beginning).
 
-| exit code | means |
-|---|---|
-| 0 | done |
-| 1 | internal: a bug here or in a node |
-| 2 | usage: wrong arguments, a file that cannot be read or written, or a node that refuses to start as configured |
-| 3 | the key is not there, for sure |
-| 4 | no node could be reached, or what listens there is none |
-| 5 | not done in time |
-| 6 | too few replicas answered, or all that may have the key are down; a write may have happened |
-| 7 | conflict: concurrent values where one was asked for |
-| 8 | check failed |
-| 130 | interrupted |
-| 143 | ended by SIGTERM |
+| exit code | means | after a write |
+|---|---|---|
+| 0 | done. `node` and `up` also end with it after SIGTERM and Ctrl-C | it is stored |
+| 1 | a bug here or in a node; or `node` itself ended because its disk failed or its data \
+directory was removed | it may have happened |
+| 2 | usage: wrong arguments, a file that cannot be read or written, a node that refuses to start as \
+configured. Also what the ring refuses as asked: `--w` or `--r` above its N, a put of a key that too many nodes have \
+coordinated | nothing happened |
+| 3 | the key is not there, for sure | |
+| 4 | no node could be reached, what listens there is none, or the connection broke after the request was \
+sent | it may have happened, if it broke after sending |
+| 5 | not done in time; also where a node went on saying *try again* (busy, overloaded, not ready) until \
+the time was up | it may have happened |
+| 6 | too few replicas answered or could be asked, or nodes that are down may have the key | it may have happened |
+| 6 | the disk of the node that owns the key is full or has failed (`writes_refused`) | nothing happened |
+| 7 | conflict: concurrent values where one was asked for; or a put into a record with too many values, which needs a \
+context that covers some | nothing happened |
+| 8 | check failed | |
+| 130 | interrupted | it may have happened |
+| 143 | ended by SIGTERM | it may have happened |
 
-With `--json`, an error is `{"error": {"code", "message", "hint"}}` on stderr.
+`load` and `restore` go on after a key that failed, as long as others succeed, and end with the code of the first
+failure.
+
+With `--json`, an error is `{"error": {"code", "message", "hint"}}` on stderr. `code` tells apart
+what shares an exit code.
+
+| variable | means |
+|---|---|
+| `CHORD_NODE` | the default of `--node`; several with spaces between them |
+| `CHORD_TIMEOUT` | the default of `--timeout`, in seconds |
+| `CHORD_OUTPUT` | `table` or `tsv`: how data is printed, whatever stdout is |
+| `CHORD_DEBUG` | if set, a bug is shown with its traceback |
+| `CHORD_CONFIG` | the configuration file of `chord node` |
+| `CHORD_LISTEN`, `CHORD_JOIN`, … | the other options of `chord node`, but for `--json` |
+
+Completion of commands and options in your shell, for as long as it runs; put the line into its start-up file to keep
+it. Of bash, version 4.4 or newer is needed.
+
+```text
+bash   eval "$(_CHORD_COMPLETE=bash_source chord)"
+zsh    eval "$(_CHORD_COMPLETE=zsh_source chord)"
+fish   _CHORD_COMPLETE=fish_source chord | source
+```
 """
 
 
 def reference() -> str:
     """Return the page."""
-    parts = [HEAD]
+    context = click.Context(cli, info_name="chord", **{**cli.context_settings, **WIDE})
+    parts = [HEAD, f"## chord\n\n```text\n{cli.get_help(context)}\n```\n"]
     for name in COMMANDS:
-        context = click.Context(cli, info_name="chord")
         command = cli.get_command(context, name)
         assert command is not None
         parts += _described(command, name, context, "##")
@@ -50,7 +81,7 @@ def reference() -> str:
 
 def _described(command: click.Command, name: str, parent: click.Context, level: str) -> list[str]:
     """Return what a command says of itself, and then what its subcommands say, if it has any."""
-    inner = click.Context(command, info_name=name, parent=parent, terminal_width=100, max_content_width=100)
+    inner = click.Context(command, info_name=name, parent=parent, **WIDE)
     parts = [f"{level} {inner.command_path}\n\n```text\n{command.get_help(inner)}\n```\n"]
     if isinstance(command, click.Group):
         for subcommand, found in command.commands.items():

@@ -40,10 +40,10 @@ PRESETS = {"s": Preset(100, 1.0), "m": Preset(1000, 5.0), "l": Preset(10_000, 20
 @click.command("bench")
 @click.option("--preset", type=click.Choice(list(PRESETS)), default="s", show_default=True,
               help="s: 100 keys, 1 s for each line; m: 1000 keys, 5 s; l: 10000 keys, 20 s.")
-@click.option("--seconds", type=click.FloatRange(0.05, SECONDS_MAX), metavar="S", help="So long for each line.")
+@click.option("--seconds", type=click.FloatRange(0.05, SECONDS_MAX), metavar="S", help="How long each line takes.")
 @click.option("--ops", type=click.IntRange(1, OPS_MAX), metavar="COUNT",
-              help="So many operations for each line, instead of a time.")
-@click.option("--keys", type=click.IntRange(KEYS_MIN, 100_000), metavar="COUNT", help="So many keys.")
+              help="How many operations for each line, instead of a time.")
+@click.option("--keys", type=click.IntRange(KEYS_MIN, 100_000), metavar="COUNT", help="How many keys.")
 @click.option("--bytes", "value_bytes", type=click.IntRange(0, VALUE_BYTES_MAX), default=100, show_default=True,
               metavar="BYTES", help="Of a value.")
 @quorum_option("r", "Of the gets.")

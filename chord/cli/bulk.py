@@ -124,7 +124,7 @@ def scan_command(target: Target) -> int:
     """Print every key and value, clockwise from point 0; `load` reads it back.
 
     A key, a tab and the value; with --json, or where that would not be readable back, a JSON object. --timeout counts
-    for each page. Exit code 6 where the only copy of some keys is on a node that is down.
+    for each page. Exit code 6 where nodes that are down may hold more than could be read.
     """
     out = target.out
     count = 0

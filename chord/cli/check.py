@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
 @click.command("check")
 @click.option("--invariants", "only_invariants", is_flag=True, help="Do not mind what is merely not finished yet.")
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, metavar="S",
-              help="Repeat until it holds, at most so long.")
+              help="Repeat until it holds, at most this long.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C; print what changes.")
 @ring_options()
 def check_command(target: Target, only_invariants: bool, wait_s: float, watch: bool) -> int:

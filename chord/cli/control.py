@@ -105,9 +105,10 @@ def _has_left(ring: Ring, leaver: Description, final: Description, others: list[
 @click.option("--signal", "signal_", default="TERM", show_default=True, metavar="SIG", help="9, KILL, STOP, …")
 @ring_options()
 def kill_command(target: Target, node: str, signal_: str) -> int:
-    """Send NODE's process a signal. Only for nodes on this machine, to see what the ring does.
+    """Send NODE's process a signal, to see what the ring does.
 
-    TERM lets it leave (or stop, where it keeps data); 9 is a crash.
+    Only for a node whose address is loopback (127.0.0.1 and the like) or localhost. TERM lets it leave (or stop, where
+    it keeps data); 9 is a crash.
     """
     number = _signal(signal_)
     with target.connect() as ring:

@@ -36,11 +36,11 @@ def quorum_option(letter: str, help_text: str) -> Callable[[F], F]:
                         help=f"{help_text}  [default: a majority]")
 
 
-w_option = quorum_option("w", "Durable on so many nodes before it is acknowledged.")
+w_option = quorum_option("w", "Durable on this many nodes before it is acknowledged.")
 strict_option = click.option("--strict", is_flag=True, help="Count only replicas, not those who keep it for one that "
                              "does not answer.")
 ttl_option = click.option("--ttl", "ttl_s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-                          help="It is gone after so long.")
+                          help="It is gone after this long.")
 trace_option = click.option("--trace", "with_trace", is_flag=True, help="Show what each replica did.")
 
 
@@ -100,7 +100,7 @@ def del_command(
               "the nodes. Drops the others without a word.")
 @click.option("--context", "context_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write there what `put --context @FILE` takes.")
-@quorum_option("r", "So many replicas must answer.")
+@quorum_option("r", "This many replicas must answer.")
 @trace_option
 @ring_options()
 def get_command(

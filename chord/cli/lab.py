@@ -64,10 +64,10 @@ def _common(command: Callable[..., int]) -> Callable[..., int]:
 @lab_command.command("compare", short_help="Every scheme on the same keys, also on your own.")
 @click.option("--schemes", metavar="A,B", help="Only these; default: all. An unknown name lists those there are.")
 @click.option("--keys", "key_source", default="1000000", show_default=True, metavar="FILE|N",
-              help="Keys from a file, one a line, or so many made ones.")
+              help="Keys from a file, one a line; or how many to make.")
 @click.option("--nodes", type=click.IntRange(1, NODES_MAX), default=20, show_default=True, metavar="A",
-              help="So many nodes at first.")
-@click.option("--then", type=click.IntRange(2, 2 * NODES_MAX), metavar="B", help="And then so many; default: one more.")
+              help="How many nodes at first.")
+@click.option("--then", type=click.IntRange(2, 2 * NODES_MAX), metavar="B", help="How many then; default: one more.")
 @click.option("--weights", metavar="X,Y",
               help="Weights of the nodes, one for each; only their proportions matter, and newcomers weigh their mean. "
               "Default: all the same.")
@@ -158,7 +158,7 @@ def ring_command(nodes: int, **wishes: Any) -> int:
 @lab_command.command("all", short_help="All of these, and one page on them.")
 @_common
 def all_command(seed: int, **wishes: Any) -> int:
-    """Run all of these, in less than five minutes of two cores, and write one page on them: report.md."""
+    """Run all of these and write one page on them: report.md. About two minutes on two cores, five at most."""
     _require_libraries()
     from chord.lab.experiments import of_all
 
@@ -172,7 +172,7 @@ def _require_libraries() -> None:
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:
         what = f"the lab needs {' and '.join(missing)}, not installed here"
-        raise Failure(what, "Install: pip install 'chord[lab]'", USAGE, "not_installed")
+        raise Failure(what, "In a checkout of chord: make venv, or pip install '.[lab]'", USAGE, "not_installed")
 
 
 def _run(

@@ -46,7 +46,12 @@ def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | 
     """Run one peer in the foreground.
 
     It prints one line when it is a member. SIGTERM or Ctrl-C: it leaves, handing over its keys; with --data it stops
-    and keeps its place. Every option is also a variable CHORD_… and a line of the configuration file.
+    and keeps its place.
+
+    An option may also be an environment variable (--listen is CHORD_LISTEN, and so on) or a line of the configuration
+    file (listen = …). An option wins over a variable, a variable over the file. In the file --data is data_dir, and
+    bits, successors, replicas and cluster stand under [ring]. --config is an option or CHORD_CONFIG; --json is only an
+    option.
     """
     for address in (flags["listen"], flags["advertise"], *join):
         if address is not None:

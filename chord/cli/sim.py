@@ -54,26 +54,26 @@ def sim_command() -> None:
 def _wishes(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options by which a plan differs from what its seed draws."""
     options = (
-        click.option("--nodes", type=click.IntRange(5, 1000), metavar="N", help="So many nodes; default: drawn."),
+        click.option("--nodes", type=click.IntRange(5, 1000), metavar="N", help="How many nodes; default: drawn."),
         click.option("--successors", type=click.IntRange(2, 32), metavar="R", help="r of the ring; default: drawn."),
         click.option("--replicas", type=click.IntRange(1, 16), metavar="N", help="N of the ring; default: drawn."),
         click.option("--faults", metavar="A,B", help=FAULTS_HELP),
         click.option("--fidelity", type=click.Choice(["messages", "frames"]),
                      help="Whole messages, or frames over streams; default: drawn."),
         click.option("--membership", type=click.IntRange(min=0), metavar="M",
-                     help="Go on until nodes came or went so many times; default: 30."),
+                     help="Go on until nodes came or went this many times; default: 30."),
         click.option("--steps", type=click.IntRange(min=0), metavar="K",
-                     help="And until so many protocol steps were taken; default: 2000."),
+                     help="And until this many protocol steps were taken; default: 2000."),
         click.option("--writes", type=click.IntRange(min=0), metavar="W",
-                     help="And until so many writes were acknowledged; default: 0."),
+                     help="And until this many writes were acknowledged; default: 0."),
         click.option("--clients", type=click.IntRange(1, 1000), metavar="C",
-                     help="So many clients write and read; default: drawn."),
+                     help="How many clients write and read; default: drawn."),
         click.option("--client-pause", type=click.FloatRange(min=0, min_open=True), metavar="S",
-                     help="Each waits so long between two operations, on average; default: drawn."),
+                     help="How long each waits between two operations, on average; default: drawn."),
         click.option("--pause", type=click.FloatRange(min=0, min_open=True), metavar="S",
                      help="Mean time between two events; default: drawn."),
         click.option("--until", type=click.FloatRange(min=0, min_open=True), metavar="S",
-                     help="Go on for so many virtual seconds instead."),
+                     help="Go on for this many virtual seconds instead."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -89,7 +89,8 @@ def run_command(seeds: str, jobs: int | None, as_json: bool, **wishes: Any) -> i
     """Run seeds: each a ring that lives through what its seed has drawn, checked after every step.
 
     Exit code 8 where a check failed, 1 where a bug raised an error, 5 where a ring did not become whole in time. Then
-    the last line is the command that replays the first failure. 200 seeds or more must also have taken every path.
+    the last line is the command that replays the first failure. 200 seeds or more must also have taken every path; that
+    is not checked where an option such as --nodes or --faults replaces what the seeds draw.
     """
     from chord.sim.swarm import SEEDS_FOR_ALL, Broken, run_many
 

@@ -46,9 +46,10 @@ def ring_options(default_timeout_s: float = 5.0) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         @click.option("--node", "nodes", multiple=True, envvar="CHORD_NODE", metavar="HOST:PORT",
-                      help=f"Where to enter the ring; repeat it for stand-ins.  [default: {DEFAULT_NODE}]")
+                      help="Where to enter the ring; repeat it for stand-ins.  [default: CHORD_NODE, or "
+                      f"{DEFAULT_NODE}]")
         @click.option("--timeout", type=click.FloatRange(0.001, 86400), default=default_timeout_s, show_default=True,
-                      metavar="S", envvar="CHORD_TIMEOUT", help="Give up after so many seconds.")
+                      metavar="S", envvar="CHORD_TIMEOUT", help="Give up after this many seconds; also CHORD_TIMEOUT.")
         @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
         @functools.wraps(function)
         def wrapper(*args: Any, nodes: tuple[str, ...], timeout: float, as_json: bool, **kwargs: Any) -> Any:

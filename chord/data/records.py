@@ -139,7 +139,7 @@ class Records:
             raise InvalidRequest(f"a value has at most {limits.value_bytes_max} bytes, not {len(request.value)}")
         if request.ttl_ms and self._host.skew_ms > SKEW_REFUSED_MS:
             raise InvalidRequest(
-                f"clocks differ by {self._host.skew_ms / 1000:.0f} s: nothing is stored for a time until they agree"
+                f"clocks differ by {self._host.skew_ms / 1000:.0f} s: puts with a time to live are refused until they agree"
             )
 
     # -- inside ---------------------------------------------------------------------------------

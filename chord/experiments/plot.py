@@ -26,7 +26,7 @@ PUBLISHED: Final[dict[str, Any]] = {"color": ORANGE, "marker": "D", "linestyle":
 WIDTH_INCHES, HEIGHT_INCHES = 10.0, 4.8
 TITLE_CHARS = 88
 
-INSTALL = "no plot: matplotlib is not installed; `pip install 'chord[lab]'` brings it"
+INSTALL = "no plot: matplotlib is not installed; in a checkout of chord, `pip install '.[lab]'` brings it"
 
 
 class NoMatplotlib(Exception):

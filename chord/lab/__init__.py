@@ -9,5 +9,5 @@
     experiments/ what is measured, one experiment a file, by the command that runs it
     report       one page on all of it; clock: how long something takes
 
-Built on NumPy and xxhash, which come with `pip install 'chord[lab]'`; nothing outside the lab imports them.
+Built on NumPy and xxhash, which come with `pip install '.[lab]'` in a checkout; nothing outside the lab imports them.
 """

@@ -136,7 +136,7 @@ def test_without_matplotlib_the_numbers_are_written_all_the_same(
         monkeypatch.setitem(sys.modules, name, None)
     (report,) = run_all([tiny], "quick", 1, tmp_path)
     assert [path.suffix for path in report.files] == [".csv", ".csv", ".json", ".md"]
-    assert "pip install 'chord[lab]'" in report.notes[0]
+    assert "pip install '.[lab]'" in report.notes[0]
     assert report.notes[0] in (tmp_path / "path_length.md").read_text()
     assert "svg" not in (tmp_path / "path_length.md").read_text()
 
