@@ -138,9 +138,8 @@ class Records:
         if request.value is not None and len(request.value) > limits.value_bytes_max:
             raise InvalidRequest(f"a value has at most {limits.value_bytes_max} bytes, not {len(request.value)}")
         if request.ttl_ms and self._host.skew_ms > SKEW_REFUSED_MS:
-            raise InvalidRequest(
-                f"clocks differ by {self._host.skew_ms / 1000:.0f} s: puts with a time to live are refused until they agree"
-            )
+            skew_s = self._host.skew_ms / 1000
+            raise InvalidRequest(f"clocks differ by {skew_s:.0f} s: no put with a time to live is taken until they agree")
 
     # -- inside ---------------------------------------------------------------------------------
 
