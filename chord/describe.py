@@ -12,7 +12,7 @@ import chord
 from chord.data.misplaced import Misplaced
 from chord.dispatch import Parts
 from chord.host import Host
-from chord.identity import ALIVE_STAMP_MS, IDENTITY_VERSION, Kept, KeptVnode
+from chord.identity import ALIVE_STAMP_MS, IDENTITY_VERSION, STAMPS_A_GRACE, Kept, KeptVnode
 from chord.ids import Arc, Point
 from chord.membership import LastTime
 from chord.messages import LIST_ENTRIES_MAX, Contact, Description, TransferInfo, VnodeInfo
@@ -125,7 +125,8 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: 
     if last is None and not all(p.vnode.ring.is_member for p in parts.values()):
         known = tuple(dict.fromkeys((*known, *host.config.join)))  # told to join, it never founds a ring of its own
     ring = None if ring_id is None else ring_id.hex()
-    alive_ms = host.wall_now_ms() // ALIVE_STAMP_MS * ALIVE_STAMP_MS
+    stamp_ms = max(1, min(ALIVE_STAMP_MS, int(1000 * host.timing.grace_s / STAMPS_A_GRACE)))
+    alive_ms = host.wall_now_ms() // stamp_ms * stamp_ms
     incarnation = host.storage.incarnation.hex()
     bits = host.constants.bits
     now = Kept(

@@ -21,6 +21,7 @@ from chord.messages import Address, Contact, Identity
 FILE_NAME = "node.json"
 IDENTITY_VERSION = 1
 ALIVE_STAMP_MS = 60_000
+STAMPS_A_GRACE = 8  # at least, or a short grace period would be over before a node has said that it lives
 
 
 class KeptVnode(msgspec.Struct, frozen=True):
@@ -44,7 +45,8 @@ class Kept(msgspec.Struct, frozen=True):
         has_left: the node handed its arcs over: it starts empty next time.
         incarnation: of the records that belong to this, in hexadecimal.
         silent: contacts once known that neither answer nor have left.
-        alive_ms: the node was alive then; wall clock, whole minutes, so that the file changes once in one.
+        alive_ms: the node was alive then; wall clock, whole minutes, so that the file changes once in one (or in an
+            eighth of a short grace period).
     """
 
     version: int

@@ -192,6 +192,17 @@ def test_many_seeds_must_take_every_path(sim: Sim, monkeypatch: pytest.MonkeyPat
     assert sim("run", "--seeds", "0-2", "--jobs", "1", "--faults", "all").code == 0, "not what the seeds would draw"
 
 
+def test_shares_of_writes_can_be_demanded_of_one_life(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+    wishes = ("--seeds", "1", *SMALL[:-2], "--clients", "4", "--client-pause", "0.01", "--until", "5")
+    assert sim("run", *wishes).code == 0
+    ended = sim("run", *wishes, "--shares")
+    assert ended.code == 8
+    assert ended.out.splitlines()[-1].startswith("never taken: ")
+    assert "through a fallback (" in ended.out.splitlines()[-1]
+    monkeypatch.setattr(swarm, "SHARES_MIN", {"blind": 0.2, "delete": 0.1})
+    assert sim("run", *wishes, "--shares").code == 0
+
+
 def test_many_failures_are_named_and_some_are_shown(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(plan: Plan, on_progress: object) -> swarm.Broken:
         return swarm.Broken(plan, "crash" if plan.seed else "liveness", f"seed {plan.seed}: planted\nand more")

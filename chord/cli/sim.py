@@ -42,8 +42,8 @@ WISHES = (
     "client_pause", "pause", "until"
 )  # fmt: skip
 FAULTS_HELP = """Exactly these, or all, or none; default: drawn, each with p = 1/2. There are adjacent, crash, silent,
-row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter, memory, wipe, damage, full, eio, skew;
-every run explains them."""
+row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter, memory, wipe, damage, full, eio, skew,
+forget; every run explains them."""
 
 
 @click.group("sim", no_args_is_help=False)
@@ -83,14 +83,15 @@ def _wishes(command: Callable[..., int]) -> Callable[..., int]:
 @sim_command.command("run", short_help="Run seeds, with faults, and check every step.")
 @click.option("--seeds", default="0-19", show_default=True, metavar="A-B", help="One seed or a range.")
 @_wishes
+@click.option("--shares", is_flag=True, help="Fail where too few writes are blind, deletes, or by a new coordinator.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="J", help="Processes; default: one for each core.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def run_command(seeds: str, jobs: int | None, as_json: bool, **wishes: Any) -> int:
+def run_command(seeds: str, shares: bool, jobs: int | None, as_json: bool, **wishes: Any) -> int:
     """Run seeds: each a ring that lives through what its seed has drawn, checked after every step.
 
     Exit code 8 where a check failed, 1 where a bug raised an error, 5 where a ring did not become whole in time. Then
     the last line is the command that replays the first failure. 200 seeds or more must also have taken every path; that
-    is not checked where an option such as --nodes or --faults replaces what the seeds draw.
+    is not checked where an option such as --nodes or --faults replaces what the seeds draw, but --shares is.
     """
     from chord.sim.swarm import SEEDS_FOR_ALL, Broken, run_many
 
@@ -119,7 +120,7 @@ def run_command(seeds: str, jobs: int | None, as_json: bool, **wishes: Any) -> i
     with out.progress(*(("writes", plans[0].writes) if one_life else ("seeds", len(plans)))) as show:
         outcome = run_many(plans, on_result, jobs=jobs, on_progress=on_progress)
     is_swarm = outcome.seeds >= SEEDS_FOR_ALL and all(wishes[name] is None for name in WISHES)
-    never_taken = outcome.zeros() if is_swarm else []
+    never_taken = outcome.zeros() if is_swarm else outcome.zeros(()) if shares else []
     if as_json:
         out.json(outcome_json(outcome, never_taken, lambda seed: _replay(seed, wishes)))
     else:

@@ -139,7 +139,7 @@ class Records:
             raise InvalidRequest(f"a value has at most {limits.value_bytes_max} bytes, not {len(request.value)}")
         if request.ttl_ms and self._host.skew_ms > SKEW_REFUSED_MS:
             skew_s = self._host.skew_ms / 1000
-            raise InvalidRequest(f"clocks differ by {skew_s:.0f} s: no put with a time to live is taken until they agree")
+            raise InvalidRequest(f"clocks differ by {skew_s:.0f} s: no put may have a time to live until they agree")
 
     # -- inside ---------------------------------------------------------------------------------
 

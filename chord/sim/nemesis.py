@@ -23,11 +23,12 @@ from chord.errors import ChordError
 from chord.events import Event
 from chord.ids import Arc, Point
 from chord.messages import Contact
+from chord.node import Node
 from chord.sim.cluster import Cluster
 from chord.sim.deaths import Deaths
 from chord.sim.disk import Disk
 from chord.sim.ledger import Ledger
-from chord.sim.plan import Plan
+from chord.sim.plan import GRACE_S, Plan
 from chord.sim.watch import Watch
 
 STALL_MAX_S = 0.08  # less than any timeout: no answer is missed, but much comes late and out of order
@@ -35,6 +36,7 @@ EPISODE_S = (0.3, 6.0)
 VERDICT_S = 5.0
 SILENCE_S = 0.5
 """A node that is back for so long is not taken for its dead former self, which refuses connections, or is silent."""
+FORGOTTEN_S = (0.5, 8.0)
 FULL_S = (0.5, 5.0)
 FULL_BYTES = 2000
 
@@ -88,6 +90,7 @@ class Nemesis:
                 (2, "hiccup", self._hiccup),
                 (1, "full", self._fill_disk),
                 (1, "eio", self._fail_disk),
+                (1, "forget", self._rest),
             ],
         )
         self._episodes = self._of(
@@ -196,21 +199,37 @@ class Nemesis:
     async def _crash(self) -> None:
         for node in self.deaths.neighbours(1):
             if self.deaths.may_go(node):
-                await self.deaths.kill(node)
-                self.deaths.count("crash")
+                await self._end(node, "crash")
 
     async def _crash_silently(self) -> None:
         for node in self.deaths.neighbours(1):
             if self.deaths.may_go(node):
-                await self.deaths.kill(node, is_silent=True)
-                self.deaths.count("crash silently")
+                await self._end(node, "crash silently", is_silent=True)
 
     async def _crash_row(self) -> None:
         """r - 1 members in a row at one moment."""
         for node in self.deaths.neighbours(self._plan.successors - 1):
             if self.deaths.may_go(node):
-                await self.deaths.kill(node)
-                self.deaths.count("crash in a row")
+                await self._end(node, "crash in a row")
+
+    async def _end(self, node: Node, what: str, *, is_silent: bool = False) -> None:
+        """Kill a node that will never be back."""
+        await self.deaths.kill(node, is_silent=is_silent)
+        self.deaths.count(what)
+        if "forget" in self._plan.faults:
+            self._nursery.start_soon(self._forget, node)
+
+    async def _forget(self, node: Node) -> None:
+        """A while later somebody tells the ring so: all that can be reached then."""
+        await trio.sleep(self._rng.uniform(*FORGOTTEN_S))
+        ready = [other for other in self._cluster.nodes if other.state == "ready"]
+        if ready:
+            self._ledger.losses.wipe(node.name)
+            self._ledger.losses.revive()
+            self._cluster.wipe(node.name)
+            self.deaths.count("forget", 0)
+            with suppress(ChordError):
+                await self._rng.choice(ready).forget(node.address)
 
     async def _restart(self) -> None:
         """Down for a moment: sometimes nobody notices, sometimes all do."""
@@ -220,6 +239,11 @@ class Nemesis:
                 host = node.config.name or ""
                 self.deaths.will_come_back(host, self.deaths.known(host))
                 self._nursery.start_soon(self.deaths.come_back, node, self._rng.choice([0.0, 0.1, 0.5, 2.0]))
+
+    async def _rest(self) -> None:
+        """Nothing comes or goes for a while: only then can tombstones be proven to be superfluous."""
+        self.deaths.count("rest", 0)
+        await trio.sleep(self._rng.uniform(FORGOTTEN_S[1], FORGOTTEN_S[1] + 2 * GRACE_S))
 
     # -- disks ----------------------------------------------------------------------------------
 
@@ -291,8 +315,7 @@ class Nemesis:
         await trio.sleep(self._rng.uniform(0, 12 * self._plan.delay_s[0]))
         for node in self._cluster.nodes:
             if node.address == contact.address and self.deaths.may_go(node):
-                await self.deaths.kill(node)
-                self.deaths.count(what)
+                await self._end(node, what)
                 return
 
     async def _stall_receiver(self, giver: Contact, receiver: Contact) -> None:

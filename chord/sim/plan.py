@@ -40,8 +40,13 @@ FAULTS: dict[str, str] = {
     "full": "a disk takes no writes for a while",
     "eio": "a disk fails in the middle of a sync, and its node must stop",
     "skew": "wall clocks are wrong by up to an hour",
+    "forget": "of who died for good it is said so, and tombstones go after some seconds, when it is quiet",
 }
 """Every fault that can be on, and what it means."""
+
+GRACE_S = 8.0
+"""How long tombstones are kept where the fault *forget* is on: longer than anybody is down who comes back. But with
+clocks that are an hour off from one start to the next nobody could tell how long it was down: then it is a day."""
 
 JITTER_MAX_S = 0.03
 """There and back in less than any timeout."""
@@ -50,6 +55,9 @@ LARGE = 1 / 64
 
 WITHOUT_DISK = 0.3
 """So many of the machines have no disk, where the fault *memory* is on."""
+
+LATER = ("forget",)
+"""Faults that were thought of later are drawn with dice of their own: seeds keep what they drew before."""
 
 SILENCING = ("meddle", "hiccup", "freeze", "oneway", "partition", "blackout", "loss", "jitter")
 
@@ -106,6 +114,7 @@ class Plan(msgspec.Struct, frozen=True):
             reprobe_max_s=16.0,
             down_out_s=self.down_out_s,
             anti_entropy_s=self.anti_entropy_s,
+            grace_s=GRACE_S if "forget" in self.faults and "skew" not in self.faults else Timing().grace_s,
         )
 
     @property
@@ -167,13 +176,14 @@ def draw(
     drawn_successors = rng.randint(2, 5)
     drawn_replicas = rng.choice([1, 2, 3, 3, 3, 3])
     drawn_nodes = rng.randint(20, 36) if is_large else drawn_successors + rng.randint(4, 8)
-    drawn_faults = tuple(fault for fault in FAULTS if rng.random() < 0.5)
+    drawn_faults = tuple(fault for fault in FAULTS if fault not in LATER and rng.random() < 0.5)
     drawn_fidelity: Fidelity = "frames" if rng.random() < 1 / 16 else "messages"
     least_s = rng.choice([0.0005, 0.002, 0.01])
     drawn_pause_s = rng.choice([0.05, 0.1, 0.2])
     drawn_clients, drawn_client_pause_s = rng.randint(1, 4), rng.choice([0.05, 0.15, 0.5])
     quantum_s = rng.choice([0.0001, 0.001])
     down_out_s, anti_entropy_s = rng.choice([20.0, 40.0, 60.0]), rng.choice([2.0, 5.0, 10.0])
+    drawn_faults += tuple(fault for fault in LATER if random.Random(f"plan/{seed}/{fault}").random() < 0.5)
     faults = drawn_faults if faults is None else faults
     unknown = [fault for fault in faults if fault not in FAULTS]
     if unknown:

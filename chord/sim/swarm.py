@@ -109,6 +109,8 @@ NEVER_ZERO = (
     "action damage",
     "action disk full",
     "action disk failed",
+    "action forget",
+    "keys_reaped",
 )
 SHARES_MIN = {"blind": 0.3, "delete": 0.1, "through a fallback": 0.05, "elsewhere than before": 0.2}
 """Of all acknowledged writes so many must be of these kinds."""

@@ -143,7 +143,7 @@ MUTANTS = (
             ),
         ),
         scenes.one_is_silent,
-        32,
+        64,
         ("copies", "liveness"),
     ),
     Mutant(
@@ -153,6 +153,14 @@ MUTANTS = (
         scenes.too_few_answer,
         8,
         ("ledger: misread",),
+    ),
+    Mutant(
+        "tombstone reaped though nobody else was asked",
+        "who holds what it deletes brings it back",
+        (Edit(reap.Reaper._agreed, "for contact in self._everyone(who)[:-1]:", "for contact in ():"),),
+        scenes.tombstones_go,
+        24,
+        ("ledger: dropped", "ledger: misread"),
     ),
     Mutant(
         "tombstone reaped while a replica is silent",
