@@ -3,14 +3,15 @@
     python -m benchmarks [--only NAME,…] [--quick] [--out DIR]
 
 Each runs as a process of its own (`python -m benchmarks.NAME --json`), and what it prints is kept: DIR/figures.jsonl,
-DIR/report.md, DIR/bars.svg and .png. Exit code 1 when a bar is missed. Leave the machine alone meanwhile: what else
-runs is measured too, which is why ratios are taken within one run.
+DIR/report.md, DIR/bars.svg and DIR/growth.svg (and .png). Exit code 1 when a bar is missed. Leave the machine alone
+meanwhile: what else runs is measured too, which is why ratios are taken within one run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import subprocess
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.bars import Row, Rows, bar, missed, verdict_line
-from chord.experiments.plot import BLUE, ORANGE, NoMatplotlib, dress, headline, make_room, save
+from chord.experiments.plot import BLUE, GREY, MEASURED, ORANGE, NoMatplotlib, dress, headline, make_room, save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,6 +116,27 @@ def draw(bars: Rows, figure: Figure) -> None:
     dress(axes, "times better than the bar", "", is_from_zero=False)
 
 
+def draw_growth(rows: Rows, figure: Figure) -> None:
+    """Draw how paths and upkeep grow with the ring, beside the logarithm."""
+    paths = [row for row in rows if row.get("op") == "lookup"]
+    upkeep = [row for row in rows if row.get("op") == "upkeep"]
+    headline(figure, f"from {upkeep[0]['nodes']} to {upkeep[-1]['nodes']:,} nodes: paths below ½ log2 N, and upkeep "
+             f"{upkeep[-1]['bytes_per_s'] / upkeep[0]['bytes_per_s']:.1f} times as much")  # fmt: skip
+    left, right = figure.subplots(1, 2)
+    sizes = [row["nodes"] for row in paths]
+    left.plot(sizes, [row["hops_mean"] for row in paths], **MEASURED)
+    left.plot(sizes, [row["half_log2"] for row in paths], color=GREY, linestyle="--", label="½ log2 N")
+    dress(left, "nodes", "hops of a classic look-up")
+    sizes = [row["nodes"] for row in upkeep]
+    right.plot(sizes, [row["bytes_per_s"] for row in upkeep], **MEASURED)
+    first = upkeep[0]["bytes_per_s"] / math.log2(sizes[0])
+    right.plot(sizes, [first * math.log2(nodes) for nodes in sizes], color=GREY, linestyle="--", label="as log2 N")
+    dress(right, "nodes", "bytes a node sends a second, idle")
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [f"{nodes:,}" for nodes in sizes])
+
+
 def main() -> int:
     """Run the benchmarks that are asked for."""
     parser = argparse.ArgumentParser("python -m benchmarks", description=(__doc__ or "").split("\n")[0])
@@ -139,6 +161,8 @@ def main() -> int:
     (args.out / "report.md").write_text(report(rows, machine))
     try:
         save(lambda figure: draw(bars, figure), args.out / "bars")
+        if sum(row.get("op") == "upkeep" for row in rows) > 1:
+            save(lambda figure: draw_growth(rows, figure), args.out / "growth")
     except NoMatplotlib as error:
         print(error)
     failed = [row for row in bars if row["verdict"] == "FAIL"]

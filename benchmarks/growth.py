@@ -219,7 +219,7 @@ async def happen(ring: Cluster, what: str) -> None:
 @asynccontextmanager
 async def ring_of(nodes: int, timing: Timing) -> AsyncIterator[tuple[Cluster, Weigher]]:
     """Have an Ideal ring whose messages are weighed; one weighed message stands for fifty of its like."""
-    constants = RingConstants(successors=min(SUCCESSORS, nodes // 2), replicas=1)
+    constants = RingConstants(successors=min(SUCCESSORS, nodes // 2))
     weigher = Weigher(constants.circle)
     seed = f"growth/{nodes}"
     async with cluster(seed=seed, ring=constants, timing=timing, network=MessageNetwork(seed, weigh=weigher)) as ring:

@@ -75,6 +75,7 @@ def test_a_short_run_comes_to_its_end(name: str, tmp_path: Path) -> None:
     assert any("bar" in row for row in rows)
     assert not any(row.get("bar") == ENDED for row in rows), done.stdout
     assert (tmp_path / "report.md").exists()
+    assert (tmp_path / "growth.svg").exists() == (name == "growth")
 
 
 def test_a_real_ring_is_held_against_the_perfect_one_with_as_many_copies() -> None:
