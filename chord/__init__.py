@@ -18,7 +18,7 @@ The house, from the ground up; imports point strictly downward:
     on records   data/records  data/replicate (with quorum, quorum_reads, fan, reading, writing)
                  data/batches (with gather)  data/repair
                  data/exchange  data/copies  data/sending  data/transfer  data/misplaced  data/reap (with prune)
-    assembly     dispatch  farewell  maintenance  describe  interface  node  embedded
+    assembly     vnode_parts  dispatch  farewell  maintenance  describe  remember  interface  node  embedded
                  asking (with short_cuts, asking_many)  operations  client  blocking (with links_pool)  testing/
     shells       cli/
     beyond       experiments/  sim/  lab/ (with `chord[lab]`: schemes/  rings of a million nodes  experiments/)

@@ -34,20 +34,12 @@ class Bounds:
         - It stands before my arc, names me as its head, and the vnode between is dead: take over. Not while it owns
           nothing itself: then it is leaving, and what lies before it is no longer bounded by it.
         """
-        ring, arc = self._ring, self._vnode.ownership
+        ring, own = self._ring, self._vnode.ownership
         predecessor = ring.predecessor
         if predecessor is None:
             return
-        arc.expire(trio.current_time(), self._host.timing.down_out_s)
-        self._vnode.view.expire(trio.current_time(), self._host.timing.down_out_s)
-        for address in self._vnode.view.retiring:
-            if self._peers.suspicion.is_dead(address):  # it crashed on the way, or is gone by now
-                self._vnode.view.stays(address)
-        arc.learn_silent(self._vnode.view.downs())
-        for mark in arc.taken:
-            if self._peers.suspicion.state(mark.dead.address) == "left":
-                arc.owner_left(mark.dead.address)
-        seen = arc.epoch
+        self._wait_no_longer()
+        seen = own.epoch
         try:
             reply = await self._probe(predecessor)
         except PeerGone:
@@ -60,26 +52,39 @@ class Bounds:
         self._host.note_clock(predecessor.address, reply.now_ms)
         ring.learn_predecessors(predecessor, reply.predecessors)
         self._vnode.view.keep_settled(self._vnode.replicated())
-        if arc.start is None or arc.giving is not None or arc.epoch != seen:  # the answer may be older than the arc
+        if own.start is None or own.giving is not None or own.epoch != seen:  # the answer may be older than the arc
             return
-        if predecessor.id == arc.start:
-            arc.learn_boundary(predecessor, reply.predecessors)
-        elif between(arc.start, predecessor.id, self._vnode.id):
+        if predecessor.id == own.start:
+            own.learn_boundary(predecessor, reply.predecessors)
+        elif between(own.start, predecessor.id, self._vnode.id):
             if reply.owned_from is not None:
                 await self._shrink(predecessor)
         elif reply.successors and reply.successors[0].id == self._vnode.id and reply.owned_from is not None:
             await self._take_over(predecessor)
-            arc.learn_boundary(predecessor, reply.predecessors)  # it may be the next to die, and those before it
+            own.learn_boundary(predecessor, reply.predecessors)  # it may be the next to die, and those before it
+
+    def _wait_no_longer(self) -> None:
+        """Let go of marks of those who were waited for long enough, have left, or crashed while they were to leave."""
+        own, view, now = self._vnode.ownership, self._vnode.view, trio.current_time()
+        own.expire(now, self._host.timing.down_out_s)
+        view.expire(now, self._host.timing.down_out_s)
+        for address in view.retiring:
+            if self._peers.suspicion.is_dead(address):  # it crashed on the way, or is gone by now
+                view.stays(address)
+        own.learn_silent(view.downs())
+        for mark in own.taken:
+            if self._peers.suspicion.state(mark.dead.address) == "left":
+                own.owner_left(mark.dead.address)
 
     async def _shrink(self, predecessor: Contact) -> None:
         """Leave to the predecessor what is its own, if it says so for sure: not while it is handing its arc to me."""
-        arc = self._vnode.ownership
-        seen = arc.epoch
+        own = self._vnode.ownership
+        seen = own.epoch
         try:
             await self._peers.call(predecessor, Confirm(predecessor.id), Confirmed)
         except ChordError:
             return
-        if arc.epoch == seen and self._ring.predecessor == predecessor and self._host.tell(arc.shrink(predecessor)):
+        if own.epoch == seen and self._ring.predecessor == predecessor and self._host.tell(own.shrink(predecessor)):
             self._host.bring_home_soon()
 
     async def _take_over(self, predecessor: Contact) -> None:
@@ -88,22 +93,22 @@ class Bounds:
         All of them are asked, not only the nearest: behind it may stand a joiner that only the dead knew. It owns what
         it was given, is in nobody's list yet, and may go on looking for its place for a while.
         """
-        arc = self._vnode.ownership
-        start, boundary = arc.start, arc.boundary
+        own = self._vnode.ownership
+        start, boundary = own.start, own.boundary
         if start is None:
             return
         gap = Arc(predecessor.id, start)
         silent = [contact for contact, _ in self._vnode.view.downs()]  # in a small ring they stand before this one, too
-        known = {c.id: c for c in (*silent, *([boundary] if boundary else []), *arc.before) if c.id in gap}
+        known = {c.id: c for c in (*silent, *([boundary] if boundary else []), *own.before) if c.id in gap}
         is_gone = await self._are_gone([c for c in known.values() if c.id != self._vnode.id])
         living = [known[point] for point, gone in is_gone.items() if gone is False]
         if living:
             self._stabilizer.notified(min(living, key=lambda c: self._ring.circle.distance(c.id, start)))
-        elif None not in is_gone.values() and arc.start == start and self._ring.predecessor == predecessor:
+        elif None not in is_gone.values() and own.start == start and self._ring.predecessor == predecessor:
             # One that left handed its arc to the next: if that one died, it was its.
             dead = [known[p] for p in is_gone if self._peers.suspicion.state(known[p].address) != "left"]
             missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact.address)]
-            self._host.tell(arc.take_over(predecessor, missed, trio.current_time()))
+            self._host.tell(own.take_over(predecessor, missed, trio.current_time()))
             for contact in dead:
                 if self._peers.is_dead(contact):
                     self._stabilizer.remember_silent(contact)

@@ -12,7 +12,6 @@ import random
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Literal
 
 import trio
 
@@ -22,7 +21,7 @@ from chord.errors import ChordError, unwrapped
 from chord.events import ignore
 from chord.ids import Circle
 from chord.interface import AsyncRing
-from chord.messages import Hello
+from chord.messages import Hello, StreamName
 from chord.operations import Core
 from chord.rpc import Rpc
 from chord.short_cuts import CLIENT_ARCS_MAX
@@ -112,7 +111,7 @@ class Client(AsyncRing):
             return error
 
 
-def _hello(stream: Literal["control", "bulk"]) -> Hello:
+def _hello(stream: StreamName) -> Hello:
     return Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "client", stream)
 
 

@@ -10,20 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from chord.bounds import Bounds
 from chord.calls import Answer, Caller
 from chord.data import versions
 from chord.data.batches import Batches
 from chord.data.copies import Replica
-from chord.data.exchange import Exchange
 from chord.data.gather import Gather
 from chord.data.prune import on_prune
-from chord.data.reap import Reaper, on_reap
+from chord.data.reap import on_reap
 from chord.data.records import Records
-from chord.data.repair import Repair
-from chord.data.replicate import Coordinator
 from chord.data.storage import Batch
-from chord.data.transfer import Mover
 from chord.errors import (
     Busy,
     InvalidRequest,
@@ -37,7 +32,6 @@ from chord.errors import (
 from chord.host import Host
 from chord.ids import Arc, Point
 from chord.lookup import Lookups
-from chord.membership import Membership
 from chord.messages import (
     Abandon,
     Confirm,
@@ -87,30 +81,11 @@ from chord.messages import (
     Written,
 )
 from chord.parcels import Item
-from chord.resume import Resumption
-from chord.self_lookup import SelfLookup
-from chord.stabilize import Stabilizer
 from chord.vnode import RETRY_MS, Vnode
+from chord.vnode_parts import Parts
 
 # What is answered with *moved* for a while: as a member, a vnode that left is dead.
 AFTER_LEAVING = (Confirm, Get, GetMany, Merge, Put, PutMany, Scan)
-
-
-class Parts:
-    """A vnode with everything that works for it."""
-
-    def __init__(self, vnode: Vnode, lookups: Lookups, records: Records, exchange: Exchange) -> None:
-        self.vnode = vnode
-        self.records = records  # the node's, of all its vnodes
-        self.repair = Repair(vnode, exchange)
-        self.reaper = Reaper(vnode, self.repair)
-        self.coordinator = Coordinator(vnode, records, self.repair)
-        self.mover = Mover(vnode, records, exchange)
-        self.stabilizer = Stabilizer(vnode, lookups)
-        self.bounds = Bounds(vnode, self.stabilizer)
-        self.self_lookup = SelfLookup(vnode, self.stabilizer)
-        self.membership = Membership(vnode, self.mover)
-        self.resumption = Resumption(vnode, self.membership)
 
 
 class Dispatcher:

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from chord.ids import Arc, Point
-from chord.messages import Contact
+from chord.messages import Contact, NodeState, PeerState, StreamName
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -167,7 +167,7 @@ class PeerChanged(Event, frozen=True):
     """What we think of a peer node changed."""
 
     address: str
-    state: Literal["alive", "suspect", "dead", "left", "paused"]
+    state: PeerState
     reason: str
 
 
@@ -175,7 +175,7 @@ class ConnectionOpened(Event, frozen=True):
     """A stream to or from a peer completed its handshake."""
 
     address: str
-    stream: Literal["control", "bulk"]
+    stream: StreamName
     dialled: bool
 
 
@@ -196,7 +196,7 @@ class ConnectionRefused(Event, frozen=True):
 class NodeStateChanged(Event, frozen=True):
     """The node moved to another stage of its life."""
 
-    state: Literal["starting", "joining", "resuming", "ready", "leaving", "left", "stopped"]
+    state: NodeState
     address: str
 
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 import trio
 
 from chord.data.misplaced import Misplaced
-from chord.dispatch import Parts
 from chord.errors import ChordError
 from chord.host import Host
 from chord.ids import Point
 from chord.messages import Departing, Done, Parting, Pausing, Request, Retiring, Returned
+from chord.vnode import RETRY_MS
+from chord.vnode_parts import Parts
 
 GOODBYE_S = 1.0
-RETRY_S = 0.05
 
 
 class Farewell:
@@ -67,7 +67,7 @@ class Farewell:
                 if not others:
                     return
                 if not await self._misplaced.bring_home(others[0]):
-                    await trio.sleep(self._host.jitter(RETRY_S))
+                    await trio.sleep(self._host.jitter(RETRY_MS / 1000))
 
     def has_handed_over(self, neighbours: tuple[str, ...]) -> bool:
         """Whether nothing is left here that others would have to know of.

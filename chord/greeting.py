@@ -7,12 +7,11 @@ refused before any state is exchanged.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from chord.config import PROTOCOL_VERSION, RingConstants
 from chord.errors import DuplicateId, OtherRing
 from chord.ids import Point
-from chord.messages import Hello
+from chord.messages import Hello, StreamName
 
 TO_CHANGE = "a node that is to change rings leaves its own, or starts with another data directory"
 
@@ -49,7 +48,7 @@ class Greeter:
             )
         self.ring_id = self.ring_id or ring_id
 
-    def hello(self, stream: Literal["control", "bulk"]) -> Hello:
+    def hello(self, stream: StreamName) -> Hello:
         """Return the first frame for a stream."""
         return Hello(
             version_min=PROTOCOL_VERSION,

@@ -17,12 +17,11 @@ from typing import Literal
 from chord.config import PROTOCOL_VERSION, Limits, split_address
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, OtherRing, PeerLost, PeerUnreachable
 from chord.ids import Circle, Point
-from chord.messages import Hello, Reply, Request
+from chord.messages import Hello, Reply, Request, StreamName
 from chord.wire import Codec, Frames, Kind, codec_for, decode_hello, decode_refusal, encode_hello, is_goodbye
 
 READ_BYTES = 1 << 16
 
-StreamKind = Literal["control", "bulk"]
 
 
 class Link:
@@ -34,9 +33,9 @@ class Link:
         is_open: whether new calls may be made on it.
     """
 
-    def __init__(self, address: str, kind: StreamKind, limits: Limits) -> None:
+    def __init__(self, address: str, kind: StreamName, limits: Limits) -> None:
         self.address = address
-        self.kind: StreamKind = kind
+        self.kind: StreamName = kind
         self.hello: Hello | None = None
         self.codec: Codec | None = None
         self.is_open = False

@@ -13,13 +13,13 @@ from chord.asking import Call, Outcome
 from chord.config import Limits
 from chord.data.versions import wire_bytes
 from chord.errors import ChordError, OtherRing, UseBulk
-from chord.links import Link, StreamKind
-from chord.messages import Contact, Merge, Request
+from chord.links import Link
+from chord.messages import Contact, Merge, Request, StreamName
 
 LINKS_MAX = 256  # open connections kept; a crawl of a large ring would else use up the files a process may open
 CLIENT_FRAME_SLACK = 256  # envelope, tag, key and op id around a value, at least
 
-Way: TypeAlias = tuple[str, StreamKind]
+Way: TypeAlias = tuple[str, StreamName]
 """An address and the stream to it."""
 
 
@@ -53,7 +53,7 @@ class Pool:
                 outcomes[i] = outcome
         return tuple(outcomes)
 
-    def _stream_for(self, request: Request) -> StreamKind:
+    def _stream_for(self, request: Request) -> StreamName:
         value = getattr(request, "value", None) or b""
         size = wire_bytes(request.record) if isinstance(request, Merge) else len(value)
         is_large = size + CLIENT_FRAME_SLACK > self._limits.bulk_from_bytes

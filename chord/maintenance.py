@@ -7,12 +7,12 @@ from functools import partial
 
 from chord.config import NodeConfig
 from chord.data.misplaced import Misplaced
-from chord.dispatch import Parts
 from chord.events import StepFailed
 from chord.host import Host
 from chord.ids import Point
 from chord.messages import Contact
 from chord.periodic import Periodic, Timetable
+from chord.vnode_parts import Parts
 
 
 class Maintenance:

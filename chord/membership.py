@@ -46,9 +46,9 @@ from chord.messages import (
     RingPointers,
 )
 from chord.ownership import Taken
-from chord.vnode import Vnode
+from chord.vnode import RETRY_MS, Vnode
 
-RETRY_S = 0.05
+LOOK_AGAIN_MS = 250  # when the ring has to heal first
 LEARNT_MAX = 16
 STEPS_MAX = 16  # how often one attempt follows a "not mine, ask that one"
 
@@ -117,11 +117,11 @@ class Membership:
             except FATAL:
                 raise
             except (Busy, Leaving, NotReady) as error:
-                await trio.sleep(self._host.jitter((error.after_ms or 50) / 1000))
+                await trio.sleep(self._host.jitter((error.after_ms or RETRY_MS) / 1000))
                 turn -= isinstance(error, Busy)
             except (ChordError, TransferFailed, trio.TooSlowError) as error:
                 silences += isinstance(error, trio.TooSlowError)
-                await trio.sleep(self._host.jitter(RETRY_S * min(turn, 10)))
+                await trio.sleep(self._host.jitter(RETRY_MS / 1000 * min(turn, 10)))
         await self.announce()
 
     def _patience_s(self, silences: int) -> float:
@@ -194,7 +194,7 @@ class Membership:
                     return False
                 asked = error.peer
             except Busy:  # my acknowledgement is still on its way
-                await trio.sleep(self._host.jitter(RETRY_S))
+                await trio.sleep(self._host.jitter(RETRY_MS / 1000))
             except SILENCE:
                 continue
             except ChordError:
@@ -214,7 +214,7 @@ class Membership:
                 reply = await self._peers.call(p, GetRing(), RingPointers)
             if self._host.tell(self._ring.join(p, reply.successors)):
                 return
-            await trio.sleep(self._host.jitter(RETRY_S))
+            await trio.sleep(self._host.jitter(RETRY_MS / 1000))
         raise LookupFailed("no predecessor to join behind")
 
     async def announce(self) -> None:
@@ -240,7 +240,7 @@ class Membership:
         me, holder, p = self._vnode.me, around.successor, around.predecessor
         if holder.address != me.address:
             await self._refuse_if_alive(holder)
-            raise Busy("the former holder of this id is being forgotten", after_ms=250)
+            raise Busy("the former holder of this id is being forgotten", after_ms=LOOK_AGAIN_MS)
         if self._vnode.ownership.start is None:
             others = await self._others_behind(p)
             taker = await self._taker_of_my_arc([*others, p])
@@ -276,12 +276,12 @@ class Membership:
         me = self._vnode.me
         reply = await self._peers.call(p, GetRing(adopt=p.id != me.id), RingPointers)
         if between(p.id, reply.successors[0].id, me.id):
-            raise Busy("another vnode stands right before this one now", after_ms=50)
+            raise Busy("another vnode stands right before this one now", after_ms=RETRY_MS)
         others = [c for c in reply.successors if c.id != me.id]
         if not others and p.id != me.id:
             others = [p]
         if not others:
-            raise Busy("nobody else is left to ask", after_ms=250)
+            raise Busy("nobody else is left to ask", after_ms=LOOK_AGAIN_MS)
         return others
 
     async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
@@ -303,7 +303,7 @@ class Membership:
                 if start is None:  # it has handed its arc on
                     break
                 return contact if self._vnode.id in Arc(start, contact.id) else None
-        raise Busy("nobody behind this vnode answers for an arc", after_ms=250)
+        raise Busy("nobody behind this vnode answers for an arc", after_ms=LOOK_AGAIN_MS)
 
     async def _refuse_if_alive(self, holder: Contact) -> None:
         try:
@@ -328,7 +328,7 @@ class Membership:
             if not others and not self._ring.is_isolated:
                 return
             if not others:  # they may be back before the time for leaving is over
-                await trio.sleep(self._host.jitter(RETRY_S))
+                await trio.sleep(self._host.jitter(RETRY_MS / 1000))
                 continue
             to = next(c for c in self._ring.successors if c in others or self._still_owns(c))
             if to in others:
@@ -339,9 +339,9 @@ class Membership:
                     continue
                 except (ChordError, TransferFailed) as error:
                     after_ms = error.after_ms if isinstance(error, ChordError) else None
-                    await trio.sleep(self._host.jitter((after_ms or 50) / 1000))
+                    await trio.sleep(self._host.jitter((after_ms or RETRY_MS) / 1000))
             else:
-                await trio.sleep(self._host.jitter(RETRY_S))
+                await trio.sleep(self._host.jitter(RETRY_MS / 1000))
 
     def _still_owns(self, contact: Contact) -> bool:
         vnode = self._host.vnodes.get(contact.id)

@@ -15,7 +15,7 @@ import secrets
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import trio
 
@@ -28,8 +28,8 @@ from chord.data.exchange import Exchange
 from chord.data.misplaced import Misplaced
 from chord.data.records import Records
 from chord.data.storage import Storage
-from chord.describe import Self, describe, last_time, recall, to_keep
-from chord.dispatch import Dispatcher, Parts
+from chord.describe import NodeFacts, describe
+from chord.dispatch import Dispatcher
 from chord.errors import (
     ChordError,
     ConfigError,
@@ -49,14 +49,14 @@ from chord.ids import Arc, Point, vnode_id
 from chord.interface import AsyncRing
 from chord.lookup import Lookups
 from chord.maintenance import Maintenance
-from chord.messages import Contact, Description
+from chord.messages import Contact, Description, NodeState
 from chord.operations import Core
 from chord.peers import Peers
+from chord.remember import last_time, recall, to_keep
 from chord.rpc import Rpc
 from chord.transport import TcpTransport, Transport
 from chord.vnode import Vnode
-
-State: TypeAlias = Literal["starting", "joining", "resuming", "ready", "leaving", "left", "stopped"]
+from chord.vnode_parts import Parts
 
 
 class Node(AsyncRing):
@@ -127,7 +127,7 @@ class Node(AsyncRing):
             lambda: self.misplaced.hints,
         )
         peers.serve(self._dispatcher.handle)
-        self.state: State = "starting"
+        self.state: NodeState = "starting"
         self.closed = trio.Event()
         self._ready = trio.Event()
         self._ending = trio.Event()
@@ -264,7 +264,7 @@ class Node(AsyncRing):
             self.host.is_leaving = how == "leave"
             self._ending.set()
 
-    def _change(self, state: State) -> None:
+    def _change(self, state: NodeState) -> None:
         if state != self.state:
             self.state = state
             self.host.tell([NodeStateChanged(state, self.address)])
@@ -381,7 +381,7 @@ class Node(AsyncRing):
 
     def description(self) -> Description:
         """Return the node as it sees itself."""
-        me = Self(
+        me = NodeFacts(
             self.name,
             self.state,
             self.ring_id,

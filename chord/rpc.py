@@ -28,8 +28,8 @@ from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, OtherRing, Overloaded, PeerUnreachable, UseBulk
 from chord.events import ConnectionRefused, Observer
 from chord.ids import BITS_MAX, BITS_MIN, Circle
-from chord.messages import Contact, Hello, Reply, Request
-from chord.rpc_handshake import Met, StreamName, greet, refuse, welcome
+from chord.messages import Contact, Hello, Reply, Request, StreamName
+from chord.rpc_handshake import Met, greet, refuse, welcome
 from chord.rpc_link import Link
 from chord.rpc_shared import Shared
 from chord.transport import Listener, Stream, Transport, remote_host

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import trio
 
 from chord.config import Limits
 from chord.errors import ChordError, MalformedMessage, OtherRing, PeerUnreachable
-from chord.messages import Hello
+from chord.messages import Hello, StreamName
 from chord.transport import Stream
 from chord.wire import Frames, Kind, decode_hello, decode_refusal, encode_hello, encode_refusal
-
-StreamName: TypeAlias = Literal["control", "bulk"]
 
 RECEIVE_BYTES: Final = 64 * 1024
 

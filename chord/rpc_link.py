@@ -26,9 +26,9 @@ from chord.calls import Caller, Told
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable
 from chord.events import ConnectionClosed, ConnectionOpened
 from chord.ids import Point
-from chord.messages import Reply, Request
+from chord.messages import Reply, Request, StreamName
 from chord.rpc_answers import Answers
-from chord.rpc_handshake import RECEIVE_BYTES, Met, StreamName, wait_for_end
+from chord.rpc_handshake import RECEIVE_BYTES, Met, wait_for_end
 from chord.rpc_outbox import Outbox
 from chord.rpc_shared import Shared
 from chord.rpc_transit import Transit

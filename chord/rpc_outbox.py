@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from chord.errors import InvalidRequest, UseBulk
-from chord.rpc_handshake import StreamName
+from chord.messages import StreamName
 from chord.rpc_shared import Shared
 from chord.transport import Pipe
 from chord.wire import PREFIX_BYTES

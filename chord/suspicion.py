@@ -8,13 +8,9 @@ that left is a stranger after a while, so that hearsay of its return is worth a 
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 from chord.config import Timing
 from chord.events import PeerChanged
-from chord.messages import ADDRESS_CHARS_MAX, LIST_ENTRIES_MAX, PeerInfo
-
-State: TypeAlias = Literal["alive", "suspect", "dead", "left", "paused"]
+from chord.messages import ADDRESS_CHARS_MAX, LIST_ENTRIES_MAX, PeerInfo, PeerState
 
 PEERS_MAX = 1024
 
@@ -23,7 +19,7 @@ class _Peer:
     __slots__ = ("backoff", "misses", "refusals", "rttvar", "since", "srtt", "state")
 
     def __init__(self, now: float) -> None:
-        self.state: State = "alive"
+        self.state: PeerState = "alive"
         self.since = now
         self.misses = 0
         self.refusals = 0
@@ -121,7 +117,7 @@ class Suspicion:
         peer = self._peers.get(address)
         return None if peer is None else peer.srtt
 
-    def state(self, address: str) -> State:
+    def state(self, address: str) -> PeerState:
         """Return what we think of the peer; a stranger is alive until it proves otherwise."""
         peer = self._peers.get(address)
         return "alive" if peer is None else self._state(peer)
@@ -177,7 +173,7 @@ class Suspicion:
         self._peers[address] = peer
         return peer
 
-    def _state(self, peer: _Peer) -> State:
+    def _state(self, peer: _Peer) -> PeerState:
         """Return the state as of the latest `now` any method was told."""
         age = self._now - peer.since
         if peer.state == "dead" and age >= self._timing.reprobe_first_s:
@@ -194,7 +190,7 @@ class Suspicion:
         peer.misses = self._timing.dead_misses - 1 if state == "suspect" else 0
         peer.refusals = self._timing.dead_refusals - 1 if state == "suspect" else 0
 
-    def _become(self, address: str, peer: _Peer, state: State, reason: str) -> PeerChanged:
+    def _become(self, address: str, peer: _Peer, state: PeerState, reason: str) -> PeerChanged:
         peer.state, peer.since = state, self._now
         return PeerChanged(address, state, reason)
 

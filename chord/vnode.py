@@ -6,8 +6,6 @@ and `data/transfer`.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 from chord.data.view import Place, ReplicaSet, View
 from chord.errors import Busy, Leaving, NotOwner, NotReady, OwnerDown
 from chord.finger import FingerTable
@@ -25,6 +23,7 @@ from chord.messages import (
     RingPointers,
     Via,
     VnodeInfo,
+    VnodeState,
 )
 from chord.ownership import Ownership, Verdict
 from chord.ring import RingState
@@ -32,7 +31,6 @@ from chord.ring import RingState
 CANDIDATES_MAX = 8  # alternatives in one answer: enough to step over several dead hops without asking again
 RETRY_MS = 50
 
-State: TypeAlias = Literal["joining", "resuming", "member", "leaving", "left"]
 
 
 class Vnode:
@@ -55,7 +53,7 @@ class Vnode:
         self.fingers = FingerTable(host.circle, me.id)
         self.ownership = Ownership(me)
         self.view = View(me, host.circle)
-        self.state: State = "joining"
+        self.state: VnodeState = "joining"
         self.rounds = 0
         self.isolated_since: float | None = None
         self.eager_looks = 0

@@ -21,7 +21,7 @@ from chord.messages import CopiesRead, Copy, Done, Reply, Request
 CAUGHT = (AssertionError, ChordError, trio.TooSlowError, pytest.fail.Exception, BaseExceptionGroup)
 
 UNPACK = parcels.unpack
-COPIES_OF, FAILED = Replica._copies_of, Gather._failed
+COPIES_OF, FAILED = Replica.on_read_copies, Gather._failed
 
 
 def turned_round(request: Request, answer: Reply | ChordError) -> list[Reply | ChordError]:
@@ -92,10 +92,10 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         test_batches.test_a_batch_is_one_frame_for_each_owner_and_one_for_each_replica,
     ),
     "a replica tells of one key what it holds of another": (
-        Replica, "_copies_of", the_same_for_all, test_batches.test_a_reader_is_told_of_copies_that_had_no_room,
+        Replica, "on_read_copies", the_same_for_all, test_batches.test_a_reader_is_told_of_copies_that_had_no_room,
     ),
     "a copy without room is no copy": (
-        Replica, "_copies_of", absent, test_batches.test_a_reader_is_told_of_copies_that_had_no_room,
+        Replica, "on_read_copies", absent, test_batches.test_a_reader_is_told_of_copies_that_had_no_room,
     ),
     "what was not done in time never happened": (
         _Part, "outcomes", nothing_happened,

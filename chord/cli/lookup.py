@@ -12,7 +12,7 @@ from chord.cli.failures import OK
 from chord.cli.output import Column
 from chord.cli.shapes import Json, lookup_json, names_of
 from chord.cli.svg import draw_lookup, save
-from chord.cli.target import Target, descriptions, find_node, ring_options, to_number
+from chord.cli.target import Target, descriptions, find_node, parse_id, ring_options
 from chord.cli.trace import Size, one_line, print_trace, short_id
 from chord.errors import ChordError, InvalidRequest
 from chord.messages import Contact, Description, Mode, Trace
@@ -24,16 +24,9 @@ ALL_COLUMNS = (
 )
 
 
-def _point(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    point = None if text is None else to_number(text)
-    if text is not None and point is None:
-        raise click.BadParameter(f"{text!r} is neither a decimal number nor 0xHEX", ctx, param)
-    return point
-
-
 @click.command("lookup")
 @click.argument("key", required=False)
-@click.option("--key-id", metavar="N|0xHEX", callback=_point, help="Look up a point of the circle instead of a key.")
+@click.option("--key-id", metavar="N|0xHEX", callback=parse_id, help="Look up a point of the circle instead of a key.")
 @click.option("--trace", "with_trace", is_flag=True, help="Show every hop.")
 @click.option("--from", "start", metavar="NODE", help="Who performs the lookup: a name, HOST:PORT, 0xHEX or an id.")
 @click.option("--mode", type=click.Choice(["iterative", "recursive", "successor"]), default="iterative",

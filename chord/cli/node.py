@@ -9,19 +9,11 @@ import click
 
 from chord.cli.output import Out
 from chord.cli.settings import node_config
-from chord.cli.target import check_address, json_option, to_number
+from chord.cli.target import check_address, json_option, parse_id
 from chord.cli.trace import short_id
 
 if TYPE_CHECKING:
     from chord.node import Node
-
-
-def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    """Return a point given as N or 0xHEX."""
-    point = None if text is None else to_number(text)
-    if text is not None and point is None:
-        raise click.BadParameter(f"{text!r} is neither a decimal number nor 0xHEX", ctx, param)
-    return point
 
 
 @click.command("node")

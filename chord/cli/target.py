@@ -102,6 +102,14 @@ def descriptions(crawl: dict[str, Outcome]) -> list[Description]:
     return sorted((d for d in crawl.values() if isinstance(d, Description)), key=lambda d: natural(d.name))
 
 
+def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """Return a point given as N or 0xHEX."""
+    point = None if text is None else to_number(text)
+    if text is not None and point is None:
+        raise click.BadParameter(f"{text!r} is neither a decimal number nor 0xHEX", ctx, param)
+    return point
+
+
 def count_keys(nodes: Iterable[Description]) -> int:
     """Return how many keys the ring holds, each counted once: where its owner counts it."""
     return sum(vnode.keys for node in nodes for vnode in node.vnodes)

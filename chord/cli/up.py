@@ -24,10 +24,9 @@ import click
 from chord.blocking import connect
 from chord.cli.check import examine
 from chord.cli.failures import INTERNAL, OK, TIMEOUT, USAGE
-from chord.cli.node import parse_id
 from chord.cli.output import Failure, Out
 from chord.cli.settings import from_flags
-from chord.cli.target import check_address, descriptions, json_option
+from chord.cli.target import check_address, descriptions, json_option, parse_id
 from chord.config import NodeConfig
 from chord.errors import ChordError
 from chord.messages import Description

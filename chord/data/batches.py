@@ -30,7 +30,7 @@ from chord.errors import (
 )
 from chord.host import Host
 from chord.ids import Point
-from chord.lookup import Lookups
+from chord.lookup import TELL_BEFORE_S, Lookups
 from chord.messages import Contact, Get, Reply, as_retry
 from chord.parcels import (
     Answers,
@@ -50,7 +50,6 @@ from chord.vnode import RETRY_MS, Vnode
 LOOKUPS_AT_ONCE: Final = 16
 """So many owners are searched for at a time; what one lookup finds out spares others theirs."""
 
-TELL_BEFORE_S: Final = 0.1
 TELL_BEFORE_SHARE: Final = 0.2
 """A batch is answered so long before its time is up, or before so much of it is left: what is done by then counts."""
 

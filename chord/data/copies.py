@@ -139,16 +139,12 @@ class Replica:
         """Return the first of the asked records."""
         return await read_copies(self._host, request.keys, must_fit=True)
 
-    def on_read_copy(self, request: ReadCopy) -> Answer:
-        """Return what is held of a key for good."""
-        return self._copy_of(request)
-
-    def on_read_copies(self, request: ReadCopies) -> Answer:
+    def on_read_copies(self, request: ReadCopies) -> CopiesRead:
         """Return what is held of several keys; None for those that have no room in the answer. The first always has."""
         copies: list[Copy | None] = []
         size = 0
         for ask in request.asks:
-            copy: Copy | None = self._copy_of(ask)
+            copy: Copy | None = self.on_read_copy(ask)
             if copy is not None and copy.record is not None:
                 more = versions.wire_bytes(copy.record)
                 if size and size + more > BATCH_BYTES_MAX:
@@ -158,7 +154,8 @@ class Replica:
             copies.append(copy)
         return CopiesRead(tuple(copies))
 
-    def _copy_of(self, request: ReadCopy) -> Copy:
+    def on_read_copy(self, request: ReadCopy) -> Copy:
+        """Return what is held of a key for good; only that it is the same where the asker holds the same."""
         host = self._host
         point = host.circle.hash(request.key)
         record = host.storage.durable(request.key)

@@ -42,7 +42,7 @@ class QuorumReads:
         self._host = vnode.host
         self._records = records
         self._quorum = quorum
-        self._levels = repair
+        self._repair = repair
         self._repairing: dict[bytes, None] = {}
 
     def get(self, request: Get, over: Asker | None = None) -> Answer:
@@ -99,7 +99,7 @@ class QuorumReads:
         me = self._quorum.here(who)
         reading.add(me, self._host.storage.durable(reading.key), self._is_settled(point, reading.key))
         others = [place for place in who.members if place.contact != me and self._vnode.is_up(place)]
-        others.sort(key=lambda place: not self._levels.is_level(point, place.contact.address))
+        others.sort(key=lambda place: not self._repair.is_level(point, place.contact.address))
         others += [place for place in who.fallbacks if place.contact != me and self._vnode.is_up(place)]
         first = max(0, needed - len(reading.copies))
         fan = self._fan(reading, [place.contact for place in others[first:]])
@@ -220,9 +220,9 @@ class QuorumReads:
         stale = reading.stale([place.contact for place in who.members])
         if stale:
             self._repairing[record.key] = None
-            self._host.start_task(self._repair, record, stale)
+            self._host.start_task(self._push_to_stale, record, stale)
 
-    async def _repair(self, record: Record, stale: list[Contact]) -> None:
+    async def _push_to_stale(self, record: Record, stale: list[Contact]) -> None:
         try:
             for contact in stale:
                 with trio.move_on_after(self._host.timing.timeout_cap_s):

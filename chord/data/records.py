@@ -24,7 +24,7 @@ class Records:
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    async def settle(self) -> None:
+    async def until_durable(self) -> None:
         """Wait until what is visible now is durable, or is taken back because the disk is full."""
         with suppress(WritesRefused):
             await self._host.storage.commit(Batch())

@@ -50,7 +50,7 @@ class Coordinator:
         self._vnode = vnode
         self._host = vnode.host
         self._records = records
-        self._levels = repair
+        self._repair = repair
         self._quorum = Quorum(vnode)
         self._reads = QuorumReads(vnode, records, self._quorum, repair)
         self.get = self._reads.get
@@ -148,7 +148,7 @@ class Coordinator:
         if not request.w:
             needed = max(needed, min(self._host.constants.quorum, len(who.members)))
         me = self._quorum.here(who)
-        writing = Writing(self._vnode, me, who, record, self._levels, over, op_id=op_id, is_strict=is_strict)
+        writing = Writing(self._vnode, me, who, record, self._repair, over, op_id=op_id, is_strict=is_strict)
         writing.begin(needed, later.end)
 
     def _must_read(self, request: Put) -> bool:

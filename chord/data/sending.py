@@ -140,7 +140,7 @@ class Sender:
         early = [record for record in page if not storage.is_durable(record.key)]
         if not early:
             return page
-        await self._records.settle()
+        await self._records.until_durable()
         refused = [record.key for record in early if not self._records.holds(record)]
         outbound.dirty.update(dict.fromkeys(refused))
         return tuple(record for record in page if record.key not in refused)

@@ -41,11 +41,15 @@ from chord.messages.base import Identity as Identity
 from chord.messages.base import Key as Key
 from chord.messages.base import Message as Message
 from chord.messages.base import Mode as Mode
+from chord.messages.base import NodeState as NodeState
+from chord.messages.base import PeerState as PeerState
 from chord.messages.base import Reply as Reply
 from chord.messages.base import Request as Request
 from chord.messages.base import Route as Route
+from chord.messages.base import StreamName as StreamName
 from chord.messages.base import Text as Text
 from chord.messages.base import Value as Value
+from chord.messages.base import VnodeState as VnodeState
 from chord.messages.batches import CopiesRead as CopiesRead
 from chord.messages.batches import GetMany as GetMany
 from chord.messages.batches import Got as Got

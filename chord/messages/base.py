@@ -41,6 +41,10 @@ Identity: TypeAlias = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 62))]
 Text: TypeAlias = Annotated[str, Meta(max_length=1024)]
 
+StreamName: TypeAlias = Literal["control", "bulk"]
+NodeState: TypeAlias = Literal["starting", "joining", "resuming", "ready", "leaving", "left", "stopped"]
+VnodeState: TypeAlias = Literal["joining", "resuming", "member", "leaving", "left"]
+PeerState: TypeAlias = Literal["alive", "suspect", "dead", "left", "paused"]
 Mode: TypeAlias = Literal["iterative", "recursive", "successor"]
 Route: TypeAlias = Literal["classic", "fast"]
 
@@ -85,7 +89,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     version_min: Annotated[int, Meta(ge=1, le=1 << 16)]
     version_max: Annotated[int, Meta(ge=1, le=1 << 16)]
     role: Literal["node", "client"]
-    stream: Literal["control", "bulk"]
+    stream: StreamName
     cluster: Annotated[str, Meta(max_length=64)] = ""
     bits: Annotated[int, Meta(ge=0, le=160)] = 0
     successors: Annotated[int, Meta(ge=0, le=64)] = 0

@@ -15,9 +15,11 @@ from chord.messages.base import (
     Contacts,
     Count,
     Identity,
+    PeerState,
     Reply,
     Request,
     Text,
+    VnodeState,
 )
 
 
@@ -43,7 +45,7 @@ class VnodeInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Everything one vnode knows about its place."""
 
     contact: Contact
-    state: Literal["joining", "resuming", "member", "leaving", "left"]
+    state: VnodeState
     is_isolated: bool
     predecessor: Contact | None
     successors: Contacts
@@ -58,7 +60,7 @@ class PeerInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a node thinks of a peer node."""
 
     address: Address
-    state: Literal["alive", "suspect", "dead", "left", "paused"]
+    state: PeerState
     rtt_ms: float | None
     since_ms: Count
 

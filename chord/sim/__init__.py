@@ -5,11 +5,13 @@
     nemesis    what happens to a ring: joins, leaves, and the faults of the plan
     deaths     who is killed, who comes back, and who may die: the failure assumption of the proof
     ledger     clients that write and read, and remember what they were told
+    story      what the one writer of a key was told, and what follows from that
     losses     what happens to copies: put, dropped, gone with their nodes; who is to blame
+    truth      who has what: the stores of the living, and the disks of the dead
+    copies     whether all is where it is to be, and all replicas are equal
     watch      checks the ring after every change of a pointer
     swarm      many seeds on all cores, and the names of what none may leave out
     replay     one seed again, as lines and as an event log
-    pool       the processes of swarm and papers
 
     cluster    machines with a disk and a wall clock, and real nodes on them
     placing    an Ideal ring in a moment, for thousands of nodes
@@ -17,6 +19,7 @@
     disk       a disk that keeps what is written and what is durable apart
     files      the files on such a disk
     durable    records and identity on such a disk, in a log (record_log)
+    watched    records in memory, of whose changes the ledger is told
 
     paper/     the published experiments, measured beside what was published
 

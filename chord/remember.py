@@ -1,0 +1,115 @@
+"""What a node writes down of itself for its next life, and what it makes of that when it starts again.
+
+The file itself is `identity`; whether what it says still counts, `earlier`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from chord.describe import known_contacts
+from chord.host import Host
+from chord.identity import ALIVE_STAMP_MS, IDENTITY_VERSION, STAMPS_A_GRACE, Kept, KeptVnode
+from chord.ids import Arc, Point
+from chord.membership import LastTime
+from chord.messages import Contact
+from chord.ownership import Ownership, Taken
+from chord.vnode import Vnode
+from chord.vnode_parts import Parts
+
+
+def _arc_to_keep(own: Ownership) -> tuple[Point | None, tuple[Contact, ...]]:
+    """Return where the arc begins and who stands there; what is being switched counts as given."""
+    if own.giving is None:
+        return own.start, own.before
+    end = own.giving.arc.end
+    return (None, ()) if end == own.me.id else (end, (own.giving.to, *own.before))
+
+
+def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
+    ring, own = vnode.ring, vnode.ownership
+    start, before = _arc_to_keep(own)
+    return KeptVnode(
+        id=vnode.id,
+        owned_from=start,
+        epoch=own.epoch,
+        predecessor=ring.predecessor,
+        successors=ring.successors,
+        taken=tuple((t.arc.start, t.arc.end, t.dead.id, t.dead.address) for t in own.taken),
+        before=before,
+        downs=tuple(contact for contact, _ in vnode.view.downs()),
+        settled=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.settled_arcs().items()),
+    )
+
+
+def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: Kept | None, *, has_left: bool) -> Kept:
+    """Return what the node wants to remember after a restart.
+
+    Args:
+        last: what it was started with; of a vnode that is not back in the ring yet, that still counts.
+    """
+    vnodes = tuple(_vnode_to_keep(p.vnode) for p in parts.values())
+    known = tuple(dict.fromkeys(c.address for c in known_contacts(host, parts)))
+    if last is None and not all(p.vnode.ring.is_member for p in parts.values()):
+        known = tuple(dict.fromkeys((*known, *host.config.join)))  # told to join, it never founds a ring of its own
+    ring = None if ring_id is None else ring_id.hex()
+    stamp_ms = max(1, min(ALIVE_STAMP_MS, int(1000 * host.timing.grace_s / STAMPS_A_GRACE)))
+    alive_ms = host.wall_now_ms() // stamp_ms * stamp_ms
+    incarnation = host.storage.incarnation.hex()
+    bits = host.constants.bits
+    now = Kept(
+        version=IDENTITY_VERSION,
+        bits=bits,
+        ring=ring,
+        address=host.address,
+        vnodes=vnodes,
+        known=known,
+        has_left=has_left,
+        incarnation=incarnation,
+        alive_ms=alive_ms,
+        silent=tuple(host.peers.passive.contacts()),
+    )
+    return now if last is None else _still_kept(last, now, [p.vnode for p in parts.values()])
+
+
+def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
+    """Return what to keep while a node comes back: what was kept last time, except where a vnode has got further.
+
+    A start that ends before the node is a member must not cost it its memory of the ring. Nor does it count as being
+    alive: how long the node was away is reckoned from when it last took part.
+    """
+    if all(vnode.ring.is_member for vnode in vnodes):
+        return now
+    if not any(vnode.ring.is_member or vnode.ownership.epoch for vnode in vnodes):
+        return last
+    merged = []
+    for vnode, old, new in zip(vnodes, last.vnodes, now.vnodes, strict=True):
+        if vnode.ring.is_member:
+            merged.append(new)
+        elif vnode.ownership.epoch:  # an arc has come, and may be gone again; the pointers are still missing
+            merged.append(msgspec.structs.replace(new, predecessor=old.predecessor, successors=old.successors))
+        else:  # of other records than those that are here now nothing was settled
+            settled = old.settled if last.incarnation == now.incarnation else ()
+            merged.append(msgspec.structs.replace(old, settled=settled))
+    known = tuple(dict.fromkeys((*now.known, *last.known)))
+    return msgspec.structs.replace(now, vnodes=tuple(merged), known=known)
+
+
+def recall(kept: Kept, host: Host) -> None:
+    """Remember what counts from the first moment: who is silent, and of which arcs everything was held."""
+    for contact in kept.silent:
+        host.peers.passive.add(contact, host.peers.now())
+    for vnode in kept.vnodes:
+        for contact in vnode.downs:
+            host.vnodes[vnode.id].view.fell_silent(contact, host.peers.now())
+    if kept.incarnation != host.storage.incarnation.hex():
+        return  # the disk was lost, and with it what was held
+    for vnode in kept.vnodes:
+        for owner, start, end in vnode.settled:
+            host.vnodes[vnode.id].view.settled(owner, Arc(start, end))
+
+
+def last_time(kept: KeptVnode, now: float) -> LastTime:
+    """Return what one vnode remembers. Marks count from now: how long the dead were down before is not known."""
+    taken = tuple(Taken(Arc(start, end), Contact(dead, address), now) for start, end, dead, address in kept.taken)
+    return LastTime(kept.predecessor, kept.successors, kept.owned_from, kept.epoch, taken, kept.before)
