@@ -69,6 +69,7 @@ class CannedRing:
         self.change: Callable[[int, Description], Description] = lambda point, node: node
         self.merged: list[Record] = []
         self.lines: tuple[ReplicaLine, ...] = ()
+        self.beside = 0
         self.nodes = {p: FakeNode(self._answer_as(p)) for p in WORKED_IDS}
         self.addresses = {p: node.address for p, node in self.nodes.items()}
         self.entry = self.addresses[10]
@@ -95,7 +96,7 @@ class CannedRing:
             else:
                 beside = self.values.get(request.key, ()) if request.context == b"" else ()
                 self.values[request.key] = (*beside, request.value)
-            return Written(b"context", owner, 2, 2, is_sloppy=True, replicas=self.lines)
+            return Written(b"context", owner, 2, 2, is_sloppy=True, replicas=self.lines, beside=self.beside)
         if isinstance(request, Get):
             found = self.values.get(request.key)
             written = tuple(range(1, 1 + len(found or ())))

@@ -50,6 +50,26 @@ def test_put_json(run: Run) -> None:
     assert base64.b64decode(shape["context"]) == b"context"
 
 
+def test_put_tells_of_values_beside_it(run: Run, canned: CannedRing) -> None:
+    assert run("put", "k", "v").err == ""
+    canned.beside = 2
+    ended = run("put", "k", "w", "--blind")
+    assert (ended.code, ended.out) == (0, "")
+    assert "beside it: 2; see them all: chord get KEY --all" in ended.err
+    assert run("put", "k", "w", "--json").json("put")["beside"] == 2
+
+
+def test_status_tells_of_clocks(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHORD_OUTPUT", "table")
+    for skew_ms, told in ((5_000, ""), (6_000, "Clocks differ by 6 s"), (61_000, "Clocks differ by 61 s: puts with")):
+        canned.change = lambda point, node, ms=skew_ms: msgspec.structs.replace(node, clock_skew_ms=ms)  # type: ignore[misc]
+        out = run("status").out
+        assert told in out
+        assert ("Clocks" in out) == bool(told)
+        assert ("refused" in out) == (skew_ms > 60_000)
+    assert run("status", "--json").json("status")["nodes"][0]["clock_skew_s"] == 61
+
+
 def test_put_reads_stdin(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\x00\xffbytes")))
     assert run("put", "k", "-").code == 0

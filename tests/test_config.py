@@ -216,3 +216,11 @@ def test_a_mapping_starts_from_its_preset_and_changes_what_it_names() -> None:
 def test_unknown_keys_wrong_types_and_contradictions_name_the_culprit(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         from_mapping(wrong)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_an_address_that_stands_for_all_is_none_that_others_can_reach(host: str) -> None:
+    for fields in ({"listen": f"{host}:9000"}, {"advertise": f"{host}:9000"}, {"join": (f"{host}:9000",)}):
+        with pytest.raises(ConfigError, match="others can reach"):
+            NodeConfig(**fields)  # type: ignore[arg-type]
+    assert NodeConfig(listen=f"{host}:9000", advertise="10.0.0.1:9000").listen == f"{host}:9000"

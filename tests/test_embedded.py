@@ -8,6 +8,7 @@ import pytest
 import trio
 
 import chord
+from chord.errors import NotReady
 
 
 @pytest.mark.parametrize("keeps_data", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -30,3 +31,12 @@ async def test_a_cancelled_block_is_a_crash() -> None:
         async with chord.open_node(preset="local") as node:
             scope.cancel()
     assert node.state == "ready"
+
+
+async def test_before_it_runs_a_node_says_that_it_does_not() -> None:
+    node = chord.Node(chord.NodeConfig())
+    for asks in (lambda: node.get("k"), lambda: node.put("k", b"v"), lambda: node.lookup("k")):
+        with pytest.raises(NotReady, match="does not run yet"):
+            await asks()
+    with pytest.raises(NotReady, match="does not run yet"):
+        assert node.contact

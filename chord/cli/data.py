@@ -148,8 +148,10 @@ def get_command(
 
 
 def _report(target: Target, ring: Ring, stored: Stored, duration_ms: float, with_trace: bool) -> None:
-    """Say what became of a write: nothing, unless somebody asked."""
+    """Say what became of a write: nothing, unless somebody asked, or other values stand beside it."""
     out = target.out
+    if stored.beside and not out.as_json:
+        out.note(f"concurrent values beside it: {stored.beside}; see them all: chord get KEY --all")
     if not out.as_json and not with_trace:
         return
     circle, names = ring.circle, _names(ring, stored)
