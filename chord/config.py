@@ -231,9 +231,8 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         id: the node's point on the circle, for toys and tests; only with one vnode.
         data_dir: where records, identity and known peers are kept; None: in memory, and a node is new each time.
         ring: the constants of the ring, see `RingConstants`.
-        preset: local (one machine), lan or wan: what `timing` starts from, and what `status` says. Who makes a
-            `NodeConfig` in Python gives both: `timing=PRESETS["wan"], preset="wan"`.
-        timing: periods and timeouts, see `Timing`.
+        preset: local (one machine), lan or wan: what `timing` starts from, and what `status` says.
+        timing: periods and timeouts, see `Timing`; default: those of the preset.
         limits: maxima, see `Limits`.
     """
 
@@ -246,10 +245,12 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str | None = None
     ring: RingConstants = RingConstants()
     preset: Preset = "lan"
-    timing: Timing = Timing()
+    timing: Timing = PRESETS["lan"]
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
+        if self.timing is PRESETS["lan"]:  # not given
+            msgspec.structs.force_setattr(self, "timing", PRESETS[self.preset])
         if split_address(self.listen)[0] in EVERYWHERE and self.advertise is None:
             raise ConfigError(f"{self.listen} is every address of this machine: advertise the one others can reach")
         for address in (*self.join, *((self.advertise,) if self.advertise else ())):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from chord import config
-from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing, from_mapping, split_address
+from chord.config import PRESETS, Limits, NodeConfig, Preset, RingConstants, Timing, from_mapping, split_address
 from chord.errors import ConfigError
 
 
@@ -216,6 +216,14 @@ def test_a_mapping_starts_from_its_preset_and_changes_what_it_names() -> None:
 def test_unknown_keys_wrong_types_and_contradictions_name_the_culprit(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         from_mapping(wrong)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_brings_its_timing(preset: Preset) -> None:
+    assert NodeConfig(preset=preset).timing == PRESETS[preset]
+    own = Timing(stabilize_s=7)
+    assert NodeConfig(preset=preset, timing=own).timing == own
+    assert msgspec.structs.replace(NodeConfig(preset=preset), name="n").timing == PRESETS[preset]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
