@@ -57,7 +57,6 @@ WORDS = {
     "bad_line": "a line of the input is not what was expected; the message says which one and why",
     "damaged": "a backup is cut short or was changed; nothing of it was merged",
     "data": "the node's data directory cannot be used",
-    "deadline_exceeded": "`bench` could not store its keys in time",
     "elsewhere": "`kill` was asked for a node that is not on this machine",
     "empty": "a history without any operation",
     "file": "a file, or stdin, cannot be read or written",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from chord.cli.data import quorum_option
-from chord.cli.failures import CHECK_FAILED, INTERRUPTED, OK, USAGE, explain
+from chord.cli.failures import CHECK_FAILED, INTERRUPTED, OK, TIMEOUT, USAGE, explain
 from chord.cli.output import Column, Failure, Out
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options
-from chord.errors import ChordError
+from chord.errors import ChordError, DeadlineExceeded
 from chord.messages import VALUE_BYTES_MAX, Description
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _run(target: Target, plan: Plan) -> Bench:
                 raise explain(error, target.nodes[0]) from error
             if isinstance(error, trio.TooSlowError):
                 what = "the keys could not be stored in time"
-                raise Failure(what, "Give it longer: --timeout S", 5, "deadline_exceeded") from error
+                raise Failure(what, "Give it longer: --timeout S", TIMEOUT, DeadlineExceeded.word) from error
             raise error from None
     return bench
 

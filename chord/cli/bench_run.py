@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 import trio
 
 from chord.client import Client, open_client
-from chord.errors import ChordError, NotFound, QuorumFailed
+from chord.errors import ChordError, DeadlineExceeded, NotFound, QuorumFailed
 from chord.messages import Ping
 
 TURNS: Final = 5
@@ -202,7 +202,7 @@ class Bench:
         except ChordError as error:
             measured.errors[error.word] = measured.errors.get(error.word, 0) + 1
         except trio.TooSlowError:
-            measured.errors["deadline_exceeded"] = measured.errors.get("deadline_exceeded", 0) + 1
+            measured.errors[DeadlineExceeded.word] = measured.errors.get(DeadlineExceeded.word, 0) + 1
         else:
             measured.took_s.append(time.perf_counter() - before)
 
