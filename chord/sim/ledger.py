@@ -10,15 +10,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 
 from chord.config import RingConstants
 from chord.data import versions
+from chord.data.storage import Batch
 from chord.errors import ChordError, DefiniteError, NotFound
 from chord.history.recorder import Call, Recorder
 from chord.node import Node
-from chord.sim.losses import Losses
+from chord.sim.losses import DAY_S, Losses
 from chord.sim.story import Kind, Op, Story
 from chord.testing.rings import MemoryRing
 from chord.values import Stored
@@ -43,7 +45,7 @@ class Ledger:
     """What clients of one ring were told.
 
     Args:
-        down_out_s: of the ring: what is on no other disk than of nodes that are down for longer may be denied.
+        down_out_s, grace_s: of the ring, see `Losses`.
 
     Attributes:
         counts: operations by kind and outcome, and what else is worth counting.
@@ -62,6 +64,7 @@ class Ledger:
         *,
         constants: RingConstants | None = None,
         down_out_s: float = 600.0,
+        grace_s: float = DAY_S,
         keys_per_client: int = KEYS_PER_CLIENT,
     ) -> None:
         self._ring = ring
@@ -73,7 +76,7 @@ class Ledger:
         self.is_lenient = False
         self.counts: Counter[str] = Counter()
         self.stories: dict[bytes, Story] = {}
-        self.losses = Losses(ring, self._constants, self.stories, self.counts, complain, down_out_s)
+        self.losses = Losses(ring, self._constants, self.stories, self.counts, complain, down_out_s, grace_s)
         self.truth = self.losses.truth
         self._old: list[bytes] = []
         self._followed: Counter[str] = Counter()  # how many keys have followed the first of a name
@@ -324,6 +327,7 @@ class Ledger:
 
     def check(self) -> None:
         """Hold all there is against all that was told."""
+        self.losses.let_go()
         for key, story in self.stories.items():
             for text in story.wrong(self.truth.merged(key), trio.current_time()):
                 self.complain(f"{key!r}: {text}")
@@ -335,6 +339,9 @@ class Ledger:
         """
         self.check()
         nodes, count = list(self._ring.nodes), len(self._ring)
+        for node in nodes:  # what is on its way to a disk is not told yet
+            with suppress(ChordError):
+                await node.host.storage.commit(Batch())
         if count * len(self.stories) > READS_MAX:
             count = 1
         reads = iter([(node, key) for key in self.stories for node in self._rng.sample(nodes, count)])

@@ -27,6 +27,7 @@ from chord.sim.truth import Truth
 from chord.testing.rings import MemoryRing
 
 WHOLE = Arc(Point(0), Point(0))
+DAY_S = 86_400.0
 GONE_S = 120.0
 """Who is dead for so long after nobody waits for it never comes back."""
 DROPS_MAX = 10_000
@@ -42,6 +43,7 @@ class Losses:
         stories: of every key that was written.
         counts, complain: of the ledger.
         down_out_s: of the ring: what is on no other disk than of nodes that are down for longer may be denied.
+        grace_s: of the ring: who was down for longer begins with an empty store.
 
     Attributes:
         truth: who has what.
@@ -56,6 +58,7 @@ class Losses:
         counts: Counter[str],
         complain: Callable[[str], None],
         down_out_s: float,
+        grace_s: float = DAY_S,
     ) -> None:
         self._ring = ring
         self._constants = constants
@@ -63,6 +66,7 @@ class Losses:
         self._counts = counts
         self._complain = complain
         self._down_out_s = down_out_s
+        self._away_s = min(down_out_s + GONE_S, grace_s)
         self._deniable: set[bytes] = set()
         self._away: set[bytes] = set()  # the only copy of a record is on the disk of a node that died
         self._drops: deque[tuple[float, bytes]] = deque(maxlen=DROPS_MAX)  # when, and of which key
@@ -150,8 +154,13 @@ class Losses:
         if self._constants.replicas == 1:
             self._away.update(record.key for record in node.host.storage.scan(WHOLE) if record.key in self._stories)
         self._reckon(self.truth.dies(node, self._stories.__contains__), "acknowledged and lost")
-        for gone in self.truth.gone(trio.current_time() - self._down_out_s - GONE_S):
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Who is dead for so long that it will not be back, or begins with an empty store if it is, has nothing."""
+        for gone in self.truth.gone(trio.current_time() - self._away_s):
             self._reckon(gone, "acknowledged and away for ever")
+            self.revive()
 
     def autopsy(self, node: Node) -> None:
         """A node is dead: what it had made durable must be on its disk."""

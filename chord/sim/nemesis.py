@@ -222,14 +222,14 @@ class Nemesis:
     async def _forget(self, node: Node) -> None:
         """A while later somebody tells the ring so: all that can be reached then."""
         await trio.sleep(self._rng.uniform(*FORGOTTEN_S))
-        ready = [other for other in self._cluster.nodes if other.state == "ready"]
-        if ready:
-            self._ledger.losses.wipe(node.name)
-            self._ledger.losses.revive()
-            self._cluster.wipe(node.name)
-            self.deaths.count("forget", 0)
-            with suppress(ChordError):
-                await self._rng.choice(ready).forget(node.address)
+        while not (ready := [other for other in self._cluster.nodes if other.state == "ready"]):
+            await trio.sleep(0.1)
+        self._ledger.losses.wipe(node.name)
+        self._ledger.losses.revive()
+        self._cluster.wipe(node.name)
+        self.deaths.count("forget", 0)
+        with suppress(ChordError):
+            await self._rng.choice(ready).forget(node.address)
 
     async def _restart(self) -> None:
         """Down for a moment: sometimes nobody notices, sometimes all do."""

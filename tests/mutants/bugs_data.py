@@ -155,14 +155,6 @@ MUTANTS = (
         ("ledger: misread",),
     ),
     Mutant(
-        "tombstone reaped though nobody else was asked",
-        "who holds what it deletes brings it back",
-        (Edit(reap.Reaper._agreed, "for contact in self._everyone(who)[:-1]:", "for contact in ():"),),
-        scenes.tombstones_go,
-        24,
-        ("ledger: dropped", "ledger: misread"),
-    ),
-    Mutant(
         "tombstone reaped while a replica is silent",
         "who hears again brings home what was deleted",
         (Edit(reap.knows_of_silent, "return any(host", "return False and any(host"),),

@@ -38,11 +38,6 @@ def comings_and_goings(seed: int) -> None:
     live(seed, "adjacent", "crash", "silent", "restart", replicas=N, successors=4)
 
 
-def tombstones_go(seed: int) -> None:
-    """A life in which the dead are forgotten, and quiet times let tombstones be reaped."""
-    live(seed, "silent", "restart", "oneway", "blackout", "forget", replicas=N, successors=3, membership=40)
-
-
 def one_is_silent(seed: int) -> None:
     """A replica is stopped for a while, and the others go on writing and deleting; there is nobody to stand in."""
 

@@ -48,6 +48,9 @@ class Eager(sqlite.SqliteStorage):
     def is_durable(self, key):
         return True
 
+    def durable(self, key):
+        return self.get(key)
+
 sqlite.SqliteStorage = Eager
 sys.exit(main())
 """)  # fmt: skip

@@ -79,7 +79,7 @@ def test_a_ring_killed_at_once_and_restarted_has_them_all(tmp_path: Path) -> Non
         assert lost(entry, expected) == []
 
 
-def test_a_node_that_left_starts_empty_and_its_old_store_is_kept_aside(tmp_path: Path) -> None:
+def test_a_node_that_left_starts_empty_and_under_a_new_name(tmp_path: Path) -> None:
     with Peers() as peers:
         ring = peers.ring(2)
         peer = peers.start("--join", ring[0].address, "--data", str(tmp_path / "d")).ready()
@@ -93,7 +93,7 @@ def test_a_node_that_left_starts_empty_and_its_old_store_is_kept_aside(tmp_path:
         ideal(ring[0].address)
         assert lost(again.address, expected) == []
         assert incarnation(tmp_path / "d") != named
-        assert (tmp_path / "d" / (FILE_NAME + ASIDE)).exists()
+        assert not (tmp_path / "d" / (FILE_NAME + ASIDE)).exists(), "it left with nothing, so there is nothing to keep"
 
 
 def test_records_without_an_identity_are_refused_and_an_identity_without_records_is_kept(tmp_path: Path) -> None:
