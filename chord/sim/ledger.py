@@ -33,6 +33,8 @@ PATIENCE_S = 4.0
 AT_ONCE = 16
 KNOWN_S = 5.0
 READS_MAX = 4000
+RESTS, REST_S = 3, 0.1
+"""So often the last reads wait for all disks, and then so long for what they let go on."""
 WRITES = 0.4
 DELETES = 0.25
 BLIND = 0.38
@@ -339,9 +341,11 @@ class Ledger:
         """
         self.check()
         nodes, count = list(self._ring.nodes), len(self._ring)
-        for node in nodes:  # what is on its way to a disk is not told yet
-            with suppress(ChordError):
-                await node.host.storage.commit(Batch())
+        for _ in range(RESTS):  # what is on its way to a disk is not told yet, nor to the next after that
+            for node in nodes:
+                with suppress(ChordError):
+                    await node.host.storage.commit(Batch())
+            await trio.sleep(REST_S)
         if count * len(self.stories) > READS_MAX:
             count = 1
         reads = iter([(node, key) for key in self.stories for node in self._rng.sample(nodes, count)])

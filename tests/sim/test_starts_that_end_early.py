@@ -10,7 +10,7 @@ import pytest
 import trio
 from worlds import get, patiently, put, virtual
 
-from chord import describe
+from chord import remember
 from chord.config import RingConstants
 from chord.errors import ChordError, ConfigError, NotFound
 from chord.identity import Kept
@@ -147,7 +147,7 @@ def test_what_a_node_knew_outlasts_a_start_that_ends_early(scene: Callable[[], A
 def test_planted_a_node_that_keeps_only_what_it_knows_now_is_caught(
     scene: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(describe, "_still_kept", lambda last, now, vnodes: now)
+    monkeypatch.setattr(remember, "_still_kept", lambda last, now, vnodes: now)
     with pytest.raises(AssertionError):
         virtual(scene)()
 
