@@ -204,3 +204,4 @@ class Losses:
         op.is_lost = story.has_lost = True
         self.lost.add(story.key)
         self._counts[how] += 1
+        self._counts[f"{how}, of a quorum"] += op.w >= self._constants.quorum
