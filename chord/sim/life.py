@@ -160,8 +160,10 @@ class Life:
             self._cluster = ring
             recorder = Recorder(trio.current_time, self._write_history) if self._write_history else None
             rng = random.Random(f"ledger/{plan.seed}")
-            limits = {"down_out_s": plan.timing.down_out_s, "grace_s": plan.timing.grace_s}
-            self._ledger = Ledger(ring, rng, watch.complain, recorder, constants=plan.constants, **limits)
+            self._ledger = Ledger(
+                ring, rng, watch.complain, recorder,
+                constants=plan.constants, down_out_s=plan.timing.down_out_s, grace_s=plan.timing.grace_s,
+            )  # fmt: skip
             losses = self._ledger.losses
             ring.on_put, ring.on_drop, ring.on_left = losses.saw, losses.dropped, losses.left
             with watch.over(ring), trio.fail_after(plan.virtual_s_max), trio.CancelScope() as scope:
