@@ -214,8 +214,10 @@ class Mount:
         file.append(self._disk.next_number(), data)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, in place of whatever had it."""
+        """Give a file another name, in place of whatever had it; its own is no change."""
         file = self._file(old)
+        if old == new:
+            return
         self._disk.directory.change(self._disk.next_number(), {old: None, new: file})
 
     def remove(self, name: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from worlds import virtual
 
@@ -373,7 +373,12 @@ STEPS = st.lists(
 )
 
 
+TWO_NAMES = ["fail a", "sync a", "sync a", "rename a", "rename c", "crash a", "write a"]
+"""A rename that is lost, and one of a file to its own name: it must not come back under both."""
+
+
 @given(STEPS, st.integers(0, 1000))
+@example([("write", "a", b"xy"), *((*step.split(), b"x") for step in TWO_NAMES)], 0)  # type: ignore[list-item]
 def test_the_books_agree_whatever_happens_and_synced_files_with_synced_names_survive(
     steps: list[tuple[str, str, bytes]], seed: int
 ) -> None:
