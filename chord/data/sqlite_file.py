@@ -29,7 +29,7 @@ FILE_NAME = "records.sqlite"
 ASIDE = ".aside"  # appended to the name of a store that was set aside; there is at most one
 FORMAT = 1
 APPLICATION_ID = int.from_bytes(b"chor", "big")
-CACHE_BYTES = 8 << 20  # of each connection
+CACHE_BYTES = 4 << 20  # of each connection
 LOG_BYTES = 64 << 20  # the write-ahead log may have been longer for a while; its file is cut back to this
 CHECKED_AT_OPENING_BYTES = 1024
 """Clocks of up to so many bytes lie in the pages that the opening reads anyway. Larger ones are checked when read."""
