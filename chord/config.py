@@ -152,6 +152,10 @@ PRESETS: dict[str, Timing] = {
 }
 
 
+_NOT_GIVEN = Timing()
+"""An object of its own, told from all others by identity: `PRESETS["lan"]` may be given with any preset."""
+
+
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maxima. Beyond each of them stands a clear error, never a growing queue.
 
@@ -245,11 +249,11 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str | None = None
     ring: RingConstants = RingConstants()
     preset: Preset = "lan"
-    timing: Timing = PRESETS["lan"]
+    timing: Timing = _NOT_GIVEN
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
-        if self.timing is PRESETS["lan"]:  # not given
+        if self.timing is _NOT_GIVEN:
             msgspec.structs.force_setattr(self, "timing", PRESETS[self.preset])
         if split_address(self.listen)[0] in EVERYWHERE and self.advertise is None:
             raise ConfigError(f"{self.listen} is every address of this machine: advertise the one others can reach")

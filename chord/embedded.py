@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from chord.config import PRESETS, NodeConfig, Preset, RingConstants
+from chord.config import NodeConfig, Preset, RingConstants
 from chord.errors import ChordError, unwrapped
 from chord.events import Observer, ignore
 from chord.node import Node
@@ -56,7 +56,6 @@ async def open_node(
         vnodes=vnodes,
         ring=ring or RingConstants(),
         preset=preset,
-        timing=PRESETS[preset],
     )
     node = Node(config, observe=observe)
     with unwrapped():

@@ -221,8 +221,8 @@ def test_unknown_keys_wrong_types_and_contradictions_name_the_culprit(wrong: dic
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_brings_its_timing(preset: Preset) -> None:
     assert NodeConfig(preset=preset).timing == PRESETS[preset]
-    own = Timing(stabilize_s=7)
-    assert NodeConfig(preset=preset, timing=own).timing == own
+    for own in (Timing(stabilize_s=7), *PRESETS.values()):
+        assert NodeConfig(preset=preset, timing=own).timing == own
     assert msgspec.structs.replace(NodeConfig(preset=preset), name="n").timing == PRESETS[preset]
 
 
