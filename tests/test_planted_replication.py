@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import test_repair
 import test_replication
 import test_view
 import trio
+from mutants.mutant import Edit
 
 from chord import host
 from chord.calls import Later
@@ -143,6 +145,14 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         test_coordinators.test_a_replica_that_was_never_brought_level_does_not_count_for_r,
     ),
 }  # fmt: skip
+
+
+def test_planted_a_read_that_tells_what_no_disk_has_is_caught() -> None:
+    early = Edit(QuorumReads.get, "storage.durable(", "storage.get(")
+    with ExitStack() as stack:
+        early.plant(stack)
+        with pytest.raises(CAUGHT):
+            test_coordinators.test_a_full_disk_is_no_reason_not_to_read()
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -201,6 +201,8 @@ async def test_who_goes_on_from_a_write_replaces_nothing_that_was_not_read() -> 
         assert found.values[0] == b"bread, jam, tea"
         assert (await write(ring[0], KEY, b"all", context=found.context)).beside == 0
         assert (await read(ring[2], KEY)).values == (b"all",)
+        await write(ring[1], KEY, None)
+        assert (await write(ring[2], KEY, b"blind", context=b"")).beside == 0, "a tombstone is no value"
         alone = await write(ring[0], KEY, b"all, and more")
         await write(ring[3], KEY, b"the same writer goes on", context=alone.context)
         assert (await read(ring[2], KEY)).values == (b"the same writer goes on",)

@@ -96,7 +96,7 @@ class Writing:
         self._host.counters["sloppy_puts"] += is_sloppy
         version = digest_of(self._record)[:VERSION_BYTES]
         lines = [self._line(place, version) for place in self._who.everyone]
-        record, op_id = self._record, self._op_id
+        record, op_id, now_ms = self._record, self._op_id, self._host.wall_now_ms()
         context = versions.context_of(record) if op_id is None else versions.context_after(record, op_id)
         return Written(
             context=versions.encode_context(context),
@@ -105,7 +105,7 @@ class Writing:
             w_needed=needed,
             is_sloppy=is_sloppy,
             replicas=tuple(line for line in lines if line.outcome != "not asked"),
-            beside=sum(version.op_id != op_id for version in versions.siblings(record)),
+            beside=sum(one.op_id != op_id and versions.is_live(one, now_ms) for one in versions.siblings(record)),
         )
 
     def _store(self, contact: Contact, told: Told) -> None:

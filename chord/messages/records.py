@@ -110,7 +110,7 @@ class Get(Request, frozen=True, tag=32):
 
 
 class Written(Reply, frozen=True, tag=145):
-    """The put is durable on `w` nodes of the `w_needed`. `beside`: how many other versions stand beside it.
+    """The put is durable on `w` nodes of the `w_needed`. `beside`: how many other live values stand beside it.
 
     The context covers it and what it has replaced, as far as that can be without covering one of those: its writer has
     not seen them. `is_sloppy`: some of the nodes keep it for a replica that does not answer.
