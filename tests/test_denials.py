@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 import trio
 from quorums import (
+    KEY,
     back,
     clockwise,
     holding,
@@ -23,10 +24,11 @@ from quorums import (
 from worlds import only, virtual
 
 from chord import testing
+from chord.data.copies import Replica
 from chord.data.repair import Repair
-from chord.data.storage import Batch
+from chord.data.storage import Batch, MemoryStorage
 from chord.errors import Busy, ChordError, OwnerDown, QuorumFailed, TooFewReplicas
-from chord.messages import Contact, Done, Forget, Get, Values
+from chord.messages import ActorClock, Contact, Copy, Done, Forget, Get, ReadCopy, Record, Values, Version
 from chord.node import Node
 from chord.ownership import Ownership
 from chord.testing.rings import MemoryRing
@@ -400,3 +402,23 @@ async def test_stop_repair_stops_it() -> None:
         await read(ring[0], b"k", r=3)  # who reads repairs otherwise
         await trio.sleep(10)
         assert second.name not in holding(ring, b"k")
+
+
+@virtual
+async def test_a_copy_that_comes_home_while_the_others_are_asked_is_not_denied() -> None:
+    """A fallback may bring the only copy there is, and let go of it on proof, between two looks of one read."""
+    async with settled_ring(3, 1) as ring:
+        owner = clockwise(ring, KEY)[0]
+        storage = owner.host.storage
+        assert isinstance(storage, MemoryStorage)
+        record = Record(KEY, (ActorClock(b"a" * 16, 1, (Version(b"v", b"o" * 16, 1),)),))
+        original = Replica.on_read_copy
+
+        def bring_it(self: Replica, request: ReadCopy) -> Copy:
+            answer = original(self, request)
+            storage.apply(Batch([record]))
+            return answer
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Replica, "on_read_copy", bring_it)
+            assert (await read(owner, KEY)).values == (b"v",)

@@ -147,12 +147,25 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
 }  # fmt: skip
 
 
-def test_planted_a_read_that_tells_what_no_disk_has_is_caught() -> None:
-    early = Edit(QuorumReads.get, "storage.durable(", "storage.get(")
+EDITED: dict[str, tuple[Edit, Callable[[], None]]] = {
+    "a read tells what no disk has yet": (
+        Edit(QuorumReads.get, "storage.durable(", "storage.get("),
+        test_coordinators.test_a_full_disk_is_no_reason_not_to_read,
+    ),
+    "a key is denied without another look": (
+        Edit(QuorumReads._ask_everyone, "self._host.storage.durable(reading.key)", "None"),
+        test_denials.test_a_copy_that_comes_home_while_the_others_are_asked_is_not_denied,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_a_bug_of_a_few_words_is_caught(name: str) -> None:
+    edit, test = EDITED[name]
     with ExitStack() as stack:
-        early.plant(stack)
+        edit.plant(stack)
         with pytest.raises(CAUGHT):
-            test_coordinators.test_a_full_disk_is_no_reason_not_to_read()
+            test()
 
 
 @pytest.mark.parametrize("name", PLANTED)
