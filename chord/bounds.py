@@ -5,6 +5,7 @@ The pointer and the arc are two things (`ownership.py`): a predecessor that was 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 
 import trio
@@ -31,8 +32,8 @@ class Bounds:
 
         - It stands where my arc begins: all is well.
         - It stands inside my arc and answers for its own: shrink.
-        - It stands before my arc, names me as its head, and the vnode between is dead: take over. Not while it owns
-          nothing itself: then it is leaving, and what lies before it is no longer bounded by it.
+        - It stands before my arc, names me as its head, and the vnode between is dead: take over.
+        - It owns nothing: it is leaving, and what lies before it is bounded by the one before it. So ask that one.
         """
         ring, own = self._ring, self._vnode.ownership
         predecessor = ring.predecessor
@@ -56,12 +57,41 @@ class Bounds:
             return
         if predecessor.id == own.start:
             own.learn_boundary(predecessor, reply.predecessors)
+        elif reply.owned_from is None:
+            await self._look_past(predecessor, reply)
         elif between(own.start, predecessor.id, self._vnode.id):
-            if reply.owned_from is not None:
-                await self._shrink(predecessor)
-        elif reply.successors and reply.successors[0].id == self._vnode.id and reply.owned_from is not None:
+            await self._shrink(predecessor)
+        elif _names_as_head(reply, self._vnode.me):
             await self._take_over(predecessor)
             own.learn_boundary(predecessor, reply.predecessors)  # it may be the next to die, and those before it
+
+    async def _look_past(self, predecessor: Contact, reply: RingPointers) -> None:
+        """Take over what nobody owns before a predecessor that owns nothing: it is leaving.
+
+        It has handed its own arc to me and takes over nobody else's. So when the vnode before it dies, that arc would
+        be nobody's for as long as the leave takes, and it takes until what is left here has an owner to go to.
+        """
+        own, epoch = self._vnode.ownership, self._vnode.ownership.epoch
+        at, after, passed = predecessor, self._vnode.me, [predecessor.id]
+        for _ in range(self._ring.r):
+            before = reply.predecessor
+            if before is None or not _names_as_head(reply, after) or not between(self._vnode.id, before.id, at.id):
+                return
+            try:
+                answer = await self._probe(before)
+            except PeerGone:
+                return
+            if answer is None or own.epoch != epoch or self._ring.predecessor != predecessor:
+                return
+            at, after, reply = before, at, answer
+            if reply.owned_from is not None:
+                break
+            passed.append(at.id)
+        is_gap = own.start is not None and at.id != own.start and not between(own.start, at.id, self._vnode.id)
+        if is_gap and reply.owned_from is not None and _names_as_head(reply, after):
+            await self._take_over(at, passed)
+        if at.id == own.start:
+            own.learn_boundary(at, reply.predecessors)
 
     def _wait_no_longer(self) -> None:
         """Let go of marks of those who were waited for long enough, have left, or crashed while they were to leave."""
@@ -87,19 +117,24 @@ class Bounds:
         if own.epoch == seen and self._ring.predecessor == predecessor and self._host.tell(own.shrink(predecessor)):
             self._host.bring_home_soon()
 
-    async def _take_over(self, predecessor: Contact) -> None:
+    async def _take_over(self, owner: Contact, passed: Collection[Point] = ()) -> None:
         """The gap is mine if all that I know to have stood in it are gone; else the nearest living is my predecessor.
 
         All of them are asked, not only the nearest: behind it may stand a joiner that only the dead knew. It owns what
         it was given, is in nobody's list yet, and may go on looking for its place for a while.
+
+        Args:
+            owner: who stands before the gap: the predecessor, or one that only vnodes without an arc part from me.
+            passed: these vnodes. What they gave away the dead answered for.
         """
         own = self._vnode.ownership
-        start, boundary = own.start, own.boundary
+        start, boundary, predecessor = own.start, own.boundary, self._ring.predecessor
         if start is None:
             return
-        gap = Arc(predecessor.id, start)
+        gap = Arc(owner.id, start)
         silent = [contact for contact, _ in self._vnode.view.downs()]  # in a small ring they stand before this one, too
         known = {c.id: c for c in (*silent, *([boundary] if boundary else []), *own.before) if c.id in gap}
+        known = {point: contact for point, contact in known.items() if point not in passed}
         is_gone = await self._are_gone([c for c in known.values() if c.id != self._vnode.id])
         living = [known[point] for point, gone in is_gone.items() if gone is False]
         if living:
@@ -108,7 +143,7 @@ class Bounds:
             # One that left handed its arc to the next: if that one died, it was its.
             dead = [known[p] for p in is_gone if self._peers.suspicion.state(known[p].address) != "left"]
             missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact.address)]
-            self._host.tell(own.take_over(predecessor, missed, trio.current_time()))
+            self._host.tell(own.take_over(owner, missed, trio.current_time()))
             for contact in dead:
                 if self._peers.is_dead(contact):
                     self._stabilizer.remember_silent(contact)
@@ -140,3 +175,7 @@ class Bounds:
                     return None
             except ChordError:
                 return None
+
+
+def _names_as_head(reply: RingPointers, contact: Contact) -> bool:
+    return bool(reply.successors) and reply.successors[0].id == contact.id

@@ -55,8 +55,7 @@ class Farewell:
         Concurrency: checkpoints; cancelled, what was not acknowledged is still here.
         """
         with trio.move_on_after(self._host.timing.leave_s):
-            if self._host.constants.replicas > 1:
-                await self._tell(self.neighbours(), Retiring(self._host.address))
+            await self._say_leaving()
             async with trio.open_nursery() as nursery:
                 for parts in self._parts.values():
                     if parts.vnode.ring.is_member:
@@ -67,7 +66,12 @@ class Farewell:
                 if not others:
                     return
                 if not await self._misplaced.bring_home(others[0]):
+                    await self._say_leaving()  # who began meanwhile, or did not hear it, goes on choosing this node
                     await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+
+    async def _say_leaving(self) -> None:
+        if self._host.constants.replicas > 1:
+            await self._tell(self.neighbours(), Retiring(self._host.address))
 
     def has_handed_over(self, neighbours: tuple[str, ...]) -> bool:
         """Whether nothing is left here that others would have to know of.

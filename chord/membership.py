@@ -334,14 +334,29 @@ class Membership:
             if to in others:
                 session = self._host.rng.randbytes(16)
                 try:
-                    await self._peers.call(to, HandOver(self._vnode.me, session), Done)
-                    await self._mover.hand_over(to, session)
+                    await self._mover.hand_over(await self._receiver(to, session), session)
                     continue
                 except (ChordError, TransferFailed) as error:
                     after_ms = error.after_ms if isinstance(error, ChordError) else None
                     await trio.sleep(self._host.jitter((after_ms or RETRY_MS) / 1000))
             else:
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+
+    async def _receiver(self, successor: Contact, session: bytes) -> Contact:
+        """Offer my arc to the successor, or where that leaves too and has given its own away, to who has it now.
+
+        Neither may wait for the other to be gone: it brings home what is left there, and some of that is mine.
+        """
+        to = successor
+        for _ in range(self._ring.r):
+            try:
+                await self._peers.call(to, HandOver(self._vnode.me, session), Done)
+                return to
+            except Leaving as error:
+                if error.peer is None or error.peer.address == self._host.address:
+                    raise
+                to = error.peer
+        raise Leaving("all who follow are leaving", after_ms=RETRY_MS)
 
     def _still_owns(self, contact: Contact) -> bool:
         vnode = self._host.vnodes.get(contact.id)

@@ -213,10 +213,18 @@ class Vnode:
         if verdict.answer == "giving" or not self.ring.is_member:
             raise Busy("the arc is changing hands", after_ms=RETRY_MS)
         predecessor = self.ring.predecessor
-        if predecessor is None or predecessor.id == self.id or between(predecessor.id, key, self.id) or key == self.id:
+        if predecessor is None or predecessor.id == self.id:
             raise Busy("the arc has no owner yet", after_ms=RETRY_MS)
-        peers = self.host.peers
-        before = self.ring.predecessors[1].id if len(self.ring.predecessors) > 1 else None
+        own, peers = self.ownership.arc, self.host.peers
+        heir = self.ownership.verdict(self.id).peer
+        if own is None and heir is not None:  # who has left all to another is no help before its place either
+            raise NotOwner("left to another vnode", peer=heir)
+        # Vnodes inside my arc leave, and own nothing: what is before them is bounded by the first that is outside.
+        outside = [c for c in (predecessor, *self.ring.predecessors[1:]) if own is None or c.id not in own]
+        predecessor = outside[0] if outside else predecessor
+        if between(predecessor.id, key, self.id) or key == self.id:
+            raise Busy("the arc has no owner yet", after_ms=RETRY_MS)
+        before = outside[1].id if len(outside) > 1 else None
         is_its_key = before is None or key in Arc(before, predecessor.id)
         if is_its_key and peers.suspicion.state(predecessor.address) == "paused":
             since = peers.suspicion.since(predecessor.address)

@@ -103,7 +103,7 @@ class Mover:
         joiner = request.joiner
         if joiner.id == self._vnode.id:
             raise DuplicateId(f"{self._vnode.me.address} already stands at this id", peer=self._vnode.me)
-        self._refuse_if_leaving()
+        self._refuse_if_leaving()  # first: an arc before a leaver is no use to who cannot take its pointers from one
         self._vnode.require_owner(joiner.id)
         if self.outbound is not None and self.outbound.session != request.session:
             raise Busy("another transfer is under way", after_ms=RETRY_MS)
@@ -193,7 +193,8 @@ class Mover:
         """
         own = self._own
         # Of two adjacent leavers the one nearer clockwise to 0 waits and takes the other's; else it were a circle.
-        if self._host.is_leaving and not (self._vnode.id < request.leaver.id and self.outbound is None):
+        takes_it = self._vnode.id < request.leaver.id and self.outbound is None and own.start is not None
+        if not takes_it:
             self._refuse_if_leaving()
         if self.outbound is not None or own.giving is not None or not self._vnode.ring.is_member:
             raise Busy("another transfer is under way", after_ms=RETRY_MS)

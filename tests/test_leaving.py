@@ -1,0 +1,184 @@
+"""Leaves beside deaths, restarts and other leaves: nobody waits for who is on the way out, and no arc is nobody's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+from quorums import back, clockwise, key_at, read, settled_ring, until, write
+from worlds import in_order, only, virtual
+
+from chord import testing
+from chord.bounds import Bounds
+from chord.errors import Busy, ChordError, NotOwner
+from chord.farewell import Farewell
+from chord.membership import Membership
+from chord.messages import Contact, Done, HandOver
+from chord.node import Node
+from chord.ownership import Verdict
+from chord.vnode import Vnode
+
+SOON_S = 4.0  # less than any leave may take
+
+
+async def begin_leave_without_end(*leavers: Node) -> None:
+    """Let nodes leave that find no home for what they hold; wait until none of them owns an arc any more."""
+    for leaver in leavers:
+        leaver.misplaced.count = lambda: 1  # type: ignore[method-assign]
+        leaver.begin_leave()
+    await until(lambda: all(only(leaver).ownership.start is None for leaver in leavers), within_s=SOON_S)
+
+
+# -- the arc before a leaver ------------------------------------------------------------------------
+
+
+def dies_before_leavers(count: int) -> None:
+    """So many in a row leave, and take long; then the one before them dies. Its keys have an owner soon."""
+
+    async def main() -> None:
+        async with settled_ring(8, count) as ring:
+            key = key_at(ring, "n3")
+            dead, *others = clockwise(ring, key)
+            leavers, heir = others[:count], others[count]
+            await write(ring[0], key, b"v", w=3)
+            await begin_leave_without_end(*leavers)
+            await ring.kill(dead)
+            await until(lambda: only(heir).ownership.is_owner(heir.host.circle.hash(key)), within_s=SOON_S)
+            for node in (others[-1], heir, *leavers):
+                with trio.fail_after(SOON_S):
+                    assert (await read(node, key)).values == (b"v",)
+            assert {leaver.state for leaver in leavers} == {"leaving"}
+
+    testing.run(main, seed=count)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_arc_before_leavers_is_taken_over_by_who_has_theirs(count: int) -> None:
+    dies_before_leavers(count)
+
+
+def test_nobody_who_looks_past_a_leaver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look_no_further(bounds: Bounds, *args: object) -> None:
+        """Planted."""
+
+    monkeypatch.setattr(Bounds, "_look_past", look_no_further)
+    with pytest.raises(trio.TooSlowError):
+        dies_before_leavers(1)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_leavers_gave_away_is_taken_over_when_who_has_it_dies(count: int) -> None:
+    async def main() -> None:
+        async with settled_ring(8, count) as ring:
+            key = key_at(ring, "n3")
+            *leavers, dead, heir = clockwise(ring, key)[: count + 2]
+            await write(ring[0], key, b"v", w=3)
+            await begin_leave_without_end(*leavers)
+            await until(lambda: only(dead).ownership.is_owner(dead.host.circle.hash(key)), within_s=SOON_S)
+            await ring.kill(dead)
+            await until(lambda: only(heir).ownership.is_owner(heir.host.circle.hash(key)), within_s=SOON_S)
+            for node in (heir, *leavers):
+                with trio.fail_after(SOON_S):
+                    assert (await read(node, key)).values == (b"v",)
+
+    testing.run(main, seed=count)
+
+
+REQUIRE_OWNER = Vnode.require_owner
+
+
+def test_a_leaver_that_does_not_say_who_has_its_arc_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def require_owner(vnode: Vnode, key: int) -> Verdict:
+        try:
+            return REQUIRE_OWNER(vnode, key)
+        except NotOwner as error:
+            if "left to another" in error.message:
+                raise Busy("planted") from None
+            raise
+
+    monkeypatch.setattr(Vnode, "require_owner", require_owner)
+    with pytest.raises((trio.TooSlowError, ChordError)):
+        dies_before_leavers(1)
+
+
+# -- two leave --------------------------------------------------------------------------------------
+
+
+def the_one_before_leaves_too() -> None:
+    """Its successor has given its arc away, and waits: for a holder of what it holds, and that is the one before."""
+
+    async def main() -> None:
+        async with settled_ring(8, 3) as ring:
+            first, second, third, *_ = in_order(ring)
+            await begin_leave_without_end(second)
+            with trio.fail_after(SOON_S):
+                await first.leave()
+            assert first.state == "left"
+            assert only(third).ownership.is_owner(only(first).id)
+            assert second.state == "leaving"
+
+    testing.run(main, seed=3)
+
+
+def test_an_arc_goes_past_a_leaver_to_who_has_that_ones() -> None:
+    the_one_before_leaves_too()
+
+
+def test_who_waits_for_a_leaver_to_be_gone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def only_the_successor(membership: Membership, to: Contact, session: bytes) -> Contact:
+        await membership._peers.call(to, HandOver(membership._vnode.me, session), Done)
+        return to
+
+    monkeypatch.setattr(Membership, "_receiver", only_the_successor)
+    with pytest.raises(trio.TooSlowError):
+        the_one_before_leaves_too()
+
+
+# -- who did not hear of it -------------------------------------------------------------------------
+
+
+def starts_while_another_leaves() -> None:
+    """It is killed before the other says that it leaves, and back after that: it must not choose it as a replica."""
+
+    async def main() -> None:
+        async with settled_ring(8, 4, keeps_disks=True) as ring:
+            owner, _, leaver, *_ = in_order(ring)
+            await ring.kill(owner)
+            await begin_leave_without_end(leaver)
+            again = await back(ring, owner.name)
+            await until(lambda: leaver.address in only(again).view.retiring, within_s=SOON_S)
+
+    testing.run(main, seed=4)
+
+
+def test_who_starts_while_another_leaves_hears_of_it() -> None:
+    starts_while_another_leaves()
+
+
+def test_leaving_that_is_said_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[int, None] = {}
+    say: Callable[[Farewell], Awaitable[None]] = Farewell._say_leaving
+
+    async def say_once(farewell: Farewell) -> None:
+        if id(farewell) not in said:
+            said[id(farewell)] = None
+            await say(farewell)
+
+    monkeypatch.setattr(Farewell, "_say_leaving", say_once)
+    with pytest.raises(trio.TooSlowError):
+        starts_while_another_leaves()
+
+
+@virtual
+async def test_all_of_a_run_of_leavers_get_out() -> None:
+    async with settled_ring(9, 5) as ring:
+        key = key_at(ring, "n4")
+        await write(ring[0], key, b"v", w=3)
+        leavers = clockwise(ring, key)[:4]
+        async with trio.open_nursery() as nursery:
+            for node in leavers:
+                nursery.start_soon(node.leave)
+        assert {node.state for node in leavers} == {"left"}
+        await ring.converged()
+        assert (await read(ring[0], key)).values == (b"v",)
