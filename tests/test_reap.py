@@ -5,21 +5,25 @@ from __future__ import annotations
 import msgspec
 import pytest
 import trio
+from quorums import until
 from worlds import get, misplaced, patiently, put, replicas, virtual
 
 from chord import testing
 from chord.config import PRESETS
 from chord.data import reap
-from chord.data.reap import Reaper, is_ripe
+from chord.data.reap import Reaper, is_ripe, knows_of_silent
 from chord.data.storage import Batch
 from chord.errors import ChordError, NotFound
-from chord.messages import ActorClock, Forget, Reap, Record, Version
+from chord.messages import ActorClock, Forget, Ping, Pong, Reap, Record, Version
 from chord.messages.base import Done
 from chord.node import Node
+from chord.resume import Resumption
 from chord.testing.rings import MemoryRing
 
 GRACE_S = 5.0
-TIMING = msgspec.structs.replace(PRESETS["local"], grace_s=GRACE_S, anti_entropy_s=1.0, reprobe_first_s=2.0)
+TIMING = msgspec.structs.replace(
+    PRESETS["local"], grace_s=GRACE_S, anti_entropy_s=1.0, reprobe_first_s=2.0, reprobe_max_s=8.0
+)
 
 
 def holders(ring: MemoryRing, key: bytes) -> list[str]:
@@ -167,3 +171,39 @@ def test_ripe_is_what_has_ended_long_enough_ago() -> None:
     assert not is_ripe(record(expired), 1_000)
     assert not is_ripe(record(gone, living), 10_000)
     assert is_ripe(record(gone, expired), 1_001)
+
+
+# -- who is coming back -----------------------------------------------------------------------------
+
+
+def test_who_answers_and_has_no_place_yet_counts_as_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds what it held, and nobody compares it; that it is heard of is no proof of anything."""
+    resume = Resumption.resume
+
+    async def main() -> None:
+        async with testing.ring(6, seed=8, timing=TIMING) as ring:
+            away = ring[2]
+            await ring.kill(away)
+            await until(lambda: missing(ring, away))
+            witness = missing(ring, away)[0]
+            monkeypatch.setattr(Resumption, "resume", never)
+            again = await ring.start(join=(), name=away.name)
+            await again.host.peers.call(witness.address, Ping(), Pong)
+            assert not witness.host.peers.is_doubtful(away.contact)
+            assert knows_of_silent(witness.host)
+            await trio.sleep(TIMING.reprobe_max_s)
+            assert knows_of_silent(witness.host)
+            monkeypatch.setattr(Resumption, "resume", resume)
+            await (await ring.restart(again)).ready()
+            await until(lambda: not knows_of_silent(witness.host), within_s=3 * TIMING.reprobe_max_s)
+
+    testing.run(main, seed=8)
+
+
+def missing(ring: MemoryRing, away: Node) -> list[Node]:
+    """Return who remembers a node as silent."""
+    return [node for node in ring.nodes if away.contact in node.host.peers.passive.contacts()]
+
+
+async def never(resumption: Resumption, *args: object) -> None:
+    await trio.sleep_forever()

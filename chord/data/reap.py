@@ -143,13 +143,12 @@ def is_ripe(record: Record, before_ms: int) -> bool:
 def knows_of_silent(host: Host) -> bool:
     """Return whether a node is known here that is silent and has neither left nor been forgotten.
 
-    Or that was until a moment ago: what it holds is not yet where its owner looks for it.
+    Or that was until a moment ago: what it holds is not yet where its owner looks for it. To be heard of again is not
+    enough: who is coming back answers long before it has a place, and holds what it held.
     """
     if trio.current_time() - host.peers.passive.back_at < BACK_ROUNDS * host.timing.stabilize_s:
         return True
-    return any(host.peers.is_doubtful(contact) for contact in host.peers.passive.contacts()) or any(
-        vnode.ownership.taken for vnode in host.vnodes.values()
-    )
+    return any(host.peers.passive.contacts()) or any(vnode.ownership.taken for vnode in host.vnodes.values())
 
 
 async def on_reap(host: Host, reaped: Reaped, request: Reap) -> PageStored:
