@@ -51,6 +51,17 @@ def astray(ring: MemoryRing) -> Iterator[str]:
                 yield f"what {address} has of {key!r} is news to {', '.join(members)}"
 
 
+def unreadable(ring: MemoryRing, quorum: int) -> Iterator[str]:
+    """Yield the records of which too few answer, as the owner sees it: so many in a row are dead and waited for."""
+    for key in records(ring):
+        point = ring[0].host.circle.hash(key)
+        for vnode in (vnode for node in ring.nodes for vnode in node.host.vnodes.values()):
+            if vnode.ownership.is_owner(point):
+                up = [place for place in vnode.replica_set(point).everyone if vnode.is_up(place)]
+                if len(up) < min(quorum, len(ring)):
+                    yield f"{vnode.me.address} owns {key!r}, and of those who are to hold it only {len(up)} answer"
+
+
 def _members(points: list[tuple[Point, str]], key: Point, replicas: int) -> list[str]:
     """Return the first nodes clockwise from a key."""
     behind = [address for point, address in points if point >= key] + [a for point, a in points if point < key]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import random
+from contextlib import suppress
 
 import trio
 
 from chord import invariants
+from chord.errors import ChordError
 from chord.ids import Point
 from chord.node import Node
 from chord.sim.cluster import Cluster
@@ -24,22 +26,37 @@ SKEW_MAX_S = 3600.0
 WIPED = 0.3
 DAMAGED = 0.5
 """So many of the restarts find an empty disk, or a damaged record, where those faults are on."""
+FORGOTTEN_S = (0.5, 8.0)
+DOWN_S = (0.0, 0.1, 0.5, 2.0)
+"""How long who comes back is down: sometimes nobody notices, sometimes all do."""
 
 
 class Deaths:
     """Starts and kills the nodes of one cluster, and tells the ledger and the watch.
+
+    Args:
+        nursery: where those who are down wait until they come back, or are forgotten.
 
     Attributes:
         membership: joins, leaves, crashes and restarts so far.
         born_s: when each node that was started here began its present life, by its address.
     """
 
-    def __init__(self, plan: Plan, cluster: Cluster, ledger: Ledger, watch: Watch, rng: random.Random) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        ledger: Ledger,
+        watch: Watch,
+        rng: random.Random,
+        nursery: trio.Nursery,
+    ) -> None:
         self._plan = plan
         self._cluster = cluster
         self._ledger = ledger
         self._watch = watch
         self._rng = rng
+        self._nursery = nursery
         self._returning: dict[str, tuple[str, ...]] = {}  # who is down and comes back, and whom it will ask
         self._last_words: list[tuple[float, tuple[int, ...]]] = []  # when somebody died, and what its list was
         self.born_s: dict[str, float] = {}
@@ -69,19 +86,49 @@ class Deaths:
         self._ledger.losses.autopsy(node)
         self._watch.check()
 
-    def known(self, host: str) -> tuple[str, ...]:
-        """Return whom a node will ask when it comes back."""
-        kept = self._cluster.kept(host)
-        return () if kept is None else kept.known
+    async def end(self, node: Node, what: str, *, is_silent: bool = False) -> None:
+        """Kill a node that will never be back; where the fault *return* is on, it will."""
+        await self.kill(node, is_silent=is_silent)
+        self.count(what)
+        if self.is_returning(node):
+            self.return_soon(node)
+        elif "forget" in self._plan.faults:
+            self._nursery.start_soon(self._forget, node)
 
-    def will_come_back(self, host: str, known: tuple[str, ...]) -> None:
-        """A node is down for a while: one of those it will ask has to live."""
-        self._returning[host] = known
+    async def restart(self, node: Node) -> None:
+        """Kill a node that comes back after a moment."""
+        await self.kill(node)
+        self.return_soon(node)
 
-    async def come_back(self, node: Node, after_s: float) -> None:
+    def is_returning(self, node: Node) -> bool:
+        """Whether a dead node is started again although it was killed for good: not who was of no ring yet, or left."""
+        kept = self._cluster.kept(node.name)
+        is_known = kept is not None and kept.ring is not None and not kept.has_left
+        return is_known and "return" in self._plan.faults
+
+    def return_soon(self, node: Node) -> None:
+        """Let a dead node come back after a moment. One of those it will ask has to live."""
+        kept = self._cluster.kept(node.name)
+        self._returning[node.name] = () if kept is None else kept.known
+        self._nursery.start_soon(self._come_back, node, self._rng.choice(DOWN_S))
+
+    async def _forget(self, node: Node) -> None:
+        """A while after it died somebody tells the ring that a node is gone: all that can be reached then."""
+        await trio.sleep(self._rng.uniform(*FORGOTTEN_S))
+        while not (ready := [other for other in self._cluster.nodes if other.state == "ready"]):
+            await trio.sleep(0.1)
+        self._ledger.losses.wipe(node.name)
+        self._ledger.losses.revive()
+        self._cluster.wipe(node.name)
+        self.count("forget", 0)
+        with suppress(ChordError):
+            await self._rng.choice(ready).forget(node.address)
+
+    async def _come_back(self, node: Node, after_s: float) -> None:
         """Start a node that was killed again: on its disk, without its records, or as a new node."""
-        host = node.config.name or ""
+        host = node.name
         is_wiped = "wipe" in self._plan.faults and self._rng.random() < WIPED
+        await node.closed.wait()
         await trio.sleep(after_s)
         while is_wiped and not any(other.state == "ready" for other in self._cluster.nodes):
             await trio.sleep(0.1)  # it knows nobody any more: without a member to join by it would be a ring of its own

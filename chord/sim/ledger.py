@@ -37,7 +37,7 @@ RESTS, REST_S = 3, 0.1
 """So often the last reads wait for all disks, and then so long for what they let go on."""
 WRITES = 0.4
 DELETES = 0.25
-BLIND = 0.38
+BLIND = 0.42
 WITH_CONTEXT = 0.2
 UNUSUAL = 0.2
 """So many of the requests name their own R or W, and half as many of the writes are strict."""

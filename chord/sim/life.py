@@ -22,7 +22,7 @@ from chord import testing
 from chord.events import Event, Observer, ignore
 from chord.history.recorder import Recorder
 from chord.sim.cluster import Cluster, cluster
-from chord.sim.copies import astray, unequal
+from chord.sim.copies import astray, unequal, unreadable
 from chord.sim.ledger import Ledger
 from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import Nemesis
@@ -263,7 +263,8 @@ class Life:
         return astray(self._cluster)
 
     def _unequal(self) -> Iterator[str]:
-        return unequal(self._cluster, self._plan.replicas)
+        yield from unequal(self._cluster, self._plan.replicas)
+        yield from unreadable(self._cluster, self._plan.constants.quorum)
 
     def _sum_up(self) -> None:
         report, watch = self.report, self._watch

@@ -23,7 +23,6 @@ from chord.errors import ChordError
 from chord.events import Event
 from chord.ids import Arc, Point
 from chord.messages import Contact
-from chord.node import Node
 from chord.sim.cluster import Cluster
 from chord.sim.deaths import Deaths
 from chord.sim.disk import Disk
@@ -36,7 +35,6 @@ EPISODE_S = (0.3, 6.0)
 VERDICT_S = 5.0
 SILENCE_S = 0.5
 """A node that is back for so long is not taken for its dead former self, which refuses connections, or is silent."""
-FORGOTTEN_S = (0.5, 8.0)
 FULL_S = (0.5, 5.0)
 FULL_BYTES = 2000
 
@@ -73,9 +71,10 @@ class Nemesis:
         self._healed = healed
         self._rng = random.Random(f"nemesis/{plan.seed}")
         self._plots: list[Plot] = []
+        self._is_over = False
         self._is_episode = False
         self._is_alarmed = False  # somebody took a living node for dead, or a dead one for living
-        self.deaths = Deaths(plan, cluster, ledger, watch, self._rng)
+        self.deaths = Deaths(plan, cluster, ledger, watch, self._rng, nursery)
         watch.on_late = lambda: self._alarm("late answer")
         drawn = set(plan.faults)
         self._mild = self._of(drawn, [(6, "", self._join), (6, "", self._leave), (2, "adjacent", self._join_adjacent)])
@@ -90,7 +89,7 @@ class Nemesis:
                 (2, "hiccup", self._hiccup),
                 (1, "full", self._fill_disk),
                 (1, "eio", self._fail_disk),
-                (1, "forget", self._rest),
+                (0.25, "forget", self._rest),  # it lasts as long as fifty others
             ],
         )
         self._episodes = self._of(
@@ -104,7 +103,7 @@ class Nemesis:
         )
 
     @staticmethod
-    def _of(drawn: set[str], actions: list[tuple[int, str, Action]]) -> list[tuple[Action, int]]:
+    def _of(drawn: set[str], actions: list[tuple[float, str, Action]]) -> list[tuple[Action, float]]:
         return [(action, weight) for weight, fault, action in actions if not fault or fault in drawn]
 
     @property
@@ -134,14 +133,17 @@ class Nemesis:
                     self._ledger.losses.autopsy(node)
                     self._watch.somebody_died()
                     self.deaths.count("leave in vain", 0)
+                    if self.deaths.is_returning(node) and not self._is_over:
+                        self.deaths.return_soon(node)
         if isinstance(event, events.TransferStarted) and self._plots:
             giver = self._cluster.vnodes().get(event.vnode)
             if giver is not None:
                 self._nursery.start_soon(self._plots.pop(), giver.me, event.to)
 
     def stop(self) -> None:
-        """Forget what is planned."""
+        """Forget what is planned: from now on whoever is down stays down."""
         self._plots.clear()
+        self._is_over = True
 
     async def calm(self) -> None:
         """If something happened beyond the failure assumption, wait until the ring has healed."""
@@ -165,7 +167,7 @@ class Nemesis:
             self._is_alarmed = self._ledger.is_lenient = True
             self._watch.go_outside()
 
-    async def _one_of(self, actions: list[tuple[Action, int]]) -> None:
+    async def _one_of(self, actions: list[tuple[Action, float]]) -> None:
         (action,) = self._rng.choices([a for a, _ in actions], [weight for _, weight in actions])
         await action()
 
@@ -199,51 +201,28 @@ class Nemesis:
     async def _crash(self) -> None:
         for node in self.deaths.neighbours(1):
             if self.deaths.may_go(node):
-                await self._end(node, "crash")
+                await self.deaths.end(node, "crash")
 
     async def _crash_silently(self) -> None:
         for node in self.deaths.neighbours(1):
             if self.deaths.may_go(node):
-                await self._end(node, "crash silently", is_silent=True)
+                await self.deaths.end(node, "crash silently", is_silent=True)
 
     async def _crash_row(self) -> None:
         """r - 1 members in a row at one moment."""
         for node in self.deaths.neighbours(self._plan.successors - 1):
             if self.deaths.may_go(node):
-                await self._end(node, "crash in a row")
-
-    async def _end(self, node: Node, what: str, *, is_silent: bool = False) -> None:
-        """Kill a node that will never be back."""
-        await self.deaths.kill(node, is_silent=is_silent)
-        self.deaths.count(what)
-        if "forget" in self._plan.faults:
-            self._nursery.start_soon(self._forget, node)
-
-    async def _forget(self, node: Node) -> None:
-        """A while later somebody tells the ring so: all that can be reached then."""
-        await trio.sleep(self._rng.uniform(*FORGOTTEN_S))
-        while not (ready := [other for other in self._cluster.nodes if other.state == "ready"]):
-            await trio.sleep(0.1)
-        self._ledger.losses.wipe(node.name)
-        self._ledger.losses.revive()
-        self._cluster.wipe(node.name)
-        self.deaths.count("forget", 0)
-        with suppress(ChordError):
-            await self._rng.choice(ready).forget(node.address)
+                await self.deaths.end(node, "crash in a row")
 
     async def _restart(self) -> None:
-        """Down for a moment: sometimes nobody notices, sometimes all do."""
         for node in self.deaths.neighbours(1):
             if self.deaths.may_go(node):
-                await self.deaths.kill(node)
-                host = node.config.name or ""
-                self.deaths.will_come_back(host, self.deaths.known(host))
-                self._nursery.start_soon(self.deaths.come_back, node, self._rng.choice([0.0, 0.1, 0.5, 2.0]))
+                await self.deaths.restart(node)
 
     async def _rest(self) -> None:
         """Nothing comes or goes for a while: only then can tombstones be proven to be superfluous."""
         self.deaths.count("rest", 0)
-        await trio.sleep(self._rng.uniform(FORGOTTEN_S[1], FORGOTTEN_S[1] + 2 * GRACE_S))
+        await trio.sleep(self._rng.uniform(GRACE_S, 3 * GRACE_S))
 
     # -- disks ----------------------------------------------------------------------------------
 
@@ -271,10 +250,7 @@ class Nemesis:
                 await storage.commit(Batch([record]))
             if storage.failed.is_set() and node in self._cluster.nodes:
                 self.deaths.count("disk failed")
-                known = self.deaths.known(node.name)
-                await self.deaths.kill(node)
-                self.deaths.will_come_back(node.name, known)
-                self._nursery.start_soon(self.deaths.come_back, node, self._rng.choice([0.0, 0.5, 2.0]))
+                await self.deaths.restart(node)
 
     # -- stalls ---------------------------------------------------------------------------------
 
@@ -315,7 +291,7 @@ class Nemesis:
         await trio.sleep(self._rng.uniform(0, 12 * self._plan.delay_s[0]))
         for node in self._cluster.nodes:
             if node.address == contact.address and self.deaths.may_go(node):
-                await self._end(node, what)
+                await self.deaths.end(node, what)
                 return
 
     async def _stall_receiver(self, giver: Contact, receiver: Contact) -> None:
@@ -377,7 +353,8 @@ class Nemesis:
     async def _blackout(self) -> None:
         """Every node is killed at one moment; the members that were not leaving are started again within a second.
 
-        Not while the ring is still being founded: who has not joined has nothing to start from again.
+        Where the fault *return* is on, so are those that were leaving, joining or coming back. Not while the ring is
+        still being founded: who has not joined has nothing to start from again.
         """
         nodes = [node for node in self.deaths.in_order() if node.state == "ready"]
         if len(nodes) < self._plan.nodes_min:
@@ -388,6 +365,7 @@ class Nemesis:
         others = [node for node in self._cluster.nodes if node not in nodes]
         for node in (*others, *nodes):
             await self.deaths.kill(node)
+        nodes += [node for node in others if self.deaths.is_returning(node)]
         async with trio.open_nursery() as nursery:
             for node in nodes:
                 nursery.start_soon(self.deaths.come_back_soon, node, self._rng.uniform(0, 1))

@@ -41,6 +41,7 @@ FAULTS: dict[str, str] = {
     "eio": "a disk fails in the middle of a sync, and its node must stop",
     "skew": "wall clocks are wrong by up to an hour",
     "forget": "of who died for good it is said so, and tombstones go after some seconds, when it is quiet",
+    "return": "whoever is killed is started again, sooner or later: no disk is gone for good",
 }
 """Every fault that can be on, and what it means."""
 
@@ -56,7 +57,7 @@ LARGE = 1 / 64
 WITHOUT_DISK = 0.3
 """So many of the machines have no disk, where the fault *memory* is on."""
 
-LATER = ("forget",)
+LATER = ("forget", "return")
 """Faults that were thought of later are drawn with dice of their own: seeds keep what they drew before."""
 
 SILENCING = ("meddle", "hiccup", "freeze", "oneway", "partition", "blackout", "loss", "jitter")

@@ -155,6 +155,12 @@ class Story:
             return False
         return bool(old.dots or old.ended_s) and all(covers(by.covers, dot) for dot in old.dots)
 
+    def reaped(self, op: Op) -> None:
+        """The tombstone that an acknowledged operation left, or that has replaced its value, is gone on proof."""
+        if op.value is not None:
+            self.ops.remove(op)
+            self._replaced[op.op_id] = str(op)
+
     # -- what must be ---------------------------------------------------------------------------
 
     def was_written(self, value: bytes) -> bool:

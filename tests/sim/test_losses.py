@@ -7,7 +7,9 @@ from collections import Counter
 import pytest
 
 from chord import testing
-from chord.messages import Record
+from chord.data import versions
+from chord.data.storage import Batch
+from chord.messages import ActorClock, Record, Version
 from chord.sim.losses import Losses
 from chord.sim.story import Story
 
@@ -27,5 +29,39 @@ def test_only_who_leaves_may_have_dropped_what_a_client_is_told_of(is_leaving: b
             assert losses.dropped_since(0.0, KEY) == is_leaving
             assert losses.dropped_since(0.0, b"another") == 0
             host.is_leaving = False
+
+    testing.run(main)
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_delete_nobody_answered_may_be_reaped_with_what_it_replaced(is_elsewhere: bool) -> None:
+    """Its client never heard of it: what it has deleted counts as deleted, or where a copy lives, goes on living."""
+
+    async def main() -> None:
+        async with testing.ring(3, seed=1) as ring:
+            host = ring[0].host
+            actor = host.storage.incarnation + bytes(8)
+            complaints: list[str] = []
+            story = Story(KEY, host.circle.hash(KEY))
+            losses = Losses(ring, host.constants, {KEY: story}, Counter(), complaints.append, 600.0)
+            put = story.begin("put")
+            put.op_id = b"1" * 16
+            value = Record(KEY, (ActorClock(actor, 1, (Version(put.value, put.op_id, 1),)),))
+            story.saw(value)
+            story.acknowledged(put, versions.encode_context({actor: 1}), 0.0)
+            delete = story.begin("put", is_delete=True)
+            delete.op_id = b"2" * 16
+            tombstone = Record(KEY, (ActorClock(actor, 2, (Version(None, delete.op_id, 2),)),))
+            story.saw(tombstone)
+            story.unknown(delete, 1.0)
+            host.storage.apply(Batch(puts=(tombstone,)))
+            if is_elsewhere:
+                ring[1].host.storage.apply(Batch(puts=(value,)))
+            losses.dropped(ring[0].name, tombstone)
+            host.storage.apply(Batch(removals=(KEY,)))
+            assert complaints == []
+            assert story.required() == [put] * is_elsewhere
+            assert story.wrong(losses.truth.merged(KEY), 200.0) == []
+            assert story.wrong(value, 200.0) == ([] if is_elsewhere else ["put 1 was replaced, and is back"])
 
     testing.run(main)

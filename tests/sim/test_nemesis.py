@@ -4,40 +4,59 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import trio
 from worlds import in_order, only, virtual
 
 from chord.config import RingConstants
-from chord.events import Event, PeerChanged
+from chord.events import Event, NodeStateChanged, PeerChanged
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.ledger import Ledger
 from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import Nemesis
-from chord.sim.plan import draw
+from chord.sim.plan import Plan, draw
 from chord.sim.watch import Watch
 
 NODES = 10
 PLAN = draw(1, nodes=NODES, successors=3, fidelity="messages", faults=("silent", "blackout"))
+RETURNING = draw(1, nodes=NODES, successors=3, fidelity="messages", faults=("crash", "blackout", "return"))
 
 
 async def healed() -> None:
     """Nothing to wait for."""
 
 
-def nemesis_test(test: Callable[[Nemesis, Cluster, Watch], Awaitable[None]]) -> Callable[[], None]:
-    async def wrapper() -> None:
-        watch = Watch("here", PLAN.successors)
-        ring = RingConstants(successors=PLAN.successors)
-        async with cluster(seed=1, ring=ring, timing=PLAN.timing, network=MessageNetwork(1), observe=watch) as machines:
-            ledger = Ledger(machines, random.Random(1), watch.complain, constants=ring)
-            async with trio.open_nursery() as nursery:
-                nemesis = Nemesis(PLAN, machines, ledger, watch, nursery, healed)
-                await test(nemesis, machines, watch)
-                watch.raise_if_broken()
+NemesisTest: TypeAlias = Callable[[Nemesis, Cluster, Watch], Awaitable[None]]
 
-    wrapper.__name__ = test.__name__
-    return virtual(wrapper)
+
+def with_plan(plan: Plan) -> Callable[[NemesisTest], Callable[[], None]]:
+    def decorate(test: NemesisTest) -> Callable[[], None]:
+        async def wrapper() -> None:
+            watch = Watch("here", plan.successors)
+            ring, network = RingConstants(successors=plan.successors), MessageNetwork(1)
+            async with cluster(
+                seed=1, ring=ring, timing=plan.timing, network=network, observe=watch, sync_delay=lambda rng: 0.001
+            ) as machines:
+                ledger = Ledger(machines, random.Random(1), watch.complain, constants=ring)
+                async with trio.open_nursery() as nursery:
+                    nemesis = Nemesis(plan, machines, ledger, watch, nursery, healed)
+                    await test(nemesis, machines, watch)
+                    watch.raise_if_broken()
+
+        wrapper.__name__ = test.__name__
+        return virtual(wrapper)
+
+    return decorate
+
+
+nemesis_test = with_plan(PLAN)
+
+
+async def names(machines: Cluster, within_s: float = 5.0) -> set[str]:
+    """Return who is there when all who come back have."""
+    await trio.sleep(within_s)
+    return {node.name for node in machines.nodes if node.state == "ready"}
 
 
 @nemesis_test
@@ -103,3 +122,62 @@ async def test_two_who_join_side_by_side_take_nobodys_id(nemesis: Nemesis, machi
         await nemesis._join_adjacent()
     points = [point for node in machines.nodes for point in node.host.vnodes]
     assert NODES < len(points) == len(set(points))
+
+
+# -- nobody is gone for good ------------------------------------------------------------------------
+
+
+@nemesis_test
+async def test_who_crashes_is_gone(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+    await machines.place(NODES)
+    await nemesis.deaths.end(machines[3], "crash")
+    assert "n3" not in await names(machines)
+
+
+@with_plan(RETURNING)
+async def test_who_crashes_returns_on_its_disk(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+    await machines.place(NODES)
+    node = machines[3]
+    await node.put("k", "v", w=1)
+    disk, held = machines.disk("n3"), len(node.host.storage)
+    await nemesis.deaths.end(node, "crash")
+    assert "n3" in await names(machines)
+    again = next(node for node in machines.nodes if node.name == "n3")
+    assert again is not node
+    assert machines.disk("n3") is disk
+    assert len(again.host.storage) >= held
+
+
+@with_plan(RETURNING)
+async def test_after_a_blackout_all_return_but_who_was_of_no_ring(
+    nemesis: Nemesis, machines: Cluster, watch: Watch
+) -> None:
+    await machines.place(NODES)
+    machines[1].begin_leave()
+    joiner = await machines.start(join=[machines[5]])
+    nemesis._heal = healed  # type: ignore[method-assign]
+    await nemesis._blackout()
+    assert await names(machines) == {f"n{number}" for number in range(NODES)}
+    assert not nemesis.deaths.is_returning(joiner)
+
+
+@with_plan(RETURNING)
+async def test_a_leave_in_vain_is_not_the_end(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+    await machines.place(NODES)
+    leaver = machines[2]
+    watch.on_event = nemesis.on_event
+    leaver.misplaced.count = lambda: 1  # type: ignore[method-assign]
+    with watch.over(machines):
+        await leaver.leave()
+        assert leaver.state == "stopped"
+        assert watch.counts["action leave in vain"] == 1
+        assert leaver.name in await names(machines, 10.0)
+
+
+@with_plan(RETURNING)
+async def test_what_is_over_is_over(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+    """In the second phase of a life whoever is down stays down."""
+    await machines.place(NODES)
+    nemesis.stop()
+    nemesis.on_event(NodeStateChanged("stopped", machines[0].address))
+    assert len(machines.nodes) == NODES

@@ -22,7 +22,7 @@ def test_a_seed_means_the_same_for_ever() -> None:
         successors=4,
         replicas=3,
         fidelity="messages",
-        faults=("crash", "row", "meddle", "oneway", "blackout", "jitter", "wipe", "full", "skew"),
+        faults=("crash", "row", "meddle", "oneway", "blackout", "jitter", "wipe", "full", "skew", "return"),
         delay_s=(0.002, 0.03),
         quantum_s=0.0001,
         pause_s=0.05,
