@@ -43,7 +43,7 @@ WISHES = (
 )  # fmt: skip
 FAULTS_HELP = """Exactly these, or all, or none; default: drawn, each with p = 1/2. There are adjacent, crash, silent,
 row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter, memory, wipe, damage, full, eio, skew,
-forget; every run explains them."""
+forget, return; every run explains them."""
 
 
 @click.group("sim", no_args_is_help=False)

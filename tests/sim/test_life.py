@@ -35,10 +35,10 @@ from chord.values import Stored
     [(1, "messages"), pytest.param(2, "messages", marks=pytest.mark.slow), (3, "frames")],
 )
 def test_a_short_life_with_everything_on(seed: int, fidelity: Fidelity) -> None:
-    plan = draw(seed, nodes=8, successors=2, fidelity=fidelity, faults=tuple(FAULTS), membership=12, steps=900)
+    plan = draw(seed, nodes=8, successors=2, fidelity=fidelity, faults=tuple(FAULTS), membership=12, steps=1500)
     report = Life(plan).run()
     assert report.seed == seed
-    assert report.steps >= 900
+    assert report.steps >= 1500
     assert report.membership >= 12
     assert report.checks > 50
     assert report.counts["client put ok"] > 10
