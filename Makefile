@@ -56,7 +56,7 @@ soak: venv  ## processes killed 300 times under load; a life of a million writes
 	@mkdir -p out
 	@$(RUN)/python tests/real/soak.py --directory out
 	@$(RUN)/chord sim run --seeds 1 --nodes 12 --successors 4 --replicas 3 --fidelity messages --faults $(LONG) \
-		--clients 32 --client-pause 0.005 --pause 0.3 --membership 10000 --writes 1000000 --shares
+		--clients 16 --client-pause 0.015 --pause 0.3 --membership 10000 --writes 1000000 --shares
 	@$(RUN)/chord sim run --seeds 0-19999
 
 clean:  ## forget what was built
