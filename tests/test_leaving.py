@@ -67,8 +67,9 @@ def test_nobody_who_looks_past_a_leaver_is_caught(monkeypatch: pytest.MonkeyPatc
         dies_before_leavers(1)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_what_leavers_gave_away_is_taken_over_when_who_has_it_dies(count: int) -> None:
+def who_has_the_leavers_arcs_dies(count: int) -> None:
+    """So many in a row gave their arcs away, and take long; then the one that has all of them dies."""
+
     async def main() -> None:
         async with settled_ring(8, count) as ring:
             key = key_at(ring, "n3")
@@ -83,6 +84,23 @@ def test_what_leavers_gave_away_is_taken_over_when_who_has_it_dies(count: int) -
                     assert (await read(node, key)).values == (b"v",)
 
     testing.run(main, seed=count)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_leavers_gave_away_is_taken_over_when_who_has_it_dies(count: int) -> None:
+    who_has_the_leavers_arcs_dies(count)
+
+
+TAKE_OVER = Bounds._take_over
+
+
+def test_a_leaver_that_counts_as_living_in_the_gap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pass_nobody(bounds: Bounds, owner: Contact, passed: object = ()) -> None:
+        await TAKE_OVER(bounds, owner)
+
+    monkeypatch.setattr(Bounds, "_take_over", pass_nobody)
+    with pytest.raises(trio.TooSlowError):
+        who_has_the_leavers_arcs_dies(1)
 
 
 REQUIRE_OWNER = Vnode.require_owner

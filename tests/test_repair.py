@@ -27,10 +27,12 @@ from chord import testing
 from chord.data import versions
 from chord.data.repair import Repair
 from chord.data.storage import Batch
-from chord.errors import ChordError, WritesRefused
+from chord.errors import ChordError, NotOwner, WritesRefused
 from chord.events import Event
+from chord.ids import between
 from chord.messages import Copy, Done, Forget, Get, GetRing, ReadCopy, RingPointers, Values, Version
 from chord.node import Node
+from chord.ownership import Verdict
 from chord.testing.rings import MemoryRing
 from chord.vnode import Vnode
 
@@ -203,6 +205,23 @@ def all_but_one_leave(seed: int) -> list[str]:
 @pytest.mark.parametrize("seed", range(4))
 def test_all_but_one_leave_at_once_and_no_key_is_lost(seed: int) -> None:
     assert all_but_one_leave(seed) == ["left"] * 5
+
+
+def test_owners_that_send_to_leavers_inside_their_arc_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a leaver names the one before it for what lies there, and so may that one: a key goes round for ever."""
+    require_owner = Vnode.require_owner
+
+    def to_the_predecessor(vnode: Vnode, key: int) -> Verdict:
+        try:
+            return require_owner(vnode, key)
+        except NotOwner as error:
+            before = vnode.ring.predecessor
+            if "left to another" in error.message and before and not between(before.id, key, vnode.id):
+                raise NotOwner("planted", peer=before) from None
+            raise
+
+    monkeypatch.setattr(Vnode, "require_owner", to_the_predecessor)
+    assert any("stopped" in all_but_one_leave(seed) for seed in range(4))
 
 
 def test_leavers_that_wait_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

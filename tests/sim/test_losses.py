@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from worlds import only
 
 from chord import testing
 from chord.data import versions
 from chord.data.storage import Batch
 from chord.messages import ActorClock, Record, Version
+from chord.sim.copies import unreadable
 from chord.sim.losses import Losses
 from chord.sim.story import Story
 
@@ -63,5 +65,19 @@ def test_a_delete_nobody_answered_may_be_reaped_with_what_it_replaced(is_elsewhe
             assert story.required() == [put] * is_elsewhere
             assert story.wrong(losses.truth.merged(KEY), 200.0) == []
             assert story.wrong(value, 200.0) == ([] if is_elsewhere else ["put 1 was replaced, and is back"])
+
+    testing.run(main)
+
+
+def test_a_life_does_not_end_while_an_owner_waits_for_all_who_could_answer() -> None:
+    async def main() -> None:
+        async with testing.ring(6, seed=2) as ring:
+            ring[0].host.storage.apply(Batch(puts=(Record(KEY, ()),)))
+            assert list(unreadable(ring, 2)) == []
+            (owner,) = [n for n in ring.nodes if only(n).ownership.is_owner(n.host.circle.hash(KEY))]
+            only(owner).is_up = lambda place: place.contact == owner.contact  # type: ignore[method-assign]
+            (text,) = unreadable(ring, 2)
+            assert text == f"{owner.address} owns b'k', and of those who are to hold it only 1 answer"
+            assert list(unreadable(ring, 1)) == []
 
     testing.run(main)
