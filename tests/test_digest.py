@@ -144,6 +144,19 @@ def test_an_arc_once_round_that_ends_where_it_starts_touches_that_slice_twice() 
     model.check(arc, SLICE_LEVEL, 0)
 
 
+@given(histories())
+def test_what_is_held_are_the_pieces_that_are_not_empty(history: tuple[Circle, list[Step]]) -> None:
+    circle, steps = history
+    model = Model(circle)
+    for point, name, version, arc in steps:
+        model.change(point, name, version)
+        start, end = arc
+        if circle.bits > 13:  # not 4096 pieces each time
+            arc = Arc(start, circle.point(start + min(circle.distance(start, end), circle.size // 40)))
+        pieces = model.digests.pieces(arc, SLICE_LEVEL, model.heads)
+        assert list(model.digests.held(arc, model.heads)) == [piece for piece in pieces if piece.records]
+
+
 @given(histories(), st.integers(1, 6))
 def test_stretches_hold_all_records_in_order_and_few_each(history: tuple[Circle, list[Step]], records_max: int) -> None:
     circle, steps = history

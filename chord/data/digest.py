@@ -122,18 +122,30 @@ class Digests:
 
         An arc that ends in the part it starts in, once round, touches that part twice.
         """
-        starts, totals = _starts(self._circle, level), self._parts[level]
+        starts = _starts(self._circle, level)
         start, left = arc.start, self._circle.distance(arc.start, arc.end) or self._circle.size
         while left:
             first = self._circle.point(start + 1)
             part = self.part_of(first, level)
             length = min(left, starts[part + 1] - first)
-            piece = Arc(start, self._circle.point(first + length - 1))
-            total = totals.get(part, NOTHING)
-            if total.records and length < starts[part + 1] - starts[part]:
-                total = self._total(self._spans(piece), level, part, heads)
-            yield Piece(part, piece, total.records)
-            start, left = piece.end, left - length
+            piece = self._piece(level, part, first, length, heads)
+            yield piece
+            start, left = piece.arc.end, left - length
+
+    def held(self, arc: Arc, heads: Heads) -> Iterator[Piece]:
+        """Yield what an arc has in common with each slice in which it holds a record, clockwise.
+
+        The same as the `pieces` that are not empty, without a look at the others: of a ring's 4096 slices few are held.
+        """
+        starts, slices = _starts(self._circle, SLICE_LEVEL), self._parts[SLICE_LEVEL]
+        for piece in self.pieces(arc, 1, heads):
+            low, high = self._circle.point(piece.arc.start + 1), piece.arc.end
+            for part in range(self.part_of(low, SLICE_LEVEL), self.part_of(high, SLICE_LEVEL) + 1):
+                if part in slices:
+                    first, last = max(low, starts[part]), min(high, starts[part + 1] - 1)
+                    found = self._piece(SLICE_LEVEL, part, first, last - first + 1, heads)
+                    if found.records:
+                        yield found
 
     def stretches(self, arc: Arc, records_max: int, heads: Heads, level: int = 1) -> Iterator[Arc]:
         """Yield arcs to work through one by one: clockwise, and together all that is not empty of this one.
@@ -151,6 +163,15 @@ class Digests:
     def _spans(self, arc: Arc) -> list[Span]:
         top = self._circle.size - 1
         return [(low, top if high is None else high) for low, high in arc.spans()]
+
+    def _piece(self, level: int, part: int, first: int, length: int, heads: Heads) -> Piece:
+        """Return so many points from the first on, all in one part."""
+        starts = _starts(self._circle, level)
+        arc = Arc(self._circle.point(first - 1), self._circle.point(first + length - 1))
+        total = self._parts[level].get(part, NOTHING)
+        if total.records and length < starts[part + 1] - starts[part]:
+            total = self._total(self._spans(arc), level, part, heads)
+        return Piece(part, arc, total.records)
 
     def _total(self, spans: list[Span], level: int, part: int, heads: Heads) -> Total:
         """Return the total of a part's records that lie in the spans."""

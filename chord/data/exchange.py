@@ -208,7 +208,7 @@ class _Walk:
     async def prove(self) -> None:
         """Slices in which nothing is held here do not matter; where only little is, it is sent rather than compared."""
         digests, heads = self._storage.digests, self._storage.heads
-        pieces = [piece for piece in digests.pieces(self._arc, SLICE_LEVEL, heads) if piece.records]
+        pieces = list(digests.held(self._arc, heads))
         differing = await self._differing(self._arc, SLICE_LEVEL, pieces)
         few: list[bytes] = []
         for piece in pieces:
