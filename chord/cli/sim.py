@@ -39,7 +39,7 @@ WRITES_TOLD = 10_000
 
 WISHES = (
     "nodes", "successors", "replicas", "faults", "fidelity", "membership", "steps", "writes", "clients",
-    "client_pause", "pause", "until"
+    "client_pause", "reads", "pause", "until"
 )  # fmt: skip
 FAULTS_HELP = """Exactly these, or all, or none; default: drawn, each with p = 1/2. There are adjacent, crash, silent,
 row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter, memory, wipe, damage, full, eio, skew,
@@ -70,6 +70,9 @@ def _wishes(command: Callable[..., int]) -> Callable[..., int]:
                      help="How many clients write and read; default: drawn."),
         click.option("--client-pause", type=click.FloatRange(min=0, min_open=True), metavar="S",
                      help="How long each waits between two operations, on average; default: drawn."),
+        click.option("--reads", type=click.FloatRange(0, 1), metavar="SHARE",
+                     help="How many in one of their operations on a key that was written before are reads;"
+                     " default: 0.6."),
         click.option("--pause", type=click.FloatRange(min=0, min_open=True), metavar="S",
                      help="Mean time between two events; default: drawn."),
         click.option("--until", type=click.FloatRange(min=0, min_open=True), metavar="S",
@@ -241,6 +244,7 @@ def _plan(seed: int, wishes: dict[str, Any]) -> Plan:
             replicas=wishes["replicas"],
             clients=wishes["clients"],
             client_pause_s=wishes["client_pause"],
+            reads=wishes["reads"],
             pause_s=wishes["pause"],
             fidelity=wishes["fidelity"],
             faults=faults,

@@ -21,6 +21,7 @@ from chord.errors import ChordError, DefiniteError, NotFound
 from chord.history.recorder import Call, Recorder
 from chord.node import Node
 from chord.sim.losses import DAY_S, Losses
+from chord.sim.plan import DRAWS, READS
 from chord.sim.story import Kind, Op, Story
 from chord.testing.rings import MemoryRing
 from chord.values import Stored
@@ -35,7 +36,6 @@ KNOWN_S = 5.0
 READS_MAX = 4000
 RESTS, REST_S = 3, 0.1
 """So often the last reads wait for all disks, and then so long for what they let go on."""
-WRITES = 0.4
 DELETES = 0.25
 BLIND = 0.42
 WITH_CONTEXT = 0.2
@@ -48,6 +48,8 @@ class Ledger:
 
     Args:
         down_out_s, grace_s: of the ring, see `Losses`.
+        reads: how many in one of what clients do with a key that was written before are reads.
+        draws: how many keys a client looks at to find one that is another coordinator's since it was written.
 
     Attributes:
         counts: operations by kind and outcome, and what else is worth counting.
@@ -68,12 +70,16 @@ class Ledger:
         down_out_s: float = 600.0,
         grace_s: float = DAY_S,
         keys_per_client: int = KEYS_PER_CLIENT,
+        reads: float = READS,
+        draws: int = DRAWS,
     ) -> None:
         self._ring = ring
         self._rng = rng
         self._recorder = recorder
         self._constants = constants or ring[0].host.constants
         self._keys_per_client = keys_per_client
+        self._reads = reads
+        self._draws = draws
         self.complain = complain
         self.is_lenient = False
         self.counts: Counter[str] = Counter()
@@ -132,7 +138,7 @@ class Ledger:
             key = self._a_key(name)
             if self._old and rng.random() < 0.5:
                 await self.read(node, rng.choice(self._old), name)
-            elif key in self.stories and rng.random() >= WRITES:
+            elif key in self.stories and rng.random() >= 1 - self._reads:
                 await self.read(node, key, name, r=self._unusual())
             else:
                 is_delete = key in self.stories and rng.random() < DELETES
@@ -144,7 +150,7 @@ class Ledger:
 
     def _a_key(self, name: str) -> bytes:
         """Draw a key, and rather one that is another coordinator's now than when it was written last."""
-        keys = [self._current(f"{name}-{self._rng.randrange(self._keys_per_client)}") for _ in range(4)]
+        keys = [self._current(f"{name}-{self._rng.randrange(self._keys_per_client)}") for _ in range(self._draws)]
         for key in keys:
             story = self.stories.get(key)
             if story is not None and story.owner and not self._is_owner(story.owner, story.point):
@@ -256,8 +262,10 @@ class Ledger:
         story.owner = stored.owner.address
 
     def _is_owner(self, address: str, point: int) -> bool:
-        nodes = [node for node in self._ring.nodes if node.address == address]
-        return any(v.ownership.is_owner(point) for node in nodes for v in node.host.vnodes.values())
+        for node in self._ring.nodes:
+            if node.address == address:
+                return any(vnode.ownership.is_owner(point) for vnode in node.host.vnodes.values())
+        return False
 
     # -- reads ----------------------------------------------------------------------------------
 

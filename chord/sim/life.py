@@ -163,6 +163,7 @@ class Life:
             self._ledger = Ledger(
                 ring, rng, watch.complain, recorder,
                 constants=plan.constants, down_out_s=plan.timing.down_out_s, grace_s=plan.timing.grace_s,
+                reads=plan.reads, draws=plan.draws,
             )  # fmt: skip
             losses = self._ledger.losses
             ring.on_put, ring.on_drop, ring.on_left = losses.saw, losses.dropped, losses.left

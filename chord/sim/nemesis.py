@@ -89,7 +89,7 @@ class Nemesis:
                 (2, "hiccup", self._hiccup),
                 (1, "full", self._fill_disk),
                 (1, "eio", self._fail_disk),
-                (0.25, "forget", self._rest),  # it lasts as long as fifty others
+                (0.05 if plan.writes else 0.25, "forget", self._rest),  # as long as fifty others, and clients go on
             ],
         )
         self._episodes = self._of(

@@ -60,6 +60,12 @@ WITHOUT_DISK = 0.3
 LATER = ("forget", "return")
 """Faults that were thought of later are drawn with dice of their own: seeds keep what they drew before."""
 
+READS = 0.6
+"""Of what clients do with a key that was written before, unless wished otherwise."""
+
+DRAWS, DRAWS_OF_MANY = 4, 12
+"""How many keys a client looks at to find one that has changed hands; more where much is written between two events."""
+
 SILENCING = ("meddle", "hiccup", "freeze", "oneway", "partition", "blackout", "loss", "jitter")
 
 
@@ -75,6 +81,7 @@ class Plan(msgspec.Struct, frozen=True):
         delay_s: the least and the most a message takes.
         quantum_s: messages arrive at multiples of this, so that ties occur.
         pause_s: mean time between two events.
+        reads: how many in one of what clients do with a key that was written before are reads.
         down_out_s, anti_entropy_s: see `chord.config.Timing`; short, so that a life sees the end of them.
         clients, client_pause_s: how many write and read, and how long each waits on average.
         membership, steps: the safety phase ends after so many comings and goings and so many protocol steps…
@@ -100,6 +107,12 @@ class Plan(msgspec.Struct, frozen=True):
     steps: int = 2000
     writes: int = 0
     until_s: float | None = None
+    reads: float = READS
+
+    @property
+    def draws(self) -> int:
+        """How many keys a client looks at to find one that is another coordinator's since it was written."""
+        return DRAWS_OF_MANY if self.writes else DRAWS
 
     @property
     def constants(self) -> RingConstants:
@@ -166,6 +179,7 @@ def draw(
     client_pause_s: float | None = None,
     pause_s: float | None = None,
     until_s: float | None = None,
+    reads: float | None = None,
 ) -> Plan:
     """Return the plan of a seed, with wishes in the place of what was drawn.
 
@@ -213,4 +227,5 @@ def draw(
         steps=steps,
         writes=writes,
         until_s=until_s,
+        reads=READS if reads is None else reads,
     )

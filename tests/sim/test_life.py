@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
@@ -45,6 +46,19 @@ def test_a_short_life_with_everything_on(seed: int, fidelity: Fidelity) -> None:
     assert report.keys > 0
     assert 0 < report.settled_s < 60
     assert len(report.digest) == 32
+
+
+@pytest.mark.parametrize("reads", [0.1, 0.8])
+def test_clients_read_as_often_as_is_wished(reads: float) -> None:
+    plan = draw(3, nodes=6, successors=2, faults=(), fidelity="messages", clients=8, client_pause_s=0.05, until_s=4.0)
+    told: list[Counter[str]] = []
+    life = Life(
+        msgspec.structs.replace(plan, reads=reads), on_progress=lambda *_: told.append(life._ledger.counts.copy())
+    )
+    life.run()
+    read = told[-1]["get ok"] + told[-1]["get not found"]  # before all is read once more
+    written = told[-1]["put ok"] - len(life._ledger.stories)  # what is not there is written first
+    assert abs(read / (read + written) - reads) < 0.1
 
 
 def test_who_listens_hears_everything_from_the_first_moment_and_changes_nothing() -> None:

@@ -54,6 +54,7 @@ WISHES: list[tuple[dict[str, Any], set[str]]] = [
     ({"replicas": 2}, {"replicas"}),
     ({"fidelity": "frames"}, {"fidelity"}),
     ({"writes": 100}, {"writes"}),
+    ({"reads": 0.1}, {"reads"}),
     ({"clients": 9}, {"clients"}),
     ({"faults": ()}, {"faults", "delay_s"}),
     ({"faults": ("jitter",)}, {"faults", "delay_s"}),
@@ -93,6 +94,7 @@ def test_what_follows_from_a_plan() -> None:
     assert jumpy.delay_s[1] == 15 * jumpy.delay_s[0]
     assert not jumpy.is_atomic
     assert calm.nodes_min == 6
+    assert calm.draws < draw(1, writes=1).draws
     assert msgspec.structs.replace(calm, nodes=30).nodes_min == 15
 
 
