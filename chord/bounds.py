@@ -97,7 +97,7 @@ class Bounds:
         """Let go of marks of those who were waited for long enough, have left, or crashed while they were to leave."""
         own, view, now = self._vnode.ownership, self._vnode.view, trio.current_time()
         own.expire(now, self._host.timing.down_out_s)
-        view.expire(now, self._host.timing.down_out_s)
+        view.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s)
         for address in view.retiring:
             if self._peers.suspicion.is_dead(address):  # it crashed on the way, or is gone by now
                 view.stays(address)

@@ -247,7 +247,7 @@ class Dispatcher:
                 parts.repair.fell_behind(request.address)
         elif isinstance(request, Retiring):
             for vnode in self._host.vnodes.values():
-                vnode.view.retires(request.address)
+                vnode.view.retires(request.address, self._host.peers.now())
         else:
             self._host.peers.has_paused(request.address, is_only_copy=self._host.constants.replicas == 1)
             self._departed()

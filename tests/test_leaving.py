@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,6 +12,7 @@ from worlds import in_order, only, virtual
 
 from chord import testing
 from chord.bounds import Bounds
+from chord.data.view import View
 from chord.errors import Busy, ChordError, NotOwner
 from chord.farewell import Farewell
 from chord.membership import Membership
@@ -200,3 +202,41 @@ async def test_all_of_a_run_of_leavers_get_out() -> None:
         assert {node.state for node in leavers} == {"left"}
         await ring.converged()
         assert (await read(ring[0], key)).values == (b"v",)
+
+
+def is_back_and_nobody_hears_it() -> None:
+    """It is killed while it leaves, and is there again before anybody has missed it."""
+
+    async def main() -> None:
+        async with settled_ring(6, 9, keeps_disks=True, leave_s=2.0) as ring:
+            key = key_at(ring, "n2")
+            owner, leaver, *_ = clockwise(ring, key)
+            leaver.begin_leave()
+            with trio.fail_after(SOON_S):
+                while leaver.address not in only(owner).view.retiring:
+                    await trio.sleep(0.0002)
+            await ring.kill(leaver)
+            again = await back(ring, leaver.name)
+            assert again.address in only(owner).view.retiring
+            await until(lambda: again.address in members_of(owner, key), within_s=SOON_S)
+
+    testing.run(main, seed=9)
+
+
+def members_of(owner: Node, key: bytes) -> list[str]:
+    return [place.contact.address for place in only(owner).replica_set(owner.host.circle.hash(key)).members]
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_who_did_not_leave_after_all_is_a_replica_again(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unheard(farewell: Farewell, known: object) -> None:
+        """What it says is lost."""
+
+    monkeypatch.setattr(Farewell, "say_back", unheard)
+    if is_planted:
+        expire = View.expire
+        monkeypatch.setattr(View, "expire", lambda view, now, down_out_s, _: expire(view, now, down_out_s, math.inf))
+        with pytest.raises(trio.TooSlowError):
+            is_back_and_nobody_hears_it()
+    else:
+        is_back_and_nobody_hears_it()

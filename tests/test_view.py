@@ -99,7 +99,7 @@ def test_who_retires_is_no_member_and_is_asked_all_the_same(world: World, data: 
     retiring = data.draw(st.lists(st.sampled_from(addresses), unique=True)) if addresses else []
     before = world.set()
     for address in retiring:
-        world.view.retires(address)
+        world.view.retires(address, 1.0)
     who = world.set()
     assert not [p for p in who.members if p.contact.address in retiring]
     assert {p.contact.address for p in before.members} <= {p.contact.address for p in who.everyone}, "asked"
@@ -181,11 +181,22 @@ def test_who_fell_silent_twice_did_so_the_first_time() -> None:
     assert view.downs() == ((contact(10), 1.0),)
 
 
+@pytest.mark.parametrize(("now", "is_leaving"), [(1.0, True), (4.9, True), (5.0, False)])
+def test_no_leave_lasts_longer_than_leaves_may(now: float, is_leaving: bool) -> None:
+    view = View(Circle(8), contact(0))
+    view.retires("n1", 0.0)
+    view.retires("n2", 0.5)
+    view.retires("n1", 2.0)  # it says so again
+    view.expire(now, 100.0, 3.0)
+    assert ("n1" in view.retiring) is is_leaving
+    assert ("n2" in view.retiring) is (now < 3.5)
+
+
 @pytest.mark.parametrize(("now", "is_waited_for"), [(1.0, True), (10.9, True), (11.0, False)])
 def test_waiting_ends(now: float, is_waited_for: bool) -> None:
     view = view_at(0)
     view.fell_silent(contact(10), 1.0)
-    view.expire(now, 10.0)
+    view.expire(now, 10.0, 10.0)
     assert bool(view.downs()) == is_waited_for
 
 
@@ -207,7 +218,7 @@ def test_what_others_say_of_the_forgotten_does_not_count_for_a_while() -> None:
     view.fell_silent(contact(10), 3.0)
     assert view.downs() == ()
     assert view.is_forgotten("node10:1")
-    view.expire(12.0, 10.0)
+    view.expire(12.0, 10.0, 10.0)
     view.fell_silent(contact(10), 13.0)
     assert downs_of(view) == [10]
 

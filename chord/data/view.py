@@ -54,7 +54,7 @@ class View:
         self._me = me
         self._circle = circle
         self._downs: dict[Point, tuple[Contact, float]] = {}  # and since when; replaced, never changed
-        self._retiring: tuple[str, ...] = ()
+        self._retiring: dict[str, float] = {}  # since when; never changed, but replaced
         self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # what it was made from, by identity
         self._forgotten: dict[str, float] = {}
         self._settled: dict[Point, Arc] = {}  # by where it ends
@@ -96,10 +96,10 @@ class View:
         self.gone(address)
         self._forgotten[address] = now
 
-    def retires(self, address: str) -> None:
+    def retires(self, address: str, now: float) -> None:
         """A node is about to leave: it holds replicas still and is a member no more."""
         self.stays(address)
-        self._retiring = (*self._retiring, address)[-RETIRING_MAX:]
+        self._retiring = dict([*self._retiring.items(), (address, now)][-RETIRING_MAX:])
 
     def is_back(self, address: str) -> None:
         """A node is there, new or once more: nothing that was said of it before counts."""
@@ -109,11 +109,17 @@ class View:
     def stays(self, address: str) -> None:
         """A node that was to leave has left, or did not come to it."""
         if address in self._retiring:
-            self._retiring = tuple(other for other in self._retiring if other != address)
+            self._retiring = {other: since for other, since in self._retiring.items() if other != address}
 
-    def expire(self, now: float, down_out_s: float) -> None:
-        """Wait no longer for what has been silent so long: it is out, and the set changes."""
+    def expire(self, now: float, down_out_s: float, leave_s: float) -> None:
+        """Wait no longer for what has been silent so long: it is out, and the set changes.
+
+        Nor for who is to leave, longer than a leave may take. Who was killed meanwhile and is back at once says so, but
+        who did not hear that would go on choosing another in its place for ever.
+        """
         self._replace({point: down for point, down in self._downs.items() if now - down[1] < down_out_s})
+        if any(now - since >= leave_s for since in self._retiring.values()):
+            self._retiring = {who: since for who, since in self._retiring.items() if now - since < leave_s}
         self._forgotten = {address: at for address, at in self._forgotten.items() if now - at < down_out_s}
 
     def settled(self, end: Point, arc: Arc) -> None:
@@ -167,7 +173,7 @@ class View:
     @property
     def retiring(self) -> tuple[str, ...]:
         """The nodes that are about to leave."""
-        return self._retiring
+        return tuple(self._retiring)
 
     def walk(self, key: int, ring: RingState, own: Ownership) -> Iterator[Place]:
         """Yield the nodes clockwise from a key, each with its first vnode: the silent ones, this one, those behind it.
