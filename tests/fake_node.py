@@ -66,6 +66,7 @@ class FakeNode:
         self._hello = Hello(lowest, highest, "node", "control", "chord", bits, successors=8, replicas=1, ring=ring)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
+        self._grave: socket.socket | None = None
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -74,8 +75,18 @@ class FakeNode:
         """What was asked of this kind, in order."""
         return [heard.request for heard in self.heard if isinstance(heard.request, kind)]
 
+    def die(self) -> None:
+        """Stop listening and hang up everywhere; until it is closed nobody else is given its port."""
+        address = self._listener.getsockname()
+        self.close()
+        self._grave = socket.socket()
+        self._grave.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # its connections may linger
+        self._grave.bind(address)
+
     def close(self) -> None:
         """Stop listening and hang up everywhere."""
+        if self._grave is not None:
+            self._grave.close()
         with suppress(OSError):  # closed already
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

@@ -337,7 +337,7 @@ async def test_nonsense_on_the_stream_loses_the_connection_not_the_client(open_r
 
 async def test_a_goodbye_is_respected(open_ring: Open) -> None:
     with fake_node(Store(GO_AWAY)) as node:
-        async with open_ring(node.address, timeout_s=0.3) as ring:
+        async with open_ring(node.address, timeout_s=1.0) as ring:
             with pytest.raises((DeadlineExceeded, PeerLost)):
                 await ring.put("k", b"v")
             await ring.put("k", b"v")
@@ -506,7 +506,7 @@ async def test_a_ring_too_slow_for_all_at_once_is_asked_for_fewer(
 
 async def test_put_many_to_a_silent_node_fails_in_time(open_ring: Open) -> None:
     with fake_node(Store(*[SILENCE] * 99)) as node:
-        async with open_ring(node.address, timeout_s=0.3) as ring:
+        async with open_ring(node.address, timeout_s=1.0) as ring:
             failures = await ring.put_many([("a", b"1"), ("b", b"2")])
     assert [key for key, _ in failures] == ["a", "b"]
     assert all(isinstance(error, DeadlineExceeded) for _, error in failures)
@@ -749,7 +749,7 @@ async def test_a_failed_quorum_is_asked_again_until_it_is_met(open_ring: Open) -
 
 async def test_a_failed_quorum_says_more_than_silence_after_it(open_ring: Open) -> None:
     with fake_node(Store(QuorumFailed("1 of 2"), *[SILENCE] * 9)) as node:
-        async with open_ring(node.address, timeout_s=0.3) as ring:
+        async with open_ring(node.address, timeout_s=1.0) as ring:
             with pytest.raises(QuorumFailed, match="1 of 2"):
                 await ring.put("k", b"v")
 
@@ -758,7 +758,7 @@ async def test_a_refused_read_says_more_than_silence_after_it(open_ring: Open) -
     """To a write the same may be told only where nothing can have happened since."""
     for is_write, told in ((False, TooFewReplicas), (True, DeadlineExceeded)):
         with fake_node(Store(TooFewReplicas("there are 2 nodes, not 3"), *[SILENCE] * 9)) as node:
-            async with open_ring(node.address, timeout_s=0.3) as ring:
+            async with open_ring(node.address, timeout_s=1.0) as ring:
                 with pytest.raises(told):
                     await (ring.put("k", b"v") if is_write else ring.get("k", r=3))
 
