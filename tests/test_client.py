@@ -497,7 +497,7 @@ async def test_a_ring_too_slow_for_all_at_once_is_asked_for_fewer(
     monkeypatch.setattr(asking, "ATTEMPT_S", 0.1)
     monkeypatch.setattr(asking_many, "ITEM_S", 0.0)
     with fake_node(slow) as node, fake_node(slow) as other:
-        async with open_ring(node.address, other.address, timeout_s=20.0) as ring:
+        async with open_ring(node.address, other.address, timeout_s=60.0) as ring:
             assert await ring.put_many((f"k{i}", b"v") for i in range(300)) == []
     assert len(store.values) == 300
     frames = [*node.requests(PutMany), *other.requests(PutMany)]
