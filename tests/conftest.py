@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from stalls import Watch
 
 # No deadlines: a loaded machine is slow, not wrong.
 settings.register_profile("chord", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -18,18 +19,35 @@ HAS_DASK = find_spec("distributed") is not None
 collect_ignore = [] if HAS_DASK else ["optional/test_dask.py"]
 
 
+WATCH = Watch()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what is left out, as nothing else would."""
+    """Say what is left out, and what was run again, as nothing else would."""
     if not HAS_DASK:
         left_out = "left out: tests/optional/test_dask.py (Dask is not installed: pip install distributed)"
         terminalreporter.write_line(left_out)
+    for report in terminalreporter.getreports("rerun"):
+        crash = getattr(report.longrepr, "reprcrash", None)  # an exception group's traceback has none
+        said = crash.message if crash is not None else str(report.longrepr).strip().splitlines()[-1]
+        terminalreporter.write_line(f"run again, as the machine stood still: {report.nodeid}: {said}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real processes, and whole swarms, one after the other: they have the machine's cores for themselves."""
+    """Real processes, and whole swarms, one after the other: they have the machine's cores for themselves.
+
+    What fails while the machine stands still is run again, at most twice: see `stalls`. All other failures stand.
+    """
     for item in items:
         if "/real/" in item.nodeid or item.nodeid.endswith("test_the_swarm"):
             item.add_marker(pytest.mark.xdist_group("cores"))
+        item.add_marker(pytest.mark.flaky(reruns=2, condition=WATCH.explains))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """What the machine did before a test is not that test's."""
+    WATCH.start()
 
 
 if TYPE_CHECKING:

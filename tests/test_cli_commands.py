@@ -281,7 +281,7 @@ def test_an_unknown_node_is_answered_with_the_known(run: Run) -> None:
 
 
 def test_a_silent_node_is_to_be_forgotten_and_not_to_be_started_elsewhere(run: Run, canned: CannedRing) -> None:
-    canned.nodes[160].close()
+    canned.nodes[160].die()
     ended = run("leave", canned.addresses[160])
     assert ended.code == 4
     assert f"chord forget {canned.addresses[160]}" in ended.err
@@ -320,7 +320,7 @@ def test_status(run: Run) -> None:
 
 
 def test_status_names_who_does_not_answer(run: Run, canned: CannedRing) -> None:
-    canned.nodes[160].close()
+    canned.nodes[160].die()
     ended = run("status")
     assert (ended.code, len(ended.out.splitlines())) == (0, 7)
     assert f"{canned.addresses[160]}: no answer" in ended.err
@@ -482,7 +482,7 @@ def test_the_last_node_leaves_only_by_force(run: Run, canned: CannedRing, is_alo
     """Alone in its ring it takes its keys along; and with the others merely silent it cannot leave at all."""
     for point in WORKED_IDS:
         if point != 80:
-            canned.nodes[point].close()
+            canned.nodes[point].die()
     goes(canned, says_goodbye=True)
 
     def alone(point: int, node: Description) -> Description:

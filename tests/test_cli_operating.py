@@ -169,7 +169,7 @@ def test_plan_commands(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyP
 
 
 def test_forget_tells_everybody(run: Run, canned: CannedRing) -> None:
-    canned.nodes[160].close()
+    canned.nodes[160].die()
     shape = run("forget", canned.addresses[160], "--json").json("forget")
     assert (len(shape["told"]), shape["failed"]) == (6, [])
     assert canned.nodes[80].requests(Forget) == [Forget(canned.addresses[160])]
@@ -202,7 +202,7 @@ def test_forget_says_who_was_not_told(run: Run, canned: CannedRing) -> None:
         return RemoteFailure("broken") if point == 80 and isinstance(heard.request, Forget) else None
 
     canned.override = deaf
-    canned.nodes[160].close()
+    canned.nodes[160].die()
     ended = run("forget", canned.addresses[160])
     assert (ended.code, f"{canned.addresses[80]}: broken" in ended.err) == (1, True)
     assert "1 of 6 nodes still wait" in ended.err
