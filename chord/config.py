@@ -99,7 +99,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             answer is "owner down" where it may hold more than the others; afterwards what only it held counts as lost.
         anti_entropy_s: an arc is compared with each of its replicas this often.
         lease_s: a joiner's slot is freed after so long without progress.
-        leave_s: a leave hands over for at most this long.
+        leave_s: a leave hands over for at most this long; for so long others believe one that they were told of.
         drain_s: calls in flight get this long when the node stops.
         resume_s: a restarted node waits so long for a running ring before it resumes with its stored lists.
         grace_s: a node that was down for longer finds what was deleted meanwhile forgotten: it rejoins empty.
