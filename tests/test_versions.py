@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chord.data import superseded, versions
-from chord.data.superseded import ENTRY_BYTES, OTHERS_MAX, OTHERS_MS, RETRIED_MAX
+from chord.data.superseded import CLAIMS_MAX, ENTRY_BYTES, OTHERS_MAX, OTHERS_MS, RETRIED_MAX
 from chord.errors import InvalidRequest
 from chord.messages import ACTORS_HELD_MAX, ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
 
@@ -118,6 +118,52 @@ def test_it_does_though_nobody_says_what_has_replaced_it() -> None:
     assert versions.values(everything) == versions.values(versions.sync(first, versions.sync(newer, second))) == [b"v8"]
 
 
+def replaced_unseen() -> tuple[Record, Record]:
+    """A delete that was done twice, and a put that replaces it where only its first copy is held.
+
+    The delete has replaced something itself. Returns what the put's coordinator holds, and who has the second copy.
+    """
+    base = written(None, None, 1)
+    silent = versions.put(base, KEY, None, ME, version(7, None))
+    seen = versions.put(base, KEY, None, OTHER, msgspec.structs.replace(retried(7), value=None))
+    return written(silent, versions.context_of(seen), 8, ME), seen
+
+
+def test_what_a_put_replaces_unseen_is_replaced_by_it() -> None:
+    newer, seen = replaced_unseen()
+    assert {one.value for one in versions.siblings(newer)} == {None, b"v8"}, "nobody here knows that it is one delete"
+    for merged in (versions.sync(newer, seen), versions.sync(seen, newer)):
+        assert [one.value for one in versions.siblings(merged)] == [b"v8"]
+        assert versions.check(merged) == []
+
+
+def test_planted_if_nobody_claimed_it_the_delete_would_be_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_unseen", lambda *_: [])
+    newer, seen = replaced_unseen()
+    assert {one.value for one in versions.siblings(versions.sync(newer, seen))} == {None, b"v8"}, "planted"
+
+
+def test_two_that_have_replaced_each_other_unseen_are_both_shown() -> None:
+    """The second copy of a put replaces the one that has replaced the first without having it."""
+    first = written(None, {}, 7, ME)
+    other = written(None, versions.context_of(first), 8, OTHER)
+    again = versions.put(other, KEY, None, OTHER, retried(7))
+    third = versions.put(None, KEY, {}, versions.actor(b"server-3", 1), version(9))
+    assert live(versions.sync(versions.sync(again, first), third)) == {b"v7", b"v9"}
+
+
+def test_of_what_is_replaced_unseen_the_latest_few_are_remembered() -> None:
+    for count in (CLAIMS_MAX, CLAIMS_MAX + 1):
+        record = written(None, {OTHER: count}, 1)
+        assert len(record.superseded) == CLAIMS_MAX * ENTRY_BYTES
+        lost = versions.put(None, KEY, None, OTHER, version(2))
+        for number in range(3, 2 + count):
+            lost = versions.put(lost, KEY, {}, OTHER, version(number))
+        merged = versions.sync(record, lost)
+        assert live(merged) == {b"v1"}
+        assert versions.check(merged) == []
+
+
 def test_it_does_not_matter_which_of_the_two_is_replaced() -> None:
     first, second = twice()
     assert versions.values(versions.sync(written(first, None, 8), second)) == [b"v8"]
@@ -163,35 +209,45 @@ def test_wrong_clocks_decide_nothing() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 3)), max_size=8),
+    st.lists(st.tuples(*map(st.integers, (0, 0, 0, -1), (3, 2, 3, 2))), max_size=8),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=8),
 )
 def test_what_is_not_shown_was_replaced_by_what_is(
-    puts: list[tuple[int, int, int]], pulls: list[tuple[int, int]]
+    puts: list[tuple[int, int, int, int]], pulls: list[tuple[int, int]]
 ) -> None:
-    """Four operations, each done any number of times, at three replicas with clocks of their own."""
+    """Four operations, each done any number of times, at three replicas with clocks of their own.
+
+    Each without a context, or with that of a replica whose record the coordinator need not have.
+    """
     records: list[Record | None] = [None] * 3
+    dots: dict[tuple[bytes, int], bytes] = {}
     replaced_by: dict[bytes, set[bytes]] = {}
-    for number, (op, place, ms) in enumerate(puts):
+    for number, (op, place, ms, read) in enumerate(puts):
         one = msgspec.structs.replace(version(op), written_ms=ms, is_retry=bool(number % 2))
-        old = records[place]
-        if old is None or not versions.is_done(old, one.op_id):
-            for value in () if old is None else versions.values(old):
-                replaced_by.setdefault(value, set()).add(one.value or b"")
-            records[place] = versions.put(old, KEY, None, versions.actor(b"server-%d" % place, 1), one)
+        old, actor, seen = records[place], versions.actor(b"server-%d" % place, 1), records[max(read, 0)]
+        context = None if read < 0 or seen is None else versions.context_of(seen)
+        covered = versions.context_of(old) if old is not None and context is None else context or {}
+        held = {} if old is None else versions.context_of(old)
+        is_done = old is not None and versions.is_done(old, one.op_id)
+        if not is_done and covered.get(actor, 0) <= held.get(actor, 0):
+            for (who, count), value in dots.items():
+                if count <= covered.get(who, 0):
+                    replaced_by.setdefault(value, set()).add(one.value or b"")
+            records[place] = versions.put(old, KEY, context, actor, one)
+            dots[actor, held.get(actor, 0) + 1] = one.value or b""
         if number < len(pulls):
             a, b = (records[i] for i in pulls[number])
             records[pulls[number][0]] = versions.sync(a, b) if a and b else a or b
-    held = [record for record in records if record is not None]
-    if held:
-        shown = live(functools.reduce(versions.sync, held))
-        for op, _, _ in puts:
-            later, following = {b"v%d" % op}, [b"v%d" % op]
+    kept = [record for record in records if record is not None]
+    if kept:
+        shown = live(functools.reduce(versions.sync, kept))
+        for value in dots.values():
+            later, following = {value}, [value]
             while following:
                 for other in replaced_by.get(following.pop(), set()) - later:
                     later.add(other)
                     following.append(other)
-            assert later & shown, f"v{op} is not shown, nor is anything that has replaced it"
+            assert later & shown, f"{value!r} is not shown, nor is anything that has replaced it"
 
 
 def overwritten(count: int, every_ms: int, *, is_retry: bool) -> list[int]:

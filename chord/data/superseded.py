@@ -14,12 +14,15 @@ must.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import NamedTuple
 
 from chord.messages import SUPERSEDED_BYTES_MAX, Version
 
 ENTRY_BYTES = 22
 RETRIED_MAX = 16
+CLAIMS_MAX = 4
+"""Of so many dots that a put replaces unseen it is remembered; they count among `RETRIED_MAX`."""
 OTHERS_MAX = 8
 OTHERS_MS = 600_000
 """So much older than a key's newest write an operation of one attempt may be: a silent node is waited for so long."""
@@ -27,34 +30,54 @@ OTHERS_MS = 600_000
 _TAG_BYTES = 8
 """Operation ids are random: half of one tells it from the others of its key."""
 _AT_BYTES = ENTRY_BYTES - 2 * _TAG_BYTES
-_SOMEBODY = bytes(_TAG_BYTES)
+_DOT_PREFIX = b"\xd0\x75"
+"""What stands for a dot begins like this. So does one operation in 65,536: as a replacer it counts as unknown."""
 _RETRIED = 1 << 8 * _AT_BYTES - 1
 _RETRIED_BYTE = 0x80
 
 assert (RETRIED_MAX + OTHERS_MAX) * ENTRY_BYTES == SUPERSEDED_BYTES_MAX
 
 
+class Dot(NamedTuple):
+    """One event of an actor."""
+
+    actor: bytes
+    number: int
+
+
 class Replaced(NamedTuple):
-    """A version that is gone, and the operation that replaced it where that is known."""
+    """A version that is gone, and who replaced it: an operation, or whoever claims its dot."""
 
     version: Version
-    by: bytes | None
+    by: bytes | Dot
 
 
-def join(remembered: Iterable[bytes], replaced: Iterable[Replaced], newest_ms: int) -> bytes:
+class Claim(NamedTuple):
+    """A dot that a put replaces, though its version is not here."""
+
+    dot: Dot
+    by: Version
+
+
+def join(
+    remembered: Iterable[bytes], replaced: Iterable[Replaced], newest_ms: int, claims: Iterable[Claim] = ()
+) -> bytes:
     """Return what is to be remembered.
 
     Args:
         remembered: what several records did.
         replaced: what is gone now.
         newest_ms: when the latest version was written that is left.
+        claims: what was replaced unseen.
     """
     found: set[bytes] = set()
     for entries in remembered:
         found.update(_sortable(entries))
     for version, by in replaced:
         at = version.written_ms % _RETRIED + _RETRIED * version.is_retry
-        found.add(at.to_bytes(_AT_BYTES, "big") + _tag(version.op_id) + (_SOMEBODY if by is None else _tag(by)))
+        found.add(_entry(at, _tag(version.op_id), _dot_tag(by) if isinstance(by, Dot) else _tag(by)))
+    for dot, put in claims:
+        found.add(_entry(put.written_ms % _RETRIED + _RETRIED, _dot_tag(dot), _tag(put.op_id)))
     if not found:
         return b""
     latest = sorted(found, reverse=True)
@@ -85,7 +108,7 @@ def is_hidden(op_id: bytes, remembered: bytes) -> bool:
     following = list(by.get(tag, ()))
     while following:
         other = following.pop()
-        if other == tag or (other == _SOMEBODY and has_replaced):
+        if other == tag or (has_replaced and _is_dot(other) and other not in by):
             return False
         if other not in seen:
             seen[other] = None
@@ -100,6 +123,19 @@ def is_whole(remembered: bytes) -> bool:
 
 def _tag(op_id: bytes) -> bytes:
     return op_id[-_TAG_BYTES:]
+
+
+def _dot_tag(dot: Dot) -> bytes:
+    name = dot.actor + dot.number.to_bytes(8, "big")
+    return _DOT_PREFIX + blake2b(name, digest_size=_TAG_BYTES - len(_DOT_PREFIX)).digest()
+
+
+def _is_dot(tag: bytes) -> bool:
+    return tag.startswith(_DOT_PREFIX)
+
+
+def _entry(at: int, replaced: bytes, by: bytes) -> bytes:
+    return at.to_bytes(_AT_BYTES, "big") + replaced + by
 
 
 # An entry is remembered as tag, by, when; what is worked with begins with when, and so sorts as bytes: the highest bit
@@ -125,9 +161,9 @@ def _by(entry: bytes) -> bytes:
 
 
 def _packed(entries: list[bytes], count_max: int) -> bytes:
-    """Return the first entries as bytes. That somebody has replaced an operation is said where nobody knows who."""
-    named = [entry for entry in entries if not entry.endswith(_SOMEBODY)]
+    """Return the first entries as bytes. Which dot an operation had is said where nobody knows who replaced it."""
+    named = [entry for entry in entries if not _is_dot(_by(entry))]
     if len(named) < len(entries):
         known = {_replaced(entry) for entry in named}
-        entries = [entry for entry in entries if not entry.endswith(_SOMEBODY) or _replaced(entry) not in known]
+        entries = [entry for entry in entries if not _is_dot(_by(entry)) or _replaced(entry) not in known]
     return b"".join([entry[_AT_BYTES:] + entry[:_AT_BYTES] for entry in entries[:count_max]])

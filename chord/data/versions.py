@@ -16,7 +16,7 @@ returns twice, so a node that has lost its clock of a key mints under a new acto
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from chord.data import superseded
 from chord.errors import InvalidRequest
@@ -89,7 +89,16 @@ def put(
             "delete it, and write it again when the tombstone has been reaped"
         )
     after = tuple(clock[who] for who in sorted(clock))
-    return Record(key, after, _superseded(after, record, by=version.op_id))
+    return Record(key, after, _superseded(after, record, by=version, claims=_unseen(record, context)))
+
+
+def _unseen(record: Record, context: Mapping[bytes, int]) -> list[superseded.Dot]:
+    """Return the latest events that a context covers and a record knows nothing of: their versions are elsewhere."""
+    known = {entry.actor: entry.count for entry in record.clock}
+    ahead = (
+        superseded.Dot(who, number) for who, count in context.items() for number in range(count, known.get(who, 0), -1)
+    )
+    return list(islice(ahead, superseded.CLAIMS_MAX))
 
 
 def sync(a: Record, b: Record) -> Record:
@@ -115,25 +124,29 @@ def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
     return ActorClock(a.actor, a.count, a.versions[: a.count - overwritten])
 
 
-def _superseded(clock: Iterable[ActorClock], *of: Record, by: bytes | None = None) -> bytes:
+def _superseded(
+    clock: Iterable[ActorClock], *of: Record, by: Version | None = None, claims: Iterable[superseded.Dot] = ()
+) -> bytes:
     """Return what these records remember as replaced, and what of theirs is now that only this clock is left.
 
     Args:
-        by: the operation that replaced it; None: it was done elsewhere, and the record that tells so may know.
+        by: what replaced it; None: it was done elsewhere, and the record that tells so may know.
+        claims: what it replaced that is in none of them.
     """
     floors = {entry.actor: entry.count - len(entry.versions) for entry in clock}  # up to which event nothing is held
     replaced = [
-        superseded.Replaced(version, by)
+        superseded.Replaced(version, superseded.Dot(entry.actor, entry.count - place) if by is None else by.op_id)
         for record in of
         for entry in record.clock
         for place, version in enumerate(entry.versions)
         if entry.count - place <= floors[entry.actor]
     ]
+    claimed = [superseded.Claim(dot, by) for dot in claims if by is not None]
     remembered = {record.superseded for record in of}
-    if not replaced and not any(remembered):
+    if not replaced and not claimed and not any(remembered):
         return b""
     newest_ms = max((version.written_ms for entry in clock for version in entry.versions), default=0)
-    return superseded.join(remembered, replaced, newest_ms)
+    return superseded.join(remembered, replaced, newest_ms, claimed)
 
 
 # -- questions ----------------------------------------------------------------------------------
