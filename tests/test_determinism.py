@@ -106,6 +106,7 @@ SCENARIOS: dict[str, Callable[[int], str]] = {
 
 
 EACH = [pytest.param(name, marks=pytest.mark.slow) if name == FRAMES else name for name in SCENARIOS]
+SHORT = [pytest.param(name, marks=pytest.mark.slow) if name in LIVES else name for name in SCENARIOS]
 
 
 def digest_of(scenario: str, seed: int) -> str:
@@ -156,12 +157,12 @@ def test_the_same_seed_gives_the_same_history(scenario: str) -> None:
     assert digest_here(scenario, SEED) == digest_of(scenario, SEED)
 
 
-@pytest.mark.parametrize("scenario", EACH)
+@pytest.mark.parametrize("scenario", SHORT)
 def test_another_seed_gives_another_history(scenario: str) -> None:
     assert digest_here(scenario, SEED) != digest_of(scenario, OTHER)
 
 
-@pytest.mark.parametrize("scenario", EACH)
+@pytest.mark.parametrize("scenario", SHORT)
 def test_other_processes_with_other_hashes_give_the_same_history(scenario: str) -> None:
     """One other process is enough: the bugs below are seen between any two."""
     assert digest_elsewhere(scenario, SEED, "4242") == digest_here(scenario, SEED)
@@ -207,6 +208,7 @@ def test_signals_change_nothing(is_planted: bool, monkeypatch: pytest.MonkeyPatc
     assert (found != {undisturbed}) is is_planted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIVES)
 def test_many_things_happen_at_one_moment(name: str) -> None:
     """Else the order among them would not be tested."""

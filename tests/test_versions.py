@@ -457,6 +457,7 @@ def test_every_read_agrees_with_the_causal_history(steps: list[tuple[str, int, i
     play(steps)
 
 
+@pytest.mark.slow
 def test_ten_thousand_random_histories_agree_with_the_oracle() -> None:
     rng = random.Random(0)
     for _ in range(10_000):

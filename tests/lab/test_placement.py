@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,12 @@ def counts(placement: Placement, hashes: Hashes = MANY) -> Numbers:
     return np.bincount(placement.place_many(hashes), minlength=len(placement.nodes))
 
 
+@cache
+def built(name: str) -> Placement:
+    """A placement on `NAMES` that several tests, or many examples of one, look at: placing changes nothing."""
+    return SCHEMES[name](NAMES)
+
+
 # -- one key and many -----------------------------------------------------------------------------------
 
 
@@ -42,7 +49,7 @@ def counts(placement: Placement, hashes: Hashes = MANY) -> Numbers:
 @settings(max_examples=20)
 @given(keys=st.lists(st.binary(max_size=20), min_size=1, max_size=20))
 def test_one_key_and_many_are_placed_alike(name: str, keys: list[bytes]) -> None:
-    placement = SCHEMES[name](NAMES)
+    placement = built(name)
     hashes = placement.hash_keys(keys)
     assert hashes.tolist() == [placement.hash_key(key) for key in keys]
     for key in keys:  # one at a time, because among bounded loads it matters who came before

@@ -39,6 +39,7 @@ def test_what_was_acknowledged_survives_and_nothing_by_halves(steps: list[Step],
     assert drive(steps, seed).wrong == []
 
 
+@pytest.mark.slow
 def test_many_random_lives_and_all_of_it_happens() -> None:
     totals: dict[str, int] = {}
     for seed in range(150):

@@ -33,7 +33,7 @@ from chord.values import Stored
 
 @pytest.mark.parametrize(
     ("seed", "fidelity"),
-    [(1, "messages"), pytest.param(2, "messages", marks=pytest.mark.slow), (3, "frames")],
+    [(1, "messages"), *(pytest.param(*life, marks=pytest.mark.slow) for life in ((2, "messages"), (3, "frames")))],
 )
 def test_a_short_life_with_everything_on(seed: int, fidelity: Fidelity) -> None:
     plan = draw(seed, nodes=8, successors=2, fidelity=fidelity, faults=tuple(FAULTS), membership=12, steps=1500)
