@@ -22,7 +22,8 @@ OTHER = versions.actor(b"server-2", 1)
 
 
 def version(number: int, value: bytes | None = b"") -> Version:
-    return Version(b"v%d" % number if value == b"" else value, number.to_bytes(16, "big"), 10 * number)
+    op_id = b"an operation" + number.to_bytes(4, "big")
+    return Version(b"v%d" % number if value == b"" else value, op_id, 10 * number)
 
 
 def written(record: Record | None, context: dict[bytes, int] | None, number: int, actor: bytes = ME) -> Record:
@@ -267,6 +268,43 @@ def test_of_what_was_replaced_the_latest_and_the_young_are_remembered() -> None:
     assert overwritten(100, 1, is_retry=False) == list(range(100 - OTHERS_MAX, 100))
     assert overwritten(100, OTHERS_MS // 3, is_retry=False) == [98, 99]
     assert overwritten(100, OTHERS_MS, is_retry=False) == []
+
+
+def some_list(rng: random.Random) -> bytes:
+    replaced = []
+    for _ in range(rng.randrange(1, 13)):
+        one = version(rng.randrange(30))
+        one = msgspec.structs.replace(one, written_ms=rng.randrange(60), is_retry=rng.random() < 0.8)
+        by = superseded.Dot(ME, rng.randrange(9)) if rng.random() < 0.4 else version(rng.randrange(40)).op_id
+        replaced.append(superseded.Replaced(one, by))
+    return superseded.join([], replaced, 0)
+
+
+def joins_that_depend_on_the_order(triples: int) -> int:
+    def joined(*lists: bytes) -> bytes:
+        return superseded.join(lists, (), 0)
+
+    rng, found = random.Random(5), 0
+    for _ in range(triples):
+        a, b, c = (some_list(rng) for _ in range(3))
+        found += not joined(joined(a, b), c) == joined(a, joined(b, c)) == joined(c, b, a)
+        found += joined(a, a) != a
+    return found
+
+
+def test_lists_that_are_full_are_joined_in_any_order() -> None:
+    assert joins_that_depend_on_the_order(2000) == 0
+
+
+def test_planted_if_a_name_made_every_dot_of_its_operation_superfluous_they_would_not_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def by_operation(entries: list[bytes]) -> list[bytes]:
+        known = {superseded._replaced(entry) for entry in entries if not superseded._is_dot(superseded._by(entry))}
+        return [e for e in entries if not superseded._is_dot(superseded._by(e)) or superseded._replaced(e) not in known]
+
+    monkeypatch.setattr(superseded, "_telling", by_operation)
+    assert joins_that_depend_on_the_order(2000) > 0, "planted"
 
 
 def test_a_list_that_join_did_not_make_is_noticed() -> None:

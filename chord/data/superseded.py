@@ -13,7 +13,7 @@ must.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ OTHERS_MS = 600_000
 _TAG_BYTES = 8
 """Operation ids are random: half of one tells it from the others of its key."""
 _AT_BYTES = ENTRY_BYTES - 2 * _TAG_BYTES
-_DOT_PREFIX = b"\xd0\x75"
+_DOT_PREFIX = bytes(2)
 """What stands for a dot begins like this. So does one operation in 65,536: as a replacer it counts as unknown."""
 _RETRIED = 1 << 8 * _AT_BYTES - 1
 _RETRIED_BYTE = 0x80
@@ -80,13 +80,13 @@ def join(
         found.add(_entry(put.written_ms % _RETRIED + _RETRIED, _dot_tag(dot), _tag(put.op_id)))
     if not found:
         return b""
-    latest = sorted(found, reverse=True)
+    latest = _telling(sorted(found, reverse=True))
     retried = [entry for entry in latest if entry[0] >= _RETRIED_BYTE]
     others = latest[len(retried) :]
     oldest_ms = max(newest_ms, *(_at(some[0]) % _RETRIED for some in (retried, others) if some)) - OTHERS_MS
     while others and _at(others[-1]) <= oldest_ms:
         others.pop()
-    return _packed(retried, RETRIED_MAX) + _packed(others, OTHERS_MAX)
+    return _packed(retried[:RETRIED_MAX]) + _packed(others[:OTHERS_MAX])
 
 
 def names(op_id: bytes, remembered: bytes) -> bool:
@@ -105,15 +105,21 @@ def is_hidden(op_id: bytes, remembered: bytes) -> bool:
         by.setdefault(_replaced(entry), []).append(_by(entry))
     has_replaced = any(tag in replacers for replacers in by.values())
     seen: dict[bytes, None] = {}
-    following = list(by.get(tag, ()))
+    following = _replacers(tag, by)
     while following:
         other = following.pop()
         if other == tag or (has_replaced and _is_dot(other) and other not in by):
             return False
         if other not in seen:
             seen[other] = None
-            following += by.get(other, ())
+            following += _replacers(other, by)
     return bool(seen)
+
+
+def _replacers(tag: bytes, by: Mapping[bytes, list[bytes]]) -> list[bytes]:
+    """Return who has replaced an operation: the dots of its copies only where nobody is known by name."""
+    replacers = by.get(tag, [])
+    return [other for other in replacers if not _is_dot(other) or other in by] or list(replacers)
 
 
 def is_whole(remembered: bytes) -> bool:
@@ -160,10 +166,19 @@ def _by(entry: bytes) -> bytes:
     return entry[-_TAG_BYTES:]
 
 
-def _packed(entries: list[bytes], count_max: int) -> bytes:
-    """Return the first entries as bytes. Which dot an operation had is said where nobody knows who replaced it."""
-    named = [entry for entry in entries if not _is_dot(_by(entry))]
-    if len(named) < len(entries):
-        known = {_replaced(entry) for entry in named}
-        entries = [entry for entry in entries if not _is_dot(_by(entry)) or _replaced(entry) not in known]
-    return b"".join([entry[_AT_BYTES:] + entry[:_AT_BYTES] for entry in entries[:count_max]])
+def _telling(entries: list[bytes]) -> list[bytes]:
+    """Return of each copy of an operation who has replaced it, else one of its dots; latest first, before and after.
+
+    Dots sort behind the names. So whatever is left out here stands behind something that stays, and the first few of
+    what is left are the same in whatever order lists are joined.
+    """
+    telling: list[bytes] = []
+    for entry in entries:
+        is_more = telling and telling[-1][:-_TAG_BYTES] == entry[:-_TAG_BYTES]
+        if not (is_more and _is_dot(_by(entry))):
+            telling.append(entry)
+    return telling
+
+
+def _packed(entries: list[bytes]) -> bytes:
+    return b"".join([entry[_AT_BYTES:] + entry[:_AT_BYTES] for entry in entries])
