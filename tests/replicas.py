@@ -68,7 +68,7 @@ class Side:
 
     def put(self, key: bytes, value: bytes | None, context: dict[bytes, int] | None = None) -> Record:
         old = self.storage.get(key)
-        op_id = self.storage.incarnation + self.storage.next_key_epoch().to_bytes(8, "big")
+        op_id = (self.storage.incarnation + b"%08x" % self.storage.next_key_epoch())[-16:]
         new = versions.put(old, key, context, self.actor, Version(value, op_id, 1))
         self.storage.apply(Batch(puts=(new,)))
         return new
