@@ -610,6 +610,10 @@ def test_a_timeout_is_exit_5(run: Run, canned: CannedRing) -> None:
         ("put", "", "v"),
         ("put", "k" * 1025, "v"),
         ("get", "k", "--timeout", "0"),
+        ("get", "k", "--timeout", "nan"),
+        ("put", "k", "v", "--ttl", "inf"),
+        ("sim", "run", "--seeds", "0", "--pause", "inf"),
+        ("sim", "run", "--seeds", "0", "--reads", "nan"),
     ],
 )
 def test_usage_errors_exit_2_and_point_to_help(run: Run, args: tuple[str, ...]) -> None:

@@ -166,6 +166,22 @@ def test_join_enlarges_a_ring() -> None:
         assert len(first("ring", "--json").json["vnodes"]) == 4
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_who_enlarged_a_ring_leaves_it_and_takes_nothing_along(how: signal.Signals, tmp_path: Path) -> None:
+    """Else what more than two of the newcomers held together would be gone with their memory."""
+    (tmp_path / "keys").write_text("".join(f"key-{number}\tvalue\n" for number in range(300)))
+    with ring_of(3) as first:
+        with ring_of(4, "--join", first.entry) as second:
+            assert first("load", str(tmp_path / "keys")).code == 0
+            assert second.stop(how) == 0
+            assert second.process.stderr is not None
+            assert second.process.stderr.read().count(" has left") == 4
+        assert len(first("scan").out.splitlines()) == 300
+        members = first("members", "--json").json["members"]
+        assert sorted(member["state"] for member in members if member["state"] != "left") == ["ready"] * 3
+
+
 def test_a_ring_with_data_comes_back_as_itself(tmp_path: Path) -> None:
     arguments = ("up", "-n", "3", "--base-port", str(free_ports(3)), "--data", str(tmp_path))
     with running(*arguments) as before:

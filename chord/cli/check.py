@@ -15,6 +15,7 @@ import click
 from chord.asking import Outcome
 from chord.blocking import Ring
 from chord.cli.failures import CHECK_FAILED, OK
+from chord.cli.numbers import FiniteRange
 from chord.cli.output import Failure, Out
 from chord.cli.ring import is_small
 from chord.cli.shapes import Json
@@ -46,7 +47,7 @@ class Verdict(NamedTuple):
 
 @click.command("check")
 @click.option("--invariants", "only_invariants", is_flag=True, help="Do not mind what is merely not finished yet.")
-@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, metavar="S",
+@click.option("--wait", "wait_s", type=FiniteRange(min=0), default=0.0, metavar="S",
               help="Repeat until it holds, at most this long.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C; print what changes.")
 @ring_options()

@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,7 +69,8 @@ def up_command(
 ) -> int:
     """Run N local peers, one process each, until Ctrl-C.
 
-    Prints one line when the ring is proven: every pointer exact, every point owned once.
+    Prints one line when the ring is proven: every pointer exact, every point owned once. Peers that enlarge a ring
+    with --join leave it then: without --data they hand over their keys (again: at once), with it they only stop.
     """
     points = _points(ids)
     count = count or len(points) or 8
@@ -94,17 +96,20 @@ def up_command(
         configs.append(from_flags({**flags, **own}))  # a chord.toml at hand is one node's, not eight nodes'
     # Peers that were here before resume together; a new ring is founded by the first, and the others join it.
     is_new = data is None or not any(data.glob("n*/*"))
-    return _Family(out, configs, began, has_founder=join is None and is_new).run()
+    return _Family(out, configs, began, has_founder=join is None and is_new, leaves=join is not None).run()
 
 
 class _Family:
     """The parent's side: starts the children, waits for the proof, watches, and stops them all."""
 
-    def __init__(self, out: Out, configs: list[NodeConfig], began: float, *, has_founder: bool) -> None:
+    def __init__(
+        self, out: Out, configs: list[NodeConfig], began: float, *, has_founder: bool, leaves: bool
+    ) -> None:
         self._out = out
         self._configs = configs
         self._began = began
         self._has_founder = has_founder
+        self._leaves = leaves
         self._life_read, self._life_write = os.pipe()
         self._news_read, self._news_write = os.pipe()
         self._news = b""
@@ -136,9 +141,22 @@ class _Family:
             self._out.note("no peer is left")
             return OK
         except KeyboardInterrupt:
+            if self._leaves:
+                self._leave()
             return OK
         finally:
             self._stop()
+
+    def _leave(self) -> None:
+        """End each peer in good order: its ring lives on without it. A second Ctrl-C breaks it off."""
+        timing = self._configs[0].timing
+        deadline = time.monotonic() + timing.leave_s + timing.drain_s + STOP_S
+        with suppress(KeyboardInterrupt):
+            for pid in self._children:
+                os.kill(pid, signal.SIGTERM)
+            while self._children and time.monotonic() < deadline:
+                self._reap()
+                time.sleep(POLL_S)
 
     def _fork(self, config: NodeConfig) -> None:
         for stream in (sys.stdout, sys.stderr):

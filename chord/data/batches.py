@@ -24,7 +24,7 @@ from chord.errors import (
     IndefiniteError,
     NotOwner,
     Overloaded,
-    RemoteFailure,
+    QuorumFailed,
     UnknownVnode,
     retold,
 )
@@ -194,7 +194,7 @@ class _Part:
 
     def outcomes(self) -> list[Reply | ChordError]:
         """Return all outcomes; that of an item that took too long is that it may have happened."""
-        late = RemoteFailure("not done in the time there was for all of them")
+        late = QuorumFailed("not done in the time there was for all of them")
         return [self._outcomes.get(place, late) for place in range(len(self.items))]
 
 
