@@ -214,6 +214,16 @@ def test_a_dead_node_is_no_loss_to_a_scan_where_there_are_replicas(run: Run, can
 # -- which node is meant ------------------------------------------------------------------------------
 
 
+def test_a_name_that_several_have_means_none_of_them() -> None:
+    nodes = [msgspec.structs.replace(node, name="b") for node in described()[:2]] + [*described()[2:]]
+    with pytest.raises(Failure, match="2 nodes of the ring are called 'b'") as raised:
+        choose("b", nodes)
+    assert raised.value.hint == f"Say which: {', '.join(sorted(node.address for node in nodes[:2]))}"
+    assert choose(nodes[1].address, nodes).node is nodes[1]
+    named = msgspec.structs.replace(nodes[2], name=nodes[2].address)
+    assert choose(named.name, [*nodes[:2], named]).node is named, "whoever has no other name"
+
+
 def test_a_shortened_id_can_be_pasted() -> None:
     nodes = [
         msgspec.structs.replace(node, bits=160, vnodes=(msgspec.structs.replace(

@@ -53,7 +53,7 @@ with the meaning that they have above.
 """
 
 WORDS = {
-    "ambiguous_node": "what was given for NODE begins more than one id; write more of it",
+    "ambiguous_node": "what was given for NODE names several nodes, or begins several ids; write more, or HOST:PORT",
     "bad_line": "a line of the input is not what was expected; the message says which one and why",
     "damaged": "a backup is cut short or was changed; nothing of it was merged",
     "data": "the node's data directory cannot be used",

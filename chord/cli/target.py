@@ -134,6 +134,10 @@ def choose(word: str, nodes: Iterable[Description]) -> Chosen:
         *(Chosen(n, None) for n in known if n.address == word),
         *(Chosen(n, v) for n in known for v in n.vnodes if point is not None and v.contact.id == point),
     ]
+    alike = sorted({node.address for node in known if node.name == word})
+    if len(alike) > 1:
+        hint = f"Say which: {', '.join(alike)}"
+        raise Failure(f"{len(alike)} nodes of the ring are called {word!r}", hint, USAGE, "ambiguous_node")
     if meant:
         return meant[0]
     meant = [Chosen(n, v) for n in known for v in n.vnodes if is_meant(word, n.bits, v.contact.id)]
