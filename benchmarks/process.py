@@ -1,13 +1,14 @@
 """What one process costs: memory with many keys, commands from start to end, and how long an event loop stands still.
 
-    python -m benchmarks.process [--keys 100000] [--seconds 5] [--directory DIR] [--only memory,start,stalls] [--json]
+    python -m benchmarks.process [--keys 100000] [--seconds 5] [--directory DIR] [--only memory,start,up,…] [--json]
 
     memory    a node with a database of so many keys, beside one process that has only imported what a node imports
     start     `chord get` of a key, from start to end; and `chord --help`
+    up        `chord up -n 16`, from nothing to a ring that is proven
     stalls    the longest step of any task, by the processor time it took, in a ring of four with databases: while 32
               clients put, while a fifth node joins, and while one is killed
 
-Bars: 45 MB and 8 MB above the imports; 150 ms and 100 ms of processor; no step above 100 ms.
+Bars: 45 MB and 8 MB above the imports; 150 ms and 100 ms of processor; 5 s; no step above 100 ms.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from benchmarks.bars import Row, Rows, bar, positive, run_parts
 from benchmarks.foreground import Foreground
 from benchmarks.replicas import put_all_the_time
 from benchmarks.rings import fill, ring_of, scratch, settled
+from tests.live import free_ports, running
 from tests.real.processes import PROGRAM, Peers, ideal
 
 NODE_MB_MAX, ABOVE_IMPORTS_MB_MAX = 45.0, 8.0
 GET_MS_MAX, GET_CPU_MS_MAX = 150.0, 100.0
+UP_S_MAX = 5.0
 STALL_MS_MAX = 100.0
-STARTS = 15
+STARTS, RINGS = 15, 3
 
 IMPORTS = """
 import sys
@@ -123,6 +126,19 @@ def timed_command(*arguments: str) -> Row:
     return {"op": name, "wall_ms": 1000 * statistics.median(wall), "cpu_ms": 1000 * statistics.median(cpu)}
 
 
+def up(args: argparse.Namespace) -> Rows:
+    """A ring of sixteen, as a newcomer starts it."""
+    took = []
+    for _ in range(RINGS):
+        with running("up", "-n", "16", "--base-port", str(free_ports(16))) as ring:
+            took.append(float(ring.ready["seconds"]))
+    seconds = statistics.median(took)
+    return [
+        {"op": "chord up -n 16", "seconds": seconds, "slowest": max(took)},
+        bar("seconds to a proven ring of 16", seconds, at_most=UP_S_MAX),
+    ]
+
+
 def stalls(args: argparse.Namespace) -> Rows:
     """The longest step of each node in a ring that is worked hard."""
     with scratch(args.directory) as base:
@@ -148,7 +164,7 @@ if __name__ == "__main__":
     sys.exit(
         run_parts(
             __doc__,
-            {"memory": memory, "start": start, "stalls": stalls},
+            {"memory": memory, "start": start, "up": up, "stalls": stalls},
             {"flag": "--keys", "type": positive, "default": 100_000, "help": "in the database (default 100,000)"},
             {"flag": "--seconds", "type": float, "default": 5.0, "help": "of putting (default 5)"},
             {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},

@@ -14,7 +14,7 @@ from quorums import holding, read, record_at, until
 from worlds import only, owner, seeds, virtual
 
 from chord import testing
-from chord.data.batches import LOOKUPS_AT_ONCE
+from chord.data.batches import LOOKUPS_AT_ONCE, _Part
 from chord.data.storage import Batch
 from chord.errors import (
     ChordError,
@@ -22,6 +22,7 @@ from chord.errors import (
     InvalidRequest,
     NotOwner,
     Overloaded,
+    RemoteFailure,
     VersionConflict,
 )
 from chord.messages import (
@@ -445,6 +446,12 @@ def test_so_many_in_flight_and_no_others(in_flight: Any) -> None:
                 assert set(await ring[0].get_many(["a", "c", "a"], in_flight=edge)) == {"a", "c"}
 
     testing.run(main, seed=1)
+
+
+def test_what_a_batch_had_no_time_for_is_in_doubt_and_nobodys_bug() -> None:
+    (late,) = _Part([Get(b"k")]).outcomes()
+    assert isinstance(late, IndefiniteError)
+    assert not isinstance(late, RemoteFailure), "it would send people to look into logs, and be asked again only once"
 
 
 @pytest.mark.parametrize("passes", range(6))

@@ -5,6 +5,10 @@ then has two dots. Who replaces the one that can be seen knows nothing of the ot
 operation was replaced by which. Two operations, each done twice and in either order, have replaced each other: then
 both are shown, for nobody can say which was meant to be the last.
 
+A put may replace what its coordinator does not hold, because its author read it elsewhere. Then the record remembers
+the dot in the operation's place; the operation that turns up under it was replaced by this put. A dot that no put is
+known to have claimed stands for somebody unknown.
+
 Operations of more than one attempt are remembered until there are too many of them; of the others, whose second copy
 may still come, the latest of some minutes. Clocks decide nothing but what is forgotten first. Both lists are joins
 (unions, of which the latest few are kept): merging records commutes, associates and is idempotent, as `versions.sync`

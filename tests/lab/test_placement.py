@@ -37,9 +37,9 @@ def counts(placement: Placement, hashes: Hashes = MANY) -> Numbers:
 
 
 @cache
-def built(name: str) -> Placement:
-    """A placement on `NAMES` that several tests, or many examples of one, look at: placing changes nothing."""
-    return SCHEMES[name](NAMES)
+def built(name: str, nodes: int = len(NAMES)) -> Placement:
+    """A placement that many examples look at: placing changes nothing."""
+    return SCHEMES[name](NAMES[:nodes])
 
 
 # -- one key and many -----------------------------------------------------------------------------------
@@ -95,8 +95,7 @@ def test_copies_of_many_keys_are_those_of_each(name: str) -> None:
 @settings(max_examples=25)
 @given(nodes=st.integers(1, 8).map(lambda depth: 1 << depth % 4), count=st.integers(1, 9), key=st.binary(max_size=9))
 def test_copies_are_on_different_nodes_where_that_is_promised(name: str, nodes: int, count: int, key: bytes) -> None:
-    placement = SCHEMES[name](NAMES[:nodes])
-    found = placement.replicas(key, count)
+    found = built(name, nodes).replicas(key, count)
     assert len(found) == len(set(found)) == min(count, nodes)
 
 
