@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from chord.config import NodeConfig
+from chord.config import NodeConfig, RingConstants
 from chord.data.sqlite import SqliteStorage
 from chord.data.storage import MemoryStorage, Storage
 from chord.errors import ConfigError
@@ -45,8 +45,7 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
     """
     kept, config = identity.load(), host.config
     if kept is not None and not kept.has_left:
-        if kept.bits != config.ring.bits:
-            raise ConfigError(f"the data directory belongs to a ring of {kept.bits} bits, not {config.ring.bits}")
+        _check_ring(kept, config.ring)
         if config.id is not None and [v.id for v in kept.vnodes] != [config.id]:
             raise ConfigError(f"the data directory belongs to vnode {kept.vnodes[0].id}, not {config.id}")
         # On a toy ring some vnodes of a node fall on one point.
@@ -68,6 +67,18 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
         host.tell([StoreBegun("lost")])
     host.greeter.ring_id = kept.ring_id
     return kept
+
+
+def _check_ring(kept: Kept, ring: RingConstants) -> None:
+    """Refuse other constants than last time: where all nodes are started with them, no other node could tell."""
+    for name, unit in (("bits", " bits"), ("successors", " successors"), ("replicas", " replicas"), ("cluster", "")):
+        before, now = getattr(kept, name), getattr(ring, name)
+        if before not in (None, now):
+            what = f"{before}{unit}" if unit else f"cluster {before!r}"
+            raise ConfigError(
+                f"the data directory belongs to a ring of {what}, not {now if unit else repr(now)}; start it with "
+                f"{name} = {before}. The constants of a ring are for ever: to change them, load a backup into a new one"
+            )
 
 
 def whom_to_ask(kept: Kept | None, host: Host, *, is_told: bool) -> tuple[Address, ...]:

@@ -44,6 +44,7 @@ class Kept(msgspec.Struct, frozen=True):
     Attributes:
         has_left: the node handed its arcs over: it starts empty next time.
         incarnation: of the records that belong to this, in hexadecimal.
+        successors, replicas, cluster: the ring's other constants; None in a file from before they were kept.
         silent: contacts once known that neither answer nor have left.
         alive_ms: the node was alive then; wall clock, whole minutes, so that the file changes once in one (or in an
             eighth of a short grace period).
@@ -59,6 +60,9 @@ class Kept(msgspec.Struct, frozen=True):
     incarnation: str | None = None
     alive_ms: int = 0
     silent: tuple[Contact, ...] = ()
+    successors: int | None = None
+    replicas: int | None = None
+    cluster: str | None = None
 
     @property
     def ring_id(self) -> Identity | None:

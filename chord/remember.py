@@ -56,10 +56,10 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: 
     stamp_ms = max(1, min(ALIVE_STAMP_MS, int(1000 * host.timing.grace_s / STAMPS_A_GRACE)))
     alive_ms = host.wall_now_ms() // stamp_ms * stamp_ms
     incarnation = host.storage.incarnation.hex()
-    bits = host.constants.bits
+    ring_constants = host.constants
     now = Kept(
         version=IDENTITY_VERSION,
-        bits=bits,
+        bits=ring_constants.bits,
         ring=ring,
         address=host.address,
         vnodes=vnodes,
@@ -68,6 +68,9 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: 
         incarnation=incarnation,
         alive_ms=alive_ms,
         silent=tuple(host.peers.passive.contacts()),
+        successors=ring_constants.successors,
+        replicas=ring_constants.replicas,
+        cluster=ring_constants.cluster,
     )
     return now if last is None else _still_kept(last, now, [p.vnode for p in parts.values()])
 

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from processes import HANG_S
+
 ROOT = Path(__file__).parents[1]
 CHORD = [sys.executable, "-m", "chord"]
-COMMAND_S = 60.0
 
 
 def environment(entry: str | None = None) -> dict[str, str]:
@@ -53,7 +54,7 @@ def chord_command(*args: str, entry: str | None = None, cwd: Path | None = None)
     """Run a command to its end."""
     began = time.monotonic()
     done = subprocess.run(
-        [*CHORD, *args], env=environment(entry), capture_output=True, text=True, check=False, timeout=COMMAND_S, cwd=cwd
+        [*CHORD, *args], env=environment(entry), capture_output=True, text=True, check=False, timeout=HANG_S, cwd=cwd
     )
     return Ended(done, time.monotonic() - began)
 
@@ -80,14 +81,14 @@ class Running:
         """Run a command on this ring."""
         return chord_command(*args, entry=self.entry)
 
-    def check(self, within_s: float = 20.0, entry: str | None = None) -> Any:
+    def check(self, within_s: float = HANG_S, entry: str | None = None) -> Any:
         """Wait until the ring is Ideal; return the last verdict."""
         return chord_command("check", "--json", "--wait", str(within_s), entry=entry or self.entry).json
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """End it with a signal; return its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(HANG_S)
 
 
 @contextmanager
@@ -106,7 +107,7 @@ def running(*args: str) -> Iterator[Running]:
             if process.poll() is None:
                 process.terminate()
                 try:
-                    process.wait(20)
+                    process.wait(HANG_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
 

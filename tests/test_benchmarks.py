@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from live import HANG_S
 
 from benchmarks import static
 from benchmarks.__main__ import ENDED, QUICK, ROOM_MAX, ROOM_MIN, report, room, run
@@ -69,7 +70,7 @@ def test_a_benchmark_that_breaks_down_is_a_bar_that_is_missed(tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["growth", "exchange", "process", "rpc"])
 def test_a_short_run_comes_to_its_end(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick", "--only", name, "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode in (0, 1), done.stderr
     rows = [json.loads(line) for line in (tmp_path / "figures.jsonl").read_text().splitlines()]
     assert any("bar" in row for row in rows)

@@ -14,7 +14,7 @@ import pytest
 import trio
 from cli_ring import CannedRing, Run
 from fake_node import Answer, Heard
-from live import CHORD, environment, interruptible
+from live import CHORD, HANG_S, environment, interruptible
 
 import chord
 from chord.cli.bench_run import IN_VAIN_MAX, TURNS, Bench, Measured, Operation, Plan, operations
@@ -197,7 +197,7 @@ def test_who_is_interrupted_cleans_up_and_says_so(canned: CannedRing, sent: sign
         time.sleep(0.01)
     assert canned.values
     process.send_signal(sent)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=HANG_S)
     assert (process.returncode, canned.values) == (130, {})
     assert '"interrupted": true' in out
     assert "interrupted; deleting what it stored" in err

@@ -19,6 +19,7 @@ import pytest
 from canned import WORKED_IDS
 from cli_ring import CannedRing, Run
 from fake_node import SILENCE, Answer, Heard, refused_address
+from live import HANG_S
 from schemas import check_shape
 
 from chord import cli
@@ -374,7 +375,36 @@ def test_check_of_an_ideal_ring(run: Run) -> None:
         "OK  8 invariants hold on 7 nodes; the ring is Ideal, every point is owned once "
         "(small ring: it takes one failure at a time)\n"
     )
-    assert run("check", "--json").json("check") == {"ideal": True, "small": True, "violations": [], "waiting": []}
+    assert run("check", "--json").json("check") == {
+        "ideal": True, "small": True, "violations": [], "waiting": [], "silent": [], "under_replicated": 0
+    }
+
+
+def test_check_names_who_is_silent_and_what_lacks_copies(run: Run, canned: CannedRing) -> None:
+    """The ring of those who answer may be Ideal, and the store not what it should be."""
+    gone, points = canned.addresses[160], [point for point in canned.addresses if point != 160]
+    parted: list[PeerInfo] = []
+
+    def without(point: int, node: Description) -> Description:
+        at = points.index(point)
+        others = tuple(Contact(Point(p), canned.addresses[p]) for p in (*points[at + 1 :], *points[:at]))
+        own = (OwnedArc(others[-1].id, Point(point), 1, "owned", others[-1]),)
+        vnode = msgspec.structs.replace(node.vnodes[0], successors=others, predecessor=others[-1], arcs=own)
+        known = (Contact(Point(160), gone),)
+        return msgspec.structs.replace(node, vnodes=(vnode,), known=known, peers=tuple(parted), under_replicated=2)
+
+    canned.nodes[160].die()
+    canned.change = without
+    ended = run("check")
+    assert ended.code == 0
+    assert ended.out.splitlines()[1:] == [
+        f"silent  {gone} does not answer. If it will never be back: chord forget {gone}",
+        "copies  12 records have a copy where nobody answers, or one still to be made",
+    ]
+    shape = run("check", "--json").json("check")
+    assert (shape["ideal"], shape["silent"], shape["under_replicated"]) == (True, [gone], 12)
+    parted.append(PeerInfo(gone, "left", None, 0))
+    assert run("check", "--json").json("check")["silent"] == []
 
 
 def test_check_tells_waiting_from_violation(run: Run, canned: CannedRing) -> None:
@@ -510,7 +540,7 @@ def test_kill_sends_the_signal(run: Run, canned: CannedRing) -> None:
         canned.change = lambda point, node: msgspec.structs.replace(node, pid=victim.pid)
         shape = run("kill", "n3", "--signal", "KILL", "--json").json("kill")
         assert (shape["pid"], shape["signal"]) == (victim.pid, 9)
-        assert victim.wait(10) == -9
+        assert victim.wait(HANG_S) == -9
     gone = run("kill", "n3")
     assert gone.code == 2
 

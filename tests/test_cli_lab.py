@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from live import ROOT
+from live import HANG_S, ROOT
 from schemas import check_shape
 
 from chord import cli
@@ -252,7 +252,7 @@ def test_help_does_not_pay_for_the_lab(args: list[str]) -> None:
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); from chord import cli; code = cli.run({args!r}); "
         "sys.exit(code or ('numpy' in sys.modules) or ('chord.lab' in sys.modules))"
     )
-    subprocess.run([sys.executable, "-c", program], timeout=60, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-c", program], timeout=HANG_S, check=True, capture_output=True)
 
 
 def test_every_command_says_what_it_is_for() -> None:

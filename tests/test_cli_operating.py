@@ -13,7 +13,7 @@ from cli_ring import CannedRing, Run
 from fake_node import Answer, Heard, refused_address
 from hypothesis import given
 from hypothesis import strategies as st
-from live import CHORD, environment
+from live import CHORD, HANG_S, environment
 
 from chord.cli.output import byte_size, duration
 from chord.cli.plan import Points, changes
@@ -233,7 +233,7 @@ def shell(command: str, canned: CannedRing) -> subprocess.CompletedProcess[str]:
     line = f'chord() {{ {" ".join(CHORD)} "$@"; }}; {command}'
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", line], env=environment(canned.entry), capture_output=True, text=True,
-        check=False, timeout=30,
+        check=False, timeout=HANG_S,
     )
 
 
@@ -262,7 +262,7 @@ def test_a_node_whose_streams_are_closed_lives() -> None:
     chord, address = " ".join(CHORD), refused_address()
     node = f"{chord} node --preset local --listen {address} <&- >&- 2>&-"
     line = f"{node} & until {chord} put k v --node {address}; do sleep 0.1; done; kill -TERM $! && wait $!"
-    done = subprocess.run(["bash", "-c", line], env=environment(), capture_output=True, check=False, timeout=30)
+    done = subprocess.run(["bash", "-c", line], env=environment(), capture_output=True, check=False, timeout=HANG_S)
     assert done.returncode == 0
 
 

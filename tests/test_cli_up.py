@@ -17,7 +17,18 @@ import click
 import pytest
 from canned import described
 from fake_node import FakeNode, refused_address
-from live import CHORD, Running, chord_command, environment, free_ports, interruptible, is_alive, ring_of, running
+from live import (
+    CHORD,
+    HANG_S,
+    Running,
+    chord_command,
+    environment,
+    free_ports,
+    interruptible,
+    is_alive,
+    ring_of,
+    running,
+)
 from schemas import check_shape
 
 from chord.cli import up
@@ -26,7 +37,7 @@ from chord.cli.output import Failure, Out
 pytestmark = pytest.mark.slow
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 15.0) -> None:
+def eventually(condition: Callable[[], bool], within_s: float = HANG_S) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline
@@ -107,7 +118,7 @@ def test_a_parent_leaves_nobody_behind_however_it_ends(how: signal.Signals) -> N
     with ring_of(3) as family:
         code = family.stop(how)
         assert code == (-9 if how == signal.SIGKILL else 0)
-        eventually(lambda: not any(is_alive(node["pid"]) for node in family.nodes), 6)
+        eventually(lambda: not any(is_alive(node["pid"]) for node in family.nodes))
 
 
 def test_ctrl_c_reaches_the_whole_group_and_is_still_orderly() -> None:
@@ -119,11 +130,9 @@ def test_ctrl_c_reaches_the_whole_group_and_is_still_orderly() -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(f"ready: 3 peers on 127.0.0.1:{port}-{port + 2}, ring proven in ")
-        began = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=HANG_S)
         assert (process.returncode, errors) == (0, "")
-        assert time.monotonic() - began < 4
 
 
 def test_a_dead_child_is_reported_and_not_restarted() -> None:
@@ -143,7 +152,7 @@ def test_when_all_are_gone_the_parent_ends() -> None:
     with ring_of(2) as family:
         for node in family.nodes:
             os.kill(node["pid"], signal.SIGKILL)
-        assert family.process.wait(10) == 0
+        assert family.process.wait(HANG_S) == 0
 
 
 def test_check_watches_until_ctrl_c() -> None:
@@ -156,7 +165,7 @@ def test_check_watches_until_ctrl_c() -> None:
         while not (line := watcher.stdout.readline()).startswith("OK  8 invariants hold on 2 nodes"):
             assert line.startswith("waiting  ")
         watcher.send_signal(signal.SIGINT)
-        assert watcher.wait(10) == 130
+        assert watcher.wait(HANG_S) == 130
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from unittest import mock
 import msgspec
 import pytest
 import trio
+from live import HANG_S
 from trio._core import _run as scheduler
 
 from chord.events import Event
@@ -123,7 +124,7 @@ def digest_elsewhere(scenario: str, seed: int, hash_seed: str, *bug: str) -> str
     """What another process finds, in which strings have other hashes and objects other addresses."""
     command = [sys.executable, __file__, scenario, str(seed), *bug]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parents[1])}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.stdout.strip(), done.stderr
     return done.stdout.strip()
 

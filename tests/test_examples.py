@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from live import ROOT, environment, ring_of
+from live import HANG_S, ROOT, environment, ring_of
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LINES_MAX = 60
@@ -15,7 +15,8 @@ LINES_MAX = 60
 
 def run(*command: str) -> str:
     done = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, *command], cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
+        timeout=HANG_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from histories import history, op
+from live import HANG_S
 from schemas import check_shape
 
 from chord import cli
@@ -94,7 +95,7 @@ def test_what_is_undecided_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_it_starts_without_trio() -> None:
     """It talks to no ring, and should start at once."""
     program = "import sys, chord.cli.history; sys.exit('trio' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=HANG_S, check=False).returncode == 0
 
 
 def test_stdin(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

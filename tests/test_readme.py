@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 import pytest
 import trio
-from live import CHORD, ROOT, Running, environment, free_ports, ring_of
+from live import CHORD, HANG_S, ROOT, Running, environment, free_ports, ring_of
 
 import chord.testing
 from chord.cli import cli
@@ -102,7 +102,7 @@ def test_command_blocks(block: str, tmp_path: Path) -> None:
         stderr=subprocess.STDOUT, start_new_session=True,
     ) as shell:
         try:
-            assert shell.wait(90) == 0, (tmp_path / "output").read_text()
+            assert shell.wait(HANG_S) == 0, (tmp_path / "output").read_text()
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)  # the rings it started go with it

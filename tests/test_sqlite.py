@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from live import HANG_S
 
 from chord.data import sqlite_file
 from chord.data.sqlite import Group, SqliteStorage
@@ -47,7 +48,7 @@ class Gate:
         self._open.set()
 
     def __call__(self) -> None:
-        assert self._open.wait(20)
+        assert self._open.wait(HANG_S)
         if self.errors:
             raise self.errors.pop(0)
 
@@ -316,7 +317,7 @@ trio.run(main)
 time.sleep(0.4)
 """.format(root=str(ROOT), tests=str(ROOT / "tests"))
     command = [sys.executable, "-W", "error", "-c", program, str(tmp_path)]
-    ended = subprocess.run(command, timeout=9, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, timeout=HANG_S, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -530,7 +531,7 @@ trio.run(main)
 def test_a_write_that_the_system_fails(tmp_path: Path) -> None:
     program = WITH_A_LIMIT.format(root=str(ROOT), tests=str(ROOT / "tests"))
     command = [sys.executable, "-c", program, str(tmp_path)]
-    ended = subprocess.run(command, timeout=60, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, timeout=HANG_S, capture_output=True, text=True, check=False)
     assert ended.stdout == "True not known to be durable: disk I/O error\n", ended.stderr
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from time import monotonic, process_time
 
+from live import HANG_S
 from stalls import STALLED_S, Watch
 
 TESTS = Path(__file__).parent
@@ -35,7 +36,7 @@ def _run(directory: Path, *, stands_still: bool) -> tuple[str, str]:
     options = ["-p", "no:cacheprovider", "-q", "--rootdir", str(directory)]
     command = [sys.executable, "-m", "pytest", *options, str(directory)]
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=HANG_S)
     return done.stdout, (directory / "test_failing.tries").read_text()
 
 

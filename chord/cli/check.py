@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import click
@@ -19,7 +20,7 @@ from chord.cli.numbers import FiniteRange
 from chord.cli.output import Failure, Out
 from chord.cli.ring import is_small
 from chord.cli.shapes import Json
-from chord.cli.target import Target, descriptions, ring_options
+from chord.cli.target import Target, descriptions, ring_options, who_left
 from chord.ids import Arc, Circle, Point
 from chord.invariants import Member, Violation, ownership, violations, waiting
 from chord.messages import Description, VnodeInfo
@@ -30,7 +31,12 @@ INVARIANTS = 8
 
 
 class Verdict(NamedTuple):
-    """What a check found."""
+    """What a check found.
+
+    Attributes:
+        silent: addresses that others name and that do not answer: the ring goes on without them, their copies do not.
+        under_replicated: records with a copy on a silent node, or on one that does not have everything yet.
+    """
 
     nodes: int
     vnodes: int
@@ -38,6 +44,8 @@ class Verdict(NamedTuple):
     violations: list[Violation]
     waiting: list[Violation]
     labels: dict[int, str]
+    silent: tuple[str, ...] = ()
+    under_replicated: int = 0
 
     @property
     def is_ideal(self) -> bool:
@@ -54,7 +62,8 @@ class Verdict(NamedTuple):
 def check_command(target: Target, only_invariants: bool, wait_s: float, watch: bool) -> int:
     """Check the ring's invariants: exit 0 when they hold and the ring is Ideal, else 8.
 
-    Every node that can be named is asked, twice; what differed is read again.
+    Every node that can be named is asked, twice; what differed is read again. Nodes that are named and do not answer,
+    and records with too few copies, are told of besides: the ring of those who are there may be right without them.
     """
     deadline = time.monotonic() + wait_s
     shown: Verdict | None = None
@@ -82,14 +91,16 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
 def examine(ring: Ring) -> Verdict:
     """Take a snapshot of the ring and judge it."""
     crawl, unsettled = _survey(ring)
-    return judge(descriptions(crawl), unsettled)
+    nodes = descriptions(crawl)
+    return judge(nodes, unsettled, crawl.keys() - {node.address for node in nodes} - who_left(nodes))
 
 
-def judge(nodes: list[Description], unsettled: list[str]) -> Verdict:
+def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] = ()) -> Verdict:
     """Return what is broken and what is missing, from what the nodes say of themselves.
 
     Args:
         unsettled: names of nodes that changed each time they were read.
+        silent: addresses of nodes that were named and did not answer.
     """
     circle = Circle(nodes[0].bits)
     labels = _labels(nodes)
@@ -118,6 +129,8 @@ def judge(nodes: list[Description], unsettled: list[str]) -> Verdict:
         violations=violations(snapshot, r),
         waiting=missing,
         labels={int(v.contact.id): labels[node.address] for node in nodes for v in node.vnodes},
+        silent=tuple(sorted(silent)),
+        under_replicated=sum(node.under_replicated for node in nodes),
     )
 
 
@@ -135,6 +148,8 @@ def verdict_json(verdict: Verdict) -> Json:
         "small": verdict.is_small,
         "violations": listed(verdict.violations),
         "waiting": listed(verdict.waiting),
+        "silent": list(verdict.silent),
+        "under_replicated": verdict.under_replicated,
     }
 
 
@@ -193,4 +208,9 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
         ideal = "; the ring is Ideal, every point is owned once" if verdict.is_ideal else ""
         small = " (small ring: it takes one failure at a time)" if verdict.is_small else ""
         out.line(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")
+    for address in verdict.silent:
+        out.line(f"silent  {address} does not answer. If it will never be back: chord forget {address}")
+    if verdict.under_replicated:
+        few = verdict.under_replicated
+        out.line(f"copies  {few} records have a copy where nobody answers, or one still to be made")
     out.flush()

@@ -11,7 +11,7 @@ from chord.cli.failures import OK
 from chord.cli.output import Column, bar, percent
 from chord.cli.shapes import Json, error_json, fingers_json, names_of, node_json, owned_share, ring_json, vnode_json
 from chord.cli.svg import draw_ring, save
-from chord.cli.target import Chosen, Target, count_keys, descriptions, find_node, ring_options
+from chord.cli.target import Chosen, Target, count_keys, descriptions, find_node, ring_options, who_left
 from chord.cli.trace import short_id
 from chord.config import SKEW_REFUSED_MS, SKEW_REPORTED_MS
 from chord.errors import ChordError
@@ -76,7 +76,7 @@ def status_command(target: Target) -> int:
     if out.as_table:
         out.line()
         out.line(_headline(nodes))
-    left = {peer.address for node in nodes for peer in node.peers if peer.state == "left"}
+    left = who_left(nodes)
     for address, error in _errors(crawl):
         out.note(f"{address}: {'has left' if address in left else error.message}")
     return OK

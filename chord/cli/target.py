@@ -103,6 +103,11 @@ def descriptions(crawl: dict[str, Outcome]) -> list[Description]:
     return sorted((d for d in crawl.values() if isinstance(d, Description)), key=lambda d: natural(d.name))
 
 
+def who_left(nodes: Iterable[Description]) -> set[str]:
+    """Return the addresses of nodes that somebody heard say goodbye: nobody waits for them."""
+    return {peer.address for node in nodes for peer in node.peers if peer.state == "left"}
+
+
 def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
     """Return a point given as N or 0xHEX."""
     point = None if text is None else to_number(text)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from live import HANG_S
 from movement import snapshot
 from statistics_of import chi_square, off
 
@@ -415,4 +416,4 @@ def test_nothing_else_loads_the_extra() -> None:
         "import sys, chord, chord.cli, chord.node, chord.blocking; "
         "sys.exit(bool({'numpy', 'xxhash', 'matplotlib'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=HANG_S, check=False).returncode == 0

@@ -110,7 +110,7 @@ def test_records_that_were_never_on_a_disk_are_missed(tmp_path: Path) -> None:
         cluster = Cluster(peers, tmp_path, 4, program=TOLD_EARLY)
         load = Load(cluster.addresses, clients=2, keys=50, seed=3)
         with load.running() as ledger:
-            eventually(lambda: ledger.acknowledged > 50, 30)
+            eventually(lambda: ledger.acknowledged > 50)
         with pytest.raises(AssertionError, match="acknowledged and is lost"):
             scene_all_at_once(cluster, ledger, tell)
 
@@ -121,7 +121,7 @@ def test_a_copy_that_is_missing_or_older_is_noticed(tmp_path: Path) -> None:
         cluster = Cluster(peers, tmp_path, 4)
         load = Load(cluster.addresses, clients=2, keys=50, seed=4)
         with load.running() as ledger:
-            eventually(lambda: ledger.acknowledged > 50, 30)
+            eventually(lambda: ledger.acknowledged > 50)
         cluster.calm()
         assert uneven(cluster.copies()) == []
         cluster.kill(0)

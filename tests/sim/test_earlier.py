@@ -253,6 +253,33 @@ def test_vnodes_of_a_toy_ring_that_meet_are_as_many_as_they_were() -> None:
     main()
 
 
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({"successors": 4}, "a ring of 8 successors, not 4; start it with successors = 8"),
+        ({"replicas": 2}, "a ring of 3 replicas, not 2; start it with replicas = 3"),
+        ({"cluster": "other"}, "a ring of cluster 'chord', not 'other'; start it with cluster = chord"),
+    ],
+)
+def test_other_constants_of_the_ring_than_the_stored_ones_are_refused(now: dict[str, Any], words: str) -> None:
+    """Where all nodes are started with them, nobody in the ring could object."""
+
+    @virtual
+    async def main() -> None:
+        async with cluster(seed=7, sync_delay=flash) as machines:
+            first = await machines.start(join=())
+            await (await machines.start(join=[first])).ready()
+            await started_with(machines, ring=RingConstants(**now))
+
+    with pytest.raises(ConfigError, match=words):
+        main()
+
+
+async def test_a_file_that_does_not_name_the_constants_is_one_of_an_earlier_version() -> None:
+    kept = Kept(version=1, bits=160, ring="00" * 16, address="n:1", vnodes=(), known=())
+    earlier._check_ring(kept, RingConstants(replicas=2, cluster="any"))
+
+
 @pytest.mark.parametrize("slow", ["n0", "n3"])
 def test_whoever_is_told_to_join_another_ring_than_its_own_is_refused(slow: str) -> None:
     """Whichever answers first."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from live import HANG_S
 
 from chord.experiments.experiment import (
     Column,
@@ -64,7 +65,7 @@ def test_progress_is_told_while_nothing_ends(monkeypatch: pytest.MonkeyPatch) ->
     told, heard = threading.Event(), list[tuple[str, int]]()
 
     def measure(setting: path_length.Setting) -> path_length.Cell:
-        assert setting != TINY[0] or told.wait(60)
+        assert setting != TINY[0] or told.wait(HANG_S)
         return path_length.Cell(setting, ())
 
     def listen(label: str, done: int, of: int) -> None:
