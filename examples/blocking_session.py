@@ -43,4 +43,4 @@ def main(address: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*(sys.argv[1:] or ["127.0.0.1:9000"]))

@@ -56,4 +56,4 @@ def main(address: str, ttl_s: str = "1.0") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*(sys.argv[1:] or ["127.0.0.1:9000"]))

@@ -538,6 +538,7 @@ def test_a_leave_that_takes_too_long_says_so(run: Run) -> None:
 def test_kill_sends_the_signal(run: Run, canned: CannedRing) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)  # chord"]) as victim:
         canned.change = lambda point, node: msgspec.structs.replace(node, pid=victim.pid)
+        assert f"kill -CONT {victim.pid}" in run("kill", "n3", "--signal", "STOP").err, "it cannot say its pid any more"
         shape = run("kill", "n3", "--signal", "KILL", "--json").json("kill")
         assert (shape["pid"], shape["signal"]) == (victim.pid, 9)
         assert victim.wait(HANG_S) == -9

@@ -126,6 +126,8 @@ def kill_command(target: Target, node: str, signal_: str) -> int:
         target.out.json({"node": victim.name, "address": victim.address, "pid": victim.pid, "signal": int(number)})
     else:
         target.out.line(f"sent {number.name} to {victim.name} {victim.address} (process {victim.pid})")
+        if number in (signal.SIGSTOP, signal.SIGTSTP):  # nobody who stands still can be asked for its process
+            target.out.note(f"It stands still until: kill -CONT {victim.pid}")
     return OK
 
 

@@ -228,7 +228,8 @@ class _Family:
             return
         ports = f"{children[0].address}" + (f"-{children[-1].address.rpartition(':')[2]}" if len(children) > 1 else "")
         peers = f"{len(children)} peer{'' if len(children) == 1 else 's'}"
-        self._out.line(f"ready: {peers} on {ports}, ring proven in {seconds:.1f} s. Ctrl-C stops them all.")
+        end = "Ctrl-C: they leave it." if self._leaves else "Ctrl-C stops them all."
+        self._out.line(f"ready: {peers} on {ports}, ring proven in {seconds:.1f} s. {end}")
         self._out.flush()
 
     # -- afterwards -----------------------------------------------------------------------------------
