@@ -236,9 +236,12 @@ class Ledger:
         """
         for copy in self.truth.copies(story.key):
             story.saw(copy.record, is_shared=False)
-        op.w = stored.w_needed
+        op.w, op.is_strict = stored.w_needed, not stored.is_sloppy
         merged = self.truth.merged(story.key)
         story.acknowledged(op, stored.context, trio.current_time())
+        beside = story.left_beside(op, merged, self._quorum)
+        if beside and not self.is_lenient:
+            self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and beside it stands {beside[0]}")
         self.losses.acknowledged(story.key)
         self._count_write(story, op, stored)
         durable = self.losses.holders(story, op)

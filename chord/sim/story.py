@@ -33,10 +33,11 @@ class Op:
         is_ok: acknowledged; None while nobody has said anything.
         ended_s: when its writer stopped waiting.
         w: on so many nodes, by the acknowledgement.
+        is_strict: all of these keep the key; no fallback stood in.
         is_lost: nobody has it any more, and nobody is to blame.
     """
 
-    __slots__ = ("covers", "dots", "ended_s", "is_lost", "is_ok", "kind", "number", "op_id", "value", "w")
+    __slots__ = ("covers", "dots", "ended_s", "is_lost", "is_ok", "is_strict", "kind", "number", "op_id", "value", "w")
 
     def __init__(self, number: int, value: bytes | None, kind: Kind, covers: Mapping[bytes, int]) -> None:
         self.number = number
@@ -48,6 +49,7 @@ class Op:
         self.is_ok = False
         self.ended_s: float | None = None
         self.w = 0
+        self.is_strict = False
         self.is_lost = False
 
     def __str__(self) -> str:
@@ -205,6 +207,20 @@ class Story:
 
     def _is_covered(self, op: Op) -> bool:
         return any(o.is_ok and any(covers(o.covers, dot) for dot in op.dots) for o in self.ops if o is not op)
+
+    def left_beside(self, op: Op, merged: Record | None, w_min: int) -> list[Op]:
+        """Return what an operation without a context should have replaced, and has not.
+
+        It reads a quorum first, and finds there what a write quorum had before it began; both of those who keep the key.
+
+        Args:
+            w_min: with fewer nodes, the two need not have met.
+        """
+        if op.kind != "put" or not op.is_strict or merged is None:
+            return []
+        shown = {version.op_id for version in versions.siblings(merged)}
+        before = [old for old in self.required() if old.number < op.number and old.is_strict and old.w >= w_min]
+        return [old for old in before if old.op_id in shown]
 
     def saw(self, record: Record, *, is_shared: bool = True) -> str:
         """Take note of the dots in a store. Returns what is wrong: one that names two operations.

@@ -7,6 +7,7 @@ from chord.data.misplaced import Misplaced
 from chord.data.quorum_reads import QuorumReads
 from chord.data.reading import Reading
 from chord.data.records import Records
+from chord.data.replicate import Coordinator
 from chord.data.storage import MemoryStorage
 from chord.data.writing import Writing
 from chord.sim import record_log
@@ -45,6 +46,14 @@ MUTANTS = (
         scenes.replicated,
         4,
         ("ledger: misread",),
+    ),
+    Mutant(
+        "a put reads nothing first",
+        "what others wrote while the coordinator was away stands beside it",
+        (Edit(Coordinator._must_read, "is_retry:\n        return True", "is_retry:\n        return False"),),
+        scenes.owner_writes_what_it_missed,
+        4,
+        ("ledger: replaced",),
     ),
     Mutant(
         "one actor for all its epochs",

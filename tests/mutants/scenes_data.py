@@ -159,6 +159,32 @@ def owner_is_back(seed: int) -> None:
     play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash)
 
 
+def owner_writes_what_it_missed(seed: int) -> None:
+    """Keys are written while their owner is cut off; then it is asked to write them, before anybody told it of that."""
+
+    async def scene(world: World) -> None:
+        network, ledger = world.ring.network, world.ledger
+        await ledger.fill(10)
+        await world.level(N)
+        await trio.sleep(6)  # all know all: a write needs a quorum of three from now on
+        owner = world.rng.choice(world.nodes)
+        keys = _keys_of(world, owner, 12)
+        others = [node for node in world.nodes if node is not owner]
+        ledger.is_lenient = True  # while it is cut off
+        world.watch.go_outside()
+        network.freeze(owner.name)
+        await trio.sleep(2)
+        for key in keys:
+            await ledger.write(world.rng.choice(others), key, "writer", "put")
+        network.unfreeze(owner.name)
+        ledger.is_lenient = False
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                nursery.start_soon(ledger.write, owner, key, "writer", "put")
+
+    play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash, network=MemoryNetwork(seed))
+
+
 def owner_missed_it(seed: int) -> None:
     """Writes do not reach a replica, and then it answers for their keys: not found is not what it does not have."""
 
