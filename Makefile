@@ -9,7 +9,7 @@ PYTEST := $(RUN)/python -m pytest -n auto --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types mutants bench bench-others sim lab cluster soak clean
+.PHONY: help venv demo test check thorough lint types mutants bench bench-others sim lab cluster soak clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -22,7 +22,7 @@ demo: venv  ## eight peers on this machine: store, look up, kill one, heal
 	@$(RUN)/python tools/demo.py
 
 test: venv  ## the fast tests, two minutes on two cores
-	@$(PYTEST) -q -m "not slow"
+	@$(PYTEST) -q -m "not slow and not thorough"
 
 lint: venv
 	@$(RUN)/ruff check .
@@ -30,8 +30,11 @@ lint: venv
 types: venv
 	@$(RUN)/mypy
 
-check: lint types test  ## what CI runs: lint, types, every test
-	@$(PYTEST) -q -m slow
+check: lint types test  ## what CI runs: lint, types, the fast tests and the slow ones
+	@$(PYTEST) -q -m "slow and not thorough"
+
+thorough: venv  ## every test there is, with more seeds and larger rings than CI has time for; an hour
+	@$(PYTEST) -q --hypothesis-profile thorough
 
 mutants: venv  ## plant every known bug, and see it caught
 	@$(RUN)/python -m tests.mutants

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -12,7 +13,8 @@ from hypothesis import HealthCheck, settings
 from stalls import Watch
 
 # No deadlines: a loaded machine is slow, not wrong.
-settings.register_profile("chord", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("chord", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
+settings.register_profile("thorough", settings.get_profile("chord"), max_examples=400)
 settings.load_profile("chord")
 
 HAS_DASK = find_spec("distributed") is not None
@@ -20,6 +22,11 @@ collect_ignore = [] if HAS_DASK else ["optional/test_dask.py"]
 
 
 WATCH = Watch()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: real processes, and tests on a real clock, wait half of their time."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

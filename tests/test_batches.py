@@ -241,6 +241,7 @@ async def test_records_are_merged_in_batches() -> None:
 # -- old nodes ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_nodes_that_do_not_know_batches_are_asked_one_by_one(count: int) -> None:
     async def main() -> None:

@@ -282,6 +282,7 @@ def test_memory_is_held_against_python_only_and_references_have_no_bars() -> Non
     assert len(bars) == 3 * 2 * 2 * 2 * 6 + 2 * 2
 
 
+@pytest.mark.slow
 def test_the_report_names_what_is_missed_and_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "OUT", tmp_path)
     measured = [*all_points(OURS, ops_per_s=50.0), *all_points("kademlia")]

@@ -67,7 +67,9 @@ def test_a_benchmark_that_breaks_down_is_a_bar_that_is_missed(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["growth", "exchange", "process", "rpc"])
+@pytest.mark.parametrize(
+    "name", ["exchange", "rpc", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("growth", "process"))]
+)
 def test_a_short_run_comes_to_its_end(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick", "--only", name, "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)

@@ -34,6 +34,7 @@ def test_a_reply_shows_as_many_siblings_as_it_may(counts: tuple[int, ...], shown
     assert len(versions.siblings(left)) == sum(counts) - shown, "its context covers what it shows, and no more"
 
 
+@pytest.mark.slow
 @virtual
 async def test_siblings_that_both_sides_of_a_partition_let_grow_can_be_read_and_settled_by_anybody() -> None:
     async with settled_ring(6, seed=3) as ring:

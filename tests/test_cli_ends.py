@@ -22,6 +22,7 @@ WAIT_S = 60.0
 LONG = (("lab", "vnodes"), ("sim", "paper", "churn", "--scale", "full"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize("command", LONG, ids=lambda words: words[0])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

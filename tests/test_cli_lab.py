@@ -135,7 +135,7 @@ def test_weights_are_proportions_however_they_are_spelt(lab: Lab) -> None:
     """Of a ring, too, whose points are so many for each unit of weight."""
 
     def measured(weights: str) -> Any:
-        wishes = ("--schemes", "ring-100,chord,rendezvous-weighted", "--nodes", "3", "--keys", "500000", "--json")
+        wishes = ("--schemes", "ring-100,chord,rendezvous-weighted", "--nodes", "3", "--keys", "50000", "--json")
         ended = lab("compare", *wishes, "--weights", weights, *QUICK)
         assert ended.code == 0, ended.err
         return [table["rows"] for table in json.loads(ended.out)["experiments"][0]["tables"]]
@@ -190,6 +190,7 @@ def test_each_command_runs(lab: Lab, command: str) -> None:
     assert not Path("here/report.md").exists(), "that is the page on everything"
 
 
+@pytest.mark.thorough
 def test_rings_and_vnodes_take_their_size(lab: Lab) -> None:
     found = json.loads(lab("ring", "--nodes", "100", "--json", *QUICK).out)
     check_shape("lab", found)

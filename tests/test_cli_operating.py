@@ -237,6 +237,7 @@ def shell(command: str, canned: CannedRing) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-", "2>&-"])
 def test_closed_streams_are_no_bug(canned: CannedRing, closed: str) -> None:
     """What had to be printed and was not is a failure; nothing printed goes into a connection."""

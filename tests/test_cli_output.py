@@ -188,6 +188,7 @@ def test_progress_says_what_is_done_and_how_long_it_takes(
     assert capsys.readouterr().err == "records 7\n"
 
 
+@pytest.mark.slow
 @given(st.lists(st.from_regex(r"[a-z]{0,2}[0-9]{0,3}", fullmatch=True), max_size=8))
 def test_natural_order_is_an_order(words: list[str]) -> None:
     ordered = sorted(words, key=natural)

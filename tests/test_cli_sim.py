@@ -192,6 +192,7 @@ def test_many_seeds_must_take_every_path(sim: Sim, monkeypatch: pytest.MonkeyPat
     assert sim("run", "--seeds", "0-2", "--jobs", "1", "--faults", "all").code == 0, "not what the seeds would draw"
 
 
+@pytest.mark.thorough
 def test_shares_of_writes_can_be_demanded_of_one_life(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     wishes = ("--seeds", "1", *SMALL[:-2], "--clients", "4", "--client-pause", "0.01", "--until", "5")
     assert sim("run", *wishes).code == 0

@@ -176,7 +176,7 @@ def test_join_enlarges_a_ring() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_who_enlarged_a_ring_leaves_it_and_takes_nothing_along(how: signal.Signals, tmp_path: Path) -> None:
     """Else what more than two of the newcomers held together would be gone with their memory."""
     (tmp_path / "keys").write_text("".join(f"key-{number}\tvalue\n" for number in range(300)))

@@ -226,6 +226,7 @@ async def test_a_put_keeps_its_operation_id_when_the_answer_is_lost(open_ring: O
     assert ids[0] == ids[1] != ids[2]
 
 
+@pytest.mark.slow
 async def test_busy_for_ever_says_so_at_the_deadline(open_ring: Open) -> None:
     with fake_node(lambda heard: described()[0] if isinstance(heard.request, Describe) else Busy()) as node:
         async with open_ring(node.address, timeout_s=1.0) as ring:
@@ -335,6 +336,7 @@ async def test_nonsense_on_the_stream_loses_the_connection_not_the_client(open_r
             assert (await ring.get("k")).value == b"v"
 
 
+@pytest.mark.slow
 async def test_a_goodbye_is_respected(open_ring: Open) -> None:
     with fake_node(Store(GO_AWAY)) as node:
         async with open_ring(node.address, timeout_s=1.0) as ring:
@@ -344,6 +346,7 @@ async def test_a_goodbye_is_respected(open_ring: Open) -> None:
     assert len({h.connection for h in node.heard if isinstance(h.request, Put)}) == 2
 
 
+@pytest.mark.slow
 async def test_a_late_answer_is_nobodys(open_ring: Open) -> None:
     """An answer that comes after its call was given up must not be taken for the next call's."""
     late: list[bytes] = []
@@ -504,6 +507,7 @@ async def test_a_ring_too_slow_for_all_at_once_is_asked_for_fewer(
     assert min(len(frame.writes) for frame in frames if isinstance(frame, PutMany)) < 50
 
 
+@pytest.mark.slow
 async def test_put_many_to_a_silent_node_fails_in_time(open_ring: Open) -> None:
     with fake_node(Store(*[SILENCE] * 99)) as node:
         async with open_ring(node.address, timeout_s=1.0) as ring:
@@ -747,6 +751,7 @@ async def test_a_failed_quorum_is_asked_again_until_it_is_met(open_ring: Open) -
     assert len(node.requests(Put)) == 3
 
 
+@pytest.mark.slow
 async def test_a_failed_quorum_says_more_than_silence_after_it(open_ring: Open) -> None:
     with fake_node(Store(QuorumFailed("1 of 2"), *[SILENCE] * 9)) as node:
         async with open_ring(node.address, timeout_s=1.0) as ring:
@@ -754,6 +759,7 @@ async def test_a_failed_quorum_says_more_than_silence_after_it(open_ring: Open) 
                 await ring.put("k", b"v")
 
 
+@pytest.mark.slow
 async def test_a_refused_read_says_more_than_silence_after_it(open_ring: Open) -> None:
     """To a write the same may be told only where nothing can have happened since."""
     for is_write, told in ((False, TooFewReplicas), (True, DeadlineExceeded)):

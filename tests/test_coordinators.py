@@ -82,6 +82,7 @@ def test_reads_and_writes_go_on_without_the_owner(how: str) -> None:
     testing.run(main, seed=how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["frozen", "stopped"])
 @pytest.mark.parametrize("seed", range(6))
 def test_an_owner_that_was_away_writes_no_sibling_of_what_was_written_meanwhile(how: str, seed: int) -> None:

@@ -61,6 +61,7 @@ async def never_denied(ring: MemoryRing, key: bytes, value: bytes, for_s: float,
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 @pytest.mark.parametrize(("silent", "is_denied"), [(0, True), (1, True), (2, False)])
 def test_so_many_silent_replicas_are_too_many(how: str, silent: int, is_denied: bool) -> None:
@@ -85,6 +86,7 @@ def test_so_many_silent_replicas_are_too_many(how: str, silent: int, is_denied: 
     testing.run(main, seed=f"{how}{silent}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", [(0, 1), (0, 2), (0, 3), (2, 3), (3, 4)])
 def test_two_of_those_who_may_hold_a_key_are_silent(positions: tuple[int, int]) -> None:
     """Whichever two of the first six: a write of theirs may be acknowledged and nobody else know of it."""
@@ -151,6 +153,7 @@ async def test_who_is_left_and_restarts_denies_again_one_day() -> None:
 # -- rings that grow --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.0, 0.002, 0.01, 0.05, 0.3, 1.0])
 def test_the_founder_dies_while_the_ring_grows(after_s: float) -> None:
     """What was written at w = 1 before there was anybody else is never denied; whoever was brought level has it."""
@@ -202,6 +205,7 @@ async def join_between(ring: MemoryRing, before: Node, after: Node, count: int) 
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joiners", [1, 2, 3, 6])
 @pytest.mark.parametrize("seed", range(2))
 def test_new_owners_deny_nothing_that_was_there(joiners: int, seed: int) -> None:
@@ -283,15 +287,17 @@ async def test_an_owner_that_leaves_takes_no_key_with_it() -> None:
         await until_level(ring)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "split",
-    [(3, 3), (2, 4), pytest.param((4, 8), marks=pytest.mark.slow), pytest.param((2, 10), marks=pytest.mark.slow)],
+    [(3, 3), (2, 4), *(pytest.param(split, marks=pytest.mark.thorough) for split in ((4, 8), (2, 10)))],
 )
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_what_was_written_in_a_split_is_not_denied_when_it_heals(split: tuple[int, int], is_cut: bool) -> None:
     testing.run(written_in_a_split, split, is_cut, 4.0, seed=repr(split))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [(2, 4), (2, 5)])
 @pytest.mark.parametrize("old_s", [0.0, 0.1])
 def test_what_was_written_in_a_split_of_a_ring_that_has_just_formed_is_not_denied(
@@ -307,11 +313,13 @@ def test_planted_what_is_learnt_of_the_silent_later_changes_no_marks(monkeypatch
         testing.run(written_in_a_split, (2, 5), True, 0.0, seed=repr((2, 5)))
 
 
+@pytest.mark.slow
 def test_the_few_who_took_over_from_many_write_to_nobody_who_would_not_be_asked() -> None:
     """Three may stand in behind three silent replicas. So five silent ones must be known before two stand in."""
     testing.run(written_in_a_split, (2, 16), True, 4.0, 5, 0, seed=repr((2, 16)))
 
 
+@pytest.mark.slow
 def test_planted_those_before_are_not_known_far_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Ownership.learn_boundary
 
@@ -354,6 +362,7 @@ async def written_in_a_split(
         assert len(acknowledged) >= acknowledged_min
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_retiring_node_that_did_not_leave_after_all_is_a_replica_again() -> None:
     """It began to leave, was killed, and is back with all it held."""

@@ -122,11 +122,13 @@ def denied(scene: Scene, seed: int) -> bool:
 SCENES = [hint_and_lost_owner, replica_and_lost_replica, damaged_record, joiners_in_front]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES)
 def test_what_was_acknowledged_is_not_denied(scene: Scene) -> None:
     assert not denied(scene, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES)
 def test_planted_it_would_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who compared with anybody vouches; nothing is in doubt; a damaged record is an absent one."""

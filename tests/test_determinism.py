@@ -106,8 +106,8 @@ SCENARIOS: dict[str, Callable[[int], str]] = {
 }
 
 
-EACH = [pytest.param(name, marks=pytest.mark.slow) if name == FRAMES else name for name in SCENARIOS]
-SHORT = [pytest.param(name, marks=pytest.mark.slow) if name in LIVES else name for name in SCENARIOS]
+MARKS = {name: (pytest.mark.slow, pytest.mark.thorough) if name == FRAMES else pytest.mark.slow for name in LIVES}
+EACH = [pytest.param(name, marks=MARKS.get(name, ())) for name in SCENARIOS]
 
 
 def digest_of(scenario: str, seed: int) -> str:
@@ -158,12 +158,12 @@ def test_the_same_seed_gives_the_same_history(scenario: str) -> None:
     assert digest_here(scenario, SEED) == digest_of(scenario, SEED)
 
 
-@pytest.mark.parametrize("scenario", SHORT)
+@pytest.mark.parametrize("scenario", EACH)
 def test_another_seed_gives_another_history(scenario: str) -> None:
     assert digest_here(scenario, SEED) != digest_of(scenario, OTHER)
 
 
-@pytest.mark.parametrize("scenario", SHORT)
+@pytest.mark.parametrize("scenario", EACH)
 def test_other_processes_with_other_hashes_give_the_same_history(scenario: str) -> None:
     """One other process is enough: the bugs below are seen between any two."""
     assert digest_elsewhere(scenario, SEED, "4242") == digest_here(scenario, SEED)
@@ -210,7 +210,7 @@ def test_signals_change_nothing(is_planted: bool, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LIVES)
+@pytest.mark.parametrize("name", [name for name in LIVES if name != FRAMES])
 def test_many_things_happen_at_one_moment(name: str) -> None:
     """Else the order among them would not be tested."""
     at: Counter[float] = Counter()

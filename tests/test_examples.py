@@ -58,6 +58,7 @@ def test_shopping_cart() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_session_store() -> None:
     with ring_of(3) as ring:
         lines = run("examples/session_store.py", ring.entry, "0.3").splitlines()

@@ -214,6 +214,7 @@ async def test_an_equal_pair_makes_one_call() -> None:
     assert wire.bytes < 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["newer here", "newer there", "only here", "only there", "concurrent", "deleted"])
 async def test_one_record_that_differs_is_found_for_little(change: str, autojump_clock: object) -> None:
     a, b, wire = full_pair(5_000)

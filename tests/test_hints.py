@@ -33,6 +33,7 @@ from chord.ids import Arc, Circle, Point
 from chord.messages import Contact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_a_hint_is_kept_until_its_home_has_it(position: int) -> None:
     async def main() -> None:
@@ -97,6 +98,7 @@ async def test_two_homes_are_down_and_both_get_their_hints() -> None:
         await until_level(ring)
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_home_that_is_gone_for_good_is_replaced() -> None:
     async with settled_ring(8, 4, down_out_s=15.0) as ring:
@@ -150,6 +152,7 @@ async def test_hints_from_before_and_a_newer_value_at_home_merge_to_the_newer() 
 # -- who knows that it is a hint --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_hints_are_counted_while_their_home_is_away(position: int) -> None:
     """The fallback sees nobody before it who is silent: it must be told that what it holds is another's."""

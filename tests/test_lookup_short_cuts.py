@@ -84,6 +84,7 @@ async def test_who_stands_before_the_key_is_asked_first_and_its_list_reaches_the
         assert trace.owner == anew.owner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_silent", [False, True])
 def test_who_stood_before_the_key_and_is_gone_stands_in_nobodys_way(is_silent: bool) -> None:
     async def main() -> None:

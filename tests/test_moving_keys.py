@@ -130,6 +130,7 @@ async def churn(ring: MemoryRing, order: list[str], positions: list[int]) -> Non
                 nursery.start_soon(node.ready)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("order", "positions"),
     [
@@ -263,6 +264,7 @@ async def test_a_dead_owner_that_returns_is_no_longer_missed() -> None:
         assert await get(ring[0], keys[0]) == (), "back, with an empty memory"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["joiner", "giver"])
 @pytest.mark.parametrize("seed", seeds(4))
 def test_a_crash_in_the_middle_of_a_transfer_loses_nothing(who: str, seed: int) -> None:
@@ -361,6 +363,7 @@ async def test_a_put_that_is_begun_before_a_switch_is_not_made_after_it() -> Non
         assert (await joiner.get(keys[0])).value == b"v"
 
 
+@pytest.mark.slow
 @virtual
 async def test_two_rings_written_on_both_sides_heal_with_nothing_lost() -> None:
     async with testing.ring(10, seed=10) as ring:

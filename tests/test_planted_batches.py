@@ -111,6 +111,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute, bug, test = PLANTED[name]

@@ -168,6 +168,7 @@ def test_a_bug_of_a_few_words_is_caught(name: str) -> None:
             test()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute, bug, test = PLANTED[name]

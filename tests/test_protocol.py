@@ -52,7 +52,7 @@ def test_small_rings_become_ideal_and_answer(n: int) -> None:
     testing.run(main, seed=n)
 
 
-@pytest.mark.parametrize("n", [40, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [40, pytest.param(120, marks=pytest.mark.thorough)])
 def test_many_nodes_starting_at_once(n: int) -> None:
     async def main() -> None:
         async with testing.ring(n, seed=3, is_converged=False) as ring:
@@ -172,6 +172,7 @@ async def test_a_lone_restarted_node_never_starts_a_new_ring() -> None:
         assert len(ring) == 3
 
 
+@pytest.mark.slow
 @virtual
 async def test_two_halves_of_one_ring_heal_by_self_lookup() -> None:
     """Partitioned until both halves are Ideal rings of their own: stabilization alone would keep them apart."""
@@ -200,6 +201,7 @@ async def test_a_loopy_ring_is_untangled_by_self_lookup() -> None:
         assert took < 60
 
 
+@pytest.mark.slow
 @virtual
 async def test_vnodes_of_a_few_nodes_make_one_ring() -> None:
     async with testing.ring(5, seed=15, vnodes=4) as ring:
@@ -288,6 +290,7 @@ def test_ids_keep_their_leading_zeros() -> None:
     assert Contact(Point(5), "x:1").id == 5
 
 
+@pytest.mark.slow
 @virtual
 async def test_isolated_for_too_long_is_alone() -> None:
     async with testing.ring(2, seed=21) as ring:

@@ -47,6 +47,7 @@ def place(ring: MemoryRing, record: Record, **minted: dict[bytes, bytes]) -> Non
             node.host.storage.apply(Batch(puts=(record,), **minted))
 
 
+@pytest.mark.slow
 @virtual
 async def test_what_has_been_empty_for_long_enough_is_forgotten_everywhere_and_no_sooner() -> None:
     async with testing.ring(6, seed=1, timing=TIMING) as ring:
@@ -87,6 +88,7 @@ async def test_a_context_from_before_still_covers_what_it_saw() -> None:
         assert (await ring[1].get("k")).values == (b"settled",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_who_forgot_its_own_entry_mints_no_dot_twice(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner's last dot of the key is forgotten; a client has a context that names it."""
@@ -126,6 +128,7 @@ async def frozen_with_an_old_copy(ring: MemoryRing) -> tuple[bytes, ...]:
     return (await ring[0].get("k")).values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_planted_forgetting_while_somebody_is_away_brings_old_values_back(
     is_planted: bool, monkeypatch: pytest.MonkeyPatch
@@ -149,6 +152,7 @@ def test_planted_forgetting_while_somebody_is_away_brings_old_values_back(
     assert sorted(testing.run(main, seed=4)) == ([b"new", b"old"] if is_planted else [b"new"])
 
 
+@pytest.mark.slow
 @virtual
 async def test_one_that_did_not_hear_of_it_brings_them_back_and_they_go_again() -> None:
     async with testing.ring(6, seed=1, timing=TIMING) as ring:

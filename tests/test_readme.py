@@ -36,7 +36,7 @@ INDENTED = re.compile(r"^    (chord|make|python|pip|\$) .*$", re.MULTILINE)
 SHELL = ("chord", "make", "python", ".venv/bin/python")
 REFERENCE = "docs/reference/cli.md"  # written from the commands themselves
 RINGLESS = ("$ chord sim", "$ chord lab", "$ seq 20000")
-LONG = "docs/how-to/store-data.md"
+FIRST = "README.md"
 README_LINES_MAX = 200
 
 
@@ -55,8 +55,8 @@ def blocks(kind: str) -> list[object]:
 def sessions() -> list[object]:
     """The command blocks of each page as shell sessions: one that starts a ring, and those that go on with it.
 
-    A block of the simulator or of the lab needs no ring and begins a session too. It is a slow one, of many lives of
-    whole rings or many measurements.
+    A block of the simulator or of the lab needs no ring and begins a session too: minutes of many lives of whole rings
+    or many measurements.
     """
     found: list[tuple[str, str]] = []
     for page in PAGES:
@@ -69,8 +69,13 @@ def sessions() -> list[object]:
                     found.append((name, block))
                 else:
                     found[-1] = (name, found[-1][1] + block)
-    slow = [[pytest.mark.slow] if text.startswith(RINGLESS) or name == LONG else [] for name, text in found]
-    return [pytest.param(text, id=f"{name}:{i}", marks=slow[i]) for i, (name, text) in enumerate(found)]
+    return [pytest.param(text, id=f"{name}:{i}", marks=_marks(name, text)) for i, (name, text) in enumerate(found)]
+
+
+def _marks(name: str, session: str) -> list[pytest.MarkDecorator]:
+    """Sessions of a ring take seconds; those of the README are run by CI, whatever they take."""
+    is_long = session.startswith(RINGLESS) and name != FIRST
+    return [pytest.mark.slow, pytest.mark.thorough] if is_long else [pytest.mark.slow]
 
 
 def _simulates(found: list[tuple[str, str]]) -> bool:

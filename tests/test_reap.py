@@ -35,6 +35,7 @@ def named(ring: MemoryRing, name: str) -> Node:
     return next(node for node in ring.nodes if node.name == name)
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_tombstone_goes_from_all_replicas_when_it_is_old_enough_and_no_sooner() -> None:
     async with testing.ring(6, seed=1, timing=TIMING) as ring:
@@ -87,6 +88,7 @@ async def deleted_while_one_is_frozen(ring: MemoryRing) -> str:
     return away
 
 
+@pytest.mark.slow
 @virtual
 async def test_while_a_node_is_silent_nothing_is_forgotten_and_when_it_is_back_it_is() -> None:
     async with testing.ring(6, seed=4, timing=TIMING) as ring:
@@ -99,6 +101,7 @@ async def test_while_a_node_is_silent_nothing_is_forgotten_and_when_it_is_back_i
             await named(ring, away).get("k")
 
 
+@pytest.mark.slow
 @virtual
 async def test_an_operator_may_say_that_it_will_never_be_back() -> None:
     async with testing.ring(6, seed=5, timing=TIMING) as ring:
@@ -112,6 +115,7 @@ async def test_an_operator_may_say_that_it_will_never_be_back() -> None:
         assert holders(ring, b"k") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_planted_forgetting_while_somebody_is_away_undoes_the_delete(
     is_planted: bool, monkeypatch: pytest.MonkeyPatch
@@ -182,6 +186,7 @@ def only_doubtful(host: Host) -> bool:
     return any(host.peers.is_doubtful(contact) for contact in host.peers.passive.contacts())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_who_answers_and_has_no_place_yet_counts_as_silent(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds what it held, and nobody compares it; that it is heard of is no proof of anything."""

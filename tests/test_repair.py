@@ -146,6 +146,7 @@ class Watch:
         assert low >= self.at_least, (event, [key for key in held if held[key] == low])
 
 
+@pytest.mark.slow
 @virtual
 async def test_no_join_and_no_leave_costs_a_copy() -> None:
     watch = Watch(at_least=3)
@@ -202,11 +203,13 @@ def all_but_one_leave(seed: int) -> list[str]:
     return states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_all_but_one_leave_at_once_and_no_key_is_lost(seed: int) -> None:
     assert all_but_one_leave(seed) == ["left"] * 5
 
 
+@pytest.mark.slow
 def test_owners_that_send_to_leavers_inside_their_arc_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: a leaver names the one before it for what lies there, and so may that one: a key goes round for ever."""
     require_owner = Vnode.require_owner
@@ -224,6 +227,7 @@ def test_owners_that_send_to_leavers_inside_their_arc_are_caught(monkeypatch: py
     assert any("stopped" in all_but_one_leave(seed) for seed in range(4))
 
 
+@pytest.mark.slow
 def test_leavers_that_wait_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Vnode, "on_get_ring", who_has_handed_over_is_silent)
     assert any("stopped" in all_but_one_leave(seed) for seed in range(4))
@@ -245,6 +249,7 @@ async def test_every_node_is_killed_in_turn_and_comes_back_empty() -> None:
             assert (await read(ring[0], key)).values == (b"v",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_a_node_is_forgotten_and_its_copies_are_replaced_at_once(position: int) -> None:
     async def main() -> None:
@@ -279,6 +284,7 @@ async def test_a_node_that_is_forgotten_before_it_is_missed_is_not_waited_for() 
 # -- settled ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @virtual
 async def test_replicas_are_told_of_every_part_of_an_arc() -> None:
     """Whoever took an arc over answers for several parts. A replica that hears of one does not forget the others."""

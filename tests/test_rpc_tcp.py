@@ -98,6 +98,7 @@ async def test_the_refusal_of_a_connection_too_many_always_arrives() -> None:
         await first.ping(full)
 
 
+@pytest.mark.slow
 async def test_hostile_bytes_are_refused_with_a_reason_and_harm_nobody() -> None:
     victim, friend = node(), Peer(TCP)
     hello = encode_hello(Hello(1, 1, "client", "control"))

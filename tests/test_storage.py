@@ -221,6 +221,7 @@ def test_every_arc_of_a_toy_circle_with_every_resumption(make: Make, start: int,
         assert scanned(store, arc, after=key) == expected[position + 1 :]
 
 
+@pytest.mark.slow
 @every_form
 @given(st.sets(st.sampled_from(KEYS)), st.integers(0, WIDE.size - 1), st.integers(0, WIDE.size - 1), st.data())
 def test_arcs_of_the_wide_circle(make: Make, keys: set[bytes], start: int, end: int, data: st.DataObject) -> None:
@@ -357,6 +358,7 @@ Steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [on_disk, in_database], ids=["disk", "database"])
 @given(Steps)
 def test_whatever_is_under_way_it_looks_like_a_store_in_memory(

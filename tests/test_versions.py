@@ -522,6 +522,7 @@ def test_sync_is_commutative_associative_and_idempotent(steps: list[tuple[str, i
     assert versions.sync(a, versions.sync(a, b)) == versions.sync(a, b), "what is merged is known"
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_discard_forgets_values_and_never_events(steps: list[tuple[str, int, int]]) -> None:
     a, b, _ = (replica.record or Record(KEY, ()) for replica in play(steps))

@@ -165,6 +165,7 @@ def test_every_request_survives(request: Request, call_id: int, vnode: Point | N
     assert call.vnode is None or type(call.vnode) is Point
 
 
+@pytest.mark.slow
 @given(reply=messages(*REPLIES), call_id=call_ids)
 def test_every_reply_survives(reply: Reply, call_id: int) -> None:
     assert CODEC.decode_reply(body_of(CODEC.encode_reply(call_id, reply)), type(reply)) == (call_id, reply)
@@ -175,6 +176,7 @@ def test_every_hello_survives(hello: Hello) -> None:
     assert decode_hello(body_of(encode_hello(hello))) == hello
 
 
+@pytest.mark.slow
 @given(message=messages(*REQUESTS, *REPLIES))
 def test_the_encoder_writes_what_cbor2_would(message: Request | Reply) -> None:
     def point_bytes(value: Any) -> bytes:
@@ -408,6 +410,7 @@ def test_random_bytes(body: bytes) -> None:
     outcomes(body)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(json_like)
 @example([1, None, 1, [[]]])
@@ -524,6 +527,7 @@ def test_zeros_behind_the_item_do_not_pass_for_the_guard(size: int) -> None:
                 decode((b"\x01" + head).ljust(size + 1, b"\0"))
 
 
+@pytest.mark.slow
 def test_a_very_wide_message_is_refused_in_time_and_memory() -> None:
     body = b"\x9a" + (60_000).to_bytes(4, "big") + b"\x80" * 60_000
     outcomes(body)

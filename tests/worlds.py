@@ -29,8 +29,10 @@ def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 
 def seeds(count: int) -> list[Any]:
-    """Return the values of a parameter `seed`: the first for every run of the tests, the others for the slow one."""
-    return [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, count))]
+    """Return the values of a parameter `seed`: one for every run of the tests, one more for CI, the others besides."""
+    slow = pytest.mark.slow
+    marks = {0: (), 1: (slow,)}
+    return [pytest.param(seed, marks=marks.get(seed, (slow, pytest.mark.thorough))) for seed in range(count)]
 
 
 async def put(node: Node, key: bytes, value: bytes | None, *, context: bytes | None = None) -> bytes:

@@ -211,7 +211,8 @@ class Story:
     def left_beside(self, op: Op, merged: Record | None, w_min: int) -> list[Op]:
         """Return what an operation without a context should have replaced, and has not.
 
-        It reads a quorum first, and finds there what a write quorum had before it began; both of those who keep the key.
+        It reads a quorum first, and finds there what a write quorum had before it began, both of those who keep the
+        key.
 
         Args:
             w_min: with fewer nodes, the two need not have met.

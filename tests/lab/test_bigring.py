@@ -47,6 +47,7 @@ def widened(point: int) -> Point:
     return Point(point << WIDER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "successors"), [(1, 1), (2, 1), (3, 4), (50, 1), (200, 8), (1000, 1), (1000, 20)])
 def test_paths_are_those_of_real_nodes_look_up_by_look_up(nodes: int, successors: int) -> None:
     rng = np.random.default_rng([nodes, successors])

@@ -21,6 +21,7 @@ WEIGHTED = [name for name, build in SCHEMES.items() if build(["a"]).has_weights]
 MANY = hashing.random_hashes(np.random.Generator(np.random.PCG64(11)), 2000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_several_nodes_come_and_go_all_or_none(name: str) -> None:
     """The planted mistake: a list in which only the last name is impossible."""
@@ -40,6 +41,7 @@ def test_several_nodes_come_and_go_all_or_none(name: str) -> None:
         assert [placement.locate(point) for point in MANY[:20].tolist()] == alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if build(["a"]).growth == "one"])
 def test_who_grows_at_once_is_who_grew_one_by_one(name: str) -> None:
     newcomers = [f"new-{number}" for number in range(21)]

@@ -46,6 +46,7 @@ def built(name: str, nodes: int = len(NAMES)) -> Placement:
 # -- one key and many -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 @settings(max_examples=20)
 @given(keys=st.lists(st.binary(max_size=20), min_size=1, max_size=20))
@@ -92,6 +93,7 @@ def test_copies_of_many_keys_are_those_of_each(name: str) -> None:
         assert many.tolist() == [placement.locate_replicas(point, count) for point in MANY[:100].tolist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DISTINCT)
 @settings(max_examples=25)
 @given(nodes=st.integers(1, 8).map(lambda depth: 1 << depth % 4), count=st.integers(1, 9), key=st.binary(max_size=9))
@@ -188,6 +190,7 @@ def test_a_scheme_without_weights_says_so(name: str) -> None:
         SCHEMES[name](NAMES, weights={NAMES[0]: 2.0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_a_newcomer_with_a_weight_gets_its_part(name: str) -> None:
     placement = SCHEMES[name](NAMES)
@@ -259,6 +262,7 @@ def test_where_numbers_decide_a_newcomer_takes_over_all_keys_of_the_old(name: st
     assert "new" in after.owners
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if build(["a"]).has_names])
 def test_where_names_decide_the_order_of_changes_does_not_matter(name: str) -> None:
     placement = SCHEMES[name](NAMES)

@@ -202,6 +202,7 @@ def test_a_planted_growth_by_factors_that_deals_anew_is_found(build: Build) -> N
         live(build, CASES["mod-factor"].reference, 3, [Step("add", 0, 1.0), Step("remove", 0, 1.0)], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=30)
 @given(count=st.integers(1, 9), steps=STEPS, seed=st.integers(0, 2**32))
@@ -247,11 +248,13 @@ def stray(build: Build, count: int = 16) -> dict[str, int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if build(["a"]).is_consistent])
 def test_a_consistent_scheme_moves_no_key_between_old_nodes(name: str) -> None:
     assert set(stray(SCHEMES[name]).values()) == {0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if not build(["a"]).is_consistent])
 def test_a_scheme_that_says_it_is_not_consistent_is_not(name: str) -> None:
     found = stray(SCHEMES[name])
@@ -334,6 +337,7 @@ PLANTED: list[Build] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", PLANTED, ids=lambda build: build.__name__)
 def test_a_planted_scheme_that_moves_keys_between_old_nodes_is_caught(build: Build) -> None:
     assert sum(stray(build).values()) > 0

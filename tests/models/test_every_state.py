@@ -23,7 +23,7 @@ def ring(*ids: int, r: int) -> dict[int, tuple[int, ...]]:
     [
         (2, (0, 20, 40), (10, 30), 4051),
         (3, (0, 20, 40, 50), (10,), 3296),
-        pytest.param(2, (0, 20, 40), (10, 30, 50), 102_046, marks=pytest.mark.slow),
+        pytest.param(2, (0, 20, 40), (10, 30, 50), 102_046, marks=pytest.mark.thorough),
     ],
     ids=["r = 2, five vnodes", "r = 3, five vnodes", "r = 2, six vnodes"],
 )

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.slow
 
 CORRECTNESS = Path(__file__).parents[2] / "docs" / "explanation" / "correctness.md"
 
+MANY_SEEDS = 32  # with so many a hunt takes minutes
+
 SEEDS: dict[Callable[[int], None], int] = {}
 for _one in MUTANTS:
     SEEDS[_one.scenario] = max(SEEDS.get(_one.scenario, 0), _one.seeds)
@@ -31,11 +33,15 @@ def name(of: Mutant | Callable[[int], None]) -> str:
     return of.name if isinstance(of, Mutant) else of.__name__
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=name)
+ALL = [pytest.param(one, marks=[pytest.mark.thorough] if one.seeds >= MANY_SEEDS else []) for one in MUTANTS]
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=name)
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     assert hunt(mutant).problem == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scenario", SEEDS, ids=name)
 def test_without_a_bug_a_scenario_is_silent_on_every_seed(scenario: Callable[[int], None]) -> None:
     for seed in range(SEEDS[scenario]):

@@ -45,6 +45,7 @@ def test_the_worked_example() -> None:
         ]
 
 
+@pytest.mark.thorough
 def test_sixteen_peers_ten_thousand_keys_every_owner_computed_independently(tmp_path: Path) -> None:
     with Peers() as peers:
         ring = peers.ring(16)

@@ -76,9 +76,8 @@ def batched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     ("seed", "fidelity"),
     [
         (1, "messages"),
-        (2, "messages"),
-        *(pytest.param(seed, "messages", marks=pytest.mark.slow) for seed in range(3, 9)),
-        pytest.param(9, "frames", marks=pytest.mark.slow),
+        (9, "frames"),
+        *(pytest.param(seed, "messages", marks=pytest.mark.thorough) for seed in range(2, 9)),
     ],
 )
 def test_a_life_in_batches(batched: Counter[str], seed: int, fidelity: Fidelity) -> None:

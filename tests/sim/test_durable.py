@@ -141,6 +141,7 @@ def test_planted_bugs_are_caught(made: Made, sign: str) -> None:
     assert any(line.startswith(sign) for seed in range(SEEDS_MAX) for line in drive(some_steps(seed), seed, made).wrong)
 
 
+@pytest.mark.slow
 def test_planted_a_replay_that_ignores_checksums_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_log, "checksum", lambda data: bytes(16))
     found = [line for seed in range(SEEDS_MAX) for line in drive(some_steps(seed), seed).wrong]

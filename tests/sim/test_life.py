@@ -33,7 +33,11 @@ from chord.values import Stored
 
 @pytest.mark.parametrize(
     ("seed", "fidelity"),
-    [(1, "messages"), *(pytest.param(*life, marks=pytest.mark.slow) for life in ((2, "messages"), (3, "frames")))],
+    [
+        (1, "messages"),
+        pytest.param(3, "frames", marks=pytest.mark.slow),
+        pytest.param(2, "messages", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_short_life_with_everything_on(seed: int, fidelity: Fidelity) -> None:
     plan = draw(seed, nodes=8, successors=2, fidelity=fidelity, faults=tuple(FAULTS), membership=12, steps=1500)
@@ -48,6 +52,7 @@ def test_a_short_life_with_everything_on(seed: int, fidelity: Fidelity) -> None:
     assert len(report.digest) == 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reads", [0.1, 0.8])
 def test_clients_read_as_often_as_is_wished(reads: float) -> None:
     plan = draw(3, nodes=6, successors=2, faults=(), fidelity="messages", clients=8, client_pause_s=0.05, until_s=2.5)
@@ -61,6 +66,7 @@ def test_clients_read_as_often_as_is_wished(reads: float) -> None:
     assert abs(read / (read + written) - reads) < 0.1
 
 
+@pytest.mark.slow
 def test_who_listens_hears_everything_from_the_first_moment_and_changes_nothing() -> None:
     plan = draw(8, nodes=6, successors=2, faults=("crash",), fidelity="messages", until_s=3.0)  # nothing is broken off
     told: list[Event] = []

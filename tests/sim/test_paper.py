@@ -235,7 +235,7 @@ def test_the_rightful_owner_is_the_first_living_at_or_after_the_key() -> None:
 # -- the bars, at length ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_table_two() -> None:
     """Every row within its bar, give or take two standard errors: 4 rings of 1,000, 500 lookups each, per share."""
     result = failures.EXPERIMENT.run("standard", seed=1)
