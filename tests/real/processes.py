@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
-HANG_S = 600.0  # beyond this something hangs: on no machine, however loaded, does it say that something is slow
+HANG_S = 600.0  # as in tests/live.py; benchmarks use this file, and need nothing else of the tests
 PROGRAM = (sys.executable, "-m", "chord")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "CHORD_NODE": ""}
 
