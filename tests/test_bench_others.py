@@ -305,6 +305,7 @@ def test_the_report_names_what_is_missed_and_what_was_left_out(tmp_path: Path, m
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_nothing_measured_is_a_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "OUT", tmp_path)
     bars = table.bars_of(Outcome(), [], SYSTEMS, (8,), OURS)

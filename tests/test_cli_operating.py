@@ -250,6 +250,7 @@ def test_closed_streams_are_no_bug(canned: CannedRing, closed: str) -> None:
     assert canned.values == {b"k": (b"v",)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["put k -", "load -", "restore -", "check-history -"])
 def test_a_closed_stdin_is_not_an_empty_one(canned: CannedRing, command: str) -> None:
     canned.values = {b"k": (b"v",)}

@@ -234,6 +234,7 @@ async def test_busy_for_ever_says_so_at_the_deadline(open_ring: Open) -> None:
                 await ring.put("k", b"v")
 
 
+@pytest.mark.slow
 async def test_silence_ends_at_the_deadline_and_is_indefinite(open_ring: Open) -> None:
     with fake_node(Store(*[SILENCE] * 9)) as node:
         async with open_ring(node.address, timeout_s=0.5) as ring:
@@ -327,6 +328,7 @@ async def test_an_answer_that_is_none(open_ring: Open) -> None:
                 await ring.get("k")
 
 
+@pytest.mark.slow
 async def test_nonsense_on_the_stream_loses_the_connection_not_the_client(open_ring: Open) -> None:
     with fake_node(Store(b"\xff" * 64)) as node:
         async with open_ring(node.address) as ring:
@@ -463,6 +465,7 @@ async def test_a_batch_that_is_refused_for_one_item_is_taken_apart(open_ring: Op
     assert len(node.requests(PutMany)) == 2
 
 
+@pytest.mark.slow
 async def test_answers_that_are_too_many_bytes_come_in_as_many_frames_as_they_need(open_ring: Open) -> None:
     store = Store()
     store.values = {b"k%d" % i: bytes([i]) * 100_000 for i in range(40)}

@@ -155,6 +155,7 @@ async def done_twice(ring: testing.MemoryRing, value: bytes | None) -> tuple[byt
     return tuple(sorted((await read(ring[0], key)).values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [b"3", None])
 def test_a_write_that_was_done_twice_is_replaced_once(value: bytes | None) -> None:
     async def main() -> None:
@@ -216,6 +217,7 @@ async def test_nobody_coordinates_while_the_owner_answers() -> None:
         assert holding(ring, KEY) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vnodes", [2, 5])
 def test_copies_are_on_different_nodes_however_many_vnodes_these_have(vnodes: int) -> None:
     async def main() -> None:

@@ -258,6 +258,7 @@ def test_planted_two_who_are_new_call_each_other_level(monkeypatch: pytest.Monke
         testing.run(nobody_is_left_who_was_level, seed=75)
 
 
+@pytest.mark.slow
 @virtual
 async def test_what_nobody_had_for_so_long_counts_as_lost() -> None:
     """Both who held a write are out: the others deny what was never written, and what was, as is promised."""
@@ -307,6 +308,7 @@ def test_what_was_written_in_a_split_of_a_ring_that_has_just_formed_is_not_denie
     testing.run(written_in_a_split, split, True, old_s, seed=repr(split))
 
 
+@pytest.mark.slow
 def test_planted_what_is_learnt_of_the_silent_later_changes_no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ownership, "learn_silent", lambda self, silent: None)
     with pytest.raises(AssertionError, match="'n0'"):

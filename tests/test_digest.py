@@ -94,6 +94,7 @@ def play(circle: Circle, steps: list[Step], digests: Digests | None = None) -> N
         model.check_all(arc)
 
 
+@pytest.mark.slow
 @given(histories())
 def test_sums_and_counts_of_any_arc_are_what_adding_up_gives(history: tuple[Circle, list[Step]]) -> None:
     play(*history)
@@ -194,6 +195,7 @@ def test_pieces_are_joined_while_they_hold_few_records() -> None:
     assert list(joined([], 4)) == []
 
 
+@pytest.mark.slow
 @given(histories())
 def test_a_tree_made_of_the_totals_of_slices_is_the_same(history: tuple[Circle, list[Step]]) -> None:
     circle, steps = history

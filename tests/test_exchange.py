@@ -132,6 +132,7 @@ async def level_all(a: Side, b: Side, arc: Arc) -> None:
     assert outcome.pushed == sum(before_b.get(k) != r for k, r in expected.items())
 
 
+@pytest.mark.slow
 @given(by=limits(), case=cases())
 def test_any_two_stores_end_with_what_both_know_together(by: Limited, case: tuple[int, Arc, list[Step]]) -> None:
     bits, arc, steps = case
@@ -141,6 +142,7 @@ def test_any_two_stores_end_with_what_both_know_together(by: Limited, case: tupl
         run(level_all, a, b, arc)
 
 
+@pytest.mark.slow
 @given(by=limits(), case=cases(), is_push=st.booleans())
 def test_one_way_only_one_side_changes(by: Limited, case: tuple[int, Arc, list[Step]], is_push: bool) -> None:
     bits, arc, steps = case
@@ -165,6 +167,7 @@ async def one_way(a: Side, b: Side, arc: Arc, is_push: bool) -> Outcome:
     return await a.exchange.with_partner(b.contact, arc, push=is_push, pull=not is_push)
 
 
+@pytest.mark.slow
 @given(by=limits(), case=cases(), fails_at=st.integers(0, 12), is_after=st.booleans())
 def test_broken_off_at_any_call_nothing_is_lost_and_the_next_time_finishes(
     by: Limited, case: tuple[int, Arc, list[Step]], fails_at: int, is_after: bool

@@ -96,6 +96,7 @@ def test_what_leavers_gave_away_is_taken_over_when_who_has_it_dies(count: int) -
 TAKE_OVER = Bounds._take_over
 
 
+@pytest.mark.slow
 def test_a_leaver_that_counts_as_living_in_the_gap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     async def pass_nobody(bounds: Bounds, owner: Contact, passed: object = ()) -> None:
         await TAKE_OVER(bounds, owner)
@@ -108,6 +109,7 @@ def test_a_leaver_that_counts_as_living_in_the_gap_is_caught(monkeypatch: pytest
 REQUIRE_OWNER = Vnode.require_owner
 
 
+@pytest.mark.slow
 def test_a_leaver_that_does_not_say_who_has_its_arc_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def require_owner(vnode: Vnode, key: int) -> Verdict:
         try:
@@ -145,6 +147,7 @@ def test_an_arc_goes_past_a_leaver_to_who_has_that_ones() -> None:
     the_one_before_leaves_too()
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_leaver_to_be_gone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     async def only_the_successor(membership: Membership, to: Contact, session: bytes) -> Contact:
         await membership._peers.call(to, HandOver(membership._vnode.me, session), Done)

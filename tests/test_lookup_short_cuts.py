@@ -67,6 +67,7 @@ async def knows_only_who_stands_before(ring: MemoryRing, asking: Node, key: byte
     return before
 
 
+@pytest.mark.slow
 @virtual
 async def test_who_stands_before_the_key_is_asked_first_and_its_list_reaches_the_key() -> None:
     async with settled_ring(24, 5) as ring:

@@ -213,6 +213,7 @@ async def test_readers_and_writers_notice_nothing_while_nodes_join_and_leave() -
         await all_there(ring, stored)
 
 
+@pytest.mark.slow
 @virtual
 async def test_keys_of_a_dead_owner_are_not_denied() -> None:
     timing = msgspec.structs.replace(PRESETS["local"], down_out_s=20.0)
@@ -444,6 +445,7 @@ async def test_a_dot_is_not_reused_when_an_arc_is_given_away_and_an_old_copy_com
         assert b"3" in await get(ring[0], b"k")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(3))
 def test_a_node_whose_vnodes_stand_side_by_side_can_leave(seed: int) -> None:
     """The last of a row goes first; a vnode that has handed over is stepped past."""
@@ -478,6 +480,7 @@ async def test_a_leave_that_cannot_hand_over_is_no_goodbye() -> None:
             await get(nodes[0], keys[0])
 
 
+@pytest.mark.slow
 @virtual
 async def test_what_is_being_received_is_not_brought_home_and_dropped() -> None:
     """Copies of a broken-off hand-over lie at the heir when the leaver tries again: it must not give them back."""

@@ -64,6 +64,7 @@ async def test_what_has_been_empty_for_long_enough_is_forgotten_everywhere_and_n
         assert await get(ring[2], KEY) == (b"newer",)
 
 
+@pytest.mark.slow
 @virtual
 async def test_what_was_replaced_by_something_old_enough_need_not_be_watched() -> None:
     async with testing.ring(6, seed=1, timing=TIMING) as ring:
@@ -76,6 +77,7 @@ async def test_what_was_replaced_by_something_old_enough_need_not_be_watched() -
         assert lengths(ring) == {1}
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_context_from_before_still_covers_what_it_saw() -> None:
     async with testing.ring(6, seed=1, timing=TIMING) as ring:

@@ -54,6 +54,7 @@ async def test_a_tombstone_goes_from_all_replicas_when_it_is_old_enough_and_no_s
         assert misplaced(ring) == []
 
 
+@pytest.mark.slow
 @virtual
 async def test_values_that_lived_for_a_time_go_likewise() -> None:
     async with testing.ring(6, seed=2, timing=TIMING) as ring:
@@ -67,6 +68,7 @@ async def test_values_that_lived_for_a_time_go_likewise() -> None:
         assert holders(ring, b"k") == []
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_key_with_a_living_sibling_stays() -> None:
     async with testing.ring(6, seed=3, timing=TIMING) as ring:

@@ -183,6 +183,7 @@ async def test_neighbours_on_a_full_circle() -> None:
                 assert (await node.lookups.find(Point(point), only(node).me)).owner.id == point
 
 
+@pytest.mark.slow
 @virtual
 async def test_the_closest_preceding_vnode_is_never_oneself() -> None:
     """Whatever the key, a hop offers others, strictly between itself and the key; so no lookup can go in a circle."""

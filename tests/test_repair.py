@@ -233,6 +233,7 @@ def test_leavers_that_wait_for_each_other_are_caught(monkeypatch: pytest.MonkeyP
     assert any("stopped" in all_but_one_leave(seed) for seed in range(4))
 
 
+@pytest.mark.slow
 @virtual
 async def test_every_node_is_killed_in_turn_and_comes_back_empty() -> None:
     """One disk is lost at a time, and the copies are there again before the next."""
@@ -380,6 +381,7 @@ def test_who_did_not_take_a_write_is_compared_at_once(is_planted: bool) -> None:
     testing.run(main, seed=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_who_stood_still_compares_with_all_who_may_have_stood_in(is_planted: bool) -> None:
     async def main() -> None:

@@ -532,6 +532,7 @@ async def test_an_idle_connection_is_closed_and_a_later_call_dials_again() -> No
         assert len(a.seen(ConnectionOpened)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_closing_an_idle_connection_loses_no_call(seed: int) -> None:
     async def main() -> None:

@@ -218,6 +218,7 @@ def lives_and_deaths(
     return acknowledged, epochs, trio.run(look)
 
 
+@pytest.mark.slow
 def test_whatever_was_acknowledged_before_a_kill_is_there_and_no_epoch_is_used_twice(tmp_path: Path) -> None:
     acknowledged, epochs, found = lives_and_deaths(tmp_path, "SqliteStorage")
     assert len(acknowledged) >= 180
@@ -225,11 +226,13 @@ def test_whatever_was_acknowledged_before_a_kill_is_there_and_no_epoch_is_used_t
     assert len(set(epochs)) == len(epochs)
 
 
+@pytest.mark.slow
 def test_planted_an_acknowledgement_before_the_commit_is_caught(tmp_path: Path) -> None:
     acknowledged, _, found = lives_and_deaths(tmp_path, "AcksAtOnce", pause_s=0.2)
     assert not acknowledged <= set(found)
 
 
+@pytest.mark.slow
 def test_planted_epochs_that_are_only_counted_in_memory_are_caught(tmp_path: Path) -> None:
     _, epochs, _ = lives_and_deaths(tmp_path, "CountsEpochsInMemory")
     assert len(set(epochs)) < len(epochs)
@@ -302,6 +305,7 @@ async def test_closing_waits_for_what_was_begun(tmp_path: Path) -> None:
         assert keys(store) == [b"a", b"b"]
 
 
+@pytest.mark.slow
 def test_a_store_that_is_never_closed_does_not_keep_the_program_alive(tmp_path: Path) -> None:
     program = """
 import os, sys, time, trio

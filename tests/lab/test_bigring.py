@@ -65,6 +65,7 @@ def test_paths_are_those_of_real_nodes_look_up_by_look_up(nodes: int, successors
     assert ring.look_up(starts, keys, successors=successors).hops.tolist() == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "share"), [(60, 0.2), (300, 0.5)])
 def test_detours_around_the_dead_are_those_of_real_nodes(nodes: int, share: float) -> None:
     rng = np.random.default_rng(nodes)
@@ -125,6 +126,7 @@ def dumb_path(ids: list[int], start: int, key: int, base: int, successors: int) 
 points = st.integers(0, SIZE - 1) | st.integers(0, 127).map(lambda n: n << 57)
 
 
+@pytest.mark.slow
 @given(
     ids=st.sets(points, min_size=1, max_size=9),
     keys=st.lists(points, min_size=1, max_size=4),

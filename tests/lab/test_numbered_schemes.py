@@ -362,6 +362,7 @@ def test_a_key_makes_h_of_n_jumps_on_average(buckets: int) -> None:
     assert counts.var() == pytest.approx(variance, rel=0.03, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_the_buckets_jumped_to_are_where_the_key_lived_on_the_way() -> None:
     placement = Jump(named(300))
     for point in MANY[:50].tolist():

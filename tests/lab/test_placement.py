@@ -60,6 +60,7 @@ def test_one_key_and_many_are_placed_alike(name: str, keys: list[bytes]) -> None
         assert placement.place(key) == placement.replicas(key, 1)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_placing_is_pure(name: str) -> None:
     hashes = MANY[:1000].copy()
@@ -84,6 +85,7 @@ def test_names_and_facts_are_there_for_the_table(name: str) -> None:
 # -- copies -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_copies_of_many_keys_are_those_of_each(name: str) -> None:
     placement = SCHEMES[name]([f"n{number}" for number in range(64)])
@@ -148,6 +150,7 @@ def test_a_planted_lopsided_scheme_fails_chi_square() -> None:
     assert chi_square(counts(LopsidedJump(NAMES)), np.full(16, 1 / 16)) > SIGMAS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_shares_are_what_sampling_finds(name: str) -> None:
     placement = SCHEMES[name](NAMES, weights={NAMES[3]: 3.0, NAMES[5]: 0.5} if name in WEIGHTED else None)

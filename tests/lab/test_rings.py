@@ -130,6 +130,7 @@ def test_a_dead_nodes_keys_go_to_one_heir_without_vnodes_and_to_many_with_them()
     assert heirs(200) > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vnodes", [100, 1000])
 def test_the_spread_of_loads_is_one_over_the_root_of_the_vnodes(vnodes: int) -> None:
     """Third text: about 10 % at 100 and 3.2 % at 1000. Exactly: the coefficient of variation of a sum of gaps."""
@@ -260,6 +261,7 @@ def test_a_change_of_one_node_moves_the_keys_of_a_few_whatever_n_is() -> None:
 # -- multi-probe --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probes", [2, 5, 21])
 def test_the_peak_of_k_probes_is_k_over_k_minus_one(probes: int) -> None:
     """Appleton and O'Reilly: at most k / (k - 1) times the mean, and as much where a gap is long. 21 for 1.05."""
