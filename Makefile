@@ -31,7 +31,7 @@ types: venv
 	@$(RUN)/mypy
 
 check: lint types test  ## what CI runs: lint, types, the fast tests and the slow ones
-	@$(PYTEST) -q -m "slow and not thorough"
+	@$(PYTEST) -q -m "slow and not thorough" --durations=20
 
 thorough: venv  ## every test there is, with more seeds and larger rings than CI has time for; an hour
 	@$(PYTEST) -q --hypothesis-profile thorough

@@ -68,7 +68,9 @@ async def after(machines: Cluster, end: Callable[[Node], Awaitable[object]], **c
     before = next(node for node in machines.nodes if node.name == "n1")
     ring_id = before.ring_id
     await before.stop()
-    kept = stored(machines, "n1")
+    # As an earlier version wrote it: else a node with other constants is refused by its own directory, not by the ring.
+    kept = msgspec.structs.replace(stored(machines, "n1"), replicas=None)
+    await keep(machines, "n1", kept)
     assert len(kept.known) == 3
     node = await machines.start(join=(), name="n1", **changes)
     await end(node)
