@@ -221,7 +221,9 @@ def main() -> int:
         print(json.dumps(facts), flush=True)
 
     rng = random.Random(args.seed)
-    with tempfile.TemporaryDirectory(prefix="chord-soak-", dir=args.directory or ".") as base, Peers() as peers:
+    where = Path(args.directory or ".")
+    where.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="chord-soak-", dir=where) as base, Peers() as peers:
         cluster = Cluster(peers, Path(base), args.peers)
         load = Load(cluster.addresses, clients=CLIENTS, keys=args.keys, seed=args.seed)
         scene_kills(cluster, load, args.kills, args.writes, rng, tell)
