@@ -45,7 +45,10 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
     """
     kept, config = identity.load(), host.config
     if kept is not None and not kept.has_left:
-        _check_ring(kept, config.ring)
+        if kept.bits != config.ring.bits:
+            raise ConfigError(f"the data directory belongs to a ring of {kept.bits} bits, not {config.ring.bits}")
+        if kept.ring is not None:  # who was refused by its first ring may come again with that ring's constants
+            _check_ring(kept, config.ring)
         if config.id is not None and [v.id for v in kept.vnodes] != [config.id]:
             raise ConfigError(f"the data directory belongs to vnode {kept.vnodes[0].id}, not {config.id}")
         # On a toy ring some vnodes of a node fall on one point.
@@ -71,13 +74,12 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
 
 def _check_ring(kept: Kept, ring: RingConstants) -> None:
     """Refuse other constants than last time: where all nodes are started with them, no other node could tell."""
-    for name, unit in (("bits", " bits"), ("successors", " successors"), ("replicas", " replicas"), ("cluster", "")):
+    for name in ("successors", "replicas", "cluster"):
         before, now = getattr(kept, name), getattr(ring, name)
         if before not in (None, now):
-            what = f"{before}{unit}" if unit else f"cluster {before!r}"
             raise ConfigError(
-                f"the data directory belongs to a ring of {what}, not {now if unit else repr(now)}; start it with "
-                f"{name} = {before}. The constants of a ring are for ever: to change them, load a backup into a new one"
+                f"the data directory belongs to a ring with {name} = {before}, not {now}; start it with that. "
+                "The constants of a ring are for ever: to change them, restore a backup into a new ring"
             )
 
 

@@ -159,8 +159,7 @@ class Stabilizer:
             self._vnode.view.fell_silent(head, trio.current_time())
         self._host.tell(self._ring.forget_head(head, has_left=has_left))
         self._vnode.fingers.forget(head)
-        if not has_left:
-            self.remember_silent(head)
+        self.remember_silent(head)
 
     # -- rectify --------------------------------------------------------------------------------
 
@@ -312,8 +311,11 @@ class Stabilizer:
     # -- small things ---------------------------------------------------------------------------
 
     def remember_silent(self, contact: Contact) -> None:
-        """Put a contact on the passive list: a self-lookup asks it now and then whether it is back."""
-        if contact.address != self._host.address:
+        """Put a contact on the passive list: a self-lookup asks it now and then whether it is back.
+
+        Not who has left: it will not be back, and as long as anybody is waited for, no tombstone goes.
+        """
+        if contact.address != self._host.address and self._peers.suspicion.state(contact.address) != "left":
             self._peers.passive.add(contact, trio.current_time())
 
     def _done(self, step: str) -> None:

@@ -24,6 +24,7 @@ collect_ignore = [] if HAS_DASK else ["optional/test_dask.py"]
 WATCH = Watch()
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: real processes, and tests on a real clock, wait half of their time."""
     return (os.cpu_count() or 1) + 1
@@ -46,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     What fails while the machine stands still is run again, at most twice: see `stalls`. All other failures stand.
     """
     for item in items:
-        if "/real/" in item.nodeid or item.nodeid.endswith("test_the_swarm"):
+        if "/real/" in item.nodeid or "::test_the_swarm[" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("cores"))
         item.add_marker(pytest.mark.flaky(reruns=2, condition=WATCH.explains))
 

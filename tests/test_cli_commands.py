@@ -399,7 +399,7 @@ def test_check_names_who_is_silent_and_what_lacks_copies(run: Run, canned: Canne
     assert ended.code == 0
     assert ended.out.splitlines()[1:] == [
         f"silent  {gone} does not answer. If it will never be back: chord forget {gone}",
-        "copies  12 records have a copy where nobody answers, or one still to be made",
+        "copies  records with a copy where nobody answers, or with one still to be made: 12",
     ]
     shape = run("check", "--json").json("check")
     assert (shape["ideal"], shape["silent"], shape["under_replicated"]) == (True, [gone], 12)

@@ -20,6 +20,7 @@ from fake_node import FakeNode, refused_address
 from live import (
     CHORD,
     HANG_S,
+    HEALED_S,
     Running,
     chord_command,
     environment,
@@ -37,7 +38,7 @@ from chord.cli.output import Failure, Out
 pytestmark = pytest.mark.slow
 
 
-def eventually(condition: Callable[[], bool], within_s: float = HANG_S) -> None:
+def eventually(condition: Callable[[], bool], within_s: float = HEALED_S) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline

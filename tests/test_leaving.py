@@ -19,6 +19,7 @@ from chord.membership import Membership
 from chord.messages import Contact, Done, HandOver
 from chord.node import Node
 from chord.ownership import Verdict
+from chord.stabilize import Stabilizer
 from chord.vnode import Vnode
 
 SOON_S = 4.0  # less than any leave may take
@@ -243,3 +244,34 @@ def test_who_did_not_leave_after_all_is_a_replica_again(is_planted: bool, monkey
             is_back_and_nobody_hears_it()
     else:
         is_back_and_nobody_hears_it()
+
+
+# -- afterwards -------------------------------------------------------------------------------------
+
+
+def nobody_waits_for_who_has_left() -> None:
+    """As long as anybody does, no tombstone goes where it is waited for."""
+
+    async def main() -> None:
+        async with settled_ring(8, 1) as ring:
+            for node in ring.nodes[:0:-2]:
+                await node.leave()
+                await trio.sleep(5)
+            await trio.sleep(100)
+            waited_for = {contact.address for node in ring.nodes for contact in node.host.peers.passive.contacts()}
+            assert waited_for == set()
+
+    testing.run(main, seed=3)
+
+
+def test_nobody_waits_for_who_has_left() -> None:
+    nobody_waits_for_who_has_left()
+
+
+def test_who_is_remembered_though_it_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def remember_silent(self: Stabilizer, contact: Contact) -> None:
+        self._peers.passive.add(contact, trio.current_time())
+
+    monkeypatch.setattr(Stabilizer, "remember_silent", remember_silent)
+    with pytest.raises(AssertionError):
+        nobody_waits_for_who_has_left()

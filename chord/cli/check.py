@@ -21,6 +21,7 @@ from chord.cli.output import Failure, Out
 from chord.cli.ring import is_small
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options, who_left
+from chord.errors import SILENCE
 from chord.ids import Arc, Circle, Point
 from chord.invariants import Member, Violation, ownership, violations, waiting
 from chord.messages import Description, VnodeInfo
@@ -77,9 +78,9 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
             time.sleep(2 * WATCH_EVERY_S)
             continue
         holds = not verdict.violations if only_invariants else verdict.is_ideal
-        if verdict != shown and (watch or holds or time.monotonic() >= deadline):
+        if _but_for_counts(verdict) != shown and (watch or holds or time.monotonic() >= deadline):
             _print(target.out, verdict, only_invariants)
-            shown = verdict
+            shown = _but_for_counts(verdict)
         if watch:
             time.sleep(WATCH_EVERY_S)
         elif holds or time.monotonic() >= deadline:
@@ -88,11 +89,17 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
             time.sleep(WATCH_EVERY_S / 2)
 
 
+def _but_for_counts(verdict: Verdict) -> Verdict:
+    """What a watcher is told of when it changes: not of each record that is written while a node is away."""
+    return verdict._replace(under_replicated=min(1, verdict.under_replicated))
+
+
 def examine(ring: Ring) -> Verdict:
     """Take a snapshot of the ring and judge it."""
     crawl, unsettled = _survey(ring)
     nodes = descriptions(crawl)
-    return judge(nodes, unsettled, crawl.keys() - {node.address for node in nodes} - who_left(nodes))
+    waited_for = {contact.address for node in nodes for contact in node.known} - who_left(nodes)
+    return judge(nodes, unsettled, [a for a in waited_for if isinstance(crawl.get(a), SILENCE)])
 
 
 def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] = ()) -> Verdict:
@@ -211,6 +218,6 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
     for address in verdict.silent:
         out.line(f"silent  {address} does not answer. If it will never be back: chord forget {address}")
     if verdict.under_replicated:
-        few = verdict.under_replicated
-        out.line(f"copies  {few} records have a copy where nobody answers, or one still to be made")
+        count = verdict.under_replicated
+        out.line(f"copies  records with a copy where nobody answers, or with one still to be made: {count}")
     out.flush()

@@ -228,7 +228,8 @@ class _Family:
             return
         ports = f"{children[0].address}" + (f"-{children[-1].address.rpartition(':')[2]}" if len(children) > 1 else "")
         peers = f"{len(children)} peer{'' if len(children) == 1 else 's'}"
-        end = "Ctrl-C: they leave it." if self._leaves else "Ctrl-C stops them all."
+        leave = self._leaves and not any(config.data_dir for config in self._configs)
+        end = "Ctrl-C: they hand over and leave the ring." if leave else "Ctrl-C stops them all."
         self._out.line(f"ready: {peers} on {ports}, ring proven in {seconds:.1f} s. {end}")
         self._out.flush()
 

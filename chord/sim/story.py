@@ -221,7 +221,7 @@ class Story:
             return []
         shown = {version.op_id for version in versions.siblings(merged)}
         before = [old for old in self.required() if old.number < op.number and old.is_strict and old.w >= w_min]
-        return [old for old in before if old.op_id in shown]
+        return [old for old in before if old.op_id in shown and len(old.dots) == 1]  # a late second copy may be seen
 
     def saw(self, record: Record, *, is_shared: bool = True) -> str:
         """Take note of the dots in a store. Returns what is wrong: one that names two operations.

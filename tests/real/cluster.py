@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from processes import HANG_S, PROGRAM, Peer, Peers, ideal
+from processes import HEALED_S, PROGRAM, Peer, Peers, ideal
 
 import chord as library
 from chord.data.sqlite_file import FILE_NAME
@@ -35,7 +35,7 @@ class Cluster:
         for peer in self.all[1:]:
             peer.ready()
         self.addresses = [peer.address for peer in self.all]
-        ideal(self.addresses[0], HANG_S)
+        ideal(self.addresses[0], HEALED_S)
 
     def _start(self, number: int, listen: str, *arguments: str, program: Sequence[str] = PROGRAM) -> Peer:
         data = str(self.directories[number])
@@ -106,7 +106,7 @@ class Cluster:
         }
         return {name: count for name, count in work.items() if count}
 
-    def calm(self, within_s: float = HANG_S) -> float:
+    def calm(self, within_s: float = HEALED_S) -> float:
         """Wait until the ring is Ideal and nothing is left to be done; return how long that took."""
         began = time.monotonic()
         ideal(self.addresses[0], within_s)

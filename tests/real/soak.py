@@ -22,7 +22,7 @@ from typing import Any
 
 from cluster import Cluster, uneven
 from load import Ledger, Load, audit, read_all
-from processes import HANG_S, Peers, eventually, stopped
+from processes import HEALED_S, Peers, eventually, stopped
 
 from chord.data.sqlite_file import FILE_NAME
 from chord.errors import ChordError
@@ -164,8 +164,8 @@ def scene_full_disk(cluster: Cluster, load: Load, tell: Tell) -> None:
         ballast = small / "ballast"
         fill(ballast)
         refused, before = ledger.counts["writes refused"], ledger.acknowledged
-        eventually(lambda: ledger.counts["writes refused"] > refused + 5, HANG_S)
-        eventually(lambda: ledger.acknowledged > before + 200, HANG_S)
+        eventually(lambda: ledger.counts["writes refused"] > refused + 5, HEALED_S)
+        eventually(lambda: ledger.acknowledged > before + 200, HEALED_S)
         owned = [key for key in list(ledger.writes) if cluster.is_owner(-1, key)]
         answers = read_all(cluster.addresses, owned)
         errors = [answer for answer in answers.values() if isinstance(answer, ChordError)]

@@ -256,9 +256,9 @@ def test_vnodes_of_a_toy_ring_that_meet_are_as_many_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("now", "words"),
     [
-        ({"successors": 4}, "a ring of 8 successors, not 4; start it with successors = 8"),
-        ({"replicas": 2}, "a ring of 3 replicas, not 2; start it with replicas = 3"),
-        ({"cluster": "other"}, "a ring of cluster 'chord', not 'other'; start it with cluster = chord"),
+        ({"successors": 4}, "a ring with successors = 8, not 4"),
+        ({"replicas": 2}, "a ring with replicas = 3, not 2"),
+        ({"cluster": "other"}, "a ring with cluster = chord, not other"),
     ],
 )
 def test_other_constants_of_the_ring_than_the_stored_ones_are_refused(now: dict[str, Any], words: str) -> None:
@@ -273,6 +273,20 @@ def test_other_constants_of_the_ring_than_the_stored_ones_are_refused(now: dict[
 
     with pytest.raises(ConfigError, match=words):
         main()
+
+
+@virtual
+async def test_who_was_refused_by_its_first_ring_may_come_again() -> None:
+    """It has written down who it is before it asked."""
+    async with cluster(seed=7, sync_delay=flash) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        node = await machines.start(join=[first], ring=RingConstants(replicas=2))
+        with pytest.raises(OtherRing):
+            await node.ready()
+        await node.closed.wait()
+        assert machines.kept("n1") is not None
+        await (await machines.start(join=[first], name="n1")).ready()
 
 
 async def test_a_file_that_does_not_name_the_constants_is_one_of_an_earlier_version() -> None:

@@ -19,7 +19,8 @@ from chord.sim.swarm import NEVER_ZERO, Broken, Outcome, run_many, run_one
 pytestmark = pytest.mark.slow
 
 SEEDS = range(4)  # as many as CI has time for; `make soak` runs twenty thousand, and demands that each path is taken
-TOLD_EVERY = 50
+MORE = range(4, 60)
+TOLD_EVERY = 20
 STEPS_MIN = 2000
 MEMBERSHIP_MIN = 30
 
@@ -39,15 +40,15 @@ def swarm(seeds: Sequence[int], say: Callable[[str], None]) -> Outcome:
     return run_many([draw(seed) for seed in seeds], on_result)
 
 
-@pytest.mark.slow
-def test_the_swarm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(MORE, marks=pytest.mark.thorough)], ids=["few", "many"])
+def test_the_swarm(seeds: range, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """At least 2,000 protocol steps and 30 comings and goings each; the table says what they took."""
     monkeypatch.setenv("CHORD_OUTPUT", "table")
     with capsys.disabled():
-        outcome = swarm(SEEDS, lambda line: print(line, flush=True))
+        outcome = swarm(seeds, lambda line: print(line, flush=True))
         print_outcome(Out(), outcome, outcome.zeros(), lambda seed: f"chord sim replay {seed}")
     assert [f"seed {broken.plan.seed}: {broken.kind}" for broken in outcome.broken] == []
-    assert [report.seed for report in outcome.reports] == list(SEEDS)
+    assert [report.seed for report in outcome.reports] == list(seeds)
     assert all(report.steps >= STEPS_MIN and report.membership >= MEMBERSHIP_MIN for report in outcome.reports)
 
 
