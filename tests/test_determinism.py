@@ -172,8 +172,13 @@ def test_other_processes_with_other_hashes_give_the_same_history(scenario: str) 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS)
 def test_an_order_that_is_not_the_seeds_would_be_seen(bug: str) -> None:
-    found = {digest_elsewhere("life over messages", SEED, hash_seed, bug) for hash_seed in ("1", "4242")}
-    assert len(found) == 2
+    """Between some two processes: addresses may happen to come in the same order in two of them."""
+    found: set[str] = set()
+    for hash_seed in ("1", "4242", "7", "99", "123"):
+        found.add(digest_elsewhere("life over messages", SEED, hash_seed, bug))
+        if len(found) == 2:
+            return
+    raise AssertionError("it is the same in every process")
 
 
 @contextmanager
