@@ -117,6 +117,11 @@ class Digests:
         part: int = point * FAN_OUT**level >> self._circle.bits
         return part
 
+    def slice_of(self, point: int) -> tuple[int, int, int]:
+        """Return the slice in which a point lies, and the slice's first and last point."""
+        part, starts = self.part_of(point, SLICE_LEVEL), _starts(self._circle, SLICE_LEVEL)
+        return part, starts[part], starts[part + 1] - 1
+
     def pieces(self, arc: Arc, level: int, heads: Heads) -> Iterator[Piece]:
         """Yield what an arc has in common with each part it touches, clockwise.
 
@@ -152,6 +157,8 @@ class Digests:
 
         Each holds at most so many records, or is (a piece of) one slice. The store must not change meanwhile.
         """
+        if not self._parts[0]:
+            return  # nothing is held anywhere: no need to look at each part
         for piece, records in joined(self.pieces(arc, level, heads), records_max):
             if records > records_max and level < SLICE_LEVEL:
                 yield from self.stretches(piece, records_max, heads, level + 1)
