@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schemas import check_shape
 
-from chord.cli.failures import explain
+from chord.cli import run
+from chord.cli.failures import OK, USAGE, explain
 from chord.cli.lookup import is_worth_counting
 from chord.cli.output import CLEAR, Column, Failure, Out, bar, percent, time_left
 from chord.cli.shapes import fingers_json, get_json, key_json, lookup_json, names_of, pair_json, ring_json, vnode_json
@@ -130,6 +131,16 @@ def test_tables_do_not_interpret_what_they_print(
         assert ("█" in shown) == (style == "table")
     Out().table([Column("a")], [["tab\tand\nline"]])
     assert capsys.readouterr().out == "a\ntab and line\n", "a cell is a cell"
+
+
+def test_an_unknown_way_to_print_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHORD_OUTPUT", "yaml")
+    assert run(["version"]) == USAGE
+    assert "CHORD_OUTPUT=yaml" in capsys.readouterr().err
+    monkeypatch.setenv("CHORD_OUTPUT", "")
+    assert run(["version"]) == OK
 
 
 def test_progress_is_for_terminals_and_makes_way_for_notes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,6 +92,9 @@ class _Lazy(click.Group):
 @click.version_option(chord.__version__, message="chord %(version)s")
 def cli() -> None:
     """A Chord ring you can run, watch and break."""
+    wish = os.environ.get("CHORD_OUTPUT", "")
+    if wish not in ("", "table", "tsv"):
+        raise Failure(f"CHORD_OUTPUT={wish} is no way to print", "It may be table or tsv, or unset", USAGE, "usage")
 
 
 def main() -> None:

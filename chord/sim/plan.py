@@ -184,7 +184,7 @@ def draw(
     """Return the plan of a seed, with wishes in the place of what was drawn.
 
     Raises:
-        ConfigError: a fault that there is not, or fewer nodes than a ring of that r needs.
+        ConfigError: a fault that there is not, lists too short for so many replicas, or too few nodes for the lists.
     """
     rng = random.Random(f"plan/{seed}")
     is_large = rng.random() < LARGE
@@ -203,17 +203,20 @@ def draw(
     unknown = [fault for fault in faults if fault not in FAULTS]
     if unknown:
         raise ConfigError(f"there is no fault {unknown[0]!r}; there are {', '.join(FAULTS)}")
-    successors = successors or drawn_successors
-    replicas = replicas or drawn_replicas
+    wish = replicas or 0
+    successors = successors or max(drawn_successors, wish - 1)
+    if wish > successors + 1:
+        raise ConfigError(f"{wish} replicas need lists of {wish - 1} successors at least, not {successors}")
     nodes = nodes or max(drawn_nodes, successors + 4)
     if nodes < successors + 3:
-        raise ConfigError(f"{nodes} nodes are too few for lists of {successors}: at least {successors + 3}")
+        why = f"{wish} replicas" if wish == successors + 1 else f"lists of {successors}"
+        raise ConfigError(f"{nodes} nodes are too few for {why}: at least {successors + 3}")
     return Plan(
         seed=seed,
         nodes=nodes,
         nodes_max=nodes + max(4, nodes // 4),
         successors=successors,
-        replicas=min(replicas, successors + 1),
+        replicas=wish or min(drawn_replicas, successors + 1),
         fidelity=fidelity or drawn_fidelity,
         faults=faults,
         delay_s=(least_s, max(2 * least_s, min(15 * least_s, JITTER_MAX_S)) if "jitter" in faults else 2 * least_s),

@@ -59,6 +59,7 @@ WISHES: list[tuple[dict[str, Any], set[str]]] = [
     ({"faults": ()}, {"faults", "delay_s"}),
     ({"faults": ("jitter",)}, {"faults", "delay_s"}),
     ({"faults": ("crash", "loss")}, {"faults", "delay_s"}),
+    ({"replicas": 6}, {"replicas", "successors", "nodes", "nodes_max"}),
     ({"membership": 5}, {"membership"}),
     ({"steps": 7}, {"steps"}),
     ({"until_s": 1.5}, {"until_s"}),
@@ -79,6 +80,8 @@ def test_a_wish_changes_what_it_names_and_nothing_else(wish: dict[str, Any], may
     [
         ({"faults": ("crash", "gremlins")}, "there is no fault 'gremlins'; there are adjacent, crash, "),
         ({"nodes": 6, "successors": 4}, "6 nodes are too few for lists of 4: at least 7"),
+        ({"nodes": 17, "replicas": 16}, "17 nodes are too few for 16 replicas: at least 18"),
+        ({"successors": 4, "replicas": 6}, "6 replicas need lists of 5 successors at least, not 4"),
     ],
 )
 def test_wishes_that_cannot_be(wish: dict[str, Any], complaint: str) -> None:
