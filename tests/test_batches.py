@@ -96,6 +96,7 @@ async def test_a_wrong_idea_of_who_owns_what_costs_one_frame_more_for_each_owner
         assert frames.of(PutMany, Put) <= 5 + 1
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_batch_over_many_vnodes_and_one_copy_each() -> None:
     for replicas, vnodes in ((1, 1), (3, 4)):
@@ -371,6 +372,7 @@ async def test_a_frame_that_is_refused_for_one_record_is_taken_apart() -> None:
         assert all(len(holding(ring, key)) == 3 for key in KEYS)
 
 
+@pytest.mark.slow
 @virtual
 async def test_so_many_items_are_in_work_and_no_more() -> None:
     async with warm_ring(4, 17) as ring:

@@ -529,6 +529,7 @@ def test_the_last_node_leaves_only_by_force(run: Run, canned: CannedRing, is_alo
     assert (ended.code, "has left" in ended.out) == ((0, True) if is_alone else (5, False))
 
 
+@pytest.mark.slow
 def test_a_leave_that_takes_too_long_says_so(run: Run) -> None:
     ended = run("leave", "n2", "--timeout", "1")
     assert ended.code == 5

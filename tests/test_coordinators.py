@@ -42,8 +42,10 @@ from chord.messages import Contact, Put, Reply, Request, Written
 
 # -- the owner is silent ----------------------------------------------------------------------------
 
+OTHER_ENDS = ("vanished", "frozen", "stopped")
 
-@pytest.mark.parametrize("how", ["killed", "vanished", "frozen", "stopped"])
+
+@pytest.mark.parametrize("how", ["killed", *(pytest.param(how, marks=pytest.mark.slow) for how in OTHER_ENDS)])
 def test_reads_and_writes_go_on_without_the_owner(how: str) -> None:
     async def main() -> None:
         async with settled_ring(7, how, keeps_disks=True) as ring:

@@ -247,6 +247,7 @@ async def nobody_is_left_who_was_level() -> None:
         assert await never_denied(ring, key, b"v", for_s=3.0) == 0
 
 
+@pytest.mark.slow
 def test_who_compares_only_with_others_who_are_new_denies_nothing() -> None:
     testing.run(nobody_is_left_who_was_level, seed=75)
 

@@ -38,6 +38,7 @@ def test_embedded_node() -> None:
     assert run("examples/embedded_node.py") == "welcome Ada, visit 1\nwelcome Ada, visit 2\n"
 
 
+@pytest.mark.slow
 def test_blocking_session() -> None:
     with ring_of(3) as ring:
         lines = run("examples/blocking_session.py", ring.entry).splitlines()
@@ -66,6 +67,7 @@ def test_session_store() -> None:
     assert lines[2] == "after a pause: None"
 
 
+@pytest.mark.slow
 def test_custom_scheme() -> None:
     first, *lines = run("examples/custom_scheme.py").splitlines()
     assert first == "foo is in slot 12182"  # as CLUSTER KEYSLOT says
@@ -77,5 +79,6 @@ def test_custom_scheme() -> None:
     assert " 0 move between" not in found["mod"]
 
 
+@pytest.mark.slow
 def test_ring_heals() -> None:
     assert "2 passed" in run("-m", "pytest", "-q", "examples/test_ring_heals.py")

@@ -373,6 +373,7 @@ async def check_proof(a: Side, b: Side, arc: Arc) -> None:
         assert versions.sync(theirs, records[digest]) == theirs
 
 
+@pytest.mark.slow
 @given(by=limits(), case=cases())
 def test_everything_held_in_an_arc_is_proven_to_be_at_the_partner(
     by: Limited, case: tuple[int, Arc, list[Step]]

@@ -78,6 +78,7 @@ async def test_a_hint_comes_home_though_nobody_compares() -> None:
         assert versions.values(record_at(home, KEY)) == [b"v"]
 
 
+@pytest.mark.slow
 @virtual
 async def test_two_homes_are_down_and_both_get_their_hints() -> None:
     async with settled_ring(9, 3, keeps_disks=True) as ring:

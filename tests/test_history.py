@@ -272,6 +272,7 @@ def test_a_search_that_gives_up_says_so_and_the_graph_may_still_decide() -> None
     assert check(repeated).verdict == "ok"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("operations", "clients", "keys", "steps_max"), [(10_000, 20, 100, 200), (1000, 5, 1, 2000)])
 def test_real_sizes_need_few_steps(operations: int, clients: int, keys: int, steps_max: int) -> None:
     for seed in range(3):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from histories import anything, is_explained, registers, spoil
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ def test_both_agree_with_the_trial_of_all_orders(dice: random.Random, operations
     holds_against_brute_force(anything(dice, operations))
 
 
+@pytest.mark.slow
 @given(dice=DICE, operations=st.integers(1, 6), unknown=st.sampled_from([0.0, 0.4]), values=st.sampled_from([None, 2]))
 @settings(max_examples=200)
 def test_both_agree_where_it_is_nearly_right(

@@ -180,6 +180,7 @@ def test_who_starts_while_another_leaves_hears_of_it() -> None:
     starts_while_another_leaves()
 
 
+@pytest.mark.slow
 def test_leaving_that_is_said_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     said: dict[int, None] = {}
     say: Callable[[Farewell], Awaitable[None]] = Farewell._say_leaving
@@ -264,10 +265,12 @@ def nobody_waits_for_who_has_left() -> None:
     testing.run(main, seed=3)
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_who_has_left() -> None:
     nobody_waits_for_who_has_left()
 
 
+@pytest.mark.slow
 def test_who_is_remembered_though_it_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def remember_silent(self: Stabilizer, contact: Contact) -> None:
         self._peers.passive.add(contact, trio.current_time())

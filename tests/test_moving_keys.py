@@ -168,6 +168,7 @@ def test_two_adjacent_joiners(seed: int) -> None:
     testing.run(main, seed=seed)
 
 
+@pytest.mark.slow
 @virtual
 async def test_readers_and_writers_notice_nothing_while_nodes_join_and_leave() -> None:
     """4 join and 3 leave: no stored key is "not found", no operation waits 2 s, every key ends on its owner."""

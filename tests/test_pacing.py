@@ -89,6 +89,7 @@ def gives_way(seen: Seen) -> bool:
     return is_small and sorted(seen.rests_s)[len(seen.rests_s) // 2] >= REST_FACTOR - 0.1
 
 
+@pytest.mark.slow
 def test_while_clients_are_served_pages_are_small_and_followed_by_rests() -> None:
     assert gives_way(hand_over(is_served=True))
 

@@ -52,6 +52,7 @@ def test_small_rings_become_ideal_and_answer(n: int) -> None:
     testing.run(main, seed=n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [40, pytest.param(120, marks=pytest.mark.thorough)])
 def test_many_nodes_starting_at_once(n: int) -> None:
     async def main() -> None:
@@ -261,6 +262,7 @@ async def test_two_nodes_stabilizing_against_each_other() -> None:
         assert min(rounds) > 30 / 0.25 / 3
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_ring_heals_under_a_load_of_lookups() -> None:
     """Lookup answers carry hints that nobody adopts unqueried, so they do not count as observed."""

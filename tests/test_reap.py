@@ -150,6 +150,7 @@ def test_planted_forgetting_while_somebody_is_away_undoes_the_delete(
     assert testing.run(main, seed=4) == is_planted
 
 
+@pytest.mark.slow
 @virtual
 async def test_what_is_left_over_where_nobody_knew_of_goes_too() -> None:
     """A replica holds a reaped tombstone still, its owner or another. All are equal again long before `REAPED_S`."""

@@ -359,6 +359,7 @@ async def has_caught_up(replica: Node, value: bytes, within_s: float) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_who_did_not_take_a_write_is_compared_at_once(is_planted: bool) -> None:
     async def main() -> None:

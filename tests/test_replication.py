@@ -175,6 +175,7 @@ async def test_a_merge_is_spread_like_a_put() -> None:
 # -- versions through the ring ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @virtual
 async def test_two_clients_that_alternate_leave_at_most_two_siblings() -> None:
     async with testing.ring(4, seed=12) as ring:

@@ -456,6 +456,7 @@ trio.run(main)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
 def test_a_real_disk_that_is_full_log_and_all(tmp_path: Path) -> None:
     script = 'mount -t tmpfs -o size=4m chord "$1" && head -c 1000000 /dev/zero >"$1/ballast" && exec "$2" -c "$3" "$1"'
@@ -634,6 +635,7 @@ async def test_planted_a_store_without_checksums_is_caught(tmp_path: Path, monke
         assert store.get(b"a") == record(b"a", b"Precious")
 
 
+@pytest.mark.slow
 async def test_any_flipped_bit_of_the_file_is_refused_or_loses_what_it_hit(tmp_path: Path) -> None:
     """Never a wrong record, never an error nobody expects."""
     records = {b"%d" % number: record(b"%d" % number, b"x" * 40 * number) for number in range(12)}

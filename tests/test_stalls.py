@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from time import monotonic, process_time
 
+import pytest
 from live import HANG_S
 from stalls import STALLED_S, Watch
 
@@ -40,6 +41,7 @@ def _run(directory: Path, *, stands_still: bool) -> tuple[str, str]:
     return done.stdout, (directory / "test_failing.tries").read_text()
 
 
+@pytest.mark.slow
 def test_what_fails_while_the_machine_stands_still_is_run_again_and_said(tmp_path: Path) -> None:
     out, tries = _run(tmp_path, stands_still=True)
     assert tries == "xx"
@@ -48,6 +50,7 @@ def test_what_fails_while_the_machine_stands_still_is_run_again_and_said(tmp_pat
     assert "for the first time" in out
 
 
+@pytest.mark.slow
 def test_what_fails_on_a_machine_that_runs_stays_failed(tmp_path: Path) -> None:
     out, tries = _run(tmp_path, stands_still=False)
     assert tries == "x"
@@ -55,6 +58,7 @@ def test_what_fails_on_a_machine_that_runs_stays_failed(tmp_path: Path) -> None:
     assert "run again" not in out
 
 
+@pytest.mark.slow
 def test_work_of_ones_own_is_no_stall() -> None:
     watch, began_at, worked_s = Watch(), monotonic(), process_time()
     sorted(range(2_000_000), key=str)  # holds the interpreter's lock for many ticks

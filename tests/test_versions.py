@@ -292,10 +292,12 @@ def joins_that_depend_on_the_order(triples: int) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_lists_that_are_full_are_joined_in_any_order() -> None:
     assert joins_that_depend_on_the_order(2000) == 0
 
 
+@pytest.mark.slow
 def test_planted_if_a_name_made_every_dot_of_its_operation_superfluous_they_would_not_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -108,6 +108,7 @@ def test_who_retires_is_no_member_and_is_asked_all_the_same(world: World, data: 
     assert world.set() == before
 
 
+@pytest.mark.slow
 @given(worlds(), st.lists(st.integers(0, CIRCLE.size - 1), min_size=1, max_size=4), st.integers(0, CIRCLE.size - 1))
 def test_what_was_asked_before_changes_no_answer(world: World, keys: list[int], start: int) -> None:
     """Not in an arc that others stand in either, as after a take-over from many at once; and not when it has shrunk."""

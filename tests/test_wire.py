@@ -431,6 +431,7 @@ def test_the_right_make_with_the_wrong_content(item: Any) -> None:
     outcomes(cbor2.dumps([1, item]))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(messages(*REQUESTS), st.data())
 def test_damaged_messages(request: Request, data: st.DataObject) -> None:

@@ -85,11 +85,11 @@ def reference() -> str:
         LookupError: a command says a word that has no sentence here, or there is one for a word that none says.
     """
     classes = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ChordError)]
-    spoken = dict(sorted(_spoken()))
-    unknown = set(spoken) - {kind.word for kind in classes} ^ set(WORDS)
+    spoken = sorted(set(_spoken()))
+    unknown = {word for word, _ in spoken} - {kind.word for kind in classes} ^ set(WORDS)
     if unknown:
         raise LookupError(f"codes of commands and their sentences do not agree in {', '.join(sorted(unknown))}")
-    exits = {word: ", ".join(str(code) for code in sorted({c for w, c in _spoken() if w == word})) for word in WORDS}
+    exits = {word: ", ".join(str(code) for said, code in spoken if said == word) for word in WORDS}
     return page(
         HEAD,
         "## ChordError",

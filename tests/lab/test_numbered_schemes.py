@@ -73,6 +73,7 @@ def test_ranges_of_ones_own() -> None:
         equal_starts(20_000)
 
 
+@pytest.mark.slow
 def test_first_letters_of_surnames_load_one_server_ten_times_as_much_as_another() -> None:
     placement = StaticMap(named(13))
     keys = hashing.surname_keys(np.random.Generator(np.random.PCG64(1)), 50_000)

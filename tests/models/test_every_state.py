@@ -18,6 +18,7 @@ def ring(*ids: int, r: int) -> dict[int, tuple[int, ...]]:
     return {n: entry.successors for n, entry in ideal(ids, r).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("r", "start", "others", "states"),
     [

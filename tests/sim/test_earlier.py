@@ -148,6 +148,7 @@ def test_planted_a_node_that_never_gives_up_is_caught(monkeypatch: pytest.Monkey
     main()
 
 
+@pytest.mark.slow
 @virtual
 async def test_what_a_node_says_of_a_time_before_it_was_kept_is_nothing() -> None:
     """The stamp is there from the first minute on, and goes on."""

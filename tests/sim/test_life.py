@@ -31,11 +31,12 @@ from chord.values import Stored
 # -- lives ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "fidelity"),
     [
         (1, "messages"),
-        pytest.param(3, "frames", marks=pytest.mark.slow),
+        (3, "frames"),
         pytest.param(2, "messages", marks=pytest.mark.thorough),
     ],
 )

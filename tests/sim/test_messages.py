@@ -15,6 +15,7 @@ from chord.messages import Contact, Ping, Pong
 from chord.sim.messages import MessageNetwork
 
 
+@pytest.mark.slow
 def test_a_ring_lives_joins_leaves_and_heals() -> None:
     async def main() -> None:
         async with testing.ring(24, seed=1, network=MessageNetwork(1)) as ring:

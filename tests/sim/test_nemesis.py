@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+import pytest
 import trio
 from worlds import in_order, only, virtual
 
@@ -161,6 +162,7 @@ async def test_after_a_blackout_all_return_but_who_was_of_no_ring(
     assert not nemesis.deaths.is_returning(joiner)
 
 
+@pytest.mark.slow
 @with_plan(RETURNING)
 async def test_a_leave_in_vain_is_not_the_end(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     await machines.place(NODES)

@@ -145,6 +145,7 @@ async def test_a_node_whose_disk_fails_to_sync_ends_as_in_a_crash() -> None:
             await first.closed.wait()
 
 
+@pytest.mark.slow
 @virtual
 async def test_when_the_power_fails_everywhere_every_acknowledged_write_is_there_afterwards() -> None:
     async with cluster(seed=2, sync_delay=flash) as machines:
