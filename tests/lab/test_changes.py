@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kinds import those_that
 from movement import snapshot
 
 from chord.lab import hashing
@@ -17,7 +18,7 @@ from chord.lab.schemes.ring import Ring
 from chord.lab.schemes.trie import BitTrie
 
 NAMES = [f"10.0.0.{number}:9000" for number in range(16)]
-WEIGHTED = [name for name, build in SCHEMES.items() if build(["a"]).has_weights]
+WEIGHTED = those_that(lambda scheme: scheme.has_weights)
 MANY = hashing.random_hashes(np.random.Generator(np.random.PCG64(11)), 2000)
 
 
@@ -42,7 +43,7 @@ def test_several_nodes_come_and_go_all_or_none(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if build(["a"]).growth == "one"])
+@pytest.mark.parametrize("name", those_that(lambda scheme: scheme.growth == "one"))
 def test_who_grows_at_once_is_who_grew_one_by_one(name: str) -> None:
     newcomers = [f"new-{number}" for number in range(21)]
     weights = {NAMES[3]: 2.0} if name in WEIGHTED else None

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kinds import those_that
 from live import HANG_S
 from movement import snapshot
 from statistics_of import chi_square, off
@@ -27,8 +28,8 @@ from chord.lab.schemes.rendezvous import Rendezvous
 from chord.lab.schemes.ring import Ring
 
 NAMES = [f"10.0.0.{number}:9000" for number in range(16)]
-WEIGHTED = [name for name, build in SCHEMES.items() if build(["a"]).has_weights]
-DISTINCT = [name for name, build in SCHEMES.items() if build(["a"]).has_distinct_replicas]
+WEIGHTED = those_that(lambda scheme: scheme.has_weights)
+DISTINCT = those_that(lambda scheme: scheme.has_distinct_replicas)
 MANY = hashing.random_hashes(np.random.Generator(np.random.PCG64(11)), 200_000)
 SIGMAS = 4.5  # of a few hundred checks under fixed seeds, none is this far off by chance
 
@@ -255,7 +256,7 @@ def test_what_cannot_grow_or_shrink_says_why(name: str) -> None:
         assert set(placement.nodes) == {*NAMES, "new"} - {NAMES[3]}
 
 
-@pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if not build(["a"]).has_names])
+@pytest.mark.parametrize("name", those_that(lambda scheme: not scheme.has_names))
 def test_where_numbers_decide_a_newcomer_takes_over_all_keys_of_the_old(name: str) -> None:
     placement = SCHEMES[name](NAMES)
     before = snapshot(placement, MANY[:5000])
@@ -266,7 +267,7 @@ def test_where_numbers_decide_a_newcomer_takes_over_all_keys_of_the_old(name: st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if build(["a"]).has_names])
+@pytest.mark.parametrize("name", those_that(lambda scheme: scheme.has_names))
 def test_where_names_decide_the_order_of_changes_does_not_matter(name: str) -> None:
     placement = SCHEMES[name](NAMES)
     for node in ("x", "y"):
@@ -277,7 +278,7 @@ def test_where_names_decide_the_order_of_changes_does_not_matter(name: str) -> N
     assert snapshot(placement, MANY[:5000]) == snapshot(other, MANY[:5000])
 
 
-@pytest.mark.parametrize("name", [name for name, build in SCHEMES.items() if build(["a"]).has_names])
+@pytest.mark.parametrize("name", those_that(lambda scheme: scheme.has_names))
 def test_where_names_decide_the_order_of_nodes_does_not_matter(name: str) -> None:
     one, other = SCHEMES[name](NAMES), SCHEMES[name]([*reversed(NAMES)])
     assert snapshot(one, MANY[:5000]) == snapshot(other, MANY[:5000])
