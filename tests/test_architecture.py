@@ -17,6 +17,8 @@ from typing import NamedTuple
 import pytest
 from live import HANG_S
 
+pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the whole source, once
+
 ROOT = Path(__file__).parents[1]
 
 ROWS: dict[int, str] = {

@@ -125,6 +125,7 @@ async def alone(node: Node, request: Get | Put) -> Values | Written | ChordError
         return error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(20))
 def test_a_random_history_comes_to_the_same_in_batches_and_one_by_one(seed: int) -> None:
     async def main() -> None:

@@ -168,6 +168,7 @@ def test_a_write_that_was_done_twice_is_replaced_once(value: bytes | None) -> No
     testing.run(main, seed=0)
 
 
+@pytest.mark.slow
 @virtual
 async def test_planted_without_its_memory_the_first_attempt_comes_back() -> None:
     with pytest.MonkeyPatch.context() as patch:

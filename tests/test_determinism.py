@@ -106,8 +106,8 @@ SCENARIOS: dict[str, Callable[[int], str]] = {
 }
 
 
-MARKS = {name: (pytest.mark.slow, pytest.mark.thorough) if name == FRAMES else pytest.mark.slow for name in LIVES}
-EACH = [pytest.param(name, marks=MARKS.get(name, ())) for name in SCENARIOS]
+MARKS = {"chatter": (), FRAMES: (pytest.mark.slow, pytest.mark.thorough)}
+EACH = [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in SCENARIOS]
 
 
 def digest_of(scenario: str, seed: int) -> str:

@@ -112,6 +112,7 @@ async def test_a_home_that_is_gone_for_good_is_replaced() -> None:
         await until_level(ring)
 
 
+@pytest.mark.slow
 @virtual
 async def test_the_fallback_itself_dies() -> None:
     async with settled_ring(9, 5, keeps_disks=True) as ring:
@@ -213,6 +214,7 @@ def test_planted_owners_are_not_asked_whose_hints_they_are(monkeypatch: pytest.M
         testing.run(told_to_a_fallback_only, seed=50)
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_stretch_is_cut_where_another_was_the_owner() -> None:
     """A taken-over arc has two sets of members: who is none in the first part may be one in the second."""

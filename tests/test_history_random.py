@@ -28,6 +28,7 @@ def holds_against_brute_force(operations: list[Operation]) -> None:
         assert not is_explained([step.operation for step in finding.steps]), "they alone are a violation"
 
 
+@pytest.mark.slow
 @given(dice=DICE, operations=st.integers(1, 6))
 @settings(max_examples=300)
 def test_both_agree_with_the_trial_of_all_orders(dice: random.Random, operations: int) -> None:
@@ -58,6 +59,7 @@ def test_what_a_register_told_is_explained(
     assert check(told, "acknowledged").verdict == "ok", "a register promises more"
 
 
+@pytest.mark.slow
 @given(seed=SEEDS, operations=st.integers(2, 200), clients=st.integers(1, 8), cas=st.booleans(), unknown=st.booleans())
 @settings(max_examples=150)
 def test_where_values_are_distinct_graph_and_search_agree(

@@ -61,6 +61,7 @@ def test_an_arc_before_leavers_is_taken_over_by_who_has_theirs(count: int) -> No
     dies_before_leavers(count)
 
 
+@pytest.mark.slow
 def test_nobody_who_looks_past_a_leaver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     async def look_no_further(bounds: Bounds, *args: object) -> None:
         """Planted."""

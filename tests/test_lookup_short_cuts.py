@@ -129,6 +129,7 @@ def test_a_key_is_read_and_written_though_the_one_remembered_is_gone(how: str) -
     testing.run(main, seed=how)
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_write_to_a_silent_one_that_was_remembered_is_not_made_twice() -> None:
     async with settled_ring(7, 4, keeps_disks=True) as ring:

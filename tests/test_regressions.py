@@ -490,6 +490,7 @@ async def test_a_joiner_that_only_the_dead_knew_is_asked_before_its_arc_is_taken
         assert await get(taker, key) == (b"1",)
 
 
+@pytest.mark.slow
 @virtual
 async def test_contacts_that_fell_silent_do_not_hold_up_a_joiner() -> None:
     """What it is waiting for may be an arc that is its own already, and that others are about to take over."""

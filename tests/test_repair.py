@@ -302,6 +302,7 @@ async def test_replicas_are_told_of_every_part_of_an_arc() -> None:
         assert only(third).view.is_settled(only(taker).id)
 
 
+@pytest.mark.slow
 @virtual
 async def test_who_was_settled_in_an_arc_and_keeps_half_of_it_is_settled_in_that_half() -> None:
     """The third replica of an arc that a joiner cuts in two holds the lower part no more, and hears of it no more."""

@@ -131,7 +131,7 @@ SEEDS_MAX = 100
         (Made(MintsOn), "a dot of two values"),
         (Made(mount=ForgetsTheDirectory), "found: less than was acknowledged"),
         (Made(mount=RenamesFirst), "cannot be opened: ConfigError"),
-        (Made(mount=CompactsWithoutTheTail), "found: "),
+        pytest.param(Made(mount=CompactsWithoutTheTail), "found: ", marks=pytest.mark.slow),
     ],
     ids=lambda value: (
         getattr(value, "store", None) and next(c.__name__ for c in value if c not in (DiskStorage, Mount))

@@ -111,6 +111,7 @@ async def settled_in(kept: Kept, host: Host, keep: Keep, *, is_first: bool) -> i
     return sum(len(vnode.view.settled_arcs()) for vnode in host.vnodes.values())
 
 
+@pytest.mark.slow
 def test_who_begins_anew_holds_nothing_for_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     virtual(lambda: begun_anew(monkeypatch))()
 

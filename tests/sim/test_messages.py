@@ -91,6 +91,7 @@ def test_a_call_in_work_breaks_when_its_host_crashes() -> None:
     testing.run(main)
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_history() -> None:
     def history(seed: int) -> list[str]:
         seen: list[str] = []

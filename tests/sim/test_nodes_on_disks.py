@@ -72,6 +72,7 @@ async def test_a_page_that_is_sent_again_is_not_acknowledged_before_it_is_durabl
         assert min(answered) >= 1.0
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_write_that_waits_for_the_disk_while_its_arc_moves_is_not_lost() -> None:
     async with cluster(seed=3, sync_delay=lambda rng: 0.2) as machines:
