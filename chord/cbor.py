@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from math import isfinite
 from typing import Any, Final, NoReturn
 
 import cbor2
@@ -174,17 +173,3 @@ def decode(body: bytes) -> Any:
 def _guard(size: int) -> tuple[bytes, bytes]:
     zeros = bytes(size)
     return zeros, _head(_BYTES, size) + zeros
-
-
-def refuse_odd_floats(item: object) -> None:
-    """Refuse NaN and infinities anywhere inside; they would come out again in somebody's JSON.
-
-    Raises:
-        MalformedMessage: there is one.
-    """
-    if type(item) is float:
-        if not isfinite(item):
-            raise MalformedMessage("a float that is not finite")
-    elif type(item) is list:
-        for inner in item:
-            refuse_odd_floats(inner)

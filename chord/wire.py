@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from chord.cbor import Encoder, decode, refuse_odd_floats
+from chord.cbor import Encoder, decode
 from chord.errors import ChordError, MalformedMessage, RemoteFailure, UnknownRequest, from_wire
 from chord.ids import Circle, Point
 from chord.messages import REQUEST_BY_TAG, ErrorReply, Hello, Reply, Request
@@ -126,25 +126,6 @@ def _frame(kind: Kind, body: bytes) -> bytes:
 
 
 # -- messages ---------------------------------------------------------------------------------
-
-
-@cache
-def _mentions_float(type_: type[msgspec.Struct]) -> bool:
-    """Whether a message has a float somewhere inside, and is to be searched for odd ones: bounds would not catch all.
-
-    Found out when a type is first met: for all of them it takes a tenth of a one-shot command's time.
-    """
-    pending: list[Any] = [msgspec.inspect.type_info(type_)]
-    while pending:
-        info = pending.pop()
-        if isinstance(info, msgspec.inspect.FloatType):
-            return True
-        if isinstance(info, msgspec.inspect.StructType):
-            pending += [field.type for field in info.fields]
-        pending += [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
-        if hasattr(info, "item_type"):
-            pending.append(info.item_type)
-    return False
 
 
 def _open_envelope(body: bytes, fields: int) -> list[Any]:
@@ -251,8 +232,6 @@ class Codec:
         Raises:
             MalformedMessage: it is not of that type, or out of bounds.
         """
-        if _mentions_float(expected):
-            refuse_odd_floats(content)
         try:
             return msgspec.convert(content, expected, dec_hook=self._decode_point, builtin_types=_PLAIN_TYPES)
         except msgspec.ValidationError as error:

@@ -6,6 +6,7 @@ keeps many, or works on many, would pay for their being searched again and again
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -40,6 +41,8 @@ Digest: TypeAlias = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DI
 Identity: TypeAlias = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 62))]
 Text: TypeAlias = Annotated[str, Meta(max_length=1024)]
+Finite: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+"""Neither NaN, which no bound holds for, nor an infinity: they would come out again in somebody's JSON."""
 
 StreamName: TypeAlias = Literal["control", "bulk"]
 NodeState: TypeAlias = Literal["starting", "joining", "resuming", "ready", "leaving", "left", "stopped"]

@@ -14,6 +14,7 @@ from chord.messages.base import (
     Contact,
     Contacts,
     Count,
+    Finite,
     Identity,
     PeerState,
     Reply,
@@ -61,7 +62,7 @@ class PeerInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     address: Address
     state: PeerState
-    rtt_ms: float | None
+    rtt_ms: Finite | None
     since_ms: Count
 
 
@@ -116,7 +117,7 @@ class Description(Reply, frozen=True, tag=176):
     peers: Annotated[tuple[PeerInfo, ...], Meta(max_length=LIST_ENTRIES_MAX)]
     known: Contacts  # passive list and fingers: whom a crawl should visit too
     counters: Annotated[tuple[tuple[Text, Count], ...], Meta(max_length=LIST_ENTRIES_MAX)]
-    timing: Annotated[tuple[tuple[Text, float], ...], Meta(max_length=64)] = ()
+    timing: Annotated[tuple[tuple[Text, Finite], ...], Meta(max_length=64)] = ()
     hints: Count = 0  # records kept for others
     under_replicated: Count = 0  # keys of own arcs with a replica silent or pending
     sibling_keys: Count = 0

@@ -20,6 +20,7 @@ from chord.messages.base import (
     Contacts,
     Context,
     Count,
+    Finite,
     Identity,
     Key,
     Reply,
@@ -72,7 +73,7 @@ class ReplicaLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     contact: Contact
     outcome: Text
     is_counted: bool
-    rtt_ms: float | None = None
+    rtt_ms: Finite | None = None
     version: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
 
 

@@ -15,6 +15,7 @@ from chord.messages.base import (
     Contact,
     Contacts,
     Count,
+    Finite,
     Identity,
     Mode,
     Reply,
@@ -176,9 +177,9 @@ class HopTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     contact: Contact
     via: Via
-    remaining: float
-    rtt_ms: float | None
-    at_ms: float
+    remaining: Finite
+    rtt_ms: Finite | None
+    at_ms: Finite
     outcome: Text = "ok"  # ok, or the reason in words why the hop was of no use
     is_dead: bool = False
 
@@ -190,7 +191,7 @@ class Trace(Reply, frozen=True, tag=133):
     start: Contact
     owner: Contact
     owner_via: Via
-    owner_rtt_ms: float
+    owner_rtt_ms: Finite
     replicas: Contacts
     hops: Annotated[tuple[HopTrace, ...], Meta(max_length=HOPS_MAX)]
     mode: Mode
@@ -198,7 +199,7 @@ class Trace(Reply, frozen=True, tag=133):
     path_length: Count
     timeouts: Count
     calls: Count
-    duration_ms: float
+    duration_ms: Finite
     nodes_estimate: Count
     arc_start: Point
     epoch: Count
@@ -238,7 +239,7 @@ class Forwarded(Reply, frozen=True, tag=135):
 
     hops: Annotated[tuple[HopTrace, ...], Meta(max_length=HOPS_MAX)]
     candidates: Annotated[tuple[Candidate, ...], Meta(max_length=LIST_ENTRIES_MAX)]
-    elapsed_ms: float
+    elapsed_ms: Finite
     spacing: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
 
 
