@@ -40,8 +40,9 @@ class ArcCache:
         if start is not None:
             length = (self._circle.distance(start, owner.id) or self._circle.size) - 1
         before = self._known.get(owner.id)
-        if before is not None and before[0] == owner and start is None:
-            length = max(length, before[1])
+        if before is not None and before[0] == owner and start is None and length <= before[1]:
+            self._put(*before)  # nothing new, as nearly always
+            return
         for other in self._between(owner.id, length):
             self._forget(other)
         if owner.id not in self._known:

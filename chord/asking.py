@@ -202,8 +202,9 @@ class Entries:
 
     def attempt_s(self, short_cut: str | None = None) -> float | None:
         """Return how long one attempt may take, None: as long as the operation."""
-        has_another = len(self.entries) > 1 or self.short_cuts.another(self.entries) is not None
-        return ATTEMPT_S if short_cut is not None or has_another else None
+        if short_cut is not None or len(self.entries) > 1 or self.short_cuts.another(self.entries) is not None:
+            return ATTEMPT_S
+        return None
 
     def turn_from(self, entry: str) -> None:
         """Use another entry node from now on, unless another operation has turned away already.

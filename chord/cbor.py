@@ -1,23 +1,26 @@
 """CBOR as this protocol speaks it: strict when reading, plain when writing.
 
-Reading is left to cbor2 with everything odd forbidden. Writing is done here: nine types are all there are, and a
-table of the fields of each struct is faster than turning the message into lists first and those into CBOR.
+Reading is left to cbor2 with everything odd forbidden. Writing is done here: nine types are all there are, and that is
+faster than turning the message into lists first and those into CBOR.
 What is written is the shortest form (RFC 8949, section 4.1).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
 import cbor2
 import msgspec
+from msgspec.structs import astuple
 
 from chord.errors import InvalidRequest, MalformedMessage
 from chord.ids import Point
+from chord.messages import Contact
 
 DEPTH_MAX: Final = 16
+CONTACTS_MAX: Final = 1024  # of which the form is remembered
 
 # -- writing ----------------------------------------------------------------------------------
 
@@ -58,7 +61,8 @@ class Encoder:
         self._bytes_max = bytes_max
         self._point_bytes = point_bytes
         self._point_head = _head(_BYTES, point_bytes)
-        self._plans: dict[type, tuple[bytes, tuple[str, ...]]] = {}  # how each struct begins, and its fields
+        self._heads: dict[type, bytes] = {}  # how each struct begins
+        self._contacts: dict[Contact, bytes] = {}  # encoded: every other message names the same few again
 
     def encode(self, item: Any) -> bytes:
         """Return the item as CBOR.
@@ -67,59 +71,66 @@ class Encoder:
             InvalidRequest: it is larger than any frame.
         """
         pieces: list[bytes] = []
-        self._put(item, pieces.append)
+        self._put((item,), pieces.append)
         encoded = b"".join(pieces)
         if len(encoded) > self._bytes_max:
             raise InvalidRequest(f"message of {len(encoded)} bytes; no frame holds more than {self._bytes_max}")
         return encoded
 
-    def _put(self, item: Any, add: Callable[[bytes], None]) -> None:
-        type_ = type(item)  # what is frequent comes first
-        if type_ is bytes:
-            size = len(item)
-            add(_SHORT_BYTES[size] if size < 256 else _head(_BYTES, size))
-            add(item)
-        elif (plan := self._plans.get(type_)) is not None:
-            head, fields = plan
-            add(head)
-            for field in fields:
-                self._put(getattr(item, field), add)
-        elif type_ is Point:
-            add(self._point_head)
-            add(item.to_bytes(self._point_bytes, "big"))
-        elif type_ is str:
-            text = item.encode()
-            size = len(text)
-            add(_SHORT_TEXT[size] if size < 256 else _head(_TEXT, size))
-            add(text)
-        elif type_ is int:
-            add(_head(_UNSIGNED, item) if item >= 0 else _head(_NEGATIVE, -1 - item))
-        elif item is None:
-            add(b"\xf6")
-        elif type_ is tuple or type_ is list:
-            size = len(item)
-            add(_SHORT_ARRAY[size] if size < 256 else _head(_ARRAY, size))
-            for inner in item:
-                self._put(inner, add)
-        elif type_ is bool:
-            add(b"\xf5" if item else b"\xf4")
-        elif type_ is float:
-            add(_pack_double(0xFB, item))
-        else:
-            self._plans[type_] = self._plan(type_)
-            self._put(item, add)
+    def _put(self, items: Iterable[Any], add: Callable[[bytes], None]) -> None:
+        """Encode items, one behind the other: a call for each array, not for each of its items."""
+        for item in items:
+            type_ = type(item)  # what is frequent comes first
+            if type_ is bytes:
+                size = len(item)
+                add(_SHORT_BYTES[size] if size < 256 else _head(_BYTES, size))
+                add(item)
+            elif type_ is Contact:
+                add(self._contacts.get(item) or self._contact(item))
+            elif (head := self._heads.get(type_)) is not None:
+                add(head)
+                self._put(astuple(item), add)
+            elif type_ is int:
+                add(_head(_UNSIGNED, item) if item >= 0 else _head(_NEGATIVE, -1 - item))
+            elif type_ is tuple or type_ is list:
+                size = len(item)
+                add(_SHORT_ARRAY[size] if size < 256 else _head(_ARRAY, size))
+                self._put(item, add)
+            elif item is None:
+                add(b"\xf6")
+            elif type_ is bool:
+                add(b"\xf5" if item else b"\xf4")
+            elif type_ is str:
+                text = item.encode()
+                size = len(text)
+                add(_SHORT_TEXT[size] if size < 256 else _head(_TEXT, size))
+                add(text)
+            elif type_ is Point:
+                add(self._point_head)
+                add(item.to_bytes(self._point_bytes, "big"))
+            elif type_ is float:
+                add(_pack_double(0xFB, item))
+            else:
+                self._heads[type_] = self._head_of(type_)
+                self._put((item,), add)
+
+    def _contact(self, contact: Contact) -> bytes:
+        if len(self._contacts) >= CONTACTS_MAX:
+            self._contacts.clear()
+        pieces = [_SHORT_ARRAY[2]]
+        self._put((contact.id, contact.address), pieces.append)
+        self._contacts[contact] = encoded = b"".join(pieces)
+        return encoded
 
     @staticmethod
-    def _plan(type_: type) -> tuple[bytes, tuple[str, ...]]:
+    def _head_of(type_: type) -> bytes:
         if not issubclass(type_, msgspec.Struct):
             raise TypeError(f"{type_.__name__} has no form on the wire")
-        info = msgspec.inspect.type_info(type_)
-        assert isinstance(info, msgspec.inspect.StructType)
-        fields = tuple(field.name for field in info.fields)
-        if info.tag is None:
-            return _head(_ARRAY, len(fields)), fields
-        assert isinstance(info.tag, int)
-        return _head(_ARRAY, 1 + len(fields)) + _head(_UNSIGNED, info.tag), fields
+        fields, tag = len(type_.__struct_fields__), type_.__struct_config__.tag
+        if tag is None:
+            return _head(_ARRAY, fields)
+        assert isinstance(tag, int)
+        return _head(_ARRAY, 1 + fields) + _head(_UNSIGNED, tag)
 
 
 # -- reading ----------------------------------------------------------------------------------

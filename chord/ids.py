@@ -47,11 +47,11 @@ class Circle(NamedTuple):
 
     def point(self, number: int) -> Point:
         """Return the number as a point, modulo 2**bits."""
-        return Point(number & (self.size - 1))
+        return Point(number & ((1 << self.bits) - 1))
 
     def distance(self, start: int, end: int) -> int:
         """Return the clockwise distance from start to end, 0 <= d < 2**bits."""
-        return (end - start) & (self.size - 1)
+        return (end - start) & ((1 << self.bits) - 1)
 
     def hex(self, point: int) -> str:
         """Return the point as hexadecimal digits, leading zeros kept."""

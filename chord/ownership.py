@@ -47,6 +47,9 @@ class Verdict(NamedTuple):
     taken: Taken | None = None
 
 
+_OWNED = Verdict("owned")
+
+
 class Remembered(NamedTuple):
     """An arc that was held before a restart, or given up: where it began, at whom, and its marks."""
 
@@ -85,7 +88,7 @@ class Ownership:
             for taken in self.taken:
                 if point in taken.arc:
                     return Verdict("owned", None, taken)
-            return Verdict("owned")
+            return _OWNED
         for moved in reversed(self.moved):
             if point in moved.arc:
                 return Verdict("moved", moved.to)

@@ -193,19 +193,22 @@ class Vnode:
             Busy, NotOwner, OwnerDown: see `require_owner`.
         """
         self._require_view()
-        if self.host.constants.replicas > 1 and self._stands_in_for(key):
+        verdict = self.ownership.verdict(key)
+        if verdict.answer == "foreign" and self.host.constants.replicas > 1 and self._stands_in_for(key):
             return Verdict("owned")
-        return self.require_owner(key)
+        return self.require_owner(key, verdict)
 
-    def require_owner(self, key: int) -> Verdict:
+    def require_owner(self, key: int, verdict: Verdict | None = None) -> Verdict:
         """Return the verdict on a key this vnode answers for.
 
+        Args:
+            verdict: where it is known already.
         Raises:
             Busy: the key's arc is changing hands, or its owner is dead and not yet replaced: retry.
             NotOwner: it is another's; `peer` is a better one.
             OwnerDown: the owner paused and keeps the only copy.
         """
-        verdict = self.ownership.verdict(key)
+        verdict = verdict or self.ownership.verdict(key)
         if verdict.answer == "owned":
             return verdict
         if verdict.answer == "moved":
@@ -273,8 +276,8 @@ class Vnode:
             raise Busy("the replicas are not known here yet", after_ms=RETRY_MS)
 
     def _stands_in_for(self, key: int) -> bool:
-        """Whether every vnode between a key and this one is silent, and this one is a replica."""
-        if self.state != "member" or self.ownership.arc is None or self.ownership.verdict(key).answer != "foreign":
+        """Whether every vnode between a key, which is foreign, and this one is silent, and this one is a replica."""
+        if self.state != "member" or self.ownership.arc is None:
             return False
         reach = [contact.id for contact in self.ring.predecessors]
         if not reach or (key not in Arc(reach[-1], self.id)):

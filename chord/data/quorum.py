@@ -14,6 +14,7 @@ class Quorum:
     def __init__(self, vnode: Vnode) -> None:
         self._vnode = vnode
         self._host = vnode.host
+        self._latest: tuple[ReplicaSet | None, Contact | None] = (None, None)  # most keys of an arc have the same
 
     def needed(self, asked: int, who: ReplicaSet) -> int:
         """Return R or W: what was asked for, or a majority; never more than there are members.
@@ -36,14 +37,20 @@ class Quorum:
             TooFewReplicas: definite; this vnode is none of them, because it stands behind too many that are silent.
         """
         who = self._vnode.replica_set(point)
-        if all(place.contact.address != self._host.address for place in who.everyone):
+        if self._own(who) is None:
             raise TooFewReplicas("every node that may hold the key is silent", after_ms=RETRY_MS)
         return who
 
     def here(self, who: ReplicaSet) -> Contact:
         """Return this node as it stands in the set: maybe by another of its vnodes than the one that coordinates."""
-        own = [place.contact for place in who.everyone if place.contact.address == self._host.address]
-        return own[0] if own else self._vnode.me
+        return self._own(who) or self._vnode.me
+
+    def _own(self, who: ReplicaSet) -> Contact | None:
+        if who is not self._latest[0]:
+            address = self._host.address
+            own = next((place.contact for place in who.everyone if place.contact.address == address), None)
+            self._latest = who, own
+        return self._latest[1]
 
     def require_reachable(self, who: ReplicaSet, needed: int, is_strict: bool) -> None:
         """Refuse a write that cannot succeed before anything of it is stored.

@@ -196,7 +196,7 @@ class QuorumReads:
         self._host.counters["gets"] += 1
         record = reading.record
         members = [place.contact for place in who.members]
-        lines = tuple(reading.line(place, place.contact in members) for place in who.everyone)
+        taking_part = [place for place in who.everyone if place.is_waited_for or place.contact in reading.copies]
         shown = versions.cut(record, self._host.limits.record_bytes_max) if record is not None else None
         context = versions.encode_context({} if shown is None else versions.context_of(shown))
         told = [version for version in ([] if shown is None else versions.siblings(shown)) if self._is_live(version)]
@@ -206,7 +206,7 @@ class QuorumReads:
             owner=self._vnode.me,
             r=len(reading.copies),
             r_needed=needed,
-            replicas=tuple(line for line in lines if line.outcome != "not asked"),
+            replicas=tuple(reading.line(place, place.contact in members) for place in taking_part),
             written_ms=tuple(version.written_ms for version in told),
         )
 

@@ -46,10 +46,10 @@ class Reading:
         return [contact for contact in contacts if self._digest(self.copies.get(contact, self.record)) != best]
 
     def line(self, place: Place, is_member: bool) -> ReplicaLine:
-        """Return what one holder had to do with it."""
+        """Return what one holder had to do with it that has answered, or is silent."""
         contact = place.contact
         if contact not in self.copies:
-            return ReplicaLine(contact, "silent" if place.is_waited_for else "not asked", False)
+            return ReplicaLine(contact, "silent", False)
         mine = self._digest(self.copies[contact])
         outcome = "ok" if mine == self._digest(self.record) and mine else "stale" if mine else "absent"
         return ReplicaLine(contact, outcome, is_member, self.rtt_ms.get(contact), mine[:VERSION_BYTES])

@@ -55,7 +55,7 @@ class View:
         self._circle = circle
         self._downs: dict[Point, tuple[Contact, float]] = {}  # and since when; replaced, never changed
         self._retiring: dict[str, float] = {}  # since when; never changed, but replaced
-        self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # what it was made from, by identity
+        self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # what it was made from
         self._forgotten: dict[str, float] = {}
         self._settled: dict[Point, Arc] = {}  # by where it ends
 
@@ -196,7 +196,7 @@ class View:
             return self._replica_set(key, ring, own, replicas, fallbacks)
         source = (ring.successors, self._downs, self._retiring, own.start, replicas, fallbacks)
         cached = self._cached
-        if cached is not None and all(a is b for a, b in zip(cached[0], source, strict=True)):
+        if cached is not None and cached[0] == source:
             return cached[1]
         who = self._replica_set(key, ring, own, replicas, fallbacks)
         behind = (*(contact.id for contact in ring.successors), *self._downs)
