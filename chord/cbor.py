@@ -46,7 +46,9 @@ def _head(major: int, number: int) -> bytes:
     return bytes((major + 27,)) + number.to_bytes(8, "big")
 
 
-_SHORT_BYTES, _SHORT_TEXT, _SHORT_ARRAY = ([_head(major, n) for n in range(256)] for major in (_BYTES, _TEXT, _ARRAY))
+_SHORT_UNSIGNED, _SHORT_BYTES, _SHORT_TEXT, _SHORT_ARRAY = (
+    [_head(major, n) for n in range(256)] for major in (_UNSIGNED, _BYTES, _TEXT, _ARRAY)
+)
 
 
 class Encoder:
@@ -91,7 +93,10 @@ class Encoder:
                 add(head)
                 self._put(astuple(item), add)
             elif type_ is int:
-                add(_head(_UNSIGNED, item) if item >= 0 else _head(_NEGATIVE, -1 - item))
+                if 0 <= item < 256:
+                    add(_SHORT_UNSIGNED[item])
+                else:
+                    add(_head(_UNSIGNED, item) if item >= 0 else _head(_NEGATIVE, -1 - item))
             elif type_ is tuple or type_ is list:
                 size = len(item)
                 add(_SHORT_ARRAY[size] if size < 256 else _head(_ARRAY, size))

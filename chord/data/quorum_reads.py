@@ -16,7 +16,6 @@ import trio
 from chord.calls import Answer, Later
 from chord.data import versions
 from chord.data.copies import parts_of
-from chord.data.digest import digest_of
 from chord.data.fan import Fan, Told
 from chord.data.gather import Asker
 from chord.data.quorum import Quorum
@@ -187,7 +186,7 @@ class QuorumReads:
                 reading.add(contact, mine if answer.is_same else answer.record, answer.is_settled)
                 told(None)
 
-            request = ReadCopy(reading.key, b"" if mine is None else digest_of(mine))
+            request = ReadCopy(reading.key, reading.digest(mine))
             reading.over.begin(contact, request, Copy, heard, deadline=sent + self._host.timing.timeout_cap_s)
 
         return Fan(self._host, ask, spare)

@@ -42,19 +42,20 @@ class Reading:
 
     def stale(self, contacts: list[Contact]) -> list[Contact]:
         """Return which of those that answered hold something else than the merge."""
-        best = self._digest(self.record)
-        return [contact for contact in contacts if self._digest(self.copies.get(contact, self.record)) != best]
+        best = self.digest(self.record)
+        return [contact for contact in contacts if self.digest(self.copies.get(contact, self.record)) != best]
 
     def line(self, place: Place, is_member: bool) -> ReplicaLine:
         """Return what one holder had to do with it that has answered, or is silent."""
         contact = place.contact
         if contact not in self.copies:
             return ReplicaLine(contact, "silent", False)
-        mine = self._digest(self.copies[contact])
-        outcome = "ok" if mine == self._digest(self.record) and mine else "stale" if mine else "absent"
+        mine = self.digest(self.copies[contact])
+        outcome = "ok" if mine == self.digest(self.record) and mine else "stale" if mine else "absent"
         return ReplicaLine(contact, outcome, is_member, self.rtt_ms.get(contact), mine[:VERSION_BYTES])
 
-    def _digest(self, record: Record | None) -> bytes:
+    def digest(self, record: Record | None) -> bytes:
+        """Return the digest of a copy, or nothing where there is none."""
         if record is None:
             return b""
         if id(record) not in self._digests:
