@@ -194,21 +194,21 @@ class Vnode:
         """
         self._require_view()
         verdict = self.ownership.verdict(key)
+        if verdict.answer == "owned":
+            return verdict
         if verdict.answer == "foreign" and self.host.constants.replicas > 1 and self._stands_in_for(key):
             return Verdict("owned")
-        return self.require_owner(key, verdict)
+        return self.require_owner(key)
 
-    def require_owner(self, key: int, verdict: Verdict | None = None) -> Verdict:
+    def require_owner(self, key: int) -> Verdict:
         """Return the verdict on a key this vnode answers for.
 
-        Args:
-            verdict: where it is known already.
         Raises:
             Busy: the key's arc is changing hands, or its owner is dead and not yet replaced: retry.
             NotOwner: it is another's; `peer` is a better one.
             OwnerDown: the owner paused and keeps the only copy.
         """
-        verdict = verdict or self.ownership.verdict(key)
+        verdict = self.ownership.verdict(key)
         if verdict.answer == "owned":
             return verdict
         if verdict.answer == "moved":
