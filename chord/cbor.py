@@ -122,8 +122,8 @@ class Encoder:
     def _contact(self, contact: Contact) -> bytes:
         if len(self._contacts) >= CONTACTS_MAX:
             self._contacts.clear()
-        pieces = [_SHORT_ARRAY[2]]
-        self._put((contact.id, contact.address), pieces.append)
+        pieces = [_SHORT_ARRAY[2], self._point_head, contact.id.to_bytes(self._point_bytes, "big")]
+        self._put((contact.address,), pieces.append)
         self._contacts[contact] = encoded = b"".join(pieces)
         return encoded
 

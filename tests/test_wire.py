@@ -19,7 +19,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chord.cbor import DEPTH_MAX, Encoder, decode
+from chord.cbor import CONTACTS_MAX, DEPTH_MAX, Encoder, decode
 from chord.errors import (
     BY_CODE,
     ChordError,
@@ -268,6 +268,22 @@ def test_the_garbage_collector_does_not_search_messages() -> None:
     assert not [cls for cls in structs if cls.__struct_config__.gc]
     assert Contact in structs
     assert len(structs) > len(REQUESTS) + len(REPLIES) + 10
+
+
+def test_the_form_of_a_contact_is_remembered_and_is_its_own() -> None:
+    """Of its point as well: an equal contact whose id is a bare number must not leave another form behind."""
+    codec, bare = Codec(Circle(8)), Contact(7, "a:1")  # type: ignore[arg-type]
+    for contact in (bare, Contact(Point(7), "a:1"), Contact(Point(7), "a:2"), Contact(Point(8), "a:1")) * 2:
+        frame = codec.encode_call(1, None, 1, Notify(contact))
+        assert codec.decode_call(body_of(frame)).request == Notify(contact)
+
+
+def test_contacts_beyond_those_that_are_remembered_are_encoded_all_the_same() -> None:
+    codec = Codec(Circle(16))
+    for number in range(2 * CONTACTS_MAX + 1):
+        contact = Contact(Point(number), f"a:{number}")
+        assert codec.decode_call(body_of(codec.encode_call(1, None, 1, Notify(contact)))).request == Notify(contact)
+    assert len(codec._encode.__self__._contacts) <= CONTACTS_MAX  # type: ignore[attr-defined]
 
 
 def test_no_float_of_a_message_is_without_bounds() -> None:

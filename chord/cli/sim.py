@@ -253,7 +253,8 @@ def _plan(seed: int, wishes: dict[str, Any]) -> Plan:
             **enough,
         )
     except ConfigError as error:
-        hint = "Name more --nodes, or fewer --successors" if "too few" in error.message else "See: chord sim run --help"
+        fewer = "Name more --nodes, or fewer --successors or --replicas"
+        hint = fewer if "too few" in error.message else "See: chord sim run --help"
         raise Failure(error.message, hint, USAGE, "config") from None
 
 
