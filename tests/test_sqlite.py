@@ -22,6 +22,7 @@ import trio.testing
 from live import HANG_S
 
 from chord.data import sqlite_file
+from chord.data.digest import SLICE_LEVEL
 from chord.data.sqlite import Group, SqliteStorage
 from chord.data.sqlite_file import ASIDE, FILE_NAME
 from chord.data.storage import Batch, MemoryStorage
@@ -93,6 +94,18 @@ def summed(store: SqliteStorage | MemoryStorage) -> bytes:
     return store.digests.sum(WHOLE, 0, 0, store.heads)
 
 
+def summed_of(*records: Record) -> bytes:
+    model = MemoryStorage(CIRCLE, bytes(8))
+    model.apply(Batch(records))
+    return summed(model)
+
+
+def slices(store: SqliteStorage | MemoryStorage, circle: Circle = CIRCLE) -> list[bytes]:
+    """The sum of each slice that holds anything: two nodes compare these, not only the sum of all."""
+    parts = {store.digests.part_of(circle.hash(key), SLICE_LEVEL) for key, _ in store.heads(WHOLE)}
+    return [store.digests.sum(WHOLE, SLICE_LEVEL, part, store.heads) for part in sorted(parts)]
+
+
 def assert_holds(store: SqliteStorage, *records: Record) -> None:
     """It holds these and nothing else, whichever way one looks."""
     model = MemoryStorage(CIRCLE, bytes(8))
@@ -100,6 +113,7 @@ def assert_holds(store: SqliteStorage, *records: Record) -> None:
     assert list(store.scan(WHOLE)) == list(model.scan(WHOLE))
     assert list(store.heads(WHOLE)) == list(model.heads(WHOLE))
     assert (len(store), store.count(WHOLE), summed(store)) == (len(model), len(model), summed(model))
+    assert slices(store) == slices(model)
     assert (store.value_bytes, store.sibling_keys) == (model.value_bytes, model.sibling_keys)
     assert all(store.get(one.key) == one for one in records)
 
@@ -120,6 +134,31 @@ async def test_a_store_is_found_again_as_it_was(tmp_path: Path) -> None:
         assert (store.minted(b"a"), store.minted(b"two")) == (actor, None)
         assert files(tmp_path) == [FILE_NAME, f"{FILE_NAME}-shm", f"{FILE_NAME}-wal"]
     assert files(tmp_path) == [FILE_NAME], "the log is in the file after a good end"
+
+
+@pytest.mark.parametrize("bits", [3, 8, 12, 13, 160])
+async def test_each_slice_is_added_up_again_at_the_opening(tmp_path: Path, bits: int) -> None:
+    """Planted: a scan that takes all rows for those of the first slice finds the sum of all, and no other."""
+    circle = Circle(bits)
+    model = MemoryStorage(circle, bytes(8))
+    batch = Batch([record(b"%d" % number, b"%d" % number) for number in range(200)])
+    model.apply(batch)
+    for _ in range(2):
+        store = SqliteStorage(circle, str(tmp_path), os.urandom(8))
+        await store.open()
+        if not len(store):
+            await store.commit(batch)
+        assert (len(store), summed(store), slices(store, circle)) == (200, summed(model), slices(model, circle))
+        await store.close()
+    assert len(set(slices(model, circle))) == len(slices(model, circle)) > 7
+
+
+async def test_a_small_record_is_known_to_be_damaged_from_the_opening_on(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"a", b"precious"), record(b"b")]))
+    damage(tmp_path / FILE_NAME, b"precious", b"Precious")
+    async with opened(tmp_path) as store:
+        assert (store.bad_records, len(store), summed(store)) == (1, 1, summed_of(record(b"b"))), "nobody has read it"
 
 
 async def test_key_epochs_go_on_where_they_were(tmp_path: Path) -> None:
