@@ -188,7 +188,7 @@ class Ledger:
             story = self.stories[key] = Story(key, node.host.circle.hash(key))
         if kind == "with context" and not story.context:
             kind = "put"
-        began = trio.current_time()
+        began, in_reach = trio.current_time(), self.losses.in_reach(story)
         wanted = min(w or self._quorum, self._settled_nodes())
         op = story.begin(kind, is_delete=is_delete)
         context = story.context if kind == "with context" else None
@@ -210,6 +210,7 @@ class Ledger:
             (call.ok if stored else call.fail if is_refused else call.unknown)()
         if stored is not None:
             self._acknowledged(node, story, op, stored, began)
+            self._hold_to_what_it_read(node, story, op, in_reach)
             if stored.w_needed < wanted and not self.is_lenient:
                 self.complain(f"{node.name} was told that {key!r} is stored, by {stored.w_needed} of {wanted} nodes")
         elif is_refused:
@@ -239,9 +240,6 @@ class Ledger:
         op.w, op.is_strict = stored.w_needed, not stored.is_sloppy
         merged = self.truth.merged(story.key)
         story.acknowledged(op, stored.context, trio.current_time())
-        beside = story.left_beside(op, merged, self._quorum)
-        if beside and not self.is_lenient and not self.losses.is_away(story, beside):
-            self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and beside it stands {beside[0]}")
         self.losses.acknowledged(story.key)
         self._count_write(story, op, stored)
         durable = self.losses.holders(story, op)
@@ -252,6 +250,14 @@ class Ledger:
             )
         elif merged is None or not op.is_in(merged):
             self.losses.lose(story, op)
+
+    def _hold_to_what_it_read(self, node: Node, story: Story, op: Op, in_reach: dict[Op, set[Node]]) -> None:
+        """Hold an acknowledgement against what its coordinator must have found on those who lived all the while."""
+        now = self.losses.in_reach(story)
+        for old in story.left_beside(op, self.truth.merged(story.key), self._quorum):
+            if in_reach.get(old, set()) & now.get(old, set()) and not self.is_lenient:
+                self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and beside it stands {old}")
+                break
 
     def _count_write(self, story: Story, op: Op, stored: Stored) -> None:
         is_elsewhere = story.owner not in ("", stored.owner.address)

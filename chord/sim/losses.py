@@ -92,6 +92,21 @@ class Losses:
         recent = takewhile(lambda drop: drop[0] >= at, reversed(self._drops))  # there are thousands, of all times
         return sum(1 for _, dropped in recent if dropped == key)
 
+    def in_reach(self, story: Story) -> dict[Op, set[Node]]:
+        """Return what is required of a key, and which living nodes have it: what only the dead have nobody can read.
+
+        A quorum of those who keep a key meets every other as long as they are the same. When all who had a write are
+        dead, others keep the key, and a put among them replaces what they know.
+        """
+        found: dict[Op, set[Node]] = {}
+        for node in self._ring.nodes:
+            if self.truth.is_living(node):
+                record = node.host.storage.get(story.key)
+                for op in story.required():
+                    if op.is_in(record):
+                        found.setdefault(op, set()).add(node)
+        return found
+
     def is_away(self, story: Story, required: list[Op]) -> bool:
         """Whether only nodes have it that nobody waits for any more: by then it counts as lost to the ring."""
         holders = [copy for copy in self.truth.copies(story.key) if any(op.is_in(copy.record) for op in required)]

@@ -212,7 +212,7 @@ class Story:
         """Return what an operation without a context should have replaced, and has not.
 
         It reads a quorum first, and finds there what a write quorum had before it began, both of those who keep the
-        key.
+        key; unless none of these is there any more, which a story does not know (see `Losses.in_reach`).
 
         Args:
             w_min: with fewer nodes, the two need not have met.

@@ -56,7 +56,7 @@ class Truth:
     def copies(self, key: bytes) -> Iterator[Copy]:
         """Yield every copy there is of a record."""
         for node in self._ring.nodes:
-            if node.name not in self._dead:
+            if self.is_living(node):
                 storage = node.host.storage
                 record = storage.get(key)
                 if record is not None:
@@ -65,6 +65,10 @@ class Truth:
             record = dead.storage.get(key)
             if record is not None:
                 yield Copy(host, record, _durable(dead.storage, key), False)
+
+    def is_living(self, node: Node) -> bool:
+        """Whether a node runs, and is not about to be stopped."""
+        return node.name not in self._dead
 
     def merged(self, key: bytes, *, only_living: bool = False) -> Record | None:
         """Return all that there is of a record, together."""

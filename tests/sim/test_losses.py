@@ -69,6 +69,29 @@ def test_a_delete_nobody_answered_may_be_reaped_with_what_it_replaced(is_elsewhe
     testing.run(main)
 
 
+@pytest.mark.parametrize("dies", [(), (0,), (0, 1)])
+def test_a_put_must_replace_what_a_living_node_has_and_not_what_only_the_dead_have(dies: tuple[int, ...]) -> None:
+    async def main() -> None:
+        async with testing.ring(4, seed=1) as ring:
+            circle = ring[0].host.circle
+            actor = ring[0].host.storage.incarnation + bytes(8)
+            story = Story(KEY, circle.hash(KEY))
+            losses = Losses(ring, ring[0].host.constants, {KEY: story}, Counter(), pytest.fail, 600.0)
+            put = story.begin("put")
+            put.op_id = b"1" * 16
+            value = Record(KEY, (ActorClock(actor, 1, (Version(put.value, put.op_id, 1),)),))
+            for at in (0, 1):
+                ring[at].host.storage.apply(Batch(puts=(value,)))
+            story.saw(value)
+            story.acknowledged(put, versions.encode_context({actor: 1}), 0.0)
+            for at in dies:
+                losses.truth.dies(ring[at], lambda _: False)
+            living = {ring[at] for at in (0, 1) if at not in dies}
+            assert losses.in_reach(story) == ({put: living} if living else {})
+
+    testing.run(main)
+
+
 def test_a_life_does_not_end_while_an_owner_waits_for_all_who_could_answer() -> None:
     async def main() -> None:
         async with testing.ring(6, seed=2) as ring:
