@@ -15,6 +15,7 @@ from chord.data import versions
 from chord.data.batches import Batches
 from chord.data.copies import Replica
 from chord.data.gather import Gather
+from chord.data.misplaced import Misplaced
 from chord.data.prune import on_prune
 from chord.data.reap import on_reap
 from chord.data.records import Records
@@ -96,7 +97,7 @@ class Dispatcher:
         records, replica: what the node holds, and what it says of it to other replicas.
         describe, leave: the node's own answers.
         departed: told that a node left, so that stabilization need not wait for its next round.
-        hints: how many records are kept for others.
+        misplaced: knows how many records are kept for others.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Dispatcher:
         describe: Callable[[], Description],
         leave: Callable[[], None],
         departed: Callable[[], None],
-        hints: Callable[[], int],
+        misplaced: Misplaced,
     ) -> None:
         self._host = host
         self._lookups = lookups
@@ -119,7 +120,7 @@ class Dispatcher:
         self._describe = describe
         self._leave = leave
         self._departed = departed
-        self._hints = hints
+        self._misplaced = misplaced
         self._batches = Batches(host, lookups, self._coordinate, lambda: self._ready().vnode.me)
 
     def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
@@ -179,7 +180,7 @@ class Dispatcher:
         """Keep copies, unless this node is handing over what it has."""
         if self._host.is_leaving:
             raise Leaving("this node is leaving", after_ms=RETRY_MS)
-        if request.is_hint and self._hints() >= self._host.limits.hints_max:
+        if request.is_hint and self._misplaced.hints >= self._host.limits.hints_max:
             raise Overloaded("this node keeps as many records for others as it may", after_ms=RETRY_MS)
         return self._replica.on_store_copies(request)
 

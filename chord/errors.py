@@ -7,8 +7,6 @@ peer's death; an error *reply* proves the peer alive.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -211,16 +209,19 @@ class QuorumFailed(IndefiniteError):
     code, word = 35, "quorum_failed"
 
 
-@contextmanager
-def unwrapped() -> Iterator[None]:
+class unwrapped:
     """Raise an exception that a nursery wrapped as itself again, where it is the only one."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        raise error from error.__cause__
+
+    __slots__ = ()
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, group: BaseException | None, trace: object) -> None:
+        if isinstance(group, BaseExceptionGroup):
+            error: BaseException = group
+            while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+                error = error.exceptions[0]
+            raise error from error.__cause__
 
 
 SILENCE = (PeerUnreachable, PeerLost, DeadlineExceeded)

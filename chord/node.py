@@ -122,9 +122,9 @@ class Node(AsyncRing):
             self._records,
             Replica(self.host, self._records.stage, reaped),
             self.description,
-            lambda: self._end("leave"),
+            self.begin_leave,
             self._maintenance.stabilize_soon,
-            lambda: self.misplaced.hints,
+            self.misplaced,
         )
         peers.serve(self._dispatcher.handle)
         self.state: NodeState = "starting"
@@ -189,11 +189,13 @@ class Node(AsyncRing):
                 self._others = tuple(dict.fromkeys((*self.config.join, *kept.known)))
             with unwrapped():
                 async with trio.open_nursery() as connections:
-                    connections.start_soon(self._end_with_storage, connections.cancel_scope)
-                    bound = await connections.start(self._rpc.run, self.config.listen)
+                    if (failed := self.host.storage.failed) is not None:
+                        connections.start_soon(self._end_with_storage, failed, connections.cancel_scope)
+                    bound = await connections.start(self._rpc.run, self.config.listen, name="calls")
                     self.started_at = trio.current_time()
                     self._settle_address(bound, kept)
                     task_status.started(bound)
+                    del task_status  # it would keep what `Nursery.start` made for the while, two kilobytes a node
                     async with trio.open_nursery() as maintenance:
                         await self._live(maintenance, kept)
                     await self._part()
@@ -209,8 +211,8 @@ class Node(AsyncRing):
     async def _live(self, maintenance: trio.Nursery, kept: Kept | None) -> None:
         self.host.start_task = maintenance.start_soon
         try:
-            maintenance.start_soon(self._maintenance.run, maintenance.start_soon)
-            maintenance.start_soon(self._take_part, kept)
+            maintenance.start_soon(self._maintenance.run, maintenance.start_soon, name="maintenance")
+            maintenance.start_soon(self._take_part, kept, name="take part")
             await self._ending.wait()
             if self._how == "leave" and self._fatal is None:
                 self._change("leaving")
@@ -221,9 +223,9 @@ class Node(AsyncRing):
         self._goodbye = self._farewell.neighbours()
         maintenance.cancel_scope.cancel()
 
-    async def _end_with_storage(self, scope: trio.CancelScope) -> None:
+    async def _end_with_storage(self, failed: trio.Event, scope: trio.CancelScope) -> None:
         """Where the disk fails, end as in a crash: what this node says and hands over could be wrong."""
-        await self.host.storage.failed.wait()
+        await failed.wait()
         self._fatal = WritesRefused(f"the disk of {self.name} failed, and the node stopped as if it had crashed")
         scope.cancel()
 

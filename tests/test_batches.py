@@ -74,10 +74,12 @@ async def test_an_owner_is_searched_for_once_however_many_keys_it_has() -> None:
     async with testing.ring(6, seed=2) as ring:
         asker = ring[0]
         before = asker.host.peers.calls_made
+        keys = [b"cold-%d" % number for number in range(BATCH_ITEMS_MAX)]
         with counted([asker]) as frames:
-            outcomes = await read_many(asker, *(b"cold-%d" % number for number in range(BATCH_ITEMS_MAX)))
+            outcomes = await read_many(asker, *keys)
         assert [type(one) for one in outcomes] == [Values] * BATCH_ITEMS_MAX
-        assert frames.of(GetMany, Get) == 5
+        assert frames.most(GetMany, Get) == 1
+        assert frames.of(GetMany, Get) - len({owner(ring, key).name for key in keys} - {asker.name}) in (0, 1), "a hint"
         assert frames.of(Confirm) <= 5 * LOOKUPS_AT_ONCE
         assert asker.host.peers.calls_made - before < BATCH_ITEMS_MAX
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 import trio
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedList
 
 from chord.data.digest import Digests, digest_of
 from chord.ids import Arc, Circle, Point
@@ -38,12 +38,14 @@ class Storage(Protocol):
     minted twice.
 
     Attributes:
-        failed: set when the disk failed: nothing can be promised any more, and the node has to stop.
         is_instant: whether whatever is visible is durable, always: then `stage` is as good as `commit`.
     """
 
-    failed: trio.Event
     is_instant: bool
+
+    @property
+    def failed(self) -> trio.Event | None:
+        """Set when the disk failed: nothing can be promised any more, and the node has to stop. None: it cannot."""
 
     async def open(self) -> None:
         """Make ready for use; nothing else may be asked before.
@@ -161,17 +163,18 @@ def has_siblings(record: Record) -> bool:
 class MemoryStorage:
     """Records in memory; they are gone when the process is. Durable means applied."""
 
+    failed = None
     is_instant = True
 
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         self._circle = circle
-        self.failed = trio.Event()
         self.damaged: dict[bytes, None] = {}
         self._clear(incarnation)
 
     def _clear(self, incarnation: bytes) -> None:
         self._incarnation = incarnation
-        self._records: SortedDict[tuple[Point, bytes], Record] = SortedDict()
+        self._records: dict[bytes, Record] = {}
+        self._places: SortedList[tuple[Point, bytes]] = SortedList()  # where each key lies on the circle, and the key
         self._digests: dict[bytes, bytes] = {}  # of every record, by key: replicas ask for them again and again
         self._value_bytes = 0
         self._key_epoch = 0
@@ -213,8 +216,8 @@ class MemoryStorage:
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield key and digest of each record in an arc, as `scan` would yield the records."""
-        for place in self._places(arc, after):
-            yield place[1], self._digests[place[1]]
+        for _, key in self._places_in(arc, after):
+            yield key, self._digests[key]
 
     @property
     def value_bytes(self) -> int:
@@ -223,8 +226,7 @@ class MemoryStorage:
 
     def get(self, key: bytes) -> Record | None:
         """Return the record stored under a key, or None."""
-        record: Record | None = self._records.get((self._circle.hash(key), key))
-        return record
+        return self._records.get(key)
 
     def minted(self, key: bytes) -> bytes | None:
         """Return the actor under which this store minted a dot of a key it has held ever since, or None."""
@@ -232,10 +234,10 @@ class MemoryStorage:
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
-        for place in self._places(arc, after):
-            yield self._records[place]
+        for _, key in self._places_in(arc, after):
+            yield self._records[key]
 
-    def _places(self, arc: Arc, after: bytes | None) -> Iterator[tuple[Point, bytes]]:
+    def _places_in(self, arc: Arc, after: bytes | None) -> Iterator[tuple[Point, bytes]]:
         first = None if after is None else (self._circle.hash(after), after)
         for low, high in arc.spans():
             start: tuple[int, bytes] = (low, b"")
@@ -246,14 +248,14 @@ class MemoryStorage:
             else:
                 inclusive = True
             stop = (self._circle.size if high is None else high + 1, b"")
-            yield from self._records.irange(start, stop, inclusive=(inclusive, False))
+            yield from self._places.irange(start, stop, inclusive=(inclusive, False))
 
     def count(self, arc: Arc) -> int:
         """Return the number of records in an arc."""
         total = 0
         for low, high in arc.spans():
             stop = (self._circle.size if high is None else high + 1, b"")
-            total += self._records.bisect_left(stop) - self._records.bisect_left((low, b""))
+            total += self._places.bisect_left(stop) - self._places.bisect_left((low, b""))
         return total
 
     @property
@@ -289,8 +291,10 @@ class MemoryStorage:
 
     def _put(self, record: Record) -> None:
         point = self._circle.hash(record.key)
-        old = self._records.get((point, record.key))
-        self._records[point, record.key] = record
+        old = self._records.get(record.key)
+        self._records[record.key] = record
+        if old is None:
+            self._places.add((point, record.key))
         digest = digest_of(record)
         self.digests.change(point, self._digests.get(record.key), digest)
         self._digests[record.key] = digest
@@ -299,9 +303,10 @@ class MemoryStorage:
             self._count(old, -1)
 
     def _remove(self, key: bytes) -> None:
-        point = self._circle.hash(key)
-        old = self._records.pop((point, key), None)
+        old = self._records.pop(key, None)
         if old is not None:
+            point = self._circle.hash(key)
+            self._places.remove((point, key))
             self.digests.change(point, self._digests.pop(key), None)
             self._count(old, -1)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
@@ -33,6 +33,31 @@ EPOCH_S = 1_800_000_000
 """What wall clocks show when a simulation begins, in Unix time."""
 
 
+class _Machine:
+    """What the node of one machine is given by the cluster; one object, for there may be ten thousand of them."""
+
+    __slots__ = ("_cluster", "_host", "node")
+
+    def __init__(self, cluster: Cluster, host: str) -> None:
+        self._cluster = cluster
+        self._host = host
+        self.node: Node | None = None
+
+    def put(self, record: Record, is_own: bool) -> None:
+        self._cluster.on_put(self._host, record, is_own)
+
+    def drop(self, record: Record) -> None:
+        self._cluster.on_drop(self._host, record)
+
+    def now_ms(self) -> int:
+        return int(1000 * (EPOCH_S + trio.current_time() + self._cluster.skews_s.get(self._host, 0.0)))
+
+    def observe(self, event: Event) -> None:
+        """Pass events on; but a client of a node that has ended goes on asking in vain, and blames the others."""
+        if not (isinstance(event, PeerChanged) and self.node is not None and self.node.closed.is_set()):
+            self._cluster.on_event(event)
+
+
 class Cluster(MemoryRing):
     """Nodes on machines. Made by `cluster`.
 
@@ -41,7 +66,11 @@ class Cluster(MemoryRing):
         on_stopped, on_left: told of a node that has ended by itself, and what it says of that: the one may not have
             handed over all it held, the other has.
         on_put, on_drop: told what stores take and remove, with the host (see `WatchedStorage`).
+        skews_s: by how much each host's wall clock is ahead, or (negative) behind.
+        expected: a node whose disk has failed ends as if it had crashed.
     """
+
+    expected = (*MemoryRing.expected, WritesRefused)
 
     def __init__(
         self,
@@ -60,7 +89,7 @@ class Cluster(MemoryRing):
         self.on_left: Callable[[Node], object] = lambda node: None
         self.on_put: Callable[[str, Record, bool], object] = lambda host, record, is_own: None
         self.on_drop: Callable[[str, Record], object] = lambda host, record: None
-        self._skew_s: dict[str, float] = {}
+        self.skews_s: dict[str, float] = {}
         self._placement: Placement | None = None
         self.disks: dict[str, Disk] = {}
 
@@ -93,21 +122,14 @@ class Cluster(MemoryRing):
             world["identity"] = DiskIdentity(disk)
         else:
             storage = WatchedStorage(config.ring.circle, rng.randbytes(8))
-        storage.watch(
-            lambda record, is_own: self.on_put(host, record, is_own), lambda record: self.on_drop(host, record)
-        )
-        world["storage"] = storage
-        world["wall_now_ms"] = lambda: int(1000 * (EPOCH_S + trio.current_time() + self._skew_s.get(host, 0.0)))
-
-        def observe(event: Event) -> None:
-            """Pass events on; but a client of a node that has ended goes on asking in vain, and blames the others."""
-            if not (isinstance(event, PeerChanged) and node.closed.is_set()):
-                self.on_event(event)
-
+        machine = _Machine(self, host)
+        storage.watch(machine.put, machine.drop)
+        world["storage"], world["wall_now_ms"] = storage, machine.now_ms
         if self._placement is None:
-            node = Node(config, **world, rng=rng, observe=observe)
+            node = Node(config, **world, rng=rng, observe=machine.observe)
         else:
-            node = PlacedNode(config, **world, rng=rng, observe=observe, placement=self._placement)
+            node = PlacedNode(config, **world, rng=rng, observe=machine.observe, placement=self._placement)
+        machine.node = node
         return node
 
     async def kill(self, node: Node, *, is_silent: bool = False, is_power_lost: bool = False) -> None:
@@ -121,11 +143,10 @@ class Cluster(MemoryRing):
             (self.disks[host].crash if is_power_lost or is_silent else self.disks[host].kill)()
         await super().kill(node, is_silent=is_silent)
 
-    async def _live(self, node: Node, host: str, task_status: trio.TaskStatus[str]) -> None:
-        with suppress(WritesRefused):  # its disk has failed: it ended as if it had crashed
-            await super()._live(node, host, task_status)
-            if node.state in ("stopped", "left"):
-                (self.on_stopped if node.state == "stopped" else self.on_left)(node)
+    def ended(self, node: Node) -> None:
+        """Tell who stopped and who left in good order."""
+        if node.state in ("stopped", "left"):
+            (self.on_stopped if node.state == "stopped" else self.on_left)(node)
 
     # -- machines -------------------------------------------------------------------------------
 
@@ -158,7 +179,7 @@ class Cluster(MemoryRing):
 
     def skew(self, host: str, seconds: float) -> None:
         """Set a machine's wall clock ahead of the true time, or (negative) behind it."""
-        self._skew_s[host] = seconds
+        self.skews_s[host] = seconds
 
 
 @asynccontextmanager

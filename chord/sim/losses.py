@@ -93,14 +93,14 @@ class Losses:
         return sum(1 for _, dropped in recent if dropped == key)
 
     def in_reach(self, story: Story) -> dict[Op, set[Node]]:
-        """Return what is required of a key, and which living nodes have it: what only the dead have nobody can read.
+        """Return what is required of a key, and which nodes in their places have it: what no other has is not read.
 
         A quorum of those who keep a key meets every other as long as they are the same. When all who had a write are
-        dead, others keep the key, and a put among them replaces what they know.
+        dead, or are about to leave or to come back, others keep the key, and a put among them replaces what they know.
         """
         found: dict[Op, set[Node]] = {}
         for node in self._ring.nodes:
-            if self.truth.is_living(node):
+            if node.state == "ready" and self.truth.is_living(node):
                 record = node.host.storage.get(story.key)
                 for op in story.required():
                     if op.is_in(record):

@@ -195,8 +195,9 @@ class MessageCalls:
             if listen is not None:
                 self._network.enter(self.host, self)
             task_status.started(self.as_caller.address)
+            del task_status  # see `Node.run`
             try:
-                await trio.sleep_forever()
+                await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)  # until cancelled
             finally:
                 self._nursery_closed()
 

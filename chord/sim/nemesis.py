@@ -248,7 +248,7 @@ class Nemesis:
             self._cluster.disk(node.name).fail_next_sync()
             with suppress(ChordError):
                 await storage.commit(Batch([record]))
-            if storage.failed.is_set() and node in self._cluster.nodes:
+            if storage.failed is not None and storage.failed.is_set() and node in self._cluster.nodes:
                 self.deaths.count("disk failed")
                 await self.deaths.restart(node)
 

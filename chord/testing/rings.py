@@ -15,14 +15,14 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import trio
 
 from chord import invariants
 from chord.config import PRESETS, NodeConfig, RingConstants, Timing
-from chord.errors import DuplicateId, OtherRing, unwrapped
+from chord.errors import ChordError, DuplicateId, OtherRing, unwrapped
 from chord.events import Event, HandlerFailed, Observer, ignore
 from chord.identity import MemoryIdentity
 from chord.ids import Point
@@ -48,7 +48,10 @@ class MemoryRing:
         nodes: the living nodes, in the order they were started.
         counts: how often each kind of event happened, all nodes together.
         steps: how many events there were.
+        expected: errors with which a node's life may end; refused by the ring, and nothing else.
     """
+
+    expected: ClassVar[tuple[type[ChordError], ...]] = (OtherRing, DuplicateId)
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class MemoryRing:
         node = self.make_node(host, config, rng)
         self._scopes[host] = trio.CancelScope()
         self.nodes.append(node)
-        await self._nursery.start(self._live, node, host)
+        await self._nursery.start(self._live, node, host, name=host)
         return node
 
     def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
@@ -123,15 +126,21 @@ class MemoryRing:
         self._identities.pop(host, None)
 
     async def _live(self, node: Node, host: str, task_status: trio.TaskStatus[str]) -> None:
+        life = node.run(task_status=task_status)
+        del task_status  # see `Node.run`
         try:
             with self._scopes[host]:
-                await node.run(task_status=task_status)
-        except (OtherRing, DuplicateId):
-            pass  # refused by the ring: `node.ready()` raises it to whoever waits
+                await life
+            self.ended(node)
+        except self.expected:
+            pass  # `node.ready()` raises it to whoever waits
         finally:
             self._ended.update(node.host.counters)
             if node in self.nodes:
                 self.nodes.remove(node)
+
+    def ended(self, node: Node) -> None:
+        """A node has come to its end, and it was no error."""
 
     async def kill(self, node: Node, *, is_silent: bool = False) -> None:
         """End a node as kill -9 does: nothing is said, nothing is handed over. Its memory is gone, its identity kept.

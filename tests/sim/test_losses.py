@@ -69,8 +69,11 @@ def test_a_delete_nobody_answered_may_be_reaped_with_what_it_replaced(is_elsewhe
     testing.run(main)
 
 
+@pytest.mark.parametrize("leaves", [(), (1,)])
 @pytest.mark.parametrize("dies", [(), (0,), (0, 1)])
-def test_a_put_must_replace_what_a_living_node_has_and_not_what_only_the_dead_have(dies: tuple[int, ...]) -> None:
+def test_a_put_must_replace_what_a_node_in_its_place_has_and_no_other(
+    dies: tuple[int, ...], leaves: tuple[int, ...]
+) -> None:
     async def main() -> None:
         async with testing.ring(4, seed=1) as ring:
             circle = ring[0].host.circle
@@ -86,7 +89,9 @@ def test_a_put_must_replace_what_a_living_node_has_and_not_what_only_the_dead_ha
             story.acknowledged(put, versions.encode_context({actor: 1}), 0.0)
             for at in dies:
                 losses.truth.dies(ring[at], lambda _: False)
-            living = {ring[at] for at in (0, 1) if at not in dies}
+            for at in leaves:
+                ring[at].state = "leaving"
+            living = {ring[at] for at in (0, 1) if at not in (*dies, *leaves)}
             assert losses.in_reach(story) == ({put: living} if living else {})
 
     testing.run(main)
