@@ -281,6 +281,8 @@ def split_address(address: str) -> tuple[str, int]:
     Raises:
         ConfigError: it is not of that form, or the port is not 0 to 65535.
     """
+    if not isinstance(address, str):  # a list of them, for one: addresses are given one by one
+        raise ConfigError(f"an address is a text, HOST:PORT, not {address!r}")
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535 or len(address) > 255:
         raise ConfigError(f"{address!r} is not HOST:PORT")

@@ -309,6 +309,62 @@ def test_planted_if_a_name_made_every_dot_of_its_operation_superfluous_they_woul
     assert joins_that_depend_on_the_order(2000) > 0, "planted"
 
 
+def one_more_write(rng: random.Random) -> tuple[list[bytes], list[superseded.Replaced], int]:
+    """What `join` is given by a put, or by a merge of one's own record with another that may be after that put."""
+    retried, every_ms = rng.choice([0.0, 0.0, 0.3]), rng.choice([1, OTHERS_MS // 6])
+    replaced = []
+    for _ in range(rng.randrange(12)):
+        one = msgspec.structs.replace(version(rng.randrange(30)), written_ms=rng.randrange(20) * every_ms)
+        one = msgspec.structs.replace(one, is_retry=rng.random() < retried)
+        by = superseded.Dot(ME, rng.randrange(9)) if rng.random() < 0.2 else version(rng.randrange(40)).op_id
+        replaced.append(superseded.Replaced(one, by))
+    before = superseded.join([], replaced, 0)
+    gone = msgspec.structs.replace(version(rng.randrange(30)), written_ms=rng.randrange(15, 25) * every_ms)
+    gone = msgspec.structs.replace(gone, is_retry=rng.random() < retried / 3)
+    newest_ms = gone.written_ms + rng.choice([0, 1, OTHERS_MS // 2, OTHERS_MS, 2 * OTHERS_MS])
+    put = superseded.Replaced(gone, version(50).op_id)
+    if rng.random() < 0.5:
+        return [before], [put], newest_ms
+    told = superseded._join([before] if rng.random() < 0.9 else [], [put], newest_ms, ())
+    lists = sorted({before, told}, reverse=rng.random() < 0.5)
+    return lists, [superseded.Replaced(gone, superseded.Dot(ME, 3))], newest_ms
+
+
+def shortcuts(tries: int) -> tuple[int, int]:
+    """Return how often `join` took the short way, and how often that led elsewhere."""
+    rng, taken, wrong = random.Random(7), 0, 0
+    for _ in range(tries):
+        lists, replaced, newest_ms = one_more_write(rng)
+        short = superseded._after(lists, *replaced[0], newest_ms) if lists else None
+        taken += short is not None
+        wrong += short not in (None, superseded._join(lists, replaced, newest_ms, ()))
+    return taken, wrong
+
+
+def test_what_one_more_write_leaves_is_what_a_join_would() -> None:
+    taken, wrong = shortcuts(2000)
+    assert wrong == 0
+    assert 200 < taken < 1800
+
+
+@pytest.mark.parametrize("careless", ["order", "age", "retry"])
+def test_planted_a_careless_short_way_leads_elsewhere(careless: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = superseded._following
+
+    def following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> bytes | None:
+        if careless == "retry":
+            return right(remembered, msgspec.structs.replace(gone, is_retry=False), by, newest_ms)
+        if careless == "age":
+            newest_ms = min(newest_ms, gone.written_ms)
+        found = right(remembered, gone, by, newest_ms)
+        if found is None and careless == "order" and not gone.is_retry:
+            return (right(b"", gone, by, newest_ms) or b"") + remembered[: (OTHERS_MAX - 1) * ENTRY_BYTES]
+        return found
+
+    monkeypatch.setattr(superseded, "_following", following)
+    assert shortcuts(2000)[1] > 0, "planted"
+
+
 def test_a_list_that_join_did_not_make_is_noticed() -> None:
     record = written(written(written(None, None, 1), None, 2), None, 3)
     assert len(record.superseded) == 2 * ENTRY_BYTES

@@ -17,8 +17,9 @@ must.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import permutations
 from typing import NamedTuple
 
 from chord.messages import SUPERSEDED_BYTES_MAX, Version
@@ -64,16 +65,56 @@ class Claim(NamedTuple):
 
 
 def join(
-    remembered: Iterable[bytes], replaced: Iterable[Replaced], newest_ms: int, claims: Iterable[Claim] = ()
+    remembered: Collection[bytes], replaced: Sequence[Replaced], newest_ms: int, claims: Sequence[Claim] = ()
 ) -> bytes:
     """Return what is to be remembered.
 
     Args:
-        remembered: what several records did.
+        remembered: what several records did, each once.
         replaced: what is gone now.
         newest_ms: when the latest version was written that is left.
         claims: what was replaced unseen.
     """
+    if len(replaced) == 1 and not claims:
+        following = _after(list(remembered), *replaced[0], newest_ms)
+        if following is not None:
+            return following
+    return _join(remembered, replaced, newest_ms, claims)
+
+
+def _after(remembered: list[bytes], gone: Version, by: bytes | Dot, newest_ms: int) -> bytes | None:
+    """Return what `_join` would, where a record is written once more or told of that; None where it is not so simple.
+
+    Who is told, and has missed nothing, remembers what the other one did before that write.
+    """
+    if not isinstance(by, Dot):
+        return _following(remembered[0], gone, by, newest_ms) if len(remembered) == 1 else None
+    if len(remembered) == 2:
+        for before, after in permutations(remembered):
+            named = after[_TAG_BYTES : 2 * _TAG_BYTES]
+            if named and not _is_dot(named) and _following(before, gone, named, newest_ms) == after:
+                return after
+    return None
+
+
+def _following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> bytes | None:
+    """Return what is remembered once this operation has been replaced as well: it stands first, being the latest."""
+    at_ms, tag = gone.written_ms, _tag(gone.op_id)
+    oldest_ms = max(newest_ms, at_ms) - OTHERS_MS
+    if gone.is_retry or not oldest_ms < at_ms < _RETRIED:
+        return None
+    when, kept = at_ms.to_bytes(_AT_BYTES, "big"), remembered[: (OTHERS_MAX - 1) * ENTRY_BYTES]
+    if kept:
+        first = kept[2 * _TAG_BYTES : ENTRY_BYTES]
+        is_later = (when, tag) > (first, kept[:_TAG_BYTES])  # and so it is than all; who was tried again is later still
+        if not is_later or int.from_bytes(kept[-_AT_BYTES:], "big") <= oldest_ms:
+            return None
+    return tag + _tag(by) + when + kept
+
+
+def _join(
+    remembered: Iterable[bytes], replaced: Iterable[Replaced], newest_ms: int, claims: Iterable[Claim]
+) -> bytes:
     found: set[bytes] = set()
     for entries in remembered:
         found.update(_sortable(entries))
