@@ -90,9 +90,9 @@ class Digests:
     def add(self, part: int, records: int, sum_: int) -> None:
         """So many records more are in a slice, and so much more is the sum of their digests, as numbers."""
         for totals in reversed(self._parts):
-            total = totals.get(part, NOTHING).plus(records, sum_)
-            if total.records:
-                totals[part] = total
+            held, known = totals.get(part, NOTHING)
+            if held + records:
+                totals[part] = Total(held + records, (known + sum_) % _MODULUS)
             else:
                 totals.pop(part, None)
             part //= FAN_OUT

@@ -152,12 +152,19 @@ class Storage(Protocol):
 
 def bytes_of_values(record: Record) -> int:
     """Return the bytes of a record's values, without its clock."""
-    return sum(len(v.value) for a in record.clock for v in a.versions if v.value is not None)
+    total = 0
+    for entry in record.clock:
+        for version in entry.versions:
+            total += len(version.value or b"")
+    return total
 
 
 def has_siblings(record: Record) -> bool:
     """Return whether a record holds more than one version."""
-    return sum(len(entry.versions) for entry in record.clock) > 1
+    versions = 0
+    for entry in record.clock:
+        versions += len(entry.versions)
+    return versions > 1
 
 
 class MemoryStorage:
