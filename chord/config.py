@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from chord.errors import ConfigError
+from chord.errors import ConfigError, PeerUnreachable
 from chord.ids import BITS_MAX, BITS_MIN, Circle
 
 PROTOCOL_VERSION = 1
@@ -279,7 +279,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Split `host:port` (`[::1]:9000` for IPv6) into host and port.
 
     Raises:
-        ConfigError: it is not of that form, or the port is not 0 to 65535.
+        ConfigError: it is not of that form, no host can have that name, or the port is not 0 to 65535.
     """
     if not isinstance(address, str):  # a list of them, for one: addresses are given one by one
         raise ConfigError(f"an address is a text, HOST:PORT, not {address!r}")
@@ -288,7 +288,33 @@ def split_address(address: str) -> tuple[str, int]:
         raise ConfigError(f"{address!r} is not HOST:PORT")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
+    if not _is_name(host):
+        raise ConfigError(f"{address!r} is not HOST:PORT: no host has such a name")
     return host, int(port)
+
+
+def to_dial(address: str) -> tuple[str, int]:
+    """Split an address that others told of, and that may be none.
+
+    Raises:
+        PeerUnreachable: nobody can ever be there, which is as good as a refusal.
+    """
+    try:
+        return split_address(address)
+    except ConfigError as error:
+        raise PeerUnreachable(error.message, is_refused=True) from None
+
+
+def _is_name(host: str) -> bool:
+    """Whether a resolver takes it: at a label that is empty or too long it raises something else than `OSError`."""
+    if not host.isprintable() or " " in host:
+        return False
+    if host.isascii():
+        return all(1 <= len(label) <= 63 for label in host.removesuffix(".").split("."))
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def from_mapping(values: dict[str, Any]) -> NodeConfig:

@@ -14,7 +14,7 @@ import socket
 from time import monotonic
 from typing import Literal
 
-from chord.config import PROTOCOL_VERSION, Limits, split_address
+from chord.config import PROTOCOL_VERSION, Limits, to_dial
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, OtherRing, PeerLost, PeerUnreachable
 from chord.ids import Circle, Point
 from chord.messages import Hello, Reply, Request, StreamName
@@ -53,11 +53,12 @@ class Link:
         """Begin to connect; does not wait for the network (but for the resolver, where the host is a name).
 
         Raises:
-            PeerUnreachable: the host is unknown, or refused at once.
+            PeerUnreachable: the host is unknown or none at all, or refused at once.
         """
-        host, port = split_address(self.address)
+        host, port = to_dial(self.address)
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            name = host.encode() if host.isascii() else host  # a text would import what encodes names of any alphabet
+            found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise PeerUnreachable(f"{self.address}: the host is unknown ({error.strerror})") from None
         self._targets = [(family, target) for family, _, _, _, target in found]

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias, cast
 
 import trio
 
-from chord.config import split_address
+from chord.config import split_address, to_dial
 from chord.errors import PeerUnreachable
 
 Stream: TypeAlias = trio.abc.HalfCloseableStream
@@ -95,9 +95,9 @@ class TcpTransport:
         """Connect to HOST:PORT.
 
         Raises:
-            PeerUnreachable: nobody listens there, no such host, or the network says no.
+            PeerUnreachable: nobody listens there, no such host, no such address, or the network says no.
         """
-        host, port = split_address(address)
+        host, port = to_dial(address)
         try:
             return await trio.open_tcp_stream(host, port)
         except OSError as error:

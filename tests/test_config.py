@@ -171,6 +171,20 @@ def test_other_strings_are_no_addresses(address: str) -> None:
         split_address(address)
 
 
+@pytest.mark.parametrize("host", ["a..b", ".a", "x" * 64, "ü..x", "ü" * 70, ".", "a.."])
+def test_names_that_no_host_can_have_are_no_addresses(host: str) -> None:
+    """A resolver would raise a `UnicodeError`, which passed for a bug."""
+    with pytest.raises(ConfigError, match="no host has such a name"):
+        split_address(f"{host}:1")
+    for near in ("x" * 63, "a.b.", "bücher.example"):
+        assert split_address(f"{near}:1") == (near, 1)
+
+
+def test_a_list_in_place_of_addresses_is_told_so() -> None:
+    with pytest.raises(ConfigError, match="an address is a text, HOST:PORT, not"):
+        split_address(["host:1"])  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("struct", [RingConstants, Timing, Limits, NodeConfig])
 def test_each_field_is_described_in_its_place(struct: type[msgspec.Struct]) -> None:
     """The reference page is made of these lines."""

@@ -23,7 +23,7 @@ from chord.data.storage import MemoryStorage
 from chord.errors import DuplicateId, OwnerDown
 from chord.events import Event
 from chord.ids import Arc, Circle, Point, between
-from chord.messages import Contact, FindNext, NeighboursOf, NextHops
+from chord.messages import Contact, FindNext, NeighboursOf, NextHops, Notify
 from chord.node import Node
 from chord.sim.watch import Watch
 from chord.testing.rings import MemoryRing
@@ -520,3 +520,17 @@ async def test_a_switch_may_come_while_a_restarted_node_finds_out_whether_to_own
             await membership._reclaim_place(NeighboursOf(before, only(node).me, node.ring_id))
         assert own.arc == Arc(Point(B), Point(C))
         await ring.converged()
+
+
+@virtual
+async def test_a_predecessor_that_nobody_can_reach_is_given_up() -> None:
+    """One that had no address at all stayed for ever: the error was not silence, and so a sign of life."""
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=19) as ring:
+        node, before = by_id(ring, C), only(by_id(ring, B)).me
+        nobody = Contact(Point(C - 1), "nonsense")
+        await by_id(ring, A).host.peers.call(only(node).me, Notify(nobody), Notify.reply)
+        await trio.sleep(0.01)
+        assert only(node).ring.predecessor == nobody, "heard"
+        await ring.converged()
+        assert only(node).ring.predecessor == before
+        assert node.state == "ready"

@@ -39,6 +39,18 @@ async def test_a_name_nobody_has_is_unreachable() -> None:
         await TCP.open_stream("nobody.invalid:1")
 
 
+NO_ADDRESSES = ("", "nonsense", "localhost:", ":80", "localhost:http", "localhost:70000", "a..b:1", "[a..b]:1", "a\0b:1")
+
+
+@pytest.mark.parametrize("address", NO_ADDRESSES)
+async def test_what_is_no_address_is_refused_like_one_where_nobody_is(address: str) -> None:
+    """Others may tell of anything; a `UnicodeError` would end the node, a `ConfigError` count as a sign of life."""
+    for transport in (TCP, MemoryNetwork(1).transport("here")):
+        with pytest.raises(PeerUnreachable, match="is not HOST:PORT") as caught:
+            await transport.open_stream(address)
+        assert caught.value.is_refused
+
+
 async def test_an_address_in_use_or_not_ours_is_an_os_error() -> None:
     listener = await TCP.open_listener("127.0.0.1:0")
     with pytest.raises(OSError) as caught:
@@ -49,10 +61,8 @@ async def test_an_address_in_use_or_not_ours_is_an_os_error() -> None:
         await TCP.open_listener("192.0.2.1:0")
 
 
-@pytest.mark.parametrize("address", ["", "localhost", "localhost:", ":80", "localhost:http", "localhost:70000"])
-async def test_what_is_no_address_is_said_so(address: str) -> None:
-    with pytest.raises(ConfigError):
-        await TCP.open_stream(address)
+@pytest.mark.parametrize("address", NO_ADDRESSES)
+async def test_what_is_no_address_to_listen_at_is_said_so(address: str) -> None:
     with pytest.raises(ConfigError):
         await TCP.open_listener(address)
 

@@ -9,7 +9,6 @@ import errno
 import fcntl
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TextIO
@@ -145,7 +144,7 @@ def run(args: Sequence[str]) -> int:
 
 def _failed(out: Out, error: Exception) -> int:
     if os.environ.get("CHORD_DEBUG"):
-        traceback.print_exception(error)
+        sys.excepthook(type(error), error, error.__traceback__)
     hint = "This is a bug. CHORD_DEBUG=1 shows where"
     out.failure(Failure(f"{type(error).__name__}: {error}", hint, INTERNAL, "internal"))
     return INTERNAL

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import click
@@ -95,17 +94,17 @@ def del_command(
 
 @click.command("get")
 @click.argument("key")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the value to a file.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the value to a file.")
 @click.option("--all", "wants_all", is_flag=True, help="Concurrent values are welcome: exit 0 with all of them.")
 @click.option("--last-writer", is_flag=True, help="Of concurrent values, only the one written last by the clocks of "
               "the nodes. Drops the others without a word.")
-@click.option("--context", "context_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--context", "context_file", type=click.Path(dir_okay=False), metavar="FILE",
               help="Write there what `put --context @FILE` takes.")
 @quorum_option("r", "This many replicas must answer.")
 @trace_option
 @ring_options()
 def get_command(
-    target: Target, key: str, output: Path | None, wants_all: bool, last_writer: bool, context_file: Path | None,
+    target: Target, key: str, output: str | None, wants_all: bool, last_writer: bool, context_file: str | None,
     r: int | None, with_trace: bool,
 ) -> int:
     """Print the value of KEY.
@@ -173,7 +172,8 @@ def _context(text: str | None) -> bytes | None:
         return None
     if text.startswith("@"):
         try:
-            text = Path(text[1:]).read_text(encoding="ascii", errors="replace")
+            with open(text[1:], encoding="ascii", errors="replace") as file:
+                text = file.read()
         except OSError as error:
             raise file_failure(text[1:], error) from None
     hint = 'Take it from: chord get KEY --context FILE, or the "context" of: chord get KEY --json'
@@ -201,11 +201,12 @@ def stdin_to_read() -> Iterator[BinaryIO]:
         raise Failure("stdin is closed", "Pipe into it what is to be stored", USAGE, "file") from None
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(name: str, content: bytes) -> None:
     try:
-        path.write_bytes(content)
+        with open(name, "wb") as file:
+            file.write(content)
     except OSError as error:
-        raise file_failure(str(path), error) from None
+        raise file_failure(name, error) from None
 
 
 def file_failure(name: str, error: OSError, what: str = "open") -> Failure:

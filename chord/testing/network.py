@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import trio
 
-from chord.config import split_address
+from chord.config import split_address, to_dial
 from chord.errors import PeerUnreachable
 from chord.testing.faults import FaultyNetwork, Seams
 from chord.testing.runner import VirtualClock
@@ -305,9 +305,9 @@ class MemoryTransport:
         """Connect to HOST:PORT; takes a round trip, and as long as a stall lasts.
 
         Raises:
-            PeerUnreachable: refused where the host is up and nobody listens; else no route, or no such host.
+            PeerUnreachable: refused where the host is up and nobody listens; else no route, or no such host or address.
         """
-        host, port = split_address(address)
+        host, port = to_dial(address)
         network = self._network
         if self.is_dead or not network.is_known(host):
             await trio.lowlevel.checkpoint()
