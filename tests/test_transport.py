@@ -39,7 +39,7 @@ async def test_a_name_nobody_has_is_unreachable() -> None:
         await TCP.open_stream("nobody.invalid:1")
 
 
-NO_ADDRESSES = ("", "localhost", "localhost:", ":80", "localhost:http", "localhost:70000", "a..b:1", "[a..b]:1", "\0b:1")
+NO_ADDRESSES = ("", "here", "localhost:", ":80", "localhost:http", "localhost:70000", "a..b:1", "[a..b]:1", "\0b:1")
 
 
 @pytest.mark.parametrize("address", NO_ADDRESSES)
