@@ -230,7 +230,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         listen: HOST:PORT to accept calls on; port 0 takes a free one. `[::1]:9000` for IPv6.
         advertise: HOST:PORT under which others reach it; default: the bound address.
         join: addresses of members to join by; empty creates a ring, or resumes the stored one.
-        name: for people, 1 to 64 characters; default: the advertised address.
+        name: for people, 1 to 64 printable characters; default: the advertised address.
         vnodes: points this node holds on the circle, 1 to 64.
         id: the node's point on the circle, for toys and tests; only with one vnode.
         data_dir: where records, identity and known peers are kept; None: in memory, and a node is new each time.
@@ -271,8 +271,8 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if not 0 <= self.id < self.ring.circle.size:
                 top = self.ring.circle.size - 1
                 raise ConfigError(f"id {self.id} is not on a circle of {self.ring.bits} bits (0 to {top})")
-        if self.name is not None and not 1 <= len(self.name) <= 64:
-            raise ConfigError("name must have 1 to 64 characters")
+        if self.name is not None and not (1 <= len(self.name) <= 64 and self.name.isprintable()):
+            raise ConfigError("name must have 1 to 64 printable characters")
 
 
 def split_address(address: str) -> tuple[str, int]:

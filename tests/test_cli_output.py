@@ -264,3 +264,24 @@ def test_a_crowded_ring_is_drawn_without_labels() -> None:
     drawing = draw_ring(CIRCLE, many, {})
     assert drawing.count('class="vnode"') == 200
     assert drawing.count("<tspan") == 0
+
+
+@pytest.mark.parametrize("form", ["table", "tsv"])
+def test_names_of_others_do_not_steer_the_terminal(
+    form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name, an address, a key may hold what clears a screen or writes elsewhere on it; data in a pipe is as it is."""
+    monkeypatch.setenv("CHORD_OUTPUT", form)
+    evil = "a\x1b[2J\x9b31m\r\u202eb"
+    shown = r"a\x1b[2J\x9b31m\r\u202eb"
+    out = Out()
+    out.table([Column("node")], [[evil + "\n"]])
+    out.table([Column("node")], [[evil]], is_aside=True)
+    out.note(evil)
+    out.failure(Failure(evil, "", USAGE, "usage"))
+    out.line(f"{evil}\t\n")
+    printed, told = capsys.readouterr()
+    assert printed.count(shown) == (2 if form == "table" else 1)
+    assert told.count(shown) == 3
+    assert printed.endswith(f"{shown}\t\n\n" if form == "table" else f"{evil}\t\n\n")
+    assert "\x1b" not in told

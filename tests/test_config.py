@@ -180,6 +180,12 @@ def test_names_that_no_host_can_have_are_no_addresses(host: str) -> None:
         assert split_address(f"{near}:1") == (near, 1)
 
 
+@pytest.mark.parametrize("name", ["", "x" * 65, "a\nb", "a\x1b[2J"])
+def test_a_name_is_for_people_to_read(name: str) -> None:
+    with pytest.raises(ConfigError, match="1 to 64 printable characters"):
+        NodeConfig(name=name)
+
+
 def test_a_list_in_place_of_addresses_is_told_so() -> None:
     with pytest.raises(ConfigError, match="an address is a text, HOST:PORT, not"):
         split_address(["host:1"])  # type: ignore[arg-type]

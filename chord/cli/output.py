@@ -22,6 +22,7 @@ PROGRESS_EVERY_S = 0.1
 BAR_WIDTH = 20
 TABLE_COLUMNS = 400
 CLEAR = "\r\x1b[K"
+HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -58,8 +59,12 @@ class Out:
         self._clear = ""  # what takes the progress off the screen
 
     def line(self, text: str = "") -> None:
-        """Print a line of data."""
-        print(text, file=sys.stdout)
+        """Print a line of data; for people, without what would steer their terminal."""
+        print(printable(text) if self.as_table else text, file=sys.stdout)
+
+    def redraw(self) -> None:
+        """Begin again at the top of the terminal."""
+        print(HOME_AND_CLEAR, file=sys.stdout)
 
     def flush(self) -> None:
         """See that what was printed is seen."""
@@ -77,7 +82,7 @@ class Out:
 
     def note(self, text: str) -> None:
         """Tell the user something that is not data."""
-        print(self._clear + text, file=sys.stderr, flush=True)
+        print(self._clear + printable(text), file=sys.stderr, flush=True)
 
     def table(
         self, columns: Sequence[Column], rows: Sequence[Sequence[str]], *, plain: Sequence[str] = (),
@@ -198,7 +203,7 @@ def _print_block(block: Block, columns: Sequence[Column], rows: Sequence[Sequenc
     for at, heading in zip(block.columns, block.headings, strict=True):
         table.add_column(heading, justify=columns[at].justify, no_wrap=True, vertical="bottom")
     for row in rows:
-        table.add_row(*(row[at] for at in block.columns))
+        table.add_row(*(_one_line(row[at]) for at in block.columns))
     # Wider than any terminal: a narrow one wraps lines, which is better than cells cut short.
     Console(highlight=False, markup=False, emoji=False, width=TABLE_COLUMNS, file=file).print(table)
 
@@ -208,5 +213,12 @@ def _is_table(stream: TextIO) -> bool:
     return wish == "table" or (wish != "tsv" and stream.isatty())
 
 
+def printable(text: str) -> str:
+    """Return a text with what is no character to look at written out: names and keys come from anybody."""
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in text])
+
+
 def _one_line(text: str) -> str:
-    return text.replace("\t", " ").replace("\n", " ")
+    return printable(text.replace("\t", " ").replace("\n", " "))

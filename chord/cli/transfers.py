@@ -17,7 +17,6 @@ from chord.ids import Circle
 from chord.messages import Contact, Description, TransferInfo
 
 WATCH_EVERY_S = 1.0
-HOME_AND_CLEAR = "\x1b[H\x1b[J"
 COLUMNS = (
     Column("node"), Column("what"), Column("with"), Column("arc"), Column("keys", "right"), Column("done", "right"),
     Column("progress"), Column("rate", "right"), Column("left", "right"),
@@ -113,7 +112,7 @@ def _show(out: Out, ring: Ring, watcher: Watcher, is_watching: bool) -> None:
         out.json({"transfers": [move_json(circle, move, names) for move in moves]})
         return
     if is_watching and out.as_table:
-        out.line(HOME_AND_CLEAR)
+        out.redraw()
     out.table(COLUMNS, [_row(circle, move, names) for move in moves], plain=["progress"])
     if not moves and out.as_table:
         out.line("nothing is under way")
