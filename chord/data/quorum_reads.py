@@ -179,8 +179,8 @@ class QuorumReads:
                 if isinstance(answer, ChordError):
                     told(answer)
                     return
-                if answer.record is not None and answer.record.key != reading.key:
-                    told(MalformedMessage(f"{contact.address} answered with the record of another key"))
+                if answer.record is not None and not reading.takes(answer.record):
+                    told(MalformedMessage(f"{contact.address} answered with the record of another key, or none at all"))
                     return
                 reading.rtt_ms[contact] = 1000 * (trio.current_time() - sent)
                 reading.add(contact, mine if answer.is_same else answer.record, answer.is_settled)

@@ -27,6 +27,10 @@ class Reading:
         self.rtt_ms: dict[Contact, float] = {}
         self._digests: dict[int, tuple[Record, bytes]] = {}  # by identity: most copies are one and the same
 
+    def takes(self, record: Record) -> bool:
+        """Whether a record is one, and of the key that is read."""
+        return record.key == self.key and versions.is_sound(record)
+
     def add(self, contact: Contact, record: Record | None, is_settled: bool) -> None:
         """One holder's answer."""
         self.copies[contact] = record

@@ -66,10 +66,12 @@ class Records:
         Nothing may happen between this and the change.
 
         Raises:
-            InvalidRequest: definite; together they remember more coordinators than any record may.
+            InvalidRequest: definite; one is no record, or together they remember more coordinators than any may.
         """
         changed: dict[bytes, Record] = {}
         for record in records:
+            if not versions.is_sound(record):
+                raise InvalidRequest(f"not a record: {versions.check(record)[0]}")
             old = changed.get(record.key) or self._host.storage.get(record.key)
             new = record if old is None else versions.sync(old, record)
             if new != old:

@@ -258,6 +258,16 @@ def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:
     return context
 
 
+def is_sound(record: Record) -> bool:
+    """Return whether a record can be worked with. What members tell is checked no further, and not before."""
+    before = b""
+    for entry in record.clock:
+        if entry.actor <= before or entry.count < max(1, len(entry.versions)):
+            return False
+        before = entry.actor
+    return len(record.superseded) % superseded.ENTRY_BYTES == 0
+
+
 def check(record: Record) -> list[str]:
     """Return what is wrong with a record's clock, in words; nothing, if all is well."""
     wrong = []
