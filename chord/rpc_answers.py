@@ -75,13 +75,16 @@ class Answers:
                 self._finish(pending)
         return due
 
-    def on_call(self, body: bytes) -> None:
+    def on_call(self, body: bytes, now: float) -> None:
         """Answer a call at once, or see to it that it is answered.
+
+        Args:
+            now: when it was read; what one read has brought has one time.
 
         Raises:
             MalformedMessage: not even its envelope can be read.
         """
-        call, shared, now = self._codec.decode_call(body), self._shared, trio.current_time()
+        call, shared = self._codec.decode_call(body), self._shared
         shared.stats.calls_received += 1
         late_s = 0.0 if call.sent_ms is None else self._transit.late_s(call.sent_ms, now)
         try:

@@ -310,9 +310,10 @@ class Link:
 
     def _take(self, frames: list[tuple[Kind, bytes]]) -> None:
         """Deal with everything one read brought, then answer with one write."""
+        now = trio.current_time()
         for number, (kind, body) in enumerate(frames, 1):
             if kind is Kind.CALL:
-                self._answers.on_call(body)
+                self._answers.on_call(body, now)
             elif kind is Kind.REPLY:
                 self._on_reply(body)
             elif kind is Kind.ERROR:

@@ -135,7 +135,7 @@ MUTANTS = (
         (Edit(Membership._is_taken_back, "return True", "return False"),),
         scenes.late_switch,
         8,
-        ("ledger: denied", "ledger: misread"),
+        ("ledger: denied", "ledger: misread", "ledger: replaced"),
     ),
     Mutant(
         "old copy kept after a take-over",
