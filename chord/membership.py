@@ -30,6 +30,7 @@ from chord.errors import (
 )
 from chord.ids import Arc, Point, between
 from chord.messages import (
+    LIST_ENTRIES_MAX,
     Confirm,
     Confirmed,
     Contact,
@@ -347,8 +348,9 @@ class Membership:
 
         Neither may wait for the other to be gone: it brings home what is left there, and some of that is mine.
         """
-        to = successor
-        for _ in range(self._ring.r):
+        to, asked = successor, dict[Point, None]()
+        while to.id not in asked and len(asked) < LIST_ENTRIES_MAX:  # more may leave in a row than a list is long
+            asked[to.id] = None
             try:
                 await self._peers.call(to, HandOver(self._vnode.me, session), Done)
                 return to

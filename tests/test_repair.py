@@ -204,14 +204,32 @@ def all_but_one_leave(seed: int, nodes: int = 6) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "nodes"), [(0, 6), (1, 6), (2, 6), (3, 6), (0, 10), (1, 10)])
+@pytest.mark.parametrize(("seed", "nodes"), [(0, 6), (1, 6), (2, 6), (3, 6), (2, 12), (3, 14)])
 def test_all_but_one_leave_at_once_and_no_key_is_lost(seed: int, nodes: int) -> None:
     assert all_but_one_leave(seed, nodes) == ["left"] * (nodes - 1)
 
 
-@pytest.mark.slow
-def test_owners_that_send_to_leavers_inside_their_arc_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: a leaver names the one before it for what lies there, and so may that one: a key goes round for ever."""
+async def asked_while_it_leaves() -> None:
+    """Ask a leaver that has given its arc away, wherever the key lies: it names who has it, and nobody else."""
+    async with testing.ring(5, seed=11) as ring:
+        leaver, other = ring[2], ring[3]
+        vnode = only(leaver)
+        heir = next(contact for contact in vnode.ring.successors)
+        await leaver.parts[vnode.id].membership.leave()
+        assert vnode.ownership.start is None
+        for key in (vnode.id, heir.id, only(other).id, leaver.host.circle.point(vnode.id + 1)):
+            with pytest.raises(NotOwner) as caught:
+                vnode.require_owner(key)
+            assert caught.value.peer == heir
+
+
+@virtual
+async def test_who_has_left_all_to_another_names_it_for_every_key() -> None:
+    await asked_while_it_leaves()
+
+
+def test_planted_who_names_the_one_before_it_sends_keys_round_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leaver names the one before it for what lies there, and so may that one."""
     require_owner = Vnode.require_owner
 
     def to_the_predecessor(vnode: Vnode, key: int) -> Verdict:
@@ -224,7 +242,8 @@ def test_owners_that_send_to_leavers_inside_their_arc_are_caught(monkeypatch: py
             raise
 
     monkeypatch.setattr(Vnode, "require_owner", to_the_predecessor)
-    assert any("stopped" in all_but_one_leave(seed, 10) for seed in range(16))
+    with pytest.raises(AssertionError):
+        testing.run(asked_while_it_leaves)
 
 
 @pytest.mark.slow
