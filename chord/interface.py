@@ -8,6 +8,7 @@ of it: a client sends another node away (`leave(address)`), a node leaves itself
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
@@ -28,7 +29,7 @@ PATIENCE_S = 5.0  # where the caller set no deadline
 T = TypeVar("T")
 
 
-class AsyncRing:
+class AsyncRing(ABC):
     """A ring of nodes, as a Trio program uses it.
 
     Deadlines: the caller's cancel scopes bound everything, and where such a scope ends, it is Trio that says so
@@ -344,6 +345,6 @@ class AsyncRing:
                 nursery.start_soon(one, i)
         return tuple(outcomes[i] for i in range(len(calls)))
 
+    @abstractmethod
     async def _call(self, call: Call, deadline: float) -> Outcome:
         """Make a call; the error it ends in is its outcome."""
-        raise NotImplementedError("a subclass makes the calls")

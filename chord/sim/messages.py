@@ -87,6 +87,9 @@ class MessageNetwork(FaultyNetwork):
         if calls is not None:
             calls.die(is_silent=is_silent)
 
+    def after_change(self) -> None:
+        """Nothing to do: what becomes of a message is settled when it is sent."""
+
     def set_delay(self, delay: Delay) -> None:
         """Draw the delays of messages from now on differently."""
         self._delay = delay

@@ -5,6 +5,7 @@ One set of faults for both networks, the one of byte streams and the one of whol
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, TypedDict
 
@@ -49,7 +50,7 @@ class Faults:
         return "stalled" if is_apart else rule
 
 
-class FaultyNetwork:
+class FaultyNetwork(ABC):
     """A network whose faults are injected by hand. A subclass says what a change means for what is under way.
 
     Attributes:
@@ -59,13 +60,13 @@ class FaultyNetwork:
     def __init__(self) -> None:
         self.faults = Faults()
 
+    @abstractmethod
     def seams(self, host: str) -> Seams:
         """Return what a node on a host is built with; after a crash, this is the host's restart."""
-        raise NotImplementedError("each kind of network has its own")
 
+    @abstractmethod
     def crash(self, host: str, *, is_silent: bool = False) -> None:
         """End a host's process, as kill -9 does; silently, as if its machine went too."""
-        raise NotImplementedError("each kind of network has its own")
 
     def cut(self, a: str, b: str) -> None:
         """Reset all streams between two hosts and let none of them be opened."""
@@ -110,5 +111,6 @@ class FaultyNetwork:
         """Return how things stand for what goes from one host to another."""
         return self.faults.passage(source, target) if self.faults.any else "open"
 
+    @abstractmethod
     def after_change(self) -> None:
         """Faults came or went: look at everything under way again."""
