@@ -253,8 +253,9 @@ class Ledger:
 
     def _hold_to_what_it_read(self, node: Node, story: Story, op: Op, in_reach: dict[Op, set[Node]]) -> None:
         """Hold an acknowledgement against what its coordinator must have found on those who lived all the while."""
-        now = self.losses.in_reach(story)
-        for old in story.left_beside(op, self.truth.merged(story.key), self._quorum):
+        left = story.left_beside(op, self.truth.merged(story.key), self._quorum) if in_reach else []
+        now = self.losses.in_reach(story) if left else {}
+        for old in left:
             if in_reach.get(old, set()) & now.get(old, set()) and not self.is_lenient:
                 self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and beside it stands {old}")
                 break
