@@ -285,3 +285,12 @@ def test_names_of_others_do_not_steer_the_terminal(
     assert told.count(shown) == 3
     assert printed.endswith(f"{shown}\t\n\n" if form == "table" else f"{evil}\t\n\n")
     assert "\x1b" not in told
+
+
+def test_json_says_the_same_without_what_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"name": "a\x1b[2J\x9b31m\u202e\x7f", "wörter": "größer 🙂", "big": "\U000e0001"}
+    Out(as_json=True).json(value)
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == value
+    assert printed[:-1].isprintable()
+    assert "größer 🙂" in printed

@@ -17,7 +17,7 @@ from chord.blocking import Ring
 from chord.bulk import batches, pair_bytes, pair_key
 from chord.cli.data import file_failure, stdin_to_read, strict_option, ttl_option, w_option
 from chord.cli.failures import OK, QUORUM, USAGE, explain
-from chord.cli.output import Failure, Out
+from chord.cli.output import Failure, Out, json_text
 from chord.cli.shapes import Json, error_json, key_json, pair_json
 from chord.cli.target import Target, count_keys, descriptions, ring_options
 from chord.errors import ChordError, IndefiniteError
@@ -174,7 +174,7 @@ def _scan_lines(pair: Pair, as_json: bool) -> Iterator[str]:
                 if not key_text.startswith("{") and not set(key_text + value_text) & set("\t\r\n"):
                     yield f"{key_text}\t{value_text}"
                     continue
-        yield json.dumps(pair_json(pair.key, value), ensure_ascii=False)
+        yield json_text(pair_json(pair.key, value))
 
 
 def _counted(pairs: Iterator[tuple[bytes, bytes]], tally: Tally) -> Iterator[tuple[bytes, bytes]]:

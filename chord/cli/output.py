@@ -78,7 +78,7 @@ class Out:
 
     def json(self, value: Any) -> None:
         """Print one JSON object on one line."""
-        print(json.dumps(value, ensure_ascii=False), file=sys.stdout, flush=True)
+        print(json_text(value), file=sys.stdout, flush=True)
 
     def note(self, text: str) -> None:
         """Tell the user something that is not data."""
@@ -154,7 +154,7 @@ class Out:
         """Print an error: what, why, and what to do."""
         if self.as_json:
             error = {"code": failure.code, "message": failure.message, "hint": failure.hint}
-            print(json.dumps({"error": error}, ensure_ascii=False), file=sys.stderr)
+            print(json_text({"error": error}), file=sys.stderr)
             return
         text = failure.message.rstrip(".")
         self.note(f"error: {text}{'' if text.endswith('?') else '.'} {failure.hint}".rstrip())
@@ -218,6 +218,12 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join([c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in text])
+
+
+def json_text(value: Any) -> str:
+    """Return JSON as people read it best; what is no character to look at is escaped, which says the same."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else "".join([c if c.isprintable() else json.dumps(c)[1:-1] for c in text])
 
 
 def _one_line(text: str) -> str:
