@@ -39,7 +39,7 @@ thorough: venv  ## every test there is, with more seeds and larger rings than CI
 mutants: venv  ## plant every known bug, and see it caught
 	@$(RUN)/python -m tests.mutants
 
-bench: venv  ## every figure against its bar, a quarter of an hour: RPC, growth, simulator, database, replicas, hand-off; out/bench
+bench: venv  ## every figure against its bar, half an hour: RPC, growth, simulator, database, replicas, hand-off; out/bench
 	@$(RUN)/python -m benchmarks
 
 bench-others: venv  ## chord beside kademlia, py-libp2p, OpenDHT, Redis and etcd, fifteen minutes; tables and a picture in out/others

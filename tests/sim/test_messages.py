@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import pytest
@@ -9,9 +10,11 @@ import trio
 from worlds import get, only, put
 
 from chord import testing
+from chord.config import RingConstants
 from chord.errors import DeadlineExceeded, PeerLost, PeerUnreachable
 from chord.events import Event
 from chord.messages import Contact, Ping, Pong
+from chord.sim.cluster import cluster
 from chord.sim.messages import MessageNetwork
 
 
@@ -109,3 +112,16 @@ def test_the_same_seed_is_the_same_history() -> None:
 
     assert history(4) == history(4)
     assert history(4) != history(5)
+
+
+def test_a_node_keeps_no_nurseries_but_those_it_lives_in() -> None:
+    """Who keeps a task status keeps the nursery that `Nursery.start` made for the while: a tenth of a node."""
+
+    async def nurseries(nodes: int) -> int:
+        async with cluster(seed=1, network=MessageNetwork(1), ring=RingConstants(replicas=1)) as machines:
+            await machines.place(nodes)
+            gc.collect()
+            return sum(isinstance(one, trio.Nursery) for one in gc.get_objects())
+
+    few, many = (testing.run(nurseries, nodes, seed=1) for nodes in (4, 14))
+    assert (many - few) / 10 == 3
