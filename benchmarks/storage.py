@@ -52,7 +52,7 @@ def fill(directory: str, keys: int) -> None:
     places = sorted((CIRCLE.hash(b"key-%d" % number), number) for number in range(keys))
     for start in range(0, keys, CHUNK):
         made = (row_of(point.to_bytes(20, "big"), record(number), None) for point, number in places[start:][:CHUNK])
-        file.write({(row.point, row.key): row for row in made}, 0)
+        file.write({(row.point, row.key): row for row in made}, {}, 0)
     file.close()
 
 

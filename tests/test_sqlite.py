@@ -730,11 +730,11 @@ async def test_another_circle_another_format_another_program_and_no_database_at_
     for name in ("circle", "format", "program", "header"):
         async with opened(tmp_path / name) as store:
             await store.commit(Batch([record(b"a")]))
-    edit(tmp_path / "format", "PRAGMA user_version = 2")
+    edit(tmp_path / "format", "PRAGMA user_version = 3")
     edit(tmp_path / "program", "PRAGMA application_id = 7")
     edit(tmp_path / "header", "UPDATE store SET key_epoch = 7")
     await assert_refused(tmp_path / "circle", "a ring of 160 bits, not 8", Circle(8))
-    await assert_refused(tmp_path / "format", "format 2, this version reads 1")
+    await assert_refused(tmp_path / "format", "format 3, this version reads 1 to 2")
     await assert_refused(tmp_path / "program", "is not a store of records")
     await assert_refused(tmp_path / "header", "is damaged")
     for name, content in (("text", b"not a database " * 100), ("short", b"text")):
@@ -809,6 +809,116 @@ async def test_another_program_that_holds_the_file_is_a_refusal_and_not_a_failur
         other.close()
         await store.commit(Batch([record(b"b")]))
         assert_holds(store, record(b"a"), record(b"b"))
+
+
+# -- notes ------------------------------------------------------------------------------------------------
+
+
+async def test_a_note_is_found_again_with_the_records_of_its_batch(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"a")], notes={b"kept": b"1", b"gone": b"2", b"": b""}))
+        await store.commit(Batch(notes={b"gone": None, b"kept": b"3"}))
+    async with opened(tmp_path) as store:
+        assert_holds(store, record(b"a"))
+        assert store.notes() == {b"kept": b"3", b"": b""}
+        assert store.damaged_notes == frozenset()
+
+
+async def test_a_note_on_its_way_is_visible_and_not_durable(tmp_path: Path) -> None:
+    gate = Gate()
+    async with opened(tmp_path, gate) as store:
+        await store.commit(Batch(notes={b"n": b"old"}))
+        async with one_under_way(store, gate) as nursery:
+            assert store.stage(Batch(notes={b"n": b"new"})) is False
+            nursery.start_soon(store.commit, Batch(notes={b"n": b"newer", b"m": b"1"}))
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert (store.note(b"n"), store.durable_note(b"n")) == (b"newer", b"old")
+            assert (store.note(b"m"), store.durable_note(b"m")) == (b"1", None)
+            gate.open()
+        assert store.stage(Batch()) is True
+        assert (store.durable_note(b"n"), store.durable_note(b"m")) == (b"newer", b"1")
+
+
+async def refuse_notes(store: SqliteStorage, gate: Gate) -> dict[bytes, bytes]:
+    """Refuse a batch of records and notes, and a batch of notes that builds on it; return the notes left."""
+    await store.commit(Batch([record(b"a")], notes={b"n": b"old"}))
+    gate.close()
+    gate.errors.append(full())
+    async with trio.open_nursery() as nursery:
+        for batch in (Batch([record(b"b")], notes={b"n": b"new", b"m": b"1"}), Batch(notes={b"m": None, b"o": b"2"})):
+            nursery.start_soon(expect_refusal, store, batch)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert dict(store.notes()) == {b"n": b"new", b"o": b"2"}
+        gate.open()
+    return dict(store.notes())
+
+
+async def expect_refusal(store: SqliteStorage, batch: Batch) -> None:
+    with pytest.raises(WritesRefused):
+        await store.commit(batch)
+
+
+async def test_a_refused_batch_takes_back_its_notes(tmp_path: Path) -> None:
+    gate = Gate()
+    async with opened(tmp_path, gate) as store:
+        assert await refuse_notes(store, gate) == {b"n": b"old"}
+        await store.commit(Batch(notes={b"p": b"3"}))
+    async with opened(tmp_path) as store:
+        assert store.notes() == {b"n": b"old", b"p": b"3"}
+        assert_holds(store, record(b"a"))
+
+
+class KeepsTheNotes(SqliteStorage):
+    """Planted: a refusal takes back the records only."""
+
+    def _take_back(self) -> None:
+        self._rows.take_back()
+
+
+async def test_planted_notes_that_survive_a_refusal_are_caught(tmp_path: Path) -> None:
+    gate = Gate()
+    async with opened(tmp_path, gate, KeepsTheNotes) as store:
+        assert await refuse_notes(store, gate) != {b"n": b"old"}
+
+
+def make_format_1(path: Path) -> None:
+    edit(path, "DROP TABLE notes")
+    edit(path, "PRAGMA user_version = 1")
+
+
+async def test_a_database_of_format_1_gets_the_table_with_its_first_note(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"a")]))
+    make_format_1(tmp_path)
+    gate = Gate()
+    async with opened(tmp_path, gate) as store:
+        assert store.notes() == {}
+        await store.commit(Batch([record(b"b")]))
+        gate.errors.append(full())
+        await expect_refusal(store, Batch(notes={b"n": b"refused"}))
+        await store.commit(Batch(notes={b"n": b"1"}))
+        await store.commit(Batch(notes={b"m": b"2"}))
+    async with opened(tmp_path) as store:
+        assert store.notes() == {b"n": b"1", b"m": b"2"}
+        assert_holds(store, record(b"a"), record(b"b"))
+        assert store._file._one("PRAGMA user_version") == 2, "a program that does not know notes refuses the file"
+
+
+@pytest.mark.parametrize("statement", ["name = x'6e6f'", "value = 'text'", "value = x'00'", "checksum = 7"])
+async def test_a_damaged_note_is_missing_and_named(tmp_path: Path, statement: str) -> None:
+    async with opened(tmp_path) as store:
+        await store.commit(Batch(notes={b"n": b"1", b"other": b"2"}))
+    edit(tmp_path, f"UPDATE notes SET {statement} WHERE name = x'6e'")
+    async with opened(tmp_path) as store:
+        assert store.notes() == {b"other": b"2"}
+        assert store.damaged_notes == {b"no" if "6e6f" in statement else b"n"}
+
+
+async def test_a_store_set_aside_takes_its_notes_along(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"a")], notes={b"n": b"1"}))
+        await store.set_aside(b"12345678")
+        assert store.notes() == {}
 
 
 # -- what it is made of ----------------------------------------------------------------------------------

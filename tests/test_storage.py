@@ -108,6 +108,17 @@ def test_what_was_put_is_got_and_what_was_not_is_none(make: Make) -> None:
 
 
 @every_form
+def test_notes_are_stored_replaced_and_removed_with_records(make: Make) -> None:
+    store = make(WIDE)
+    assert (store.note(b"n"), dict(store.notes())) == (None, {})
+    wait_for(store, store.commit, Batch([record(b"a")], notes={b"n": b"1", b"m": b"2"}))
+    wait_for(store, store.commit, Batch(removals=[b"a"], notes={b"n": None, b"m": b"3", b"absent": None}))
+    assert dict(store.notes()) == {b"m": b"3"}
+    assert (store.note(b"m"), store.durable_note(b"m"), store.durable_note(b"n")) == (b"3", b"3", None)
+    assert (store.get(b"a"), len(store)) == (None, 0)
+
+
+@every_form
 def test_a_put_replaces_and_a_removal_removes(make: Make) -> None:
     store = make(WIDE)
     commit(store, record(b"a", b"old"))

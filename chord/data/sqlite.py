@@ -11,7 +11,7 @@ Source: group commit, DeWitt et al. 1984, section 5.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 import trio
@@ -19,6 +19,7 @@ from outcome import Outcome
 
 from chord.data.digest import Digests
 from chord.data.sqlite_file import Place, Row, StoreFile, is_definite, row_of
+from chord.data.sqlite_notes import Notes
 from chord.data.sqlite_rows import Rows
 from chord.data.storage import Batch
 from chord.errors import ChordError, RemoteFailure, WritesRefused
@@ -33,8 +34,14 @@ class Group:
 
     def __init__(self) -> None:
         self.rows: dict[Place, Row | None] = {}
+        self.notes: dict[bytes, bytes | None] = {}
         self.done = trio.Event()
         self.error: ChordError | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self.rows or self.notes)
 
 
 class SqliteStorage:
@@ -62,6 +69,7 @@ class SqliteStorage:
         self._fresh = incarnation
         self._file = StoreFile(circle, directory, before_commit)
         self._rows = Rows(circle, self._file, self._unreadable)
+        self._notes = Notes({})
         self._next = Group()
         self._under_way: Group | None = None
         self._key_epoch = 0
@@ -82,6 +90,7 @@ class SqliteStorage:
         await trio.to_thread.run_sync(self._file.open, self._fresh)
         self._key_epoch = self._file.key_epoch
         self._rows.opened()
+        self._notes = Notes(self._file.notes)
 
     async def close(self) -> None:
         """Let what is under way become durable, and close the file. Twice is once.
@@ -154,6 +163,23 @@ class SqliteStorage:
         row = self._rows.row(self._rows.place(key))
         return None if row is None else row.minted
 
+    def note(self, name: bytes) -> bytes | None:
+        """Return the note of a name, or None; it may not be durable yet."""
+        return self._notes.visible.get(name)
+
+    def notes(self) -> Mapping[bytes, bytes]:
+        """Return all notes by name, durable or not."""
+        return self._notes.visible
+
+    def durable_note(self, name: bytes) -> bytes | None:
+        """Return the note of a name as no crash can take it back."""
+        return self._notes.durable(name)
+
+    @property
+    def damaged_notes(self) -> Collection[bytes]:
+        """The names of the notes that the opening found damaged, as they stand in the file."""
+        return self._file.damaged_notes
+
     def is_durable(self, key: bytes) -> bool:
         """Whether what `get` returns for a key is durable."""
         return self._rows.place(key) not in self._rows.changes
@@ -214,12 +240,12 @@ class SqliteStorage:
         Raises:
             WritesRefused: definite; the disk has failed.
         """
-        if batch.puts or batch.removals:
+        if not batch.is_empty:
             self._require_sound()
             self._apply(batch)
             if self._under_way is None:
                 self._write_soon()
-        return not self._rows.changes
+        return not self._has_changes
 
     async def commit(self, batch: Batch) -> None:
         """Make all changes of the batch: visible before this first waits, durable when it returns.
@@ -237,8 +263,13 @@ class SqliteStorage:
             await group.done.wait()
             if group.error is not None:
                 raise type(group.error)(group.error.message)
-        elif self._rows.changes:
+        elif self._has_changes:
             raise self._in_doubt()
+
+    @property
+    def _has_changes(self) -> bool:
+        """Whether anything visible is not durable."""
+        return bool(self._rows.changes or self._notes.changes)
 
     def _require_sound(self) -> None:
         if self._failure:
@@ -246,7 +277,7 @@ class SqliteStorage:
 
     def _last_group(self) -> Group | None:
         """Return the group after which all that is visible is durable."""
-        return self._next if self._next.rows else self._under_way
+        return self._under_way if self._next.is_empty else self._next
 
     def _apply(self, batch: Batch) -> None:
         for record in batch.puts:
@@ -257,6 +288,9 @@ class SqliteStorage:
         for key in batch.removals:
             place = self._rows.place(key)
             self._change(place, self._rows.row(place), None)
+        for name, value in batch.notes.items():
+            self._notes.change(name, value)
+        self._next.notes.update(batch.notes)
 
     def _change(self, place: Place, old: Row | None, new: Row | None) -> None:
         self._rows.change(place, old, new)
@@ -270,7 +304,7 @@ class SqliteStorage:
 
     def _write_next(self) -> None:
         """Hand what has gathered to a thread, unless that is busy."""
-        if self._under_way is not None or not self._next.rows or self._failure:
+        if self._under_way is not None or self._next.is_empty or self._failure:
             return
         group, self._next = self._next, Group()
         self._under_way = group
@@ -278,7 +312,7 @@ class SqliteStorage:
 
         def write() -> sqlite3.Error | OSError | None:
             try:
-                self._file.write(group.rows, key_epoch)
+                self._file.write(group.rows, group.notes, key_epoch)
             except (sqlite3.Error, OSError) as error:
                 return error
             return None
@@ -300,7 +334,7 @@ class SqliteStorage:
             self.rows_written += len(group.rows)
             self._settle(group)
             group.done.set()
-            if self._next.rows:
+            if not self._next.is_empty:
                 self._write_soon()
         elif is_definite(error):
             self._take_back()
@@ -312,9 +346,12 @@ class SqliteStorage:
     def _settle(self, group: Group) -> None:
         for place, row in group.rows.items():
             self._rows.settle(place, row, is_changed_again=place in self._next.rows)
+        for name, value in group.notes.items():
+            self._notes.settle(name, value, is_changed_again=name in self._next.notes)
 
     def _take_back(self) -> None:
         self._rows.take_back()
+        self._notes.take_back()
 
     def _end(self, group: Group, error: ChordError) -> None:
         """This group has come to nothing, and so has what was to follow it."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from chord.data import sqlite_notes
 from chord.data.digest import Digests, digest_of
 from chord.data.storage import bytes_of_values
 from chord.errors import ConfigError
@@ -27,7 +28,9 @@ from chord.messages import ActorClock, Record
 
 FILE_NAME = "records.sqlite"
 ASIDE = ".aside"  # appended to the name of a store that was set aside; there is at most one
-FORMAT = 1
+FORMAT = 2
+"""Format 2 has notes. A file of format 1 becomes one of format 2 with its first note."""
+FORMATS = (1, FORMAT)
 APPLICATION_ID = int.from_bytes(b"chor", "big")
 CACHE_BYTES = 4 << 20  # of each connection
 LOG_BYTES = 64 << 20  # the write-ahead log may have been longer for a while; its file is cut back to this
@@ -135,6 +138,7 @@ class StoreFile:
         incarnation: of the store.
         key_epoch: the last that is durable.
         summary: what was found when it was opened; kept up by the caller.
+        notes, damaged_notes: what the opening found; see `sqlite_notes.load`.
     """
 
     def __init__(self, circle: Circle, directory: str, before_commit: Callable[[], None]) -> None:
@@ -144,6 +148,9 @@ class StoreFile:
         self.incarnation = b""
         self.key_epoch = 0
         self.summary = Summary(circle)
+        self.notes: dict[bytes, bytes] = {}
+        self.damaged_notes: frozenset[bytes] = frozenset()
+        self._format = FORMAT
 
     # -- opening and closing --------------------------------------------------------------------
 
@@ -172,6 +179,9 @@ class StoreFile:
         if not self._has_tables():
             self._create(incarnation)
         self._load_header()
+        self._format = self._one("PRAGMA user_version")
+        has_notes = self._format == FORMAT
+        self.notes, self.damaged_notes = sqlite_notes.load(self._writer) if has_notes else ({}, frozenset())
         self._reader = self._connect()
         self._tune(self._reader)
         self._reader.execute("PRAGMA query_only = ON")
@@ -200,16 +210,17 @@ class StoreFile:
         if self._has_tables() and self._one("PRAGMA application_id") != APPLICATION_ID:
             raise ConfigError(f"{self.path} is not a store of records; move it away to start with an empty store")
         version = self._one("PRAGMA user_version")
-        if version not in (0, FORMAT):
+        if version not in (0, *FORMATS):
             raise ConfigError(
-                f"{self.path} has format {version}, this version reads {FORMAT}; "
+                f"{self.path} has format {version}, this version reads {FORMATS[0]} to {FORMAT}; "
                 "use the version that wrote it, or move it away to start with an empty store"
             )
 
     def _create(self, incarnation: bytes) -> None:
         """Make the tables, all or none of them, and the file's name durable."""
         self._writer.executescript(
-            f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
+            f"BEGIN IMMEDIATE; {_SCHEMA} {sqlite_notes.SCHEMA}"
+            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
         )
         header = (self._circle.bits, incarnation, 0)
         self._writer.execute("INSERT INTO store VALUES (?, ?, ?, ?)", (*header, _header_checksum(*header)))
@@ -330,8 +341,8 @@ class StoreFile:
 
     # -- writing, in the thread -----------------------------------------------------------------
 
-    def write(self, rows: Mapping[Place, Row | None], key_epoch: int) -> None:
-        """Store and remove rows in one transaction; durable when this returns.
+    def write(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
+        """Store and remove rows and notes in one transaction; durable when this returns.
 
         Raises:
             sqlite3.Error, OSError: see `is_definite`.
@@ -342,16 +353,26 @@ class StoreFile:
             writer.executemany("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _present(rows.values()))
             gone = [place for place, row in rows.items() if row is None]
             writer.executemany("DELETE FROM records WHERE point = ? AND key = ?", gone)
+            if notes:
+                self._write_notes(notes)
             if key_epoch > self.key_epoch:
                 checksum = _header_checksum(self._circle.bits, self.incarnation, key_epoch)
                 writer.execute("UPDATE store SET key_epoch = ?, checksum = ?", (key_epoch, checksum))
             self._before_commit()
             writer.execute("COMMIT")
             self.key_epoch = max(key_epoch, self.key_epoch)
+            if notes:
+                self._format = FORMAT
         except BaseException:
             if writer.in_transaction:
                 writer.execute("ROLLBACK")
             raise
+
+    def _write_notes(self, notes: Mapping[bytes, bytes | None]) -> None:
+        if self._format != FORMAT:  # a program that does not know notes must not change the records from now on
+            self._writer.execute(sqlite_notes.SCHEMA)
+            self._writer.execute(f"PRAGMA user_version = {FORMAT}")
+        sqlite_notes.write(self._writer, notes)
 
 
 def _present(rows: Iterable[Row | None]) -> Iterator[Row]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import trio
@@ -20,14 +20,25 @@ class Batch:
     """Changes that are made together: records to store and keys to remove.
 
     `minted` names, for records this node coordinated the write of, the actor it used.
+    `notes` holds the notes to store by name (see `Storage.note`); a value of None removes the note.
     """
 
     def __init__(
-        self, puts: Iterable[Record] = (), removals: Iterable[bytes] = (), minted: Mapping[bytes, bytes] | None = None
+        self,
+        puts: Iterable[Record] = (),
+        removals: Iterable[bytes] = (),
+        minted: Mapping[bytes, bytes] | None = None,
+        notes: Mapping[bytes, bytes | None] | None = None,
     ) -> None:
         self.puts = tuple(puts)
         self.removals = tuple(removals)
         self.minted = dict(minted or {})
+        self.notes = dict(notes or {})
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the batch changes nothing."""
+        return not (self.puts or self.removals or self.notes)
 
 
 class Storage(Protocol):
@@ -108,6 +119,23 @@ class Storage(Protocol):
         It goes with the record: one that comes back by a merge may be older than what was minted here.
         """
 
+    def note(self, name: bytes) -> bytes | None:
+        """Return the note of a name, or None; it may not be durable yet.
+
+        Notes are small values beside the records. They change in the batch that changes the records: visible at once,
+        durable and taken back with them. They are all in memory.
+        """
+
+    def notes(self) -> Mapping[bytes, bytes]:
+        """Return all notes by name, durable or not: a view to read, not to change."""
+
+    def durable_note(self, name: bytes) -> bytes | None:
+        """Return the note of a name as no crash can take it back."""
+
+    @property
+    def damaged_notes(self) -> Collection[bytes]:
+        """The names of the notes that the opening found damaged, as they stand in the file; such a note is missing."""
+
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key.
 
@@ -172,6 +200,7 @@ class MemoryStorage:
 
     failed = None
     is_instant = True
+    damaged_notes: Collection[bytes] = ()
 
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         self._circle = circle
@@ -186,6 +215,7 @@ class MemoryStorage:
         self._value_bytes = 0
         self._key_epoch = 0
         self._minted: dict[bytes, bytes] = {}
+        self._notes: dict[bytes, bytes] = {}
         self.digests = Digests(self._circle)
         self.sibling_keys = 0
 
@@ -239,6 +269,18 @@ class MemoryStorage:
         """Return the actor under which this store minted a dot of a key it has held ever since, or None."""
         return self._minted.get(key)
 
+    def note(self, name: bytes) -> bytes | None:
+        """Return the note of a name, or None."""
+        return self._notes.get(name)
+
+    def notes(self) -> Mapping[bytes, bytes]:
+        """Return all notes by name."""
+        return self._notes
+
+    def durable_note(self, name: bytes) -> bytes | None:
+        """Return the note of a name, or None."""
+        return self._notes.get(name)
+
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
         for _, key in self._places_in(arc, after):
@@ -287,6 +329,11 @@ class MemoryStorage:
         for key in batch.removals:
             self._remove(key)
             self._minted.pop(key, None)
+        for name, value in batch.notes.items():
+            if value is None:
+                self._notes.pop(name, None)
+            else:
+                self._notes[name] = value
 
     def next_key_epoch(self) -> int:
         """Return a number this store has never returned before."""

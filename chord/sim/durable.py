@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import trio
@@ -72,6 +72,7 @@ class DiskStorage:
         self._written = 1  # batches, of which the first is all that was on the disk
         self._durable = 0  # of these
         self._changed: dict[bytes, list[tuple[int, Record | None]]] = {}  # since all was durable: batch, and record
+        self._changed_notes: dict[bytes, list[tuple[int, bytes | None]]] = {}
         self._syncing = trio.Lock()
         self._watchers: tuple[Callable[[Record, bool], object], Callable[[Record], object]] | None = None
         self._index, self._opening = self._load(rng)
@@ -163,6 +164,25 @@ class DiskStorage:
         """Return the actor under which this store minted a dot of a key it has held ever since, or None."""
         return self._index.minted(key)
 
+    def note(self, name: bytes) -> bytes | None:
+        """Return the note of a name, or None; it may not be durable yet."""
+        return self._index.note(name)
+
+    def notes(self) -> Mapping[bytes, bytes]:
+        """Return all notes by name, durable or not."""
+        return self._index.notes()
+
+    def durable_note(self, name: bytes) -> bytes | None:
+        """Return the note of a name as it would be found after a crash that takes all it can."""
+        if name not in self._changed_notes:
+            return self.note(name)
+        return next(value for batch, value in reversed(self._changed_notes[name]) if batch <= self._durable)
+
+    @property
+    def damaged_notes(self) -> Collection[bytes]:
+        """No note is damaged on this disk."""
+        return ()
+
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
         return self._index.scan(arc, after=after)
@@ -191,7 +211,7 @@ class DiskStorage:
         Raises:
             WritesRefused: definite; the disk is full or has failed.
         """
-        if batch.puts or batch.removals:
+        if not batch.is_empty:
             self._write(batch)
         return self._durable >= self._written
 
@@ -214,11 +234,15 @@ class DiskStorage:
         if self._failure is not None:
             raise WritesRefused(f"no writes are taken since a sync failed: {self._failure.strerror}")
         with _refusing():
-            self._files.append(LOG_NAME, pack(Entry(batch.puts, batch.removals, batch.minted)))
+            self._files.append(LOG_NAME, pack(Entry(batch.puts, batch.removals, batch.minted, (), batch.notes)))
         self._written += 1
         for key in (*(record.key for record in batch.puts), *batch.removals):
             self._changed.setdefault(key, [(0, self.get(key))])
+        for name in batch.notes:
+            self._changed_notes.setdefault(name, [(0, self.note(name))])
         self._index.apply(batch)
+        for name in batch.notes:
+            self._changed_notes[name].append((self._written, self.note(name)))
         for key in (*(record.key for record in batch.puts), *batch.removals):
             self._changed[key].append((self._written, self.get(key)))
 
@@ -255,6 +279,7 @@ class DiskStorage:
         self._durable = written
         if self._written == written:
             self._changed.clear()
+            self._changed_notes.clear()
 
     # -- the log --------------------------------------------------------------------------------
 
@@ -301,8 +326,9 @@ class DiskStorage:
 
     def _write_beside(self) -> None:
         start = self._circle.point(0)
-        header = Header(LOG_VERSION, self._circle.bits, self.incarnation, self._opening, len(self._index))
-        log = pack(header) + b"".join(map(self._pack_record, self._index.scan(Arc(start, start))))
+        header = Header(LOG_VERSION, self._circle.bits, self.incarnation, self._opening, len(self._index) + 1)
+        notes = pack(Entry((), (), {}, (), dict(self._index.notes())))
+        log = pack(header) + notes + b"".join(map(self._pack_record, self._index.scan(Arc(start, start))))
         self._files.write(BESIDE_NAME, log)
         self._compact_from_bytes = max(COMPACT_FROM_BYTES, 2 * len(log))
 

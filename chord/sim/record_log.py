@@ -43,6 +43,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     removals: tuple[bytes, ...] = ()
     minted: dict[bytes, bytes] = {}
     bad: tuple[bytes, ...] = ()
+    notes: dict[bytes, bytes | None] = {}
 
 
 def checksum(data: bytes) -> bytes:
@@ -90,7 +91,7 @@ def load(circle: Circle, log: bytes) -> tuple[WatchedStorage, int, int]:
     index = WatchedStorage(circle, header.incarnation)
     for body in bodies[1:]:
         entry = msgspec.msgpack.decode(body, type=Entry)
-        index.apply(Batch(entry.puts, (*entry.removals, *entry.bad), entry.minted))
+        index.apply(Batch(entry.puts, (*entry.removals, *entry.bad), entry.minted, entry.notes))
         index.damaged.update(dict.fromkeys(entry.bad))
     return index, header.opening, end
 

@@ -1,0 +1,79 @@
+"""Notes of a store in its database: small named values that change in the transaction that changes the records.
+
+The whole table is in memory, from the opening on. A change is visible at once, and durable or taken back with the
+records of its batch.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from hashlib import blake2b
+
+SCHEMA = "CREATE TABLE notes (name BLOB PRIMARY KEY, value BLOB, checksum BLOB) WITHOUT ROWID;"
+
+
+def _checksum(name: bytes, value: bytes) -> bytes:
+    return blake2b(b"".join((len(name).to_bytes(8, "big"), name, value)), digest_size=8).digest()
+
+
+def load(connection: sqlite3.Connection) -> tuple[dict[bytes, bytes], frozenset[bytes]]:
+    """Return the notes of a database, and the names of the notes that are damaged.
+
+    A damaged name is returned as it stands in the file.
+    """
+    whole, damaged = {}, set()
+    for name, value, checksum in connection.execute("SELECT name, value, checksum FROM notes ORDER BY name"):
+        if isinstance(name, bytes) and isinstance(value, bytes) and _checksum(name, value) == checksum:
+            whole[name] = value
+        else:
+            damaged.add(name if isinstance(name, bytes) else str(name).encode())
+    return whole, frozenset(damaged)
+
+
+def write(connection: sqlite3.Connection, notes: Mapping[bytes, bytes | None]) -> None:
+    """Store notes, and remove those whose value is None, in the transaction under way."""
+    present = [(name, value, _checksum(name, value)) for name, value in notes.items() if value is not None]
+    connection.executemany("REPLACE INTO notes VALUES (?, ?, ?)", present)
+    connection.executemany("DELETE FROM notes WHERE name = ?", [(n,) for n, value in notes.items() if value is None])
+
+
+class Notes:
+    """The visible notes of one store.
+
+    Attributes:
+        visible: every note, durable or not.
+        changes: the durable value of each note that has a change on the way; None: there is no durable value.
+    """
+
+    def __init__(self, durable: Mapping[bytes, bytes]) -> None:
+        self.visible = dict(durable)
+        self.changes: dict[bytes, bytes | None] = {}
+
+    def durable(self, name: bytes) -> bytes | None:
+        """Return the durable value of a note."""
+        return self.changes[name] if name in self.changes else self.visible.get(name)
+
+    def change(self, name: bytes, value: bytes | None) -> None:
+        """Make a new value visible; None removes the note."""
+        self.changes.setdefault(name, self.visible.get(name))
+        self._set(name, value)
+
+    def settle(self, name: bytes, value: bytes | None, *, is_changed_again: bool) -> None:
+        """Count a value as durable."""
+        if is_changed_again:
+            self.changes[name] = value
+        else:
+            del self.changes[name]
+
+    def take_back(self) -> None:
+        """Return every note to its durable value."""
+        for name, value in self.changes.items():
+            self._set(name, value)
+        self.changes.clear()
+
+    def _set(self, name: bytes, value: bytes | None) -> None:
+        if value is None:
+            self.visible.pop(name, None)
+        else:
+            self.visible[name] = value
