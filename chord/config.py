@@ -184,8 +184,11 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         hints_max: records kept for replicas that do not answer; beyond it no more are taken.
         passive_max: silent peers remembered beyond the lists.
         arcs_max: arcs of which it is remembered who answered for them last.
+        reap_log_entries: entries that the reap log of a slice, a 4,096th of the circle, keeps for stores that are away.
+            Beyond it the oldest go when every replica has seen them and no node is silent; 0 and more.
+        reap_log_entries_max: beyond it the oldest go in any case; at least as many.
 
-    Bounds: each is more than 0, and finite.
+    Bounds: each is more than 0, and finite, if nothing else is said.
     """
 
     frame_control_bytes_max: int = 64 * 1024
@@ -210,11 +213,15 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hints_max: int = 1_000_000
     passive_max: int = 128
     arcs_max: int = 4096
+    reap_log_entries: int = 1024
+    reap_log_entries_max: int = 2048
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
-            if not 0 < getattr(self, field) < math.inf:
+            if not (0 if field.startswith("reap_log") else 1) <= getattr(self, field) < math.inf:
                 raise ConfigError(f"{field} must be positive, not {getattr(self, field)}")
+        if self.reap_log_entries > self.reap_log_entries_max:
+            raise ConfigError("reap_log_entries must be at most reap_log_entries_max")
         if self.key_bytes_max > 1024 or self.value_bytes_max > 1 << 20 or self.siblings_max > 64:
             raise ConfigError("key_bytes_max, value_bytes_max and siblings_max may be lowered, not raised")
         if not self.bulk_from_bytes < self.frame_control_bytes_max <= self.frame_bulk_bytes_max < 1 << 24:

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 from chord.calls import Answer, Caller
 from chord.data import versions
 from chord.data.batches import Batches
+from chord.data.catch_up import CatchUp
 from chord.data.copies import Replica
 from chord.data.gather import Gather
 from chord.data.misplaced import Misplaced
-from chord.data.prune import on_prune
-from chord.data.reap import on_reap
+from chord.data.reap import on_are_expired
 from chord.data.records import Records
 from chord.data.storage import Batch
 from chord.errors import (
@@ -35,6 +35,7 @@ from chord.ids import Arc, Point
 from chord.lookup import Lookups
 from chord.messages import (
     Abandon,
+    AreExpired,
     Confirm,
     Departing,
     Describe,
@@ -47,12 +48,15 @@ from chord.messages import (
     Get,
     GetCopies,
     GetHeads,
+    GetLogs,
     GetMany,
     GetRing,
+    GetSeen,
     GetSums,
     HandOver,
     JoinArc,
     Leave,
+    Level,
     Lookup,
     Merge,
     NeighboursOf,
@@ -61,12 +65,10 @@ from chord.messages import (
     Pausing,
     Ping,
     Pong,
-    Prune,
     Put,
     PutMany,
     ReadCopies,
     ReadCopy,
-    Reap,
     Reply,
     Request,
     Retiring,
@@ -75,10 +77,12 @@ from chord.messages import (
     ScanPage,
     Settled,
     StoreCopies,
+    StoreLogs,
     StorePage,
     Switch,
     Trace,
     Values,
+    Vouch,
     Written,
 )
 from chord.parcels import Item
@@ -94,7 +98,7 @@ class Dispatcher:
 
     Args:
         parts: the node's vnodes by id.
-        records, replica: what the node holds, and what it says of it to other replicas.
+        records, replica, catch_up: what the node holds, and what it says of it to other replicas.
         describe, leave: the node's own answers.
         departed: told that a node left, so that stabilization need not wait for its next round.
         misplaced: knows how many records are kept for others.
@@ -107,6 +111,7 @@ class Dispatcher:
         parts: dict[Point, Parts],
         records: Records,
         replica: Replica,
+        catch_up: CatchUp,
         describe: Callable[[], Description],
         leave: Callable[[], None],
         departed: Callable[[], None],
@@ -117,6 +122,7 @@ class Dispatcher:
         self._parts = parts
         self._records = records
         self._replica = replica
+        self._catch_up = catch_up
         self._describe = describe
         self._leave = leave
         self._departed = departed
@@ -299,8 +305,12 @@ class Dispatcher:
         GetHeads: lambda d, p, q: d._replica.on_get_heads(q),
         GetCopies: lambda d, p, q: d._replica.on_get_copies(q),
         Settled: _on_settled,
-        Prune: lambda d, p, q: on_prune(d._host, d._records, q),
-        Reap: lambda d, p, q: on_reap(d._host, d._replica.reaped, q),
+        AreExpired: lambda d, p, q: on_are_expired(d._host, q),
+        GetSeen: lambda d, p, q: d._catch_up.on_get_seen(q),
+        GetLogs: lambda d, p, q: d._catch_up.on_get_logs(q),
+        StoreLogs: lambda d, p, q: d._catch_up.on_store_logs(q),
+        Level: lambda d, p, q: d._catch_up.on_level(q),
+        Vouch: lambda d, p, q: d._catch_up.on_vouch(q),
         JoinArc: lambda d, p, q: p.mover.on_join_arc(q),
         HandOver: lambda d, p, q: p.mover.on_hand_over(q),
         StorePage: lambda d, p, q: p.mover.on_store_page(q),
@@ -324,5 +334,7 @@ class Dispatcher:
 
 
 def _pong(vnode: Vnode) -> Pong:
-    return Pong("leaving" if vnode.state == "left" else vnode.state, vnode.ownership.start is not None)
+    vnode.note_quorum()
+    state = "leaving" if vnode.state == "left" else vnode.state
+    return Pong(state, vnode.ownership.start is not None, vnode.has_met_quorum)
 

@@ -1,20 +1,14 @@
-"""What a node finds of its life before: who it was, and its records. Do they belong together, and do they still count?
+"""What a node finds of its life before: who it was, and its records. Do they belong together?
 
 Identity and records are two files, and people move and lose files. Records without an identity are refused, for nobody
 can say whose they are. An identity without its records is kept: it is a node that lost its disk, and its replicas
 bring the records back.
 
-A node that was away for longer than the grace period may hold records whose deletion everybody else has forgotten by
-now. So if it finds its ring running, it sets its store aside and begins anew, under its old ids. If all were away,
-nobody has forgotten anything, and the records count.
+How long the node was away does not matter. Its records count, and the reap logs of the others show which of them do
+not (`data/reap_log.py`).
 """
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
-from typing import Literal, TypeAlias
-
-import msgspec
 
 from chord.config import NodeConfig, RingConstants
 from chord.data.sqlite import SqliteStorage
@@ -25,9 +19,6 @@ from chord.host import Host
 from chord.identity import FILE_NAME, IdentityStore, Kept
 from chord.ids import vnode_id
 from chord.messages import Address
-
-Keep: TypeAlias = Callable[[Kept], Awaitable[None]]
-"""Writes down what a restart must know."""
 
 
 def storage(config: NodeConfig, incarnation: bytes) -> Storage:
@@ -56,15 +47,13 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
         if config.vnodes > 1 and len(wanted) != len(kept.vnodes):
             raise ConfigError(f"the data directory belongs to a node with {len(kept.vnodes)} vnodes, not {len(wanted)}")
     await host.storage.open()
-    if kept is None:
-        if config.data_dir is not None and len(host.storage):
-            raise ConfigError(
-                f"{config.data_dir} has records but no {FILE_NAME} that says whose they are; "
-                "put it back, or move the records away to start as a new node"
-            )
-        return None
-    if kept.has_left:
-        await _begin_anew(host, "left")
+    if kept is None and config.data_dir is not None and len(host.storage):
+        raise ConfigError(
+            f"{config.data_dir} has records but no {FILE_NAME} that says whose they are; "
+            "put it back, or move the records away to start as a new node"
+        )
+    await host.storage.commit(host.reap_log.mended())
+    if kept is None or kept.has_left:
         return None
     if kept.incarnation not in (None, host.storage.incarnation.hex()):
         host.tell([StoreBegun("lost")])
@@ -102,35 +91,3 @@ def whom_to_ask(kept: Kept | None, host: Host, *, is_told: bool) -> tuple[Addres
             "name one that runs: --join HOST:PORT"
         )
     return known
-
-
-async def give_up_if_outdated(kept: Kept, host: Host, keep: Keep, *, is_first: bool) -> bool:
-    """Set the store aside, where the node was away for too long. To be called once its ring is found running.
-
-    Args:
-        keep: is to write down what is to be kept from then on: what is stored next is of this life, and a start that
-            ends before the node is a member must not have the one after it set that aside, too.
-        is_first: of the node's vnodes: what the next ones find in the store is of this life.
-    Returns:
-        Whether it was.
-
-    Raises:
-        ConfigError: it could not be done.
-    """
-    away_ms = host.wall_now_ms() - kept.alive_ms
-    if not is_first or not kept.alive_ms or away_ms <= 1000 * host.timing.grace_s:
-        return False
-    await _begin_anew(host, "away")
-    vnodes = tuple(msgspec.structs.replace(vnode, settled=()) for vnode in kept.vnodes)
-    incarnation = host.storage.incarnation.hex()
-    alive_ms = host.wall_now_ms()
-    await keep(msgspec.structs.replace(kept, alive_ms=alive_ms, incarnation=incarnation, vnodes=vnodes))
-    return True
-
-
-async def _begin_anew(host: Host, why: Literal["left", "away"]) -> None:
-    await host.storage.set_aside(host.rng.randbytes(8))
-    host.greeter.introduce(host.address, host.storage.incarnation, host.vnodes)
-    for vnode in host.vnodes.values():
-        vnode.view.keep_settled([])  # what it held of any arc is set aside: it may deny nothing on the strength of it
-    host.tell([StoreBegun(why)])

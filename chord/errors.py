@@ -182,6 +182,12 @@ class TooFewReplicas(DefiniteError):
     code, word, is_retryable = 20, "too_few_replicas", True
 
 
+class Behind(DefiniteError):
+    """The two stores have not applied the same reap log entries to a slice: one has to catch up first."""
+
+    code, word, is_retryable = 21, "behind", True
+
+
 # -- indefinite -------------------------------------------------------------------------------
 
 

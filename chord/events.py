@@ -210,11 +210,10 @@ class ClockSkewed(Event, frozen=True):
 class StoreBegun(Event, frozen=True):
     """The node begins with an empty store under a new incarnation, though it is not new itself.
 
-    `why`: lost (the records of last time are not there), left (they were handed over then), away (they were set aside:
-    the node was down for longer than the grace period, and its ring has gone on).
+    `why`: lost (the records of last time are not there).
     """
 
-    why: Literal["lost", "left", "away"]
+    why: Literal["lost"]
 
 
 class HandlerFailed(Event, frozen=True):

@@ -11,6 +11,7 @@ import trio
 
 from chord.alarm import Timers
 from chord.config import SKEW_REPORTED_MS, Limits, NodeConfig, RingConstants, Timing
+from chord.data.reap_log import ReapLog
 from chord.data.storage import Storage
 from chord.events import ClockSkewed, Event, Observer
 from chord.greeting import Greeter
@@ -46,6 +47,7 @@ class Host:
 
     Attributes:
         circle: the identifier circle.
+        reap_log: what was reaped of the records in `storage`.
         save: write down what the node is to remember after a restart; returns when it is durable.
         bring_home_soon: look for misplaced records now instead of at the next round.
         is_receiving: whether any vnode is in the middle of receiving an arc; then nothing is dropped.
@@ -73,6 +75,7 @@ class Host:
         self.greeter = greeter
         self.peers = peers
         self.storage = storage
+        self.reap_log = ReapLog(config.ring.circle, storage, config.limits)
         self.rng = rng
         self.wall_now_ms = wall_now_ms
         self._observe = observe

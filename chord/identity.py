@@ -20,8 +20,6 @@ from chord.messages import Address, Contact, Identity
 
 FILE_NAME = "node.json"
 IDENTITY_VERSION = 1
-ALIVE_STAMP_MS = 60_000
-STAMPS_A_GRACE = 8  # at least, or a short grace period would be over before a node has said that it lives
 
 
 class KeptVnode(msgspec.Struct, frozen=True):
@@ -36,6 +34,7 @@ class KeptVnode(msgspec.Struct, frozen=True):
     before: tuple[Contact, ...] = ()  # who stood at `owned_from` and before it, nearest first
     downs: tuple[Contact, ...] = ()  # silent vnodes behind it that are waited for
     settled: tuple[tuple[Point, Point, Point], ...] = ()  # owner, start, end of the arcs it was brought level in
+    was_settled: tuple[tuple[Point, Point, Point], ...] = ()  # likewise, before a time when it was away
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -46,8 +45,6 @@ class Kept(msgspec.Struct, frozen=True):
         incarnation: of the records that belong to this, in hexadecimal.
         successors, replicas, cluster: the ring's other constants; None in a file from before they were kept.
         silent: contacts once known that neither answer nor have left.
-        alive_ms: the node was alive then; wall clock, whole minutes, so that the file changes once in one (or in an
-            eighth of a short grace period).
     """
 
     version: int
@@ -58,7 +55,6 @@ class Kept(msgspec.Struct, frozen=True):
     known: tuple[Address, ...]
     has_left: bool = False
     incarnation: str | None = None
-    alive_ms: int = 0
     silent: tuple[Contact, ...] = ()
     successors: int | None = None
     replicas: int | None = None

@@ -14,7 +14,6 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 import trio
@@ -23,7 +22,8 @@ from chord import earlier
 from chord.asking import Call, Outcome
 from chord.calls import CallsService
 from chord.config import NodeConfig
-from chord.data.copies import Reaped, Replica
+from chord.data.catch_up import CatchUp
+from chord.data.copies import Replica
 from chord.data.exchange import Exchange
 from chord.data.misplaced import Misplaced
 from chord.data.records import Records
@@ -110,8 +110,8 @@ class Node(AsyncRing):
         self.lookups = Lookups(self.host)
         self.parts: dict[Point, Parts] = {}
         self._records = Records(self.host)
-        reaped = Reaped()
-        self._exchange = Exchange(self.host, self._records.merge, reaped)
+        catch_up = CatchUp(self.host, self.host.reap_log)
+        self._exchange = Exchange(self.host, self._records.merge, catch_up)
         self.misplaced = Misplaced(self.host, self.lookups, self._exchange)
         self._maintenance = Maintenance(self.host, config, self.parts, self.misplaced, self._save)
         self._farewell = Farewell(self.host, self.parts, self.misplaced)
@@ -120,7 +120,8 @@ class Node(AsyncRing):
             self.lookups,
             self.parts,
             self._records,
-            Replica(self.host, self._records.stage, reaped),
+            Replica(self.host, self._records.stage),
+            catch_up,
             self.description,
             self.begin_leave,
             self._maintenance.stabilize_soon,
@@ -318,9 +319,8 @@ class Node(AsyncRing):
             self._change("resuming")
             known: list[Contact | str] = [*joins, *(a for a in remembered if a not in joins)]
             last = last_time(kept.vnodes[index], trio.current_time())
-            is_given_up = partial(earlier.give_up_if_outdated, kept, self.host, self._keep, is_first=index == 0)
             named = () if index else self.config.join
-            await parts.resumption.resume(last, known, is_given_up, named)
+            await parts.resumption.resume(last, known, named)
         elif joins:
             self._change("joining")
             await parts.membership.join(joins)
@@ -332,10 +332,6 @@ class Node(AsyncRing):
             self.host.tell(parts.vnode.ownership.create())
             parts.vnode.view.settled(parts.vnode.id, Arc(parts.vnode.id, parts.vnode.id))
             parts.vnode.state = "member"
-
-    async def _keep(self, kept: Kept) -> None:
-        self._kept = kept
-        await self._save()
 
     async def _save(self, *, has_left: bool = False) -> None:
         kept = to_keep(self.host, self.parts, self.ring_id, self._kept, has_left=has_left)

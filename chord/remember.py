@@ -9,7 +9,7 @@ import msgspec
 
 from chord.describe import known_contacts
 from chord.host import Host
-from chord.identity import ALIVE_STAMP_MS, IDENTITY_VERSION, STAMPS_A_GRACE, Kept, KeptVnode
+from chord.identity import IDENTITY_VERSION, Kept, KeptVnode
 from chord.ids import Arc, Point
 from chord.membership import LastTime
 from chord.messages import Contact
@@ -39,6 +39,7 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
         before=before,
         downs=tuple(contact for contact, _ in vnode.view.downs()),
         settled=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.settled_arcs().items()),
+        was_settled=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.recalled_arcs().items()),
     )
 
 
@@ -53,8 +54,6 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: 
     if last is None and not all(p.vnode.ring.is_member for p in parts.values()):
         known = tuple(dict.fromkeys((*known, *host.config.join)))  # told to join, it never founds a ring of its own
     ring = None if ring_id is None else ring_id.hex()
-    stamp_ms = max(1, min(ALIVE_STAMP_MS, int(1000 * host.timing.grace_s / STAMPS_A_GRACE)))
-    alive_ms = host.wall_now_ms() // stamp_ms * stamp_ms
     incarnation = host.storage.incarnation.hex()
     ring_constants = host.constants
     now = Kept(
@@ -66,7 +65,6 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: 
         known=known,
         has_left=has_left,
         incarnation=incarnation,
-        alive_ms=alive_ms,
         silent=tuple(host.peers.passive.contacts()),
         successors=ring_constants.successors,
         replicas=ring_constants.replicas,
@@ -78,8 +76,7 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: 
 def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
     """Return what to keep while a node comes back: what was kept last time, except where a vnode has got further.
 
-    A start that ends before the node is a member must not cost it its memory of the ring. Nor does it count as being
-    alive: how long the node was away is reckoned from when it last took part.
+    A start that ends before the node is a member must not cost it its memory of the ring.
     """
     if all(vnode.ring.is_member for vnode in vnodes):
         return now
@@ -92,8 +89,9 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
         elif vnode.ownership.epoch:  # an arc has come, and may be gone again; the pointers are still missing
             merged.append(msgspec.structs.replace(new, predecessor=old.predecessor, successors=old.successors))
         else:  # of other records than those that are here now nothing was settled
-            settled = old.settled if last.incarnation == now.incarnation else ()
-            merged.append(msgspec.structs.replace(old, settled=settled))
+            is_same = last.incarnation == now.incarnation
+            settled, was_settled = (old.settled, old.was_settled) if is_same else ((), ())
+            merged.append(msgspec.structs.replace(old, settled=settled, was_settled=was_settled))
     known = tuple(dict.fromkeys((*now.known, *last.known)))
     return msgspec.structs.replace(now, vnodes=tuple(merged), known=known)
 
@@ -110,6 +108,8 @@ def recall(kept: Kept, host: Host) -> None:
     for vnode in kept.vnodes:
         for owner, start, end in vnode.settled:
             host.vnodes[vnode.id].view.settled(owner, Arc(start, end))
+        for owner, start, end in vnode.was_settled:
+            host.vnodes[vnode.id].view.was_settled(owner, Arc(start, end))
 
 
 def last_time(kept: KeptVnode, now: float) -> LastTime:

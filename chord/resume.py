@@ -5,7 +5,7 @@ Only where nobody runs one do the stored pointers count.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 
 import trio
 
@@ -32,7 +32,6 @@ class Resumption:
         self,
         last: LastTime,
         known: list[Contact | str],
-        is_given_up: Callable[[], Awaitable[bool]],
         named: Collection[str] = (),
     ) -> None:
         """Come back after a restart, with the pointers of last time.
@@ -41,7 +40,6 @@ class Resumption:
         too, or nobody answers), the stored lists count, live entries first. A new ring is never started.
 
         Args:
-            is_given_up: asked once the ring is found to have gone on: whether last time is too long ago to count.
             named: those of the known that somebody told this node to join by; each is heard, if it answers.
 
         Raises:
@@ -56,9 +54,10 @@ class Resumption:
         returning: dict[str, None] = {}
         states = await self._states_of(asked, named, returning) if asked else {}
         members = [address for address, state in states.items() if state in ("member", "leaving")]
-        has_gone_on = any(address not in returning for address in members)  # else it was away as this vnode was
-        if has_gone_on and await is_given_up():
-            self._membership.last, self._vnode.ownership.last = LastTime(), Remembered()
+        has_gone_on = any(address not in returning for address in members)  # else they were away as this vnode was
+        if has_gone_on:
+            self._vnode.view.was_away()
+        self._vnode.has_met_quorum = has_gone_on
         if members or last.start is None:  # without an arc of its own it can only join, however long that takes
             await self._membership.join([*members, *(asked or known)])
             return
@@ -78,7 +77,8 @@ class Resumption:
         """Ask all of them at once, again and again, until one answers as a member or `resume_s` is over.
 
         Args:
-            returning: filled with those that were not members when they were first asked: they are only coming back.
+            returning: filled with those without which no write can have been acknowledged: they were coming back when
+                they were first asked, or have not met a quorum since.
         """
         states: dict[str, str] = {}
         refused: dict[str, ChordError] = {}
@@ -89,8 +89,9 @@ class Resumption:
             while True:
                 try:
                     with trio.fail_after(self._peers.suspicion.timeout(address)):  # what is lost is asked again
-                        states[address] = (await self._peers.call(address, Ping(), Pong)).state
-                    if states[address] == "resuming":
+                        pong = await self._peers.call(address, Ping(), Pong)
+                    states[address] = pong.state
+                    if pong.state == "resuming" or not pong.has_met_quorum:
                         returning[address] = None
                 except FATAL as error:
                     refused[address] = error

@@ -43,6 +43,7 @@ class Vnode:
         view: which silent vnodes hold replicas still.
         rounds: completed stabilize rounds.
         eager_looks: self-lookups still to be made in every round, after a restart.
+        has_met_quorum: whether others may have written in its arc since its node started; see `Pong`.
         isolated_since: when every neighbour had fallen silent, None while there are neighbours.
     """
 
@@ -57,6 +58,7 @@ class Vnode:
         self.rounds = 0
         self.isolated_since: float | None = None
         self.eager_looks = 0
+        self.has_met_quorum = True
 
     @property
     def id(self) -> Point:
@@ -150,6 +152,12 @@ class Vnode:
         """Return who holds a key, as far as this vnode knows: for keys it may coordinate."""
         constants = self.host.constants
         return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
+
+    def note_quorum(self) -> None:
+        """Note whether enough replicas of this vnode's arc are up for a write quorum."""
+        if not self.has_met_quorum and self.ring.is_member:
+            up = sum(self.is_up(place) for place in self.replica_set(self.id).members)
+            self.has_met_quorum = up >= self.host.constants.quorum
 
     def is_up(self, place: Place) -> bool:
         """Whether a holder of replicas answers, as far as is known."""

@@ -24,8 +24,8 @@ class Parts:
         self.vnode = vnode
         self.records = records  # the node's, of all its vnodes
         self.repair = Repair(vnode, exchange)
-        self.reaper = Reaper(vnode, self.repair)
-        self.coordinator = Coordinator(vnode, records, self.repair)
+        self.reaper = Reaper(vnode, self.repair, exchange.catch_up)
+        self.coordinator = Coordinator(vnode, records, self.repair, exchange.catch_up)
         self.mover = Mover(vnode, records, exchange)
         self.stabilizer = Stabilizer(vnode, lookups)
         self.bounds = Bounds(vnode, self.stabilizer)

@@ -21,8 +21,6 @@ from chord.node import Node
 FAREWELL_S = 3.0
 WHY_EMPTY = {
     "lost": "the records of last time are gone; its replicas will bring back theirs",
-    "left": "it has left the ring last time",
-    "away": "it was away for too long; the records of last time are set aside",
 }
 HOW = {
     "created": "created a ring of its own",

@@ -6,11 +6,8 @@ Whatever is said of a record to others is said when it is durable: the partner m
 
 from __future__ import annotations
 
-import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, TypeAlias
-
-import trio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 from chord.calls import Answer
 from chord.data import versions
@@ -39,38 +36,11 @@ from chord.messages import (
     Sums,
 )
 
-REAPED_S: Final = 600.0
-REAPED_MAX: Final = 1 << 16
-
-Merge: TypeAlias = Callable[[Sequence[Record]], Awaitable[int]]
+Merge: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], Awaitable[int]]
 """Merges records by version, durably, and returns how many were new or changed (`Records.merge`)."""
 
-Stage: TypeAlias = Callable[[Iterable[Record]], tuple[int, bool]]
+Stage: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], tuple[int, bool]]
 """Merges records by version at once, and returns how many changed and whether all is durable (`Records.stage`)."""
-
-
-class Reaped:
-    """Tombstones dropped here a short while ago. That another has not dropped its copy yet is no difference.
-
-    Too many, and the oldest are forgotten: then they may come back, and are reaped again.
-    """
-
-    def __init__(self) -> None:
-        self._until: dict[tuple[bytes, bytes], float] = {}
-
-    def add(self, key: bytes, digest: bytes, now: float) -> None:
-        """Remember a tombstone and the digest of its clock."""
-        self._until.pop((key, digest), None)
-        self._until[key, digest] = now + REAPED_S
-        while len(self._until) > REAPED_MAX or next(iter(self._until.values())) <= now:
-            del self._until[next(iter(self._until))]
-
-    def __bool__(self) -> bool:
-        return bool(self._until)
-
-    def covers(self, key: bytes, digest: bytes, now: float) -> bool:
-        """Whether that very tombstone was dropped here."""
-        return now < self._until.get((key, digest), -math.inf)
 
 
 async def read_copies(host: Host, keys: Sequence[bytes], *, must_fit: bool = False) -> Copies:
@@ -92,9 +62,10 @@ async def read_copies(host: Host, keys: Sequence[bytes], *, must_fit: bool = Fal
             is_part = must_fit and size > host.limits.record_bytes_max
             records.append(host.rng.choice(parts_of(host, record)) if is_part else record)
         asked += 1
+    seen = host.reap_log.seen_of_each(records)  # of the same moment as the records
     if not all(host.storage.is_durable(record.key) for record in records):
         await host.storage.commit(Batch())
-    return Copies(tuple(records), asked)
+    return Copies(tuple(records), asked, seen)
 
 
 def parts_of(host: Host, record: Record) -> list[Record]:
@@ -102,25 +73,28 @@ def parts_of(host: Host, record: Record) -> list[Record]:
     return versions.split(record, host.limits.record_bytes_max)
 
 
-def in_frames(host: Host, page: tuple[Record, ...]) -> list[tuple[Record, ...]]:
+def in_frames(
+    host: Host, page: tuple[Record, ...], seen: tuple[bytes, ...]
+) -> list[tuple[tuple[Record, ...], tuple[bytes, ...]]]:
     """Return a page as it is; one large record, which is a page alone, in parts that fit a frame each."""
-    return [page] if len(page) != 1 else [(part,) for part in parts_of(host, page[0])]
+    return [(page, seen)] if len(page) != 1 else [((part,), seen) for part in parts_of(host, page[0])]
 
 
 class Replica:
     """What a node answers when a partner compares an arc with it."""
 
-    def __init__(self, host: Host, stage: Stage, reaped: Reaped) -> None:
+    def __init__(self, host: Host, stage: Stage) -> None:
         self._host = host
         self._stage = stage
-        self.reaped = reaped
 
     def on_get_sums(self, request: GetSums) -> Answer:
         """Return the sum of each asked part within the arc."""
         storage, arc = self._host.storage, Arc(request.arc_start, request.arc_end)
         sums = tuple(storage.digests.sum(arc, request.level, part, storage.heads) for part in request.parts)
         is_settled = any(vnode.view.is_settled_in(arc) for vnode in self._host.vnodes.values())
-        return self._when_durable(Sums(sums, is_settled))
+        seen = self._host.reap_log.digest_in(arc) if request.level == 0 else b""
+        was_settled = any(vnode.view.was_settled_in(arc) for vnode in self._host.vnodes.values())
+        return self._when_durable(Sums(sums, is_settled, seen, was_settled))
 
     def on_get_heads(self, request: GetHeads) -> Answer:
         """Return a page of what is held in the arc."""
@@ -161,14 +135,14 @@ class Replica:
         record = host.storage.durable(request.key)
         is_settled = not host.storage.is_damaged(request.key)
         is_settled = is_settled and any(vnode.is_settled(point) for vnode in host.vnodes.values())
+        seen = host.reap_log.durably_seen_of(request.key)
         if record is not None and digest_of(record) == request.digest:
-            return Copy(None, True, is_settled)
-        return Copy(record, False, is_settled)
+            return Copy(None, True, is_settled, seen)
+        return Copy(record, False, is_settled, seen)
 
     def on_store_copies(self, request: StoreCopies) -> Answer:
-        """Merge records, and answer when they are durable. A tombstone dropped here a while ago stays dropped."""
-        now = trio.current_time()
-        self._stage(record for record in request.records if not self._is_reaped(record, now))
+        """Merge records, and answer when they are durable."""
+        self._stage(request.records, request.seen)
         return self._when_durable(Done())
 
     def _when_durable(self, reply: Reply) -> Answer:
@@ -178,8 +152,3 @@ class Replica:
     async def _wait(self, reply: Reply) -> Reply:
         await self._host.storage.commit(Batch())
         return reply
-
-    def _is_reaped(self, record: Record, now: float) -> bool:
-        if not self.reaped:
-            return False
-        return self.reaped.covers(record.key, digest_of(record), now) and self._host.storage.get(record.key) is None

@@ -69,6 +69,8 @@ def digest_of(record: Record) -> bytes:
     for entry in record.clock:
         state.update(entry.actor + entry.count.to_bytes(8, "big") + len(entry.versions).to_bytes(2, "big"))
     state.update(record.superseded)
+    for entry in record.quarantine:
+        state.update(b"?" + entry.actor + entry.count.to_bytes(8, "big") + len(entry.versions).to_bytes(2, "big"))
     return state.digest()
 
 
@@ -116,6 +118,20 @@ class Digests:
         """Return the part in which a point lies."""
         part: int = point * FAN_OUT**level >> self._circle.bits
         return part
+
+    def arc_of(self, part: int) -> Arc:
+        """Return the arc that is a slice."""
+        starts = _starts(self._circle, SLICE_LEVEL)
+        return Arc(self._circle.point(starts[part] - 1), self._circle.point(starts[part + 1] - 1))
+
+    def slices_of(self, arc: Arc) -> Iterator[int]:
+        """Yield the slices that have a point in an arc, in ascending order."""
+        first_and_last = sorted((self.part_of(low, SLICE_LEVEL), self.part_of(high, SLICE_LEVEL))
+                                for low, high in self._spans(arc) if low <= high)
+        after = 0
+        for first, last in first_and_last:
+            yield from range(max(first, after), last + 1)
+            after = max(after, last + 1)
 
     def slice_of(self, point: int) -> tuple[int, int, int]:
         """Return the slice in which a point lies, and the slice's first and last point."""

@@ -16,10 +16,11 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 import trio
 
-from chord.data.copies import Merge, Reaped, in_frames, read_copies
+from chord.data.catch_up import CatchUp
+from chord.data.copies import Merge, in_frames, read_copies
 from chord.data.digest import SLICE_LEVEL, Piece, digest_of, joined
 from chord.data.versions import wire_bytes
-from chord.errors import DeadlineExceeded, MalformedMessage
+from chord.errors import Behind, Busy, DeadlineExceeded, MalformedMessage
 from chord.host import Host
 from chord.ids import Arc
 from chord.messages import (
@@ -31,10 +32,7 @@ from chord.messages import (
     GetCopies,
     GetHeads,
     GetSums,
-    Head,
     Heads,
-    PageStored,
-    Reap,
     Record,
     Reply,
     Request,
@@ -43,6 +41,7 @@ from chord.messages import (
 )
 
 PASSES_MAX: Final = 3
+LEVELLED_MAX: Final = 3  # so often are the reap logs levelled for one page; others may go on reaping
 LISTED_MAX: Final = PAGE_RECORDS_MAX  # so many records are listed without narrowing down where they differ
 FEW_MAX: Final = 4  # so many of a slice are sent unasked, rather than asking what the partner holds there
 BURST_S: Final = 0.25
@@ -77,6 +76,7 @@ class Outcome(msgspec.Struct):
         is_equal: both hold the same of the arc. Not so where others write to it all the time; but every record that
             one of them held when the exchange began is at both when it has returned, if it was of both ways.
         is_settled: the partner said, when it began, that it had been brought level before.
+        was_settled: it said that it is settled, or was before it was away.
     """
 
     share: float = 0.0
@@ -85,18 +85,23 @@ class Outcome(msgspec.Struct):
     bytes: int = 0
     is_equal: bool = False
     is_settled: bool = False
+    was_settled: bool = False
 
 
 Progress: TypeAlias = Callable[[Outcome], None]
 
 
 class Exchange:
-    """Compares arcs with partners and brings both sides level, paced by one bucket for the whole node."""
+    """Compares arcs with partners and brings both sides level, paced by one bucket for the whole node.
 
-    def __init__(self, host: Host, merge: Merge, reaped: Reaped) -> None:
+    Args:
+        catch_up: levels the reap logs first, if they differ.
+    """
+
+    def __init__(self, host: Host, merge: Merge, catch_up: CatchUp) -> None:
         self.host = host
         self.merge = merge
-        self.reaped = reaped
+        self.catch_up = catch_up
         self.bucket = TokenBucket(host.limits.repair_bytes_s)
 
     async def with_partner(
@@ -119,12 +124,12 @@ class Exchange:
         for number in range(PASSES_MAX if push and pull else 1):
             outcome.is_equal = await walk.is_equal()
             if number == 0:
-                outcome.is_settled = walk.is_settled
+                outcome.is_settled, outcome.was_settled = walk.is_settled, walk.was_settled
             if outcome.is_equal:
                 break
             moved = outcome.pulled + outcome.pushed
             await walk.descend(arc, 0)
-            if push and pull and outcome.pulled + outcome.pushed == moved:  # what differed was on its way, or reaped
+            if push and pull and outcome.pulled + outcome.pushed == moved:  # what differed was on its way
                 outcome.is_equal = True
                 break
         else:
@@ -185,14 +190,19 @@ class _Walk:
         self._push = push
         self._pull = pull
         self._progress = progress
-        self.is_settled = False  # as the partner said last
+        self.is_settled = self.was_settled = False  # as the partner said last
+        self._seen = b""  # likewise
         self.proven: dict[bytes, bytes] | None = None  # kept only where asked for: it may be all there is
 
     # -- from the top down ----------------------------------------------------------------------
 
     async def is_equal(self) -> bool:
-        """Compare the sums of the whole arc."""
-        return not await self._differing(self._arc, 0, [Piece(0, self._arc, 0)])
+        """Compare the sums of the whole arc, once the reap logs of its slices are level."""
+        found = not await self._differing(self._arc, 0, [Piece(0, self._arc, 0)])
+        if self._seen != self._host.reap_log.digest_in(self._arc):
+            await self._exchange.catch_up.level(self._partner, self._arc)
+            found = not await self._differing(self._arc, 0, [Piece(0, self._arc, 0)])
+        return found
 
     async def descend(self, arc: Arc, level: int) -> None:
         """Narrow down where an arc differs and bring that level. Level: of the parts it has been compared by."""
@@ -232,7 +242,7 @@ class _Walk:
             asked = parts[begin : begin + SUMS_MAX]
             reply = await self._call(GetSums(arc.start, arc.end, level, asked), Sums)
             if level == 0:
-                self.is_settled = reply.is_settled
+                self.is_settled, self.was_settled, self._seen = reply.is_settled, reply.was_settled, reply.seen
             if len(reply.sums) != len(asked):
                 raise MalformedMessage(f"{self._partner.address} answered {len(reply.sums)} of {len(asked)} sums")
             for part, theirs in zip(asked, reply.sums, strict=True):
@@ -283,23 +293,15 @@ class _Walk:
         return circle.distance(arc.start + 1, circle.hash(key)), key
 
     async def _bring_level(self, theirs: dict[bytes, bytes], ours: dict[bytes, bytes]) -> None:
-        now = trio.current_time()
         differing = [key for key, digest in ours.items() if theirs.get(key) != digest]
         if self.proven is not None:
             self.proven.update((key, digest) for key, digest in ours.items() if theirs.get(key) == digest)
         fetched: dict[bytes, bytes] = {}
         if self._pull:
-            covers = self._exchange.reaped.covers
-            lacking = [k for k, digest in theirs.items() if k not in ours and not covers(k, digest, now)]
-            await self._reap([Head(k, d) for k, d in theirs.items() if k not in ours and covers(k, d, now)])
+            lacking = [key for key in theirs if key not in ours]
             fetched = await self._fetch([*(key for key in differing if key in theirs), *lacking])
         if self._push:  # after the merge, so that they get what both know together, once
             await self._send([key for key in differing if self._digest(key) != fetched.get(key)])
-
-    async def _reap(self, heads: list[Head]) -> None:
-        """A partner that was not known of when these tombstones were reaped holds them alone, and lets them go too."""
-        for begin in range(0, len(heads), PAGE_RECORDS_MAX):
-            await self._call(Reap(tuple(heads[begin : begin + PAGE_RECORDS_MAX]), "drop"), PageStored)
 
     def _digest(self, key: bytes) -> bytes | None:
         record = self._storage.get(key)
@@ -308,14 +310,19 @@ class _Walk:
     async def _fetch(self, keys: list[bytes]) -> dict[bytes, bytes]:
         """Fetch records and merge them. Returns the digests of what the partner had."""
         fetched: dict[bytes, bytes] = {}
+        levelled = 0
         while keys:
             since = trio.current_time()
             page = keys[: self._host.page_records]
             reply = await self._call(GetCopies(tuple(page)), Copies)
             if not 1 <= reply.asked <= len(page) or not {r.key for r in reply.records} <= set(page):
                 raise MalformedMessage(f"{self._partner.address} sends records that were not asked for")
+            try:
+                changed = await self._exchange.merge(reply.records, reply.seen)
+            except Behind as error:
+                levelled = await self._level(levelled, error)
+                continue
             keys = keys[reply.asked :]
-            changed = await self._exchange.merge(reply.records)
             fetched.update((record.key, digest_of(record)) for record in reply.records)
             self._outcome.pulled += changed
             self._host.counters["copies_pulled"] += changed
@@ -324,14 +331,19 @@ class _Walk:
 
     async def _send(self, keys: list[bytes]) -> None:
         """Send records, page by page; proven is what was sent, whatever becomes of it here."""
+        levelled = 0
         while keys:
             since = trio.current_time()
             page = await read_copies(self._host, keys)
+            try:
+                for records, seen in in_frames(self._host, page.records, page.seen) if page.records else ():
+                    await self._call(StoreCopies(records, seen=seen), Done)
+            except Behind as error:
+                levelled = await self._level(levelled, error)
+                continue
             keys = keys[page.asked :]
             if not page.records:  # dropped meanwhile
                 continue
-            for frame in in_frames(self._host, page.records):
-                await self._call(StoreCopies(frame), Done)
             if self.proven is not None:
                 self.proven.update((record.key, digest_of(record)) for record in page.records)
             self._outcome.pushed += len(page.records)
@@ -339,6 +351,13 @@ class _Walk:
             await self._pace(page.records, since)
 
     # -- inside ---------------------------------------------------------------------------------
+
+    async def _level(self, levelled: int, error: Behind) -> int:
+        """Level the logs: something was reaped on either side since the comparison. Returns how often this was done."""
+        if levelled == LEVELLED_MAX:
+            raise Busy(f"{self._partner.address} and this node go on reaping: {error.message}")
+        await self._exchange.catch_up.level(self._partner, self._arc)
+        return levelled + 1
 
     async def _call(self, request: Request, expect: type[R]) -> R:
         """Call the partner. Its patience is bounded: else one that hangs would hold up the repair of all others."""

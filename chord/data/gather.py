@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import trio
 
 from chord.data.versions import wire_bytes
-from chord.errors import ChordError, InvalidRequest, MalformedMessage, NotReady, UnknownRequest
+from chord.errors import Behind, ChordError, InvalidRequest, MalformedMessage, NotReady, UnknownRequest
 from chord.host import Host
 from chord.messages import (
     Contact,
@@ -34,7 +34,7 @@ from chord.vnode import RETRY_MS
 
 R = TypeVar("R", bound=Reply)
 
-TAKEN_APART: Final = (UnknownRequest, MalformedMessage, InvalidRequest)
+TAKEN_APART: Final = (UnknownRequest, MalformedMessage, InvalidRequest, Behind)
 
 
 class Asker(Protocol):
@@ -109,12 +109,14 @@ class Gather:
         for contact, questions in reads.items():
             for some in cut(questions, _bytes_of):
                 self._read(contact, some)
-        made: dict[tuple[int, ...], StoreCopies] = {}  # what is for several is one request, and is encoded once
+        made: dict[tuple[object, ...], StoreCopies] = {}  # what is for several is one request, and is encoded once
         for (contact, is_hint), questions in copies.items():
             for some in cut(questions, _bytes_of):
                 records = tuple(record for question in some for record in _records(question))
-                names = (is_hint, *map(id, records))
-                self._store(contact, some, made.setdefault(names, StoreCopies(records, is_hint)))
+                seen = tuple(one for question in some for one in _seen(question))
+                names = (is_hint, *map(id, records), *seen)
+                of_each = seen if any(seen) else ()
+                self._store(contact, some, made.setdefault(names, StoreCopies(records, is_hint, of_each)))
 
     def _read(self, contact: Contact, questions: list[_Question]) -> None:
         if len(questions) == 1:
@@ -173,6 +175,11 @@ def _ending() -> NotReady:
 
 def _records(question: _Question) -> tuple[Record, ...]:
     return question.request.records if isinstance(question.request, StoreCopies) else ()
+
+
+def _seen(question: _Question) -> tuple[bytes, ...]:
+    request = question.request
+    return (request.seen or (b"",) * len(request.records)) if isinstance(request, StoreCopies) else ()
 
 
 def _bytes_of(question: _Question) -> int:

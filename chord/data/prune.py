@@ -1,15 +1,12 @@
-"""Forget coordinators that a record no longer needs, on the proof that tombstones go on.
+"""Which coordinators a record no longer needs to remember.
 
 A record remembers every store that ever coordinated a write of it: the entry of one whose values have all been replaced
-keeps an old copy of them from coming back. It may go when nobody has such a copy any more. The owner finds that out as
-it does before a tombstone goes (`data/reap.py`): everyone who may hold the key holds exactly this record, or nothing,
-and nobody knows of a node that is silent. And the entry must have been empty for the grace period, of which the owner
-keeps its own account: a copy made before is at home by then, or its store is set aside.
+keeps an old copy of them from coming back. An entry in the reap log does that as well, and takes less room. So the
+owner reaps actors of which a record has held no value for the grace period (`reap.py`), once they are many.
 
-Each replica forgets by itself. One that did not hear of it brings the entries back when it compares: no harm is done.
-A store that forgets its own entry mints under a new actor from then on, for its next dot would be its first again.
+A store that forgets its own actor mints under a new one from then on, for its next dot would be its first again.
 
-Source: Riak cuts version vectors by size and age, and accepts siblings that were none; proof in place of that is this
+Source: Riak cuts version vectors by size and age, and accepts siblings that were none; a log of what was cut is this
 project's.
 """
 
@@ -17,12 +14,7 @@ from __future__ import annotations
 
 from array import array
 
-from chord.data import versions
-from chord.data.digest import digest_of
-from chord.data.records import Records
-from chord.data.storage import Batch
-from chord.host import Host
-from chord.messages import PageStored, Prune, Record
+from chord.messages import Record
 
 PRUNE_FROM = 32
 """So many empty entries are worth the trouble: a clock of as many takes a kilobyte."""
@@ -45,7 +37,7 @@ class Emptied:
         self._looked_at = 0.0  # for those that are gone
 
     def ripe(self, record: Record, now: float, before_ms: int) -> tuple[bytes, ...]:
-        """Return the actors that a record may forget, if nobody has what they wrote.
+        """Return the actors that a record may forget.
 
         Args:
             now: on Trio's clock.
@@ -74,23 +66,3 @@ class Emptied:
             self._looked_at, oldest = now, now - GONE_AFTER * self._grace_s
             self._seen = {key: seen for key, seen in self._seen.items() if seen[0] > oldest}
         return len(self._seen) < WATCHED_MAX
-
-
-async def on_prune(host: Host, records: Records, request: Prune) -> PageStored:
-    """Let records that are still exactly these forget actors of which they hold no value."""
-    puts: dict[bytes, Record] = {}
-    minted: dict[bytes, bytes] = {}
-    for head, actors in zip(request.heads, request.actors, strict=False):
-        record = host.storage.get(head.key)
-        if record is None or digest_of(record) != head.digest:
-            continue
-        pruned = versions.forget(record, actors)
-        if pruned == record:
-            continue
-        puts[head.key] = pruned
-        if host.storage.minted(head.key) in actors:
-            minted[head.key] = records.new_actor()
-        records.note_write(head.key)
-    await host.storage.commit(Batch(puts.values(), minted=minted))
-    host.counters["keys_pruned"] += len(puts)
-    return PageStored(tuple(head.key in puts for head in request.heads))

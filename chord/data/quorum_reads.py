@@ -15,6 +15,7 @@ import trio
 
 from chord.calls import Answer, Later
 from chord.data import versions
+from chord.data.catch_up import CatchUp
 from chord.data.copies import parts_of
 from chord.data.fan import Fan, Told
 from chord.data.gather import Asker
@@ -23,7 +24,7 @@ from chord.data.reading import Reading
 from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.view import ReplicaSet
-from chord.errors import Busy, ChordError, MalformedMessage, OwnerDown, TooFewReplicas
+from chord.errors import Behind, Busy, ChordError, MalformedMessage, OwnerDown, TooFewReplicas
 from chord.messages import Contact, Copy, Done, Get, ReadCopy, Record, StoreCopies, Values, Version
 from chord.ownership import Verdict
 from chord.vnode import RETRY_MS, Vnode
@@ -34,14 +35,16 @@ class QuorumReads:
 
     Args:
         repair: knows which replicas hold everything.
+        catch_up: levels the reap logs of replicas that have seen other entries.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, quorum: Quorum, repair: Repair) -> None:
+    def __init__(self, vnode: Vnode, records: Records, quorum: Quorum, repair: Repair, catch_up: CatchUp) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._records = records
         self._quorum = quorum
         self._repair = repair
+        self._catch_up = catch_up
         self._repairing: dict[bytes, None] = {}
 
     def get(self, request: Get, over: Asker | None = None) -> Answer:
@@ -58,7 +61,7 @@ class QuorumReads:
         verdict = self._vnode.require_coordinator(point)
         who = self._quorum.holders(point)
         needed = self._quorum.needed(request.r, who)
-        reading = Reading(request.key, over or self._host.peers)
+        reading = self.begin(request.key, over)
         if needed == 1 and self._is_settled(point, request.key):
             record = self._host.storage.durable(request.key)
             if self._live(record):
@@ -79,6 +82,10 @@ class QuorumReads:
             self.read(reading, who, point, needed, later, have_read)
 
         return Later(begin)
+
+    def begin(self, key: bytes, over: Asker | None) -> Reading:
+        """Return a read of which nothing has been asked yet."""
+        return Reading(key, over or self._host.peers, self._host.reap_log.durably_seen_of(key))
 
     def read(
         self,
@@ -182,6 +189,10 @@ class QuorumReads:
                 if answer.record is not None and not reading.takes(answer.record):
                     told(MalformedMessage(f"{contact.address} answered with the record of another key, or none at all"))
                     return
+                if answer.seen != reading.seen and not answer.is_same:
+                    self._level_soon(contact, reading.key)
+                    told(Behind(f"{contact.address} has reaped what this node has not, or this node more"))
+                    return
                 reading.rtt_ms[contact] = 1000 * (trio.current_time() - sent)
                 reading.add(contact, mine if answer.is_same else answer.record, answer.is_settled)
                 told(None)
@@ -209,6 +220,16 @@ class QuorumReads:
             written_ms=tuple(version.written_ms for version in told),
         )
 
+    def _level_soon(self, contact: Contact, key: bytes) -> None:
+        if not self._host.is_ending:
+            self._host.start_task(self._level, contact, key)
+
+    async def _level(self, contact: Contact, key: bytes) -> None:
+        try:
+            await self._catch_up.level_slice(contact, key)
+        except ChordError:
+            self._host.counters["logs_unlevelled"] += 1  # the next read, or anti-entropy, tries again
+
     # -- read repair ----------------------------------------------------------------------------
 
     def _repair_soon(self, reading: Reading, who: ReplicaSet) -> None:
@@ -219,17 +240,18 @@ class QuorumReads:
         stale = reading.stale([place.contact for place in who.members])
         if stale:
             self._repairing[record.key] = None
-            self._host.start_task(self._push_to_stale, record, stale)
+            self._host.start_task(self._push_to_stale, record, reading.seen, stale)
 
-    async def _push_to_stale(self, record: Record, stale: list[Contact]) -> None:
+    async def _push_to_stale(self, record: Record, seen: bytes, stale: list[Contact]) -> None:
+        of_it = (seen,) if seen else ()
         try:
             for contact in stale:
                 with trio.move_on_after(self._host.timing.timeout_cap_s):
                     if contact.address == self._host.address:
-                        await self._records.merge([record])
+                        await self._records.merge([record], of_it)
                     else:
                         for part in parts_of(self._host, record):
-                            await self._host.peers.call(contact, StoreCopies((part,)), Done)
+                            await self._host.peers.call(contact, StoreCopies((part,), seen=of_it), Done)
                     self._host.counters["read_repairs"] += 1
         except ChordError:
             self._host.counters["read_repairs_failed"] += 1  # anti-entropy will see to it

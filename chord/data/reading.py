@@ -16,11 +16,13 @@ class Reading:
 
     Args:
         over: asks the holders.
+        seen: what of the slice's log the reader has seen, durably. Copies that were read after others do not count.
     """
 
-    def __init__(self, key: bytes, over: Asker) -> None:
+    def __init__(self, key: bytes, over: Asker, seen: bytes = b"") -> None:
         self.key = key
         self.over = over
+        self.seen = seen
         self.record: Record | None = None
         self.copies: dict[Contact, Record | None] = {}
         self.unsettled: dict[Contact, None] = {}

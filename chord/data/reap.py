@@ -1,180 +1,198 @@
-"""Drop tombstones, on proof: when nobody is left who could bring back what they delete.
+"""Reap tombstones and expired values: the record goes, and an entry in the reap log names its dots (`reap_log.py`).
 
-A tombstone that is dropped too early is a delete undone: whoever was away with the old value brings it home. So the
-owner asks everyone who may hold the key. All replicas must hold exactly this tombstone, older than the grace period;
-who may stand in for one must hold that or nothing; and none of them may know of a node that is silent and has neither
-left nor been forgotten. Only then each drops it, if it is still that, and remembers for a while what it dropped
-(`copies.Reaped`), so that the others' copies make no difference meanwhile. Values that lived for a time go likewise.
+Reaping needs no proof: a store that was away finds in the log what to forget. So the time to reap is a matter of room,
+and clocks may decide it. A tombstone is ripe when it is older than the grace period by its owner's clock, and this
+owner has held it unchanged for `HELD_MAX_S` (or a shorter grace period) of its own running time: within that time a
+put that the tombstone replaced may still be retried. A value with a time to live may still live by another clock.
+Therefore all replicas must answer that by their own clocks it has expired, and the grace period is over.
 
-Source: the need for a grace period is folklore of Dynamo's heirs; proof in place of time is this project's.
+The owner also reaps single actors of records that have been coordinated by many stores (`prune.py`), and trims its log
+when all replicas have seen the entries and no node is silent. Other stores take that over; each trims by itself only a
+log that has become twice as long.
+
+Source: this project's; see `reap_log.py`.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final
 
 import trio
 
 from chord.data import versions
-from chord.data.copies import Reaped
+from chord.data.catch_up import CatchUp
 from chord.data.digest import digest_of
 from chord.data.prune import Emptied
+from chord.data.reap_log import Grave
 from chord.data.repair import Repair
-from chord.data.storage import Batch
 from chord.data.view import ReplicaSet
 from chord.errors import Busy, ChordError
 from chord.host import Host
 from chord.ids import Arc
-from chord.messages import PAGE_RECORDS_MAX, Contact, Head, PageStored, Prune, Reap, Record
+from chord.messages import PAGE_RECORDS_MAX, AreExpired, Contact, Expired, Record, SliceLog
 from chord.vnode import RETRY_MS, Vnode
 
-What: TypeAlias = Literal["hold", "hold_nothing_else", "drop"]
+HELD_MAX_S: Final = 600.0
+HELD_RECORDS_MAX: Final = 65_536
+LOOK_AT: Final = 1024  # records a step
 
-BACK_ROUNDS = 20  # of stabilize, in which a node that is back finds its place
-LOOK_AT = 1024  # records a step
-PRUNED_AT_ONCE = 16  # a list of actors takes kilobytes
+
+class Held:
+    """Since when one owner has held ripe records unchanged. Of more than it has room for, the others have to wait."""
+
+    def __init__(self) -> None:
+        self._since: dict[bytes, tuple[bytes, float]] = {}
+        self._before: dict[bytes, tuple[bytes, float]] = {}
+
+    def since(self, key: bytes, digest: bytes, now: float) -> float:
+        """Return since when a record has been held as it is; it is remembered from now on, if there is room."""
+        held = self._since.get(key) or self._before.get(key)
+        if held is None or held[0] != digest:
+            held = (digest, now)
+        if len(self._since) < HELD_RECORDS_MAX:
+            self._since[key] = held
+        return held[1]
+
+    def next_round(self) -> None:
+        """Forget the records that were not asked about since the last round."""
+        self._before, self._since = self._since, {}
 
 
 class Reaper:
-    """Finds the tombstones of one vnode's arc that may go, and coordinators that may be forgotten (`data/prune.py`)."""
+    """Reaps the records of one vnode's arc."""
 
-    def __init__(self, vnode: Vnode, repair: Repair) -> None:
+    def __init__(self, vnode: Vnode, repair: Repair, catch_up: CatchUp) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._repair = repair
+        self._catch_up = catch_up
         self._after: bytes | None = None
+        self._held = Held()
         self._emptied = Emptied(vnode.host.timing.grace_s)
 
     async def reap(self) -> None:
-        """Look at the next records of the arc, and reap of them what may be reaped.
+        """Look at the next records of the arc, and reap those that are ripe; trim the logs of the arc.
 
-        Concurrency: checkpoints; cancellation leaves tombstones where they are, or here and there one dropped already.
+        Concurrency: checkpoints; cancellation leaves what is not reaped yet.
         """
         for arc, who in self._repair.parts():
-            if self._is_whole(arc, who):
-                heads, actors = self._ripe(arc)
-                for begin in range(0, len(heads), PAGE_RECORDS_MAX):
-                    await self._reap(heads[begin : begin + PAGE_RECORDS_MAX], who)
-                crowded = [Head(key, digest) for key, digest in actors]
-                for begin in range(0, len(crowded), PRUNED_AT_ONCE):
-                    await self._prune(crowded[begin : begin + PRUNED_AT_ONCE], actors, who)
+            others = [place.contact for place in who.members if place.contact.address != self._host.address]
+            deleted, expired, crowded = self._ripe(arc)
+            if expired:
+                expired = await self._expired_everywhere(expired, who)
+            await self._bury([*deleted, *expired], crowded, others)
+            await self._trim(arc, who, others)
+
+    # -- what is ripe ---------------------------------------------------------------------------
+
+    def _ripe(self, arc: Arc) -> tuple[list[Record], list[Record], list[Grave]]:
+        """Return the tombstones that may go, the expired values, and the actors of records that may be forgotten."""
+        now, before_ms = trio.current_time(), before_grace_ms(self._host)
+        held_until = now - min(self._host.timing.grace_s, HELD_MAX_S)
+        after = self._after if self._after and self._host.circle.hash(self._after) in arc else None
+        deleted: list[Record] = []
+        expired: list[Record] = []
+        crowded: list[Grave] = []
+        for seen, record in enumerate(self._host.storage.scan(arc, after=after), 1):
+            self._after = record.key
+            if is_ripe(record, before_ms):
+                if self._held.since(record.key, digest_of(record), now) <= held_until:
+                    (deleted if not versions.values(record) else expired).append(record)
+            elif old := self._emptied.ripe(record, now, before_ms):
+                counts = versions.context_of(record)
+                crowded.append(Grave(record, {actor: counts[actor] for actor in old}))
+            if seen == LOOK_AT:
+                return deleted, expired, crowded
+        self._after = None
+        self._held.next_round()
+        return deleted, expired, crowded
+
+    async def _expired_everywhere(self, records: list[Record], who: ReplicaSet) -> list[Record]:
+        """Return the records that have expired by the clocks of all replicas; none, if one does not answer."""
+        try:
+            for place in who.everyone:
+                if place.contact.address != self._host.address:
+                    for begin in range(0, len(records), PAGE_RECORDS_MAX):
+                        page = records[begin : begin + PAGE_RECORDS_MAX]
+                        each = await self._ask(place.contact, AreExpired(tuple(record.key for record in page)))
+                        live = {record.key for record, is_expired in zip(page, each, strict=False) if not is_expired}
+                        records = [record for record in records if record.key not in live]
+        except ChordError:
+            self._host.counters["reaps_broken_off"] += 1
+            return []
+        return records
+
+    async def _ask(self, contact: Contact, request: AreExpired) -> tuple[bool, ...]:
+        with trio.move_on_after(self._host.timing.timeout_cap_s):
+            each = (await self._host.peers.call(contact, request, Expired)).each
+            if len(each) == len(request.keys):
+                return each
+        raise Busy(f"{contact.address} does not answer", after_ms=RETRY_MS)
+
+    # -- reaping --------------------------------------------------------------------------------
+
+    async def _bury(self, records: list[Record], crowded: list[Grave], others: list[Contact]) -> None:
+        """Reap what is still as it was, and tell the other replicas once it is durable."""
+        storage, log = self._host.storage, self._host.reap_log
+        graves = [Grave(record, versions.context_of(record)) for record in records]
+        graves = [grave for grave in (*graves, *crowded) if storage.get(grave.record.key) == grave.record]
+        if not graves:
+            return
+        parts = sorted({log.slice_of(grave.record.key) for grave in graves})
+        firsts = {part: log.next_number(part) for part in parts}
+        await storage.commit(log.bury(graves))
+        self._host.counters["keys_reaped"] += len(graves) - len(crowded)
+        self._host.counters["keys_pruned"] += len(crowded)
+        await self._tell(others, [log.run_of(part, first) for part, first in firsts.items()])
+
+    async def _tell(self, others: list[Contact], logs: list[SliceLog]) -> None:
+        for contact in others:
+            try:
+                await self._catch_up.tell(contact, logs)
+            except ChordError:
+                self._host.counters["reaps_unheard"] += 1  # the next comparison brings the entries
+
+    async def _trim(self, arc: Arc, who: ReplicaSet, others: list[Contact]) -> None:
+        """Trim logs that are too long, if all replicas have seen all of them and no node is silent."""
+        log, keep = self._host.reap_log, self._host.limits.reap_log_entries
+        long = [part for part in log.slices_in(arc) if log.state(part).entries > keep]
+        if not long or not self._is_whole(arc, who):
+            return
+        try:
+            for part in long:
+                seen = log.seen(part)
+                if all([await self._catch_up.has_seen(contact, part) for contact in others]) and log.seen(part) == seen:
+                    await self._host.storage.commit(log.trim(part, keep // 2))
+                    await self._tell(others, [log.run_of(part, log.next_number(part))])
+        except ChordError:
+            self._host.counters["trims_broken_off"] += 1
 
     def _is_whole(self, arc: Arc, who: ReplicaSet) -> bool:
-        """Whether everyone who may hold something of an arc answers, and the replicas are level."""
-        if self._vnode.ring.is_isolated or self._vnode.view.downs() or knows_of_silent(self._host):
+        """Whether all stores that may hold something of an arc answer, as far as this node knows, and are level."""
+        host = self._host
+        if self._vnode.ring.is_isolated or self._vnode.view.downs() or any(host.peers.passive.contacts()):
+            return False
+        if any(vnode.ownership.taken for vnode in host.vnodes.values()):
             return False
         is_level = all(self._repair.is_level(arc.end, place.contact.address) for place in who.members)
         return is_level and all(self._vnode.is_up(place) for place in who.everyone)
 
-    def _ripe(self, arc: Arc) -> tuple[list[Head], dict[tuple[bytes, bytes], tuple[bytes, ...]]]:
-        """Return the tombstones that may go, and of which records, by key and digest, which actors may be forgotten."""
-        before = self._host.wall_now_ms() - int(1000 * self._host.timing.grace_s)
-        after = self._after if self._after and self._host.circle.hash(self._after) in arc else None
-        now = trio.current_time()
-        ripe: list[Head] = []
-        actors: dict[tuple[bytes, bytes], tuple[bytes, ...]] = {}
-        for seen, record in enumerate(self._host.storage.scan(arc, after=after), 1):
-            self._after = record.key
-            if is_ripe(record, before):
-                ripe.append(Head(record.key, digest_of(record)))
-            elif old := self._emptied.ripe(record, now, before):
-                actors[record.key, digest_of(record)] = old
-            if seen == LOOK_AT:
-                return ripe, actors
-        self._after = None
-        return ripe, actors
 
-    async def _reap(self, heads: list[Head], who: ReplicaSet) -> None:
-        """Ask everyone whether the tombstones may go; those of which all say so go everywhere."""
-        try:
-            heads = await self._agreed(heads, who)
-            for contact in self._everyone(who) if heads else ():
-                await self._ask(contact, Reap(tuple(heads), "drop"))
-        except ChordError:  # another time; what has been dropped by some comes back to them, and goes again
-            self._host.counters["reaps_broken_off"] += 1
-        else:
-            self._host.counters["keys_reaped"] += len(heads)
-
-    async def _prune(
-        self, heads: list[Head], actors: dict[tuple[bytes, bytes], tuple[bytes, ...]], who: ReplicaSet
-    ) -> None:
-        """Ask everyone whether they hold exactly these records; of those of which all say so all forget the actors."""
-        try:
-            heads = await self._agreed(heads, who)
-            request = Prune(tuple(heads), tuple(actors[head.key, head.digest] for head in heads))
-            for contact in self._everyone(who) if heads else ():
-                await self._ask(contact, request)
-        except ChordError:  # another time; who has not forgotten reminds the others
-            self._host.counters["prunings_broken_off"] += 1
-
-    def _everyone(self, who: ReplicaSet) -> list[Contact]:
-        """Return all who may hold a key, this vnode last: as long as it has not dropped a thing, it asks again."""
-        return [*(place.contact for place in who.everyone if place.contact != self._vnode.me), self._vnode.me]
-
-    async def _agreed(self, heads: list[Head], who: ReplicaSet) -> list[Head]:
-        """Return those of which everyone says that they are held so, or by a fallback that nothing else is.
-
-        Raises:
-            ChordError: somebody does not say.
-        """
-        members = [place.contact for place in who.members]
-        for contact in self._everyone(who)[:-1]:
-            if heads:
-                what: What = "hold" if contact in members else "hold_nothing_else"
-                answers = await self._ask(contact, Reap(tuple(heads), what))
-                heads = [head for head, is_ok in zip(heads, answers, strict=True) if is_ok]
-        return heads
-
-    async def _ask(self, contact: Contact, request: Reap | Prune) -> tuple[bool, ...]:
-        with trio.move_on_after(self._host.timing.timeout_cap_s):
-            reply = await self._host.peers.call(contact, request, PageStored)
-            return reply.stored
-        raise Busy(f"{contact.address} does not answer", after_ms=RETRY_MS)
+def before_grace_ms(host: Host) -> int:
+    """Return when the grace period began that ends now, by this node's wall clock."""
+    return host.wall_now_ms() - int(1000 * host.timing.grace_s)
 
 
 def is_ripe(record: Record, before_ms: int) -> bool:
     """Return whether nothing of a record lives, and the last of it ended before a time."""
-    return all(
+    return bool(record.clock) and all(
         (version.written_ms if version.value is None else version.expires_ms or before_ms) < before_ms
         for version in versions.siblings(record)
     )
 
 
-def knows_of_silent(host: Host) -> bool:
-    """Return whether a node is known here that is silent and has neither left nor been forgotten.
-
-    Or that was until a moment ago: what it holds is not yet where its owner looks for it. To be heard of again is not
-    enough: who is coming back answers long before it has a place, and holds what it held.
-    """
-    if trio.current_time() - host.peers.passive.back_at < BACK_ROUNDS * host.timing.stabilize_s:
-        return True
-    return any(host.peers.passive.contacts()) or any(vnode.ownership.taken for vnode in host.vnodes.values())
-
-
-async def on_reap(host: Host, reaped: Reaped, request: Reap) -> PageStored:
-    """Answer which of these tombstones are held exactly so (or nothing else is held); or drop those that are.
-
-    Raises:
-        Busy: definite; a node is silent that may hold what they delete.
-    """
-    if request.what != "drop" and knows_of_silent(host):
-        raise Busy("a node is silent that may hold what was deleted", after_ms=RETRY_MS)
-    if request.what == "drop":
-        now = trio.current_time()
-        keys = []
-        for head in request.heads:
-            record = host.storage.get(head.key)
-            if record is not None and digest_of(record) == head.digest:
-                keys.append(head.key)
-            reaped.add(head.key, head.digest, now)
-        await host.storage.commit(Batch(removals=keys))
-        return PageStored((True,) * len(request.heads))
-    held = []
-    for head in request.heads:
-        record = host.storage.get(head.key)
-        if record is None:  # dropped here on proof a while ago, and left over where nobody knew of
-            is_that = reaped.covers(head.key, head.digest, trio.current_time())
-        else:
-            is_that = digest_of(record) == head.digest
-        held.append(is_that or (record is None and request.what == "hold_nothing_else"))
-    return PageStored(tuple(held))
+def on_are_expired(host: Host, request: AreExpired) -> Expired:
+    """Answer of which keys nothing is held, or nothing that lives or has lived for the grace period."""
+    before_ms = before_grace_ms(host)
+    records = [host.storage.get(key) for key in request.keys]
+    return Expired(tuple(record is None or not record.clock or is_ripe(record, before_ms) for record in records))

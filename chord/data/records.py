@@ -6,7 +6,7 @@ nothing is shown to others before it is durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from chord.config import SKEW_REFUSED_MS
@@ -82,19 +82,26 @@ class Records:
             self.note_write(key)
         return Batch(puts=changed.values())
 
-    async def merge(self, records: Iterable[Record]) -> int:
-        """Merge records from elsewhere by version, durably. Returns how many were new or changed."""
-        changed, is_durable = self.stage(records)
+    async def merge(self, records: Sequence[Record], seen: Sequence[bytes]) -> int:
+        """Merge records from elsewhere by version, durably. Returns how many were new or changed. Raises as `stage`."""
+        changed, is_durable = self.stage(records, seen)
         if not is_durable:
             await self._host.storage.commit(Batch())
         return changed
 
-    def stage(self, records: Iterable[Record]) -> tuple[int, bool]:
+    def stage(self, records: Sequence[Record], seen: Sequence[bytes]) -> tuple[int, bool]:
         """Merge records from elsewhere by version; they are visible now.
 
+        Args:
+            seen: of each record, what its store had seen of its slice when it was read (`ReapLog.seen_of_each`).
         Returns:
             How many were new or changed, and whether all of them are durable already: the others may not be either.
+
+        Raises:
+            Behind: definite; the logs differ, and nothing was merged.
+            InvalidRequest, WritesRefused: definite; nothing was merged.
         """
+        self._host.reap_log.require_level(records, seen)
         batch = self.to_merge(records)
         return len(batch.puts), self._host.storage.stage(batch)
 

@@ -128,6 +128,7 @@ class Repair:
             self._level.clear()  # who stood still does not know what others wrote in its stead
             if (arc := self._vnode.ownership.arc) is not None and self._host.constants.replicas > 1:
                 self._vnode.ownership.doubt(arc)
+        self._vnode.note_quorum()
         try:
             await self._compare()
         finally:
@@ -160,6 +161,7 @@ class Repair:
     async def _bring_level(self, arc: Arc, due: list[Contact], up: list[Contact]) -> None:
         level = self._level[arc]
         equal: dict[Contact, bool] = {}  # and whether it was settled before
+        recalled: dict[Contact, bool] = {}  # or was before it was away
         known = {contact for contact in up if contact.address in level and level[contact.address].is_settled}
         elsewhere = 0 if self._may_vouch(arc, len(known)) else await self._pull_from_fallbacks(arc)
         to_ask = due
@@ -171,18 +173,25 @@ class Repair:
                 except ChordError as error:
                     self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
                     equal.pop(contact, None)
+                    recalled.pop(contact, None)
                     continue
                 pulled += outcome.pulled
                 self._host.counters["repair_keys_pulled"] += outcome.pulled
                 self._host.counters["repair_keys_pushed"] += outcome.pushed
                 equal[contact] = outcome.is_settled or equal.get(contact, False)
+                recalled[contact] = outcome.was_settled or recalled.get(contact, False)
             if not pulled:
                 break
             to_ask = up  # what one of them had is news to the others
         if not self._is_mine(arc):
             return
         settled = len(known | {contact for contact, was_settled in equal.items() if was_settled})
-        vouches = self._may_vouch(arc, settled + elsewhere) or (len(equal) == len(up) and self._is_given_up())
+        is_compared = len(equal) == len(up)
+        vouches = (
+            self._may_vouch(arc, settled + elsewhere)
+            or (is_compared and all(recalled.values()) and self._are_all_back(arc))
+            or (is_compared and self._is_given_up())
+        )
         if vouches:
             self._vnode.view.settled(arc.end, arc)
             self._vnode.ownership.sure(arc)
@@ -203,9 +212,18 @@ class Repair:
         settled = others + self._vnode.view.is_settled_in(arc)
         return settled > len(who.members) - min(self._host.constants.quorum, len(who.members))
 
+    def _are_all_back(self, arc: Arc) -> bool:
+        """Return whether every node that may hold something of an arc is up, and this vnode was settled in it once.
+
+        If all members were settled before they were away, an acknowledged write is at one of them, or at a stand-in.
+        """
+        who = self._vnode.replica_set(arc.end)
+        return self._vnode.view.was_settled_in(arc) and all(self._vnode.is_up(place) for place in who.everyone)
+
     def _is_given_up(self) -> bool:
-        """What nobody who answers has had for so long that the silent are out, too, counts as lost."""
-        return trio.current_time() - self._grown_at >= self._host.timing.down_out_s
+        """Return whether no silent node is known that may hold more, and none was for as long as one is waited for."""
+        is_over = trio.current_time() - self._grown_at >= self._host.timing.down_out_s
+        return is_over and not any(self._host.peers.passive.contacts())
 
     async def _pull_from_fallbacks(self, arc: Arc) -> int:
         """A replica that stands further behind since others joined knows what it knew. Returns how many do."""

@@ -16,20 +16,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+import msgspec
 import trio
 
 from chord.calls import Later
 from chord.data import versions
+from chord.data.catch_up import CatchUp
 from chord.data.gather import Asker
 from chord.data.quorum import Quorum
 from chord.data.quorum_reads import QuorumReads
-from chord.data.reading import Reading
 from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.storage import Batch
 from chord.data.writing import Writing, ended
-from chord.errors import ChordError, InvalidRequest, NotReady
-from chord.messages import Merge, Put, Record
+from chord.errors import Busy, ChordError, InvalidRequest, NotReady, QuorumFailed
+from chord.messages import Merge, Put, Record, Written
 from chord.vnode import RETRY_MS, Vnode
 
 Make: TypeAlias = Callable[[], tuple[Record, Batch]]
@@ -41,18 +42,20 @@ class Coordinator:
 
     Args:
         repair: knows which replicas hold everything, and is told of those that do not take a write.
+        catch_up: levels the reap logs of replicas that have seen other entries.
 
     Attributes:
         get: reads a key; see `QuorumReads.get`.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, repair: Repair) -> None:
+    def __init__(self, vnode: Vnode, records: Records, repair: Repair, catch_up: CatchUp) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._records = records
         self._repair = repair
         self._quorum = Quorum(vnode)
-        self._reads = QuorumReads(vnode, records, self._quorum, repair)
+        self._catch_up = catch_up
+        self._reads = QuorumReads(vnode, records, self._quorum, repair, catch_up)
         self.get = self._reads.get
 
     def put(self, request: Put, over: Asker | None = None) -> Later:
@@ -79,11 +82,16 @@ class Coordinator:
         who = self._quorum.holders(point)
         needed = self._quorum.needed(request.w, who)
         self._quorum.require_reachable(who, needed, request.is_strict)
-        reading = Reading(request.key, over)
+        reading = self._reads.begin(request.key, over)
+
+        def make() -> tuple[Record, Batch]:
+            if reading.record is not None and reading.seen != self._host.reap_log.seen_of(request.key):
+                raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
+            return self._records.to_put(request, reading.record)
 
         def write() -> None:
             if later.is_wanted:
-                self._write(lambda: self._records.to_put(request, reading.record), request, needed, over, later)
+                self._write(make, request, needed, over, later)
 
         def have_read() -> None:
             self._vnode.require_coordinator(point)  # it may have changed meanwhile
@@ -107,28 +115,40 @@ class Coordinator:
         if wrong := versions.check(request.record):
             raise InvalidRequest(f"not a record: {wrong[0]}")
 
+        live, dead = self._host.reap_log.restored(request.record)
+        if live is None:
+            later.end(Written(context=b"", owner=self._vnode.me, w=0, w_needed=0, dead=dead))
+            return
+
         def merged() -> tuple[Record, Batch]:
-            batch = self._records.to_merge([request.record])
-            return batch.puts[0] if batch.puts else self._host.storage.get(request.record.key) or request.record, batch
+            live, _ = self._host.reap_log.restored(request.record)  # something may have been reaped since
+            batch = self._records.to_merge([live] if live is not None else [])
+            held = self._host.storage.get(request.record.key)
+            return batch.puts[0] if batch.puts else held or Record(request.record.key, ()), batch
 
-        self._write(merged, request, needed, over, later)
+        self._write(merged, request, needed, over, later, dead)
 
-    def _write(self, make: Make, request: Put | Merge, needed: int, over: Asker, later: Later) -> None:
+    def _write(
+        self, make: Make, request: Put | Merge, needed: int, over: Asker, later: Later, dead: int = 0
+    ) -> None:
         """Make a change durable here, then let others have the record."""
         if self._host.is_ending:
             raise NotReady("the node is ending", after_ms=RETRY_MS)
         if self._host.storage.is_instant:
             record, batch = make()
             self._host.storage.stage(batch)
-            self._spread(record, request, needed, over, later)
+            self._spread(record, self._host.reap_log.seen_of(record.key), request, needed, over, later, dead)
         else:
-            self._host.start_task(self._write_durably, make, request, needed, over, later)
+            self._host.start_task(self._write_durably, make, request, needed, over, later, dead)
 
-    async def _write_durably(self, make: Make, request: Put | Merge, needed: int, over: Asker, later: Later) -> None:
+    async def _write_durably(
+        self, make: Make, request: Put | Merge, needed: int, over: Asker, later: Later, dead: int
+    ) -> None:
         try:
             point = self._host.circle.hash(request.record.key if isinstance(request, Merge) else request.key)
             self._vnode.require_coordinator(point)  # a switch may have begun since, and would not take this along
             record, batch = make()
+            seen = self._host.reap_log.seen_of(record.key)
             await self._host.storage.commit(batch)
         except ChordError as error:
             later.end(error)
@@ -136,10 +156,17 @@ class Coordinator:
             later.end(ended())
             raise
         else:
-            later.go_on(self._spread, record, request, needed, over, later)
+            later.go_on(self._spread, record, seen, request, needed, over, later, dead)
 
-    def _spread(self, record: Record, request: Put | Merge, needed: int, over: Asker, later: Later) -> None:
-        """Send a record that is durable here to the others, until as many as are needed have it."""
+    def _spread(
+        self, record: Record, seen: bytes, request: Put | Merge, needed: int, over: Asker, later: Later, dead: int
+    ) -> None:
+        """Send a record that is durable here to the others, until as many as are needed have it.
+
+        Args:
+            seen: of the reap log, when the record was made.
+            dead: how many values of a merged record were left out.
+        """
         who = self._vnode.replica_set(self._host.circle.hash(record.key))  # it may have changed meanwhile
         op_id, is_strict = None, False
         if isinstance(request, Put):
@@ -148,8 +175,14 @@ class Coordinator:
         if not request.w:
             needed = max(needed, min(self._host.constants.quorum, len(who.members)))
         me = self._quorum.here(who)
-        writing = Writing(self._vnode, me, who, record, self._repair, over, op_id=op_id, is_strict=is_strict)
-        writing.begin(needed, later.end)
+        writing = Writing(
+            self._vnode, me, who, record, seen, self._repair, self._catch_up, over, op_id=op_id, is_strict=is_strict
+        )
+
+        def end(outcome: Written | QuorumFailed) -> None:
+            later.end(msgspec.structs.replace(outcome, dead=dead) if dead and isinstance(outcome, Written) else outcome)
+
+        writing.begin(needed, end if dead else later.end)
 
     def _must_read(self, request: Put) -> bool:
         """Whether a write depends on what others hold: on what it covers, or on whether it was done already."""

@@ -5,8 +5,8 @@ Everything is sent again until it is acknowledged, the receiver is dead, or the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias
 
 import trio
 
@@ -14,7 +14,7 @@ from chord.data.copies import in_frames
 from chord.data.exchange import Exchange
 from chord.data.records import Records
 from chord.data.versions import wire_bytes
-from chord.errors import SILENCE, ChordError, DefiniteError
+from chord.errors import SILENCE, Behind, ChordError, DefiniteError
 from chord.host import PAGE_RECORDS_SERVING
 from chord.ids import Arc
 from chord.messages import (
@@ -31,6 +31,9 @@ from chord.ownership import Giving, marks_within
 from chord.vnode import RETRY_MS, Vnode
 
 STRETCH_RECORDS = 1024  # so many are compared before any of them is sent
+Seen: TypeAlias = Mapping[bytes, bytes]
+"""By key, what was seen of the slice when the record was read (`ReapLog.seen`); keys with nothing are left out."""
+
 PAGES_AT_ONCE = 2  # are on their way to a receiver
 
 
@@ -85,8 +88,8 @@ class Sender:
 
         async def work(is_spare: bool) -> None:
             try:
-                for page in pages:
-                    await self._send(outbound, await self._durable(outbound, page))
+                for page, seen in pages:
+                    await self._send_durable(outbound, page, seen)
                     if is_spare and self._host.is_serving():
                         return
             except TransferFailed as error:
@@ -99,14 +102,15 @@ class Sender:
         if failed:
             raise failed[0]
 
-    def _pages(self, stretch: Arc) -> Iterator[tuple[Record, ...]]:
+    def _pages(self, stretch: Arc) -> Iterator[tuple[tuple[Record, ...], Seen]]:
+        """Yield pages of records, and what of the reap log was applied to them when they were read."""
         after: bytes | None = None
         is_cut = True
         while is_cut:
             page, is_cut = self._records.page(stretch, after, self._host.page_records)
             if page:
                 after = page[-1].key
-                yield page
+                yield page, self._seen(page)
 
     async def _is_equal(self, outbound: Outbound, stretch: Arc) -> bool:
         """Compare a stretch with the receiver, which also shows it that the transfer goes on."""
@@ -115,7 +119,7 @@ class Sender:
         except ChordError:
             return False  # the pages will show whether it is there
         if is_equal:
-            await self._send(outbound, ())
+            await self._send(outbound, (), {})
         return is_equal
 
     async def deltas(self, outbound: Outbound) -> None:
@@ -129,7 +133,14 @@ class Sender:
             if record is None or key in packed:
                 del outbound.dirty[key]
         if page:
-            await self._send(outbound, await self._durable(outbound, page))
+            await self._send_durable(outbound, page, self._seen(page))
+
+    def _seen(self, page: tuple[Record, ...]) -> Seen:
+        each = self._host.reap_log.seen_of_each(page)
+        return {record.key: seen for record, seen in zip(page, each, strict=False)}
+
+    async def _send_durable(self, outbound: Outbound, page: tuple[Record, ...], seen: Seen) -> None:
+        await self._send(outbound, await self._durable(outbound, page), seen)
 
     async def _durable(self, outbound: Outbound, page: tuple[Record, ...]) -> tuple[Record, ...]:
         """Return what of a page is durable here: a dot that others know and a crash takes back would be minted twice.
@@ -145,14 +156,24 @@ class Sender:
         outbound.dirty.update(dict.fromkeys(refused))
         return tuple(record for record in page if record.key not in refused)
 
-    async def _send(self, outbound: Outbound, page: tuple[Record, ...]) -> None:
-        """Send one page until it is stored, the receiver is dead, or the lease runs out."""
+    async def _send(self, outbound: Outbound, page: tuple[Record, ...], seen: Seen) -> None:
+        """Send one page until it is stored, the receiver is dead, or the lease runs out.
+
+        If the reap logs differ, they are levelled, and the records go with the deltas as they are then.
+        """
+        each = tuple(seen.get(record.key, b"") for record in page) if seen else ()
         since = trio.current_time()
         while True:
             try:
                 with trio.fail_after(self._host.timing.timeout_cap_s):
-                    for part in in_frames(self._host, page):
-                        await self._host.peers.call(outbound.to, StorePage(outbound.session, part), Done)
+                    for records, of_each in in_frames(self._host, page, each):
+                        request = StorePage(outbound.session, records, of_each)
+                        await self._host.peers.call(outbound.to, request, Done)
+            except Behind as error:
+                self._give_up_if_hopeless(outbound, error)
+                outbound.dirty.update(dict.fromkeys(record.key for record in page))
+                await self._level(outbound)
+                return
             except (*SILENCE, trio.TooSlowError) as error:
                 self._give_up_if_hopeless(outbound, error)
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000))
@@ -170,6 +191,13 @@ class Sender:
             self._host.counters["keys_sent"] += len(page)
             await self._host.give_way(since)
             return
+
+    async def _level(self, outbound: Outbound) -> None:
+        try:
+            await self._exchange.catch_up.level(outbound.to, outbound.arc)
+        except ChordError as error:
+            self._give_up_if_hopeless(outbound, error)
+            await trio.sleep(self._host.jitter(RETRY_MS / 1000))
 
     def _give_up_if_hopeless(self, outbound: Outbound, error: Exception) -> None:
         is_late = trio.current_time() - outbound.progress > self._host.timing.lease_s

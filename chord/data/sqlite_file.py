@@ -51,7 +51,17 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 PARTS = ("", "-wal", "-shm")  # the file itself first: what is left without it means nothing
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[tuple[ActorClock, ...], bytes]).decode
+
+
+class _Clock(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
+    """What the column `clock` holds; stores from before there was a quarantine leave that out."""
+
+    clock: tuple[ActorClock, ...]
+    superseded: bytes
+    quarantine: tuple[ActorClock, ...] = ()
+
+
+_decode = msgspec.msgpack.Decoder(_Clock).decode
 
 Place: TypeAlias = tuple[bytes, bytes]
 """Where a record stands: its point, big-endian, and its key. Sorts as the circle does."""
@@ -72,7 +82,8 @@ class Row(NamedTuple):
     @property
     def record(self) -> Record:
         """The record."""
-        return Record(self.key, *_decode(self.clock))
+        found = _decode(self.clock)
+        return Record(self.key, found.clock, found.superseded, found.quarantine)
 
     @property
     def is_whole(self) -> bool:
@@ -87,7 +98,8 @@ def row_of(point: bytes, record: Record, minted: bytes | None) -> Row:
     """Return the row of a record."""
     digest, size = digest_of(record), bytes_of_values(record)
     versions = sum(len(entry.versions) for entry in record.clock)
-    clock = _encode((record.clock, record.superseded))
+    parts = (record.clock, record.superseded)
+    clock = _encode((*parts, record.quarantine) if record.quarantine else parts)
     checksum = _checksum(point, record.key, digest, minted, versions, size, clock)
     return Row(point, record.key, digest, minted, versions, size, checksum, clock)
 

@@ -32,9 +32,9 @@ OTHERS_MAX = 8
 OTHERS_MS = 600_000
 """So much older than a key's newest write an operation of one attempt may be: a silent node is waited for so long."""
 
-_TAG_BYTES = 8
+TAG_BYTES = 8
 """Operation ids are random: half of one tells it from the others of its key."""
-_AT_BYTES = ENTRY_BYTES - 2 * _TAG_BYTES
+_AT_BYTES = ENTRY_BYTES - 2 * TAG_BYTES
 _DOT_PREFIX = bytes(2)
 """What stands for a dot begins like this. So does one operation in 65,536: as a replacer it counts as unknown."""
 _RETRIED = 1 << 8 * _AT_BYTES - 1
@@ -91,7 +91,7 @@ def _after(remembered: list[bytes], gone: Version, by: bytes | Dot, newest_ms: i
         return _following(remembered[0], gone, by, newest_ms) if len(remembered) == 1 else None
     if len(remembered) == 2:
         for before, after in permutations(remembered):
-            named = after[_TAG_BYTES : 2 * _TAG_BYTES]
+            named = after[TAG_BYTES : 2 * TAG_BYTES]
             if named and not _is_dot(named) and _following(before, gone, named, newest_ms) == after:
                 return after
     return None
@@ -105,8 +105,8 @@ def _following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> b
         return None
     when, kept = at_ms.to_bytes(_AT_BYTES, "big"), remembered[: (OTHERS_MAX - 1) * ENTRY_BYTES]
     if kept:
-        first = kept[2 * _TAG_BYTES : ENTRY_BYTES]
-        is_later = (when, tag) > (first, kept[:_TAG_BYTES])  # and so it is than all; who was tried again is later still
+        first = kept[2 * TAG_BYTES : ENTRY_BYTES]
+        is_later = (when, tag) > (first, kept[:TAG_BYTES])  # and so it is than all; who was tried again is later still
         if not is_later or int.from_bytes(kept[-_AT_BYTES:], "big") <= oldest_ms:
             return None
     return tag + _tag(by) + when + kept
@@ -167,18 +167,30 @@ def _replacers(tag: bytes, by: Mapping[bytes, list[bytes]]) -> list[bytes]:
     return [other for other in replacers if not _is_dot(other) or other in by] or list(replacers)
 
 
+def tags(remembered: bytes) -> bytes:
+    """Return the tags of the operations that have been replaced, 8 bytes each; not those that stand for a dot."""
+    found = dict.fromkeys(_replaced(entry) for entry in _sortable(remembered))
+    return b"".join(tag for tag in found if not _is_dot(tag))
+
+
+def is_tagged(op_id: bytes, tags: bytes) -> bool:
+    """Return whether the tag of an operation is among these."""
+    tag = _tag(op_id)
+    return any(tags[at : at + TAG_BYTES] == tag for at in range(0, len(tags), TAG_BYTES))
+
+
 def is_whole(remembered: bytes) -> bool:
     """Return whether these bytes are what `join` makes."""
     return len(remembered) % ENTRY_BYTES == 0 and remembered == join([remembered], (), 0)
 
 
 def _tag(op_id: bytes) -> bytes:
-    return op_id[-_TAG_BYTES:]
+    return op_id[-TAG_BYTES:]
 
 
 def _dot_tag(dot: Dot) -> bytes:
     name = dot.actor + dot.number.to_bytes(8, "big")
-    return _DOT_PREFIX + blake2b(name, digest_size=_TAG_BYTES - len(_DOT_PREFIX)).digest()
+    return _DOT_PREFIX + blake2b(name, digest_size=TAG_BYTES - len(_DOT_PREFIX)).digest()
 
 
 def _is_dot(tag: bytes) -> bool:
@@ -195,7 +207,7 @@ def _entry(at: int, replaced: bytes, by: bytes) -> bytes:
 
 
 def _sortable(remembered: bytes) -> list[bytes]:
-    starts, name = range(0, len(remembered), ENTRY_BYTES), 2 * _TAG_BYTES
+    starts, name = range(0, len(remembered), ENTRY_BYTES), 2 * TAG_BYTES
     return [remembered[at + name : at + ENTRY_BYTES] + remembered[at : at + name] for at in starts]
 
 
@@ -204,11 +216,11 @@ def _at(entry: bytes) -> int:
 
 
 def _replaced(entry: bytes) -> bytes:
-    return entry[_AT_BYTES:-_TAG_BYTES]
+    return entry[_AT_BYTES:-TAG_BYTES]
 
 
 def _by(entry: bytes) -> bytes:
-    return entry[-_TAG_BYTES:]
+    return entry[-TAG_BYTES:]
 
 
 def _telling(entries: list[bytes]) -> list[bytes]:
@@ -219,7 +231,7 @@ def _telling(entries: list[bytes]) -> list[bytes]:
     """
     telling: list[bytes] = []
     for entry in entries:
-        is_more = telling and telling[-1][:-_TAG_BYTES] == entry[:-_TAG_BYTES]
+        is_more = telling and telling[-1][:-TAG_BYTES] == entry[:-TAG_BYTES]
         if not (is_more and _is_dot(_by(entry))):
             telling.append(entry)
     return telling

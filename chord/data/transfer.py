@@ -211,9 +211,10 @@ class Mover:
 
         Raises:
             InvalidRequest: definite; the session is unknown or its lease ran out.
+            Behind: definite; the reap logs of giver and receiver differ.
         """
         self._session(request.session).progress = trio.current_time()
-        await self._records.merge(list(request.records))
+        await self._records.merge(request.records, request.seen)
         self._host.counters["keys_received"] += len(request.records)
         self._host.tell([events.RecordsReceived(self._vnode.id, len(request.records))])
         return Done()

@@ -11,6 +11,10 @@ shows nothing any more (`superseded.py`).
 
 A dot is never reused. An actor is a store's incarnation and a key epoch that the store never
 returns twice, so a node that has lost its clock of a key mints under a new actor.
+
+A record can hold actors in quarantine: their values are old, and no store has vouched for them
+(`reap_log.py`). Readers do not see them. They merge like the clock, and leave the quarantine when
+a merged clock decides about them.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ def actor(incarnation: bytes, key_epoch: int) -> bytes:
 def discard(record: Record, context: Mapping[bytes, int]) -> Record:
     """Return the record without the values that the context covers; what the context knows, it knows too."""
     clock = _clock_without(record, context)
-    return Record(record.key, tuple(clock), _superseded(clock, record))
+    return _decided(Record(record.key, tuple(clock), _superseded(clock, record), record.quarantine))
 
 
 def _clock_without(record: Record, context: Mapping[bytes, int]) -> list[ActorClock]:
@@ -89,7 +93,8 @@ def put(
             "delete it, and write it again when the tombstone has been reaped"
         )
     after = tuple(clock[who] for who in sorted(clock))
-    return Record(key, after, _superseded(after, record, by=version, claims=_unseen(record, context)))
+    remembered = _superseded(after, record, by=version, claims=_unseen(record, context))
+    return _decided(Record(key, after, remembered, record.quarantine))
 
 
 def _unseen(record: Record, context: Mapping[bytes, int]) -> list[superseded.Dot]:
@@ -111,7 +116,41 @@ def sync(a: Record, b: Record) -> Record:
         mine = clock.get(entry.actor)
         clock[entry.actor] = entry if mine is None else _sync_entry(mine, entry)
     merged = tuple(clock[who] for who in sorted(clock))
-    return Record(a.key, merged, _superseded(merged, a, b))
+    remembered = _superseded(merged, a, b)
+    if not a.quarantine and not b.quarantine:
+        return Record(a.key, merged, remembered)
+    return _decided(Record(a.key, merged, remembered, _joined(a.quarantine, b.quarantine)))
+
+
+def _joined(a: tuple[ActorClock, ...], b: tuple[ActorClock, ...]) -> tuple[ActorClock, ...]:
+    joined = {entry.actor: entry for entry in a}
+    for entry in b:
+        mine = joined.get(entry.actor)
+        joined[entry.actor] = entry if mine is None else _sync_entry(mine, entry)
+    return tuple(joined[who] for who in sorted(joined))
+
+
+def _decided(record: Record) -> Record:
+    """Return a record without the quarantined actors that its clock decides about.
+
+    A clock that knows all events of an actor holds or has replaced its values. A clock that holds a live value of the
+    actor shows that the actor was not reaped: its other values join the clock. A value whose operation is known needs
+    no second copy.
+    """
+    if not record.quarantine:
+        return record
+    known = {entry.actor: entry for entry in record.clock}
+    freed: list[ActorClock] = []
+    kept: list[ActorClock] = []
+    for entry in record.quarantine:
+        mine = known.get(entry.actor)
+        if mine is not None and (mine.count >= entry.count or mine.versions):
+            freed.append(entry)
+        elif not all(is_done(record, version.op_id) for version in entry.versions):
+            kept.append(entry)
+    decided = Record(record.key, record.clock, record.superseded, tuple(kept))
+    freed = [entry for entry in freed if entry.count > known[entry.actor].count]
+    return sync(decided, Record(record.key, tuple(freed))) if freed else decided
 
 
 def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
@@ -152,12 +191,59 @@ def _superseded(
 # -- questions ----------------------------------------------------------------------------------
 
 
-def forget(record: Record, actors: Iterable[bytes]) -> Record:
-    """Return the record without what it knows of these actors, where it holds no value of theirs."""
-    gone = frozenset(actors)
-    return Record(
-        record.key, tuple(e for e in record.clock if e.versions or e.actor not in gone), record.superseded
-    )
+def bury(record: Record, dead: Mapping[bytes, int], tags: bytes = b"") -> Record | None:
+    """Return a record without dead dots, and without the values of dead operations; None if nothing is left of it.
+
+    Args:
+        dead: up to which event each actor is dead. An actor without a later event is forgotten.
+        tags: of operations; see `superseded.tags`.
+    """
+
+    def living(entries: Iterable[ActorClock]) -> tuple[ActorClock, ...]:
+        found = []
+        for entry in entries:
+            last = dead.get(entry.actor, 0)
+            if entry.count > last:
+                kept = entry.versions[: entry.count - last]
+                found.append(entry if kept == entry.versions else ActorClock(entry.actor, entry.count, kept))
+        return tuple(found)
+
+    def unmarked(entries: tuple[ActorClock, ...]) -> tuple[ActorClock, ...]:
+        return tuple(
+            ActorClock(entry.actor, entry.count, ())
+            if all(superseded.is_tagged(version.op_id, tags) for version in entry.versions)
+            else entry
+            for entry in entries
+        )
+
+    clock, quarantine = living(record.clock), living(record.quarantine)
+    if tags:
+        clock = unmarked(clock)
+        quarantine = tuple(entry for entry in unmarked(quarantine) if entry.versions)
+    if not clock and not quarantine:
+        return None
+    return Record(record.key, clock, record.superseded if clock else b"", quarantine)
+
+
+def isolate(record: Record, actors: Iterable[bytes]) -> Record:
+    """Return a record with the values of these actors in quarantine.
+
+    The clock keeps no entry of them: an empty one would say that their values were replaced.
+    """
+    undecided = frozenset(actors)
+    moved = tuple(entry for entry in record.clock if entry.actor in undecided)
+    kept = tuple(entry for entry in record.clock if entry.actor not in undecided)
+    return Record(record.key, kept, record.superseded, _joined(record.quarantine, moved))
+
+
+def narrow(entry: ActorClock, count: int, held: int) -> ActorClock:
+    """Return an actor's entry without the values that another clock has replaced.
+
+    Args:
+        count, held: how many events of the actor the other clock knows, and of how many of them it has the values.
+    """
+    replaced = count - held
+    return ActorClock(entry.actor, entry.count, entry.versions[: max(0, entry.count - replaced)])
 
 
 def siblings(record: Record) -> list[Version]:
@@ -182,8 +268,8 @@ def values(record: Record) -> list[bytes]:
 
 def wire_bytes(record: Record) -> int:
     """Return about how many bytes a record takes on the wire: its key, its values, and the clock around them."""
-    held = [version for entry in record.clock for version in entry.versions]
-    entries_bytes = ENTRY_BYTES * (len(record.clock) + len(held))
+    held = [version for entry in (*record.clock, *record.quarantine) for version in entry.versions]
+    entries_bytes = ENTRY_BYTES * (len(record.clock) + len(record.quarantine) + len(held))
     return len(record.key) + len(record.superseded) + entries_bytes + sum(len(v.value or b"") for v in held)
 
 
@@ -198,8 +284,8 @@ def cut(record: Record, bytes_max: int) -> Record:
     No coordinator lets siblings become too many for a reply, but those of several may add up to more. The context
     covers what is shown. The reader settles that, and finds the rest the next time.
     """
-    if len(record.clock) == 1:
-        return record
+    if len(record.clock) <= 1:
+        return Record(record.key, record.clock, record.superseded) if record.quarantine else record
     clock: list[ActorClock] = []
     size = count = 0
     for entry in record.clock:
@@ -220,16 +306,24 @@ def split(record: Record, bytes_max: int) -> list[Record]:
     No single coordinator lets a record grow beyond a frame, but the writes of several may add up to more. Actors merge
     one by one, so each part can be sent by itself.
     """
+    parts = [Record(record.key, part, record.superseded) for part in _split(record.clock, bytes_max)]
+    if not record.quarantine:
+        return parts
+    hidden = [Record(record.key, (), b"", part) for part in _split(record.quarantine, bytes_max)]
+    return [*parts, *hidden] if record.clock else hidden
+
+
+def _split(entries: Iterable[ActorClock], bytes_max: int) -> list[tuple[ActorClock, ...]]:
     parts: list[list[ActorClock]] = [[]]
     size = 0
-    for entry in record.clock:
+    for entry in entries:
         own = sum(len(version.value or b"") for version in entry.versions)
         if parts[-1] and size + own > bytes_max:
             parts.append([])
             size = 0
         parts[-1].append(entry)
         size += own
-    return [Record(record.key, tuple(part), record.superseded) for part in parts]
+    return [tuple(part) for part in parts]
 
 
 def is_done(record: Record, op_id: bytes) -> bool:
@@ -260,23 +354,26 @@ def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:
 
 def is_sound(record: Record) -> bool:
     """Return whether a record can be worked with. What members tell is checked no further, and not before."""
-    before = b""
-    for entry in record.clock:
-        if entry.actor <= before or entry.count < max(1, len(entry.versions)):
-            return False
-        before = entry.actor
+    for entries in (record.clock, record.quarantine):
+        before = b""
+        for entry in entries:
+            if entry.actor <= before or entry.count < max(1, len(entry.versions)):
+                return False
+            before = entry.actor
     return len(record.superseded) % superseded.ENTRY_BYTES == 0
 
 
 def check(record: Record) -> list[str]:
     """Return what is wrong with a record's clock, in words; nothing, if all is well."""
     wrong = []
-    actors = [entry.actor for entry in record.clock]
-    if any(a >= b for a, b in pairwise(actors)):
-        wrong.append("actors are not in strictly ascending order")
-    for entry in record.clock:
-        if entry.count < 1 or len(entry.versions) > entry.count:
-            wrong.append(f"{len(entry.versions)} values of {entry.count} events")
+    for entries in (record.clock, record.quarantine):
+        if any(a.actor >= b.actor for a, b in pairwise(entries)):
+            wrong.append("actors are not in strictly ascending order")
+        for entry in entries:
+            if entry.count < 1 or len(entry.versions) > entry.count:
+                wrong.append(f"{len(entry.versions)} values of {entry.count} events")
+    if any(not entry.versions for entry in record.quarantine):
+        wrong.append("an actor in quarantine has no value")
     if not superseded.is_whole(record.superseded):
         wrong.append("what was superseded is no such list")
     return wrong

@@ -48,7 +48,7 @@ class ReplicaSet(NamedTuple):
 class View:
     """What one vnode knows of silent holders behind it, and of arcs whose owner has brought it level."""
 
-    __slots__ = ("_cached", "_circle", "_downs", "_forgotten", "_me", "_retiring", "_settled")
+    __slots__ = ("_cached", "_circle", "_downs", "_forgotten", "_me", "_recalled", "_retiring", "_settled")
 
     def __init__(self, me: Contact, circle: Circle) -> None:
         self._me = me
@@ -58,6 +58,7 @@ class View:
         self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # what it was made from
         self._forgotten: dict[str, float] = {}
         self._settled: dict[Point, Arc] = {}  # by where it ends
+        self._recalled: dict[Point, Arc] = {}  # likewise, settled before an absence
 
     # -- learning -------------------------------------------------------------------------------
 
@@ -124,21 +125,37 @@ class View:
 
     def settled(self, end: Point, arc: Arc) -> None:
         """This vnode holds everything of an arc that was acknowledged so far, or as much of it as a replica must."""
-        known = self._settled.pop(end, arc)
+        self._add(self._settled, end, arc)
+
+    def was_settled(self, end: Point, arc: Arc) -> None:
+        """This vnode was settled in an arc before it was away. That alone denies nothing."""
+        self._add(self._recalled, end, arc)
+
+    def was_away(self) -> None:
+        """Others may have gone on without this vnode: only a comparison settles it again."""
+        for end, arc in self._settled.items():
+            self._add(self._recalled, end, arc)
+        self._settled.clear()
+
+    def _add(self, marks: dict[Point, Arc], end: Point, arc: Arc) -> None:
+        known = marks.pop(end, arc)
         is_longer = known.end == arc.end and self._length(known) > self._length(arc)
-        self._settled[end] = known if is_longer else arc  # what it was brought level in before it still is
-        while len(self._settled) > SETTLED_MAX:
-            del self._settled[next(iter(self._settled))]
+        marks[end] = known if is_longer else arc  # what it was brought level in before it still is
+        while len(marks) > SETTLED_MAX:
+            del marks[next(iter(marks))]
 
     def keep_settled(self, arcs: list[Arc]) -> None:
         """Only of what a vnode keeps replicas of it hears all: what lies elsewhere it no longer holds for sure."""
+        self._settled, self._recalled = self._kept(self._settled, arcs), self._kept(self._recalled, arcs)
+
+    def _kept(self, marks: dict[Point, Arc], arcs: list[Arc]) -> dict[Point, Arc]:
         kept: dict[Point, Arc] = {}
-        for end, arc in self._settled.items():
+        for end, arc in marks.items():
             length = self._length(arc)
             reach = max((self._reach(arc.end, other) for other in arcs if arc.end in other), default=0)
             if reach:
                 kept[end] = arc if length <= reach else Arc(self._circle.point(arc.end - reach), arc.end)
-        self._settled = kept
+        return kept
 
     # -- questions ------------------------------------------------------------------------------
 
@@ -150,19 +167,30 @@ class View:
         """Return the arcs this vnode was brought level in, by their ends."""
         return dict(self._settled)
 
+    def recalled_arcs(self) -> dict[Point, Arc]:
+        """Return the arcs this vnode was settled in before it was away, by their ends."""
+        return dict(self._recalled)
+
     def is_forgotten(self, address: str) -> bool:
         """Whether an operator said a while ago that a node will not be back."""
         return address in self._forgotten
 
     def is_settled(self, point: int) -> bool:
         """Whether this vnode was brought level in the arc a point lies in."""
-        return bool(self._parts_with(point))
+        return any(point in arc for arc in self._settled.values())
 
     def is_settled_in(self, arc: Arc) -> bool:
         """Whether this vnode was brought level in all of an arc."""
+        return self._is_covered(arc, list(self._settled.values()))
+
+    def was_settled_in(self, arc: Arc) -> bool:
+        """Whether this vnode is settled in all of an arc, or was before it was away."""
+        return self._is_covered(arc, [*self._settled.values(), *self._recalled.values()])
+
+    def _is_covered(self, arc: Arc, marks: list[Arc]) -> bool:
         reached, ahead = arc.end, self._length(arc)
         while ahead > 0:
-            parts = self._parts_with(reached)
+            parts = [mark for mark in marks if reached in mark]
             steps = [self._circle.distance(part.start, reached) or self._circle.size for part in parts]
             if not steps:
                 return False
@@ -242,9 +270,6 @@ class View:
 
     def _length(self, arc: Arc) -> int:
         return self._circle.distance(arc.start, arc.end) or self._circle.size
-
-    def _parts_with(self, point: int) -> list[Arc]:
-        return [arc for arc in self._settled.values() if point in arc]
 
     def _reach(self, point: int, arc: Arc) -> int:
         """Return how much of an arc lies up to a point in it."""

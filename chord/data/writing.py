@@ -7,14 +7,16 @@ from collections.abc import Callable
 import trio
 
 from chord.data import versions
+from chord.data.catch_up import CatchUp
 from chord.data.copies import parts_of
 from chord.data.digest import digest_of
 from chord.data.fan import Fan, Told
 from chord.data.gather import Asker
 from chord.data.reading import VERSION_BYTES
 from chord.data.repair import Repair
+from chord.data.storage import Batch
 from chord.data.view import Place, ReplicaSet
-from chord.errors import ChordError, QuorumFailed
+from chord.errors import Behind, ChordError, DeadlineExceeded, QuorumFailed
 from chord.messages import Contact, Done, Record, ReplicaLine, StoreCopies, Written
 from chord.vnode import Vnode
 
@@ -29,6 +31,8 @@ class Writing:
 
     Args:
         me: this node as it stands in the set.
+        seen: what of its slice's reap log this node had seen when the record was made.
+        catch_up: levels the log of a replica that has seen other entries; then it gets what is held here by then.
         op_id: of the version that was written; None: the record was merged as it is, and its context has been seen.
         is_strict: only members count, and nobody stands in for them.
         repair: is told of those that did not take it.
@@ -44,7 +48,9 @@ class Writing:
         me: Contact,
         who: ReplicaSet,
         record: Record,
+        seen: bytes,
         repair: Repair,
+        catch_up: CatchUp,
         over: Asker,
         *,
         op_id: bytes | None,
@@ -56,9 +62,11 @@ class Writing:
         self._record = record
         self._op_id = op_id
         parts = parts_of(vnode.host, record)
-        self._for_members = [StoreCopies((part,)) for part in parts]
-        self._for_others = [StoreCopies((part,), is_hint=True) for part in parts]
+        of_it = (seen,) if seen else ()
+        self._for_members = [StoreCopies((part,), seen=of_it) for part in parts]
+        self._for_others = [StoreCopies((part,), is_hint=True, seen=of_it) for part in parts]
         self._repair = repair
+        self._catch_up = catch_up
         self._over = over
         self._members = [place.contact for place in who.members]
         self.stored: dict[Contact, float | None] = {me: None}
@@ -114,7 +122,9 @@ class Writing:
         left = iter(self._for_members if contact in self._members else self._for_others)
 
         def heard(answer: Done | ChordError | None) -> None:
-            if isinstance(answer, ChordError):
+            if isinstance(answer, Behind) and not self._host.is_ending:
+                self._host.start_task(self._store_level, contact, told)
+            elif isinstance(answer, ChordError):
                 self._repair.fell_behind(contact.address)
                 told(answer)
             elif (request := next(left, None)) is None:
@@ -125,6 +135,33 @@ class Writing:
                 self._over.begin(contact, request, Done, heard, deadline=deadline)
 
         heard(None)
+
+    async def _store_level(self, contact: Contact, told: Told) -> None:
+        """Level the reap log with a replica, and send what is held here then, if the write is still part of it."""
+        sent = trio.current_time()
+        error: ChordError | None = None
+        try:
+            with trio.fail_after(2 * self._host.timing.timeout_cap_s):
+                await self._catch_up.level_slice(contact, self._record.key)
+                await self._send_again(contact)
+            self.stored[contact] = 1000 * (trio.current_time() - sent)
+        except (ChordError, trio.TooSlowError) as failure:
+            self._repair.fell_behind(contact.address)
+            error = failure if isinstance(failure, ChordError) else DeadlineExceeded("not level in time")
+        except trio.Cancelled:
+            told(ended())
+            raise
+        told(error)
+
+    async def _send_again(self, contact: Contact) -> None:
+        host, key = self._host, self._record.key
+        record, seen = host.storage.get(key), host.reap_log.seen_of(key)
+        if record is None or (self._op_id is not None and not versions.is_done(record, self._op_id)):
+            raise QuorumFailed("the write was made under an actor that may have been reaped; it has to be made again")
+        await host.storage.commit(Batch())
+        for part in parts_of(host, record):
+            request = StoreCopies((part,), is_hint=contact not in self._members, seen=(seen,) if seen else ())
+            await host.peers.call(contact, request, Done)
 
     def _count(self, counted: list[Contact]) -> int:
         return sum(1 for contact in self.stored if contact in counted)

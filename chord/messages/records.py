@@ -53,11 +53,13 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A key and its dotted version vector set, actors in ascending order. See `chord/data/versions.py`.
 
     `superseded`: operations whose copies count for nothing when they turn up late; see `chord/data/superseded.py`.
+    `quarantine`: actors whose values nothing vouches for, hidden from readers; see `chord/data/reap_log.py`.
     """
 
     key: Key
     clock: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_HELD_MAX)]
     superseded: Annotated[bytes, Meta(max_length=SUPERSEDED_BYTES_MAX)] = b""
+    quarantine: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_HELD_MAX)] = ()
 
 
 Records: TypeAlias = Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
@@ -114,7 +116,8 @@ class Written(Reply, frozen=True, tag=145):
     """The put is durable on `w` nodes of the `w_needed`. `beside`: how many other live values stand beside it.
 
     The context covers it and what it has replaced, as far as that can be without covering one of those: its writer has
-    not seen them. `is_sloppy`: some of the nodes keep it for a replica that does not answer.
+    not seen them. `is_sloppy`: some of the nodes keep it for a replica that does not answer. `dead`: how many values of
+    a merged record were left out, because they had been deleted and reaped since, or nothing vouches for them.
     """
 
     context: Context
@@ -124,6 +127,7 @@ class Written(Reply, frozen=True, tag=145):
     is_sloppy: bool = False
     replicas: ReplicaLines = ()
     beside: Count = 0
+    dead: Count = 0
 
 
 class Put(Request, frozen=True, tag=33):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from chord.ids import Point
 from chord.messages.base import (
-    ACTORS_HELD_MAX,
     DIGEST_BYTES,
     HEADS_MAX,
     LIST_ENTRIES_MAX,
@@ -23,6 +22,7 @@ from chord.messages.base import (
     Reply,
     Request,
 )
+from chord.messages.reaping import Seen, SeenOfEach
 from chord.messages.records import Record, Records
 from chord.messages.ring import Downs
 
@@ -30,12 +30,13 @@ from chord.messages.ring import Downs
 class Copy(Reply, frozen=True, tag=147):
     """A replica's copy of a record: the record, or that it is the `same` as the asker's, or (neither) none.
 
-    `is_settled`: it was brought level with the others in the key's arc, and has kept it since.
+    `is_settled`: it was brought level with the others in the key's arc, and has kept it since. `seen`: of its slice.
     """
 
     record: Record | None
     is_same: bool = False
     is_settled: bool = True
+    seen: Seen = b""
 
 
 class ReadCopy(Request, frozen=True, tag=35):
@@ -47,24 +48,28 @@ class ReadCopy(Request, frozen=True, tag=35):
 
 
 class StoreCopies(Request, frozen=True, tag=36):
-    """Merge these records; answered when they are durable.
+    """Merge these records; answered when they are durable, or `Behind` if another `seen` holds here for one of them.
 
     `is_hint`: for another that does not answer; keep them until all replicas hold them.
     """
 
     records: Records
     is_hint: bool = False
+    seen: SeenOfEach = ()
     patient = True
 
 
 class Sums(Reply, frozen=True, tag=148):
     """A digest sum for each asked part of the circle, in the order of the question (`data/digest.py`).
 
-    `is_settled`: this node was brought level with the others in the asked arc, and has kept it since.
+    `is_settled`: this node was brought level with the others in the asked arc, and has kept it since. `was_settled`: it
+    is, or was before it was away. `seen`: a digest of the log entries that it has applied to the slices of the arc.
     """
 
     sums: Annotated[tuple[Digest, ...], Meta(max_length=SUMS_MAX)]
     is_settled: bool = False
+    seen: Seen = b""
+    was_settled: bool = False
 
 
 class GetSums(Request, frozen=True, tag=37):
@@ -109,6 +114,7 @@ class Copies(Reply, frozen=True, tag=150):
 
     records: Records
     asked: Count
+    seen: SeenOfEach = ()
 
 
 class GetCopies(Request, frozen=True, tag=39):
@@ -153,41 +159,12 @@ class HandOver(Request, frozen=True, tag=49):
     session: Identity
 
 
-class PageStored(Reply, frozen=True, tag=161):
-    """Which records of a page are stored here now, durably."""
-
-    stored: Annotated[tuple[bool, ...], Meta(max_length=PAGE_RECORDS_MAX)]
-
-
-class Reap(Request, frozen=True, tag=41):
-    """Tombstones that may go: do you hold exactly these (or nothing else of their keys)? Then: drop them.
-
-    Answered for each.
-    """
-
-    heads: Annotated[tuple[Head, ...], Meta(max_length=PAGE_RECORDS_MAX)]
-    what: Literal["hold", "hold_nothing_else", "drop"]
-    reply = PageStored
-    patient = True
-
-
-class Prune(Request, frozen=True, tag=46):
-    """Of records that you hold exactly so forget these actors, of which no value is left. Answered for each."""
-
-    heads: Annotated[tuple[Head, ...], Meta(max_length=PAGE_RECORDS_MAX)]
-    actors: Annotated[
-        tuple[Annotated[tuple[Identity, ...], Meta(max_length=ACTORS_HELD_MAX)], ...],
-        Meta(max_length=PAGE_RECORDS_MAX),
-    ]
-    reply = PageStored
-    patient = True
-
-
 class StorePage(Request, frozen=True, tag=50):
-    """Merge these records of the arc that moves in this session. Answered when they are durable."""
+    """Merge these records of the arc that moves in this session. Answered as `StoreCopies` is."""
 
     session: Identity
     records: Records
+    seen: SeenOfEach = ()
     patient = True
     bulk = True
 

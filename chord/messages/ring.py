@@ -26,10 +26,15 @@ from chord.messages.base import (
 
 
 class Pong(Reply, frozen=True, tag=129):
-    """I am alive, and this vnode is mine. `is_owner`: it answers for an arc."""
+    """I am alive, and this vnode is mine. `is_owner`: it answers for an arc.
+
+    `has_met_quorum`: since its node started it joined a running ring, or enough replicas of its arc for a write quorum
+    were up at a time. If not, the ring may not have gone on without a node that was away.
+    """
 
     state: Literal["joining", "resuming", "member", "leaving"] = "member"
     is_owner: bool = True
+    has_met_quorum: bool = True
 
 
 class Ping(Request, frozen=True, tag=1):
