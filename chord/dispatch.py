@@ -274,7 +274,7 @@ class Dispatcher:
         for vnode in self._host.vnodes.values():
             vnode.view.forget(request.address, now)
             vnode.ownership.owner_left(request.address)
-        self._host.peers.passive.forget(request.address, self._host.peers.now())
+        self._host.peers.passive.forget(request.address)
         return Done()
 
     def _on_leave(self, request: Leave) -> Done:

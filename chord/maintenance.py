@@ -86,4 +86,6 @@ class Maintenance:
     async def _round(self, parts: Parts) -> None:
         """One stabilize round; then the pointers are kept."""
         await parts.stabilizer.stabilize()
+        for contact in (*parts.vnode.ring.successors, *parts.vnode.ring.predecessors):
+            self._host.peers.passive.moved(contact)
         await self._save()

@@ -141,7 +141,7 @@ class Peers:
     def has_left(self, address: str) -> None:
         """A node said goodbye for good."""
         self._tell(self.suspicion.left(address, trio.current_time()))
-        self.passive.forget(address, trio.current_time())
+        self.passive.forget(address)
 
     def has_paused(self, address: str, *, is_only_copy: bool) -> None:
         """A node stops for a while and keeps its data.
@@ -220,17 +220,12 @@ def _not_an_answer(address: str, request: Request, reply: Reply) -> MalformedMes
 
 
 class PassiveList:
-    """Contacts once known and now silent, with the time of their next probe. Bounded; the oldest goes first.
-
-    Attributes:
-        back_at: when one was last heard of again.
-    """
+    """Contacts once known and now silent, with the time of their next probe. Bounded; the oldest goes first."""
 
     def __init__(self, timing: Timing, size_max: int) -> None:
         self._timing = timing
         self._max = size_max
         self._due: dict[str, tuple[Contact, float, float]] = {}
-        self.back_at = -math.inf
 
     def add(self, contact: Contact, now: float) -> None:
         """Remember a contact that fell silent; probe it soon."""
@@ -239,10 +234,9 @@ class PassiveList:
             while len(self._due) > self._max:
                 del self._due[next(iter(self._due))]
 
-    def forget(self, address: str, now: float) -> None:
+    def forget(self, address: str) -> None:
         """It is back, or has left for good."""
-        if self._due.pop(address, None) is not None:
-            self.back_at = now
+        self._due.pop(address, None)
 
     def due(self, now: float, rng: random.Random) -> Contact | None:
         """Return a contact whose probe is due, and put its next one off: 60 s, doubling to 16 min, half more or less.
@@ -256,6 +250,14 @@ class PassiveList:
         contact, _, wait = self._due[address]
         self._due[address] = (contact, now + wait * rng.uniform(0.5, 1.5), min(2 * wait, self._timing.reprobe_max_s))
         return contact
+
+    def moved(self, contact: Contact) -> None:
+        """A vnode answers at an address: nobody waits for it at another one."""
+        for address in [a for a, (old, _, _) in self._due.items() if old.id == contact.id and a != contact.address]:
+            self.forget(address)
+
+    def __len__(self) -> int:
+        return len(self._due)
 
     def contacts(self) -> Iterable[Contact]:
         """All of them, oldest first."""

@@ -38,10 +38,10 @@ class SelfLookup:
                 answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
         except (OtherRing, UnknownVnode):
             if isinstance(contact, Contact):
-                self._peers.passive.forget(contact.address, trio.current_time())  # somebody else lives there now
+                self._peers.passive.forget(contact.address)  # somebody else lives there now
             raise
         if not isinstance(contact, str):
-            self._peers.passive.forget(contact.address, trio.current_time())
+            self._peers.passive.forget(contact.address)
         self._host.tell([events.StepDone(me.id, "self_lookup")])
         q, t = answer.predecessor, answer.successor
         if t.id == me.id or q.id == me.id:

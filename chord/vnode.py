@@ -153,6 +153,14 @@ class Vnode:
         constants = self.host.constants
         return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
 
+    def nodes_known(self, who: ReplicaSet) -> int:
+        """Return how many nodes there would be to hold a key, N at most, if the silent ones known here were back."""
+        return min(self.host.constants.replicas, len(who.members) + len(self.host.peers.passive))
+
+    def write_quorum(self, who: ReplicaSet) -> int:
+        """Return how many nodes an acknowledged write is on, if nothing else was asked for: deaths do not lower it."""
+        return min(self.host.constants.quorum, self.nodes_known(who))
+
     def note_quorum(self) -> None:
         """Note whether enough replicas of this vnode's arc are up for a write quorum."""
         if not self.has_met_quorum and self.ring.is_member:

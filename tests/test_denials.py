@@ -353,7 +353,7 @@ async def written_in_a_split(
         for number, key in enumerate(keys):
             side = one if number % 2 else two
             with trio.move_on_after(3), suppress(TooFewReplicas, QuorumFailed):
-                await write(side[0], key, b"v")
+                await write(side[0], key, b"v", context=b"")
                 acknowledged[key] = True
         ring.network.heal()
         for key in acknowledged:

@@ -16,8 +16,25 @@ class Quorum:
         self._host = vnode.host
         self._latest: tuple[ReplicaSet | None, Contact | None] = (None, None)  # most keys of an arc have the same
 
+    def needed_to_write(self, asked: int, who: ReplicaSet) -> int:
+        """Return W: what was asked for, or a majority. It does not become less because nodes die.
+
+        Raises:
+            InvalidRequest: definite; more than the ring keeps.
+            TooFewReplicas: definite; more than there are now.
+        """
+        needed = asked or self._vnode.write_quorum(who)
+        if not asked and needed > len(who.members):
+            silent = ", ".join(contact.address for contact in self._host.peers.passive.contacts())
+            raise TooFewReplicas(
+                f"a write needs {needed} nodes, and {len(who.members)} of them answer; {silent} may come back. "
+                "To write to fewer, name w, or forget the nodes that will not come back: chord forget",
+                after_ms=RETRY_MS,
+            )
+        return self.needed(needed, who)
+
     def needed(self, asked: int, who: ReplicaSet) -> int:
-        """Return R or W: what was asked for, or a majority; never more than there are members.
+        """Return R, or W as asked for: that, or a majority; never more than there are members.
 
         Raises:
             InvalidRequest: definite; more than the ring keeps.

@@ -25,6 +25,7 @@ from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.view import ReplicaSet
 from chord.errors import Behind, Busy, ChordError, MalformedMessage, OwnerDown, TooFewReplicas
+from chord.ids import Arc
 from chord.messages import Contact, Copy, Done, Get, ReadCopy, Record, StoreCopies, Values, Version
 from chord.ownership import Verdict
 from chord.vnode import RETRY_MS, Vnode
@@ -77,7 +78,7 @@ class QuorumReads:
                 if self._live(reading.record):
                     answer()
                 else:
-                    self._ask_everyone(reading, who, verdict, later, answer)
+                    self.ask_everyone(reading, who, verdict, later, answer, until_found=True)
 
             self.read(reading, who, point, needed, later, have_read)
 
@@ -131,14 +132,26 @@ class QuorumReads:
 
         fan.begin(is_enough, [place.contact for place in others[:first]], asked)
 
-    def _ask_everyone(
-        self, reading: Reading, who: ReplicaSet, verdict: Verdict, later: Later, then: Callable[[], None]
+    def is_sure(self, reading: Reading, who: ReplicaSet) -> bool:
+        """Return whether a read quorum of replicas has answered that are in sync."""
+        return len(reading.copies) - len(reading.unsettled) >= self._quorum.needed(0, who)
+
+    def ask_everyone(
+        self,
+        reading: Reading,
+        who: ReplicaSet,
+        verdict: Verdict,
+        later: Later,
+        then: Callable[[], None],
+        *,
+        until_found: bool,
     ) -> None:
-        """Nothing is known of the key: ask everyone who may hold it, before it is denied.
+        """Ask every node that may hold the key, before it is denied that they hold more.
 
         Args:
-            later: comes to an error where it must not be denied.
-            then: what is to be done when something was found, or may be denied.
+            later: comes to an error if it must not be denied.
+            then: what is to be done when it may be denied.
+            until_found: or when a value was found.
         """
 
         def asked(error: ChordError | None) -> None:
@@ -146,14 +159,14 @@ class QuorumReads:
                 raise error
             own = self._host.storage.durable(reading.key)  # meanwhile another may have brought it, and let go of it
             reading.add(self._quorum.here(who), own, is_settled=True)
-            if not self._live(reading.record):
+            if not (until_found and self._live(reading.record)):
                 self._require_deniable(reading, who, verdict)
             then()
 
         asked_already = reading.copies.keys() | {place.contact for place in who.everyone if place.is_waited_for}
         first = [place.contact for place in who.everyone if place.contact not in asked_already]
         fan = self._fan(reading, [])
-        fan.begin(lambda: bool(self._live(reading.record)), first, lambda error: later.go_on(asked, error))
+        fan.begin(lambda: until_found and self._live(reading.record), first, lambda error: later.go_on(asked, error))
 
     def _require_deniable(self, reading: Reading, who: ReplicaSet, verdict: Verdict) -> None:
         """Refuse to deny a key that may be there.
@@ -168,8 +181,12 @@ class QuorumReads:
             raise Busy("who stands in for the owner does not know what else is silent", after_ms=RETRY_MS)
         members = [place.contact for place in who.members]
         silent = [place.contact for place in who.everyone if place.contact not in reading.copies]
+        point = self._host.circle.hash(reading.key)
+        if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
+            gone = [contact for contact in self._host.peers.passive.contacts() if contact not in silent]
+            silent += gone[: self._vnode.nodes_known(who) - len(members)]  # their places are empty
         unsettled = [contact for contact in reading.unsettled if contact in members]
-        if len(silent) + len(unsettled) < min(self._host.constants.quorum, len(members)):
+        if len(silent) + len(unsettled) < self._vnode.write_quorum(who):
             return
         names = ", ".join(contact.address for contact in silent or unsettled)
         if silent:

@@ -93,7 +93,7 @@ class Repair:
         found: dict[Contact, None] = {}
         for _, who in self.parts():
             down = [place.contact for place in who.everyone if not self._vnode.is_up(place)]
-            if len(down) >= min(self._host.constants.quorum, len(who.members)):
+            if len(down) >= self._vnode.write_quorum(who):
                 found.update(dict.fromkeys(down))
         return tuple(found)
 
@@ -210,7 +210,7 @@ class Repair:
         if not all(self._vnode.is_up(place) for place in who.everyone):
             return False  # what this vnode has lost may have been kept by it and by a silent one
         settled = others + self._vnode.view.is_settled_in(arc)
-        return settled > len(who.members) - min(self._host.constants.quorum, len(who.members))
+        return settled > self._vnode.nodes_known(who) - self._vnode.write_quorum(who)
 
     def _are_all_back(self, arc: Arc) -> bool:
         """Return whether every node that may hold something of an arc is up, and this vnode was settled in it once.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import trio
@@ -35,6 +35,22 @@ from chord.vnode import RETRY_MS, Vnode
 
 Make: TypeAlias = Callable[[], tuple[Record, Batch]]
 """Returns a record as it is to be, and the change that stores it, which must follow at once."""
+
+
+class Remarks(NamedTuple):
+    """What an answer says beside what the copies tell: see `Written`."""
+
+    dead: int = 0
+    is_sloppy: bool = False
+
+    def on(self, outcome: Written | QuorumFailed) -> Written | QuorumFailed:
+        """Return the answer with these remarks."""
+        if self == NO_REMARKS or not isinstance(outcome, Written):
+            return outcome
+        return msgspec.structs.replace(outcome, dead=self.dead, is_sloppy=outcome.is_sloppy or self.is_sloppy)
+
+
+NO_REMARKS: Final = Remarks()
 
 
 class Coordinator:
@@ -80,7 +96,7 @@ class Coordinator:
         self._vnode.require_coordinator(point)
         self._records.check(request)
         who = self._quorum.holders(point)
-        needed = self._quorum.needed(request.w, who)
+        needed = self._quorum.needed_to_write(request.w, who)
         self._quorum.require_reachable(who, needed, request.is_strict)
         reading = self._reads.begin(request.key, over)
 
@@ -89,13 +105,18 @@ class Coordinator:
                 raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
             return self._records.to_put(request, reading.record)
 
-        def write() -> None:
+        def write(remarks: Remarks = NO_REMARKS) -> None:
             if later.is_wanted:
-                self._write(make, request, needed, over, later)
+                self._write(make, request, needed, over, later, remarks)
 
         def have_read() -> None:
-            self._vnode.require_coordinator(point)  # it may have changed meanwhile
-            write()
+            verdict = self._vnode.require_coordinator(point)  # it may have changed meanwhile
+            if self._reads.is_sure(reading, who):
+                write()
+            elif self._vnode.is_settled(point) and not request.is_strict:
+                write(Remarks(is_sloppy=True))  # what silent replicas hold may stay beside it
+            else:  # replicas that are not in sync may lack what was acknowledged
+                self._reads.ask_everyone(reading, who, verdict, later, write, until_found=False)
 
         if len(who.members) == 1 or not self._must_read(request):
             write()
@@ -110,7 +131,7 @@ class Coordinator:
         point = self._host.circle.hash(request.record.key)
         self._vnode.require_coordinator(point)
         who = self._quorum.holders(point)
-        needed = self._quorum.needed(request.w, who)
+        needed = self._quorum.needed_to_write(request.w, who)
         self._quorum.require_reachable(who, needed, is_strict=False)
         if wrong := versions.check(request.record):
             raise InvalidRequest(f"not a record: {wrong[0]}")
@@ -126,10 +147,10 @@ class Coordinator:
             held = self._host.storage.get(request.record.key)
             return batch.puts[0] if batch.puts else held or Record(request.record.key, ()), batch
 
-        self._write(merged, request, needed, over, later, dead)
+        self._write(merged, request, needed, over, later, Remarks(dead=dead))
 
     def _write(
-        self, make: Make, request: Put | Merge, needed: int, over: Asker, later: Later, dead: int = 0
+        self, make: Make, request: Put | Merge, needed: int, over: Asker, later: Later, remarks: Remarks
     ) -> None:
         """Make a change durable here, then let others have the record."""
         if self._host.is_ending:
@@ -137,12 +158,12 @@ class Coordinator:
         if self._host.storage.is_instant:
             record, batch = make()
             self._host.storage.stage(batch)
-            self._spread(record, self._host.reap_log.seen_of(record.key), request, needed, over, later, dead)
+            self._spread(record, self._host.reap_log.seen_of(record.key), request, needed, over, later, remarks)
         else:
-            self._host.start_task(self._write_durably, make, request, needed, over, later, dead)
+            self._host.start_task(self._write_durably, make, request, needed, over, later, remarks)
 
     async def _write_durably(
-        self, make: Make, request: Put | Merge, needed: int, over: Asker, later: Later, dead: int
+        self, make: Make, request: Put | Merge, needed: int, over: Asker, later: Later, remarks: Remarks
     ) -> None:
         try:
             point = self._host.circle.hash(request.record.key if isinstance(request, Merge) else request.key)
@@ -156,16 +177,23 @@ class Coordinator:
             later.end(ended())
             raise
         else:
-            later.go_on(self._spread, record, seen, request, needed, over, later, dead)
+            later.go_on(self._spread, record, seen, request, needed, over, later, remarks)
 
     def _spread(
-        self, record: Record, seen: bytes, request: Put | Merge, needed: int, over: Asker, later: Later, dead: int
+        self,
+        record: Record,
+        seen: bytes,
+        request: Put | Merge,
+        needed: int,
+        over: Asker,
+        later: Later,
+        remarks: Remarks,
     ) -> None:
         """Send a record that is durable here to the others, until as many as are needed have it.
 
         Args:
             seen: of the reap log, when the record was made.
-            dead: how many values of a merged record were left out.
+            remarks: what else the answer says.
         """
         who = self._vnode.replica_set(self._host.circle.hash(record.key))  # it may have changed meanwhile
         op_id, is_strict = None, False
@@ -179,10 +207,7 @@ class Coordinator:
             self._vnode, me, who, record, seen, self._repair, self._catch_up, over, op_id=op_id, is_strict=is_strict
         )
 
-        def end(outcome: Written | QuorumFailed) -> None:
-            later.end(msgspec.structs.replace(outcome, dead=dead) if dead and isinstance(outcome, Written) else outcome)
-
-        writing.begin(needed, end if dead else later.end)
+        writing.begin(needed, lambda outcome: later.end(remarks.on(outcome)))
 
     def _must_read(self, request: Put) -> bool:
         """Whether a write depends on what others hold: on what it covers, or on whether it was done already."""
