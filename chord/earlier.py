@@ -52,7 +52,8 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
             f"{config.data_dir} has records but no {FILE_NAME} that says whose they are; "
             "put it back, or move the records away to start as a new node"
         )
-    await host.storage.commit(host.reap_log.mended())
+    if host.storage.damaged_notes:
+        await host.storage.commit(host.reap_log.mended())
     if kept is None or kept.has_left:
         return None
     if kept.incarnation not in (None, host.storage.incarnation.hex()):

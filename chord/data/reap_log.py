@@ -179,7 +179,7 @@ class ReapLog:
         lost = {name[1:3] for name in damaged if name[:1] in (_STATE, _SEGMENT)}
         gone = [name for name in self._storage.notes() if name[:1] in (_STATE, _SEGMENT) and name[1:3] in lost]
         self._slices = None
-        return Batch(notes=dict.fromkeys([*gone, *damaged, _MAKER])) if damaged else Batch()
+        return Batch(notes=dict.fromkeys([*gone, *damaged, _MAKER]))
 
     # -- reaping --------------------------------------------------------------------------------
 
