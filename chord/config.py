@@ -218,8 +218,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
-            if not (0 if field.startswith("reap_log") else 1) <= getattr(self, field) < math.inf:
-                raise ConfigError(f"{field} must be positive, not {getattr(self, field)}")
+            value, may_be_zero = getattr(self, field), field.startswith("reap_log")
+            if not (value > 0 or (may_be_zero and value == 0)) or not value < math.inf:
+                raise ConfigError(f"{field} must be {'0 or more' if may_be_zero else 'positive'}, not {value}")
         if self.reap_log_entries > self.reap_log_entries_max:
             raise ConfigError("reap_log_entries must be at most reap_log_entries_max")
         if self.key_bytes_max > 1024 or self.value_bytes_max > 1 << 20 or self.siblings_max > 64:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any, cast
 
 import trio
@@ -12,10 +13,13 @@ from trio.testing import MockClock
 from chord.calls import Answer
 from chord.config import Limits, NodeConfig, RingConstants
 from chord.data import versions
-from chord.data.copies import Reaped, Replica
+from chord.data.catch_up import CatchUp
+from chord.data.copies import Replica
 from chord.data.exchange import Exchange
-from chord.data.reap import on_reap
+from chord.data.reap_log import Grave, ReapLog
+from chord.data.records import Records
 from chord.data.storage import Batch, MemoryStorage
+from chord.data.view import View
 from chord.greeting import Greeter
 from chord.host import Host
 from chord.ids import Arc, Circle, Point
@@ -23,13 +27,17 @@ from chord.messages import (
     Contact,
     GetCopies,
     GetHeads,
+    GetLogs,
+    GetSeen,
     GetSums,
-    Reap,
+    Level,
     Record,
     Reply,
     Request,
     StoreCopies,
+    StoreLogs,
     Version,
+    Vouch,
 )
 from chord.peers import Peers
 from chord.wire import PREFIX_BYTES, codec_for
@@ -47,24 +55,18 @@ class Side:
         self.actor = versions.actor(self.storage.incarnation, 1)
         peers, greeter = cast(Peers, wire), cast(Greeter, None)
         self.host = Host(config, peers, self.storage, random.Random(1), lambda: 0, lambda event: None, greeter)
-        self.reaped = Reaped()
-        self.exchange = Exchange(self.host, self.merge, self.reaped)
-        self.replica = Replica(self.host, self.stage, self.reaped)
+        vnode: Any = SimpleNamespace(me=self.contact, view=View(self.contact, wire.circle))
+        self.host.vnodes[self.contact.id] = vnode
+        self.on_disk(self.storage)
 
-    async def merge(self, records: Sequence[Record]) -> int:
-        changed, is_durable = self.stage(records)
-        if not is_durable:
-            await self.storage.commit(Batch())
-        return changed
-
-    def stage(self, records: Iterable[Record]) -> tuple[int, bool]:
-        changed = 0
-        for record in records:
-            old = self.storage.get(record.key)
-            new = record if old is None else versions.sync(old, record)
-            changed += new != old
-            self.storage.stage(Batch(puts=(new,)))
-        return changed, self.storage.stage(Batch())
+    def on_disk(self, storage: MemoryStorage) -> None:
+        """Work on this storage from now on."""
+        self.storage = self.host.storage = storage
+        self.log = self.host.reap_log = ReapLog(self.host.circle, storage, self.host.limits)
+        self.records = Records(self.host)
+        self.catch_up = CatchUp(self.host, self.log)
+        self.exchange = Exchange(self.host, self.records.merge, self.catch_up)
+        self.replica = Replica(self.host, self.records.stage)
 
     def put(self, key: bytes, value: bytes | None, context: dict[bytes, int] | None = None) -> Record:
         old = self.storage.get(key)
@@ -75,6 +77,12 @@ class Side:
 
     def drop(self, key: bytes) -> None:
         self.storage.apply(Batch(removals=(key,)))
+
+    def reap(self, key: bytes) -> None:
+        """Reap a record, and tell nobody."""
+        record = self.storage.get(key)
+        assert record is not None
+        self.storage.apply(self.log.bury([Grave(record, versions.context_of(record))]))
 
     def store(self, *records: Record) -> None:
         self.storage.apply(Batch(puts=records))
@@ -118,7 +126,11 @@ class Wire:
             GetHeads: replica.on_get_heads,
             GetCopies: replica.on_get_copies,
             StoreCopies: replica.on_store_copies,
-            Reap: lambda reap: on_reap(side.host, side.reaped, reap),
+            GetSeen: side.catch_up.on_get_seen,
+            GetLogs: side.catch_up.on_get_logs,
+            StoreLogs: side.catch_up.on_store_logs,
+            Vouch: side.catch_up.on_vouch,
+            Level: side.catch_up.on_level,
         }
         given = answers[type(request)](request)
         answer = codec.encode_reply(1, given if isinstance(given, Reply) else await given)

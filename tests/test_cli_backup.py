@@ -55,7 +55,7 @@ def test_a_backup_describes_itself_and_is_lines_of_json() -> None:
     first, *between, last = [json.loads(line) for line in written(*RECORDS).splitlines()]
     assert (first["format"], first["version"], first["bits"], first["ring"]) == ("chord-backup", 1, 8, "00" * 16)
     assert first["record"][0] == "key"
-    assert [len(line) for line in between] == [3, 3]
+    assert [len(line) for line in between] == [4, 4]
     assert (last["records"], len(last["blake2b"])) == (2, 64)
 
 

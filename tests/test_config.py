@@ -103,8 +103,16 @@ def test_timings_that_contradict_each_other_are_refused(wrong: dict[str, Any]) -
 
 @pytest.mark.parametrize("name", Limits.__struct_fields__)
 def test_every_limit_is_positive(name: str) -> None:
+    lowest = 0 if name.startswith("reap_log") else 1
     with pytest.raises(ConfigError, match=name):
-        Limits(**{name: 0})
+        Limits(**{name: lowest - 1})
+
+
+def test_reap_log_limits_may_be_zero_and_are_in_order() -> None:
+    assert Limits(reap_log_entries=0, reap_log_entries_max=0).reap_log_entries_max == 0
+    assert Limits(reap_log_entries=7, reap_log_entries_max=7).reap_log_entries == 7
+    with pytest.raises(ConfigError, match="reap_log_entries must be at most reap_log_entries_max"):
+        Limits(reap_log_entries=8, reap_log_entries_max=7)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from chord.config import Limits
 from chord.data import copies, exchange, versions
-from chord.data.copies import Reaped, Replica
 from chord.data.digest import digest_of
 from chord.data.exchange import Exchange, Outcome, TokenBucket
+from chord.data.reap_log import ReapLog
 from chord.data.storage import Batch, MemoryStorage
 from chord.data.versions import wire_bytes
-from chord.errors import DeadlineExceeded, MalformedMessage, PeerLost
+from chord.errors import Busy, DeadlineExceeded, MalformedMessage, PeerLost
 from chord.host import PAGE_RECORDS_IDLE, Host
 from chord.ids import Arc, Point
 from chord.messages import (
@@ -513,10 +513,9 @@ async def test_nothing_is_said_of_records_that_are_not_durable(request_type: typ
     a.put(b"user:00000002", b"newer")
     slow = {}
     for side in (a, b):
-        slow[side] = side.storage = SlowStorage(wire.circle, side.storage.incarnation)
-        slow[side].apply(Batch(puts=side.host.storage.scan(EVERYTHING)))
-        side.host.storage = slow[side]
-        side.replica = Replica(side.host, side.stage, side.reaped)
+        slow[side] = SlowStorage(wire.circle, side.storage.incarnation)
+        slow[side].apply(Batch(puts=side.storage.scan(EVERYTHING)))
+        side.on_disk(slow[side])
 
     def said(request: Request) -> None:
         for side in slow.values():
@@ -533,65 +532,108 @@ async def test_nothing_is_said_of_records_that_are_not_durable(request_type: typ
     assert any(isinstance(call, request_type) for call in wire.calls)
 
 
-# -- tombstones reaped here -------------------------------------------------------------------------------
+# -- records that were reaped ------------------------------------------------------------------------------
 
 
-async def reap(side: Side, key: bytes, now: float) -> None:
-    record = side.storage.get(key)
-    assert record is not None
-    side.drop(key)
-    side.reaped.add(key, digest_of(record), now)
+def reaped_pair(limits: Limits | None = None, writes: int = 0) -> tuple[Side, Side, Wire]:
+    """Return a pair that held a value; one side holds it still, the other has deleted and reaped it.
+
+    Args:
+        writes: made before the delete; the record remembers `OTHERS_MAX` operations that were replaced.
+    """
+    a, b, wire = pair(limits=limits)
+    b.store(a.put(KEYS[0], b"old"))
+    for number in range(writes):
+        a.put(KEYS[0], b"%d" % number)
+    a.put(KEYS[0], None)
+    a.reap(KEYS[0])
+    return a, b, wire
 
 
-async def test_a_tombstone_reaped_on_one_side_is_not_pushed_back_for_a_while(autojump_clock: object) -> None:
-    a, b, _ = full_pair(20)
-    key = b"user:00000007"
-    b.store(a.put(key, None))
-    await reap(a, key, trio.current_time())
-    await b.exchange.with_partner(a.contact, EVERYTHING)
-    assert a.storage.get(key) is None
-    assert b.storage.get(key) is not None
-    await trio.sleep(copies.REAPED_S + 1)
-    await b.exchange.with_partner(a.contact, EVERYTHING)
-    assert a.storage.get(key) == b.storage.get(key) is not None
+TRIMMED = Limits(reap_log_entries=0, reap_log_entries_max=0)
 
 
-async def test_a_tombstone_reaped_here_goes_from_a_partner_nobody_knew_of(autojump_clock: object) -> None:
-    a, b, _ = full_pair(20)
-    leftover, revived = b"user:00000007", b"user:00000008"
-    for key in (leftover, revived):
-        b.store(a.put(key, None))
-        await reap(a, key, trio.current_time())
-    value = b.put(revived, b"back")
-    assert (await a.exchange.with_partner(b.contact, EVERYTHING)).is_equal
-    assert a.storage.get(leftover) is b.storage.get(leftover) is None
-    assert a.storage.get(revived) == b.storage.get(revived) == value, "it is another record now"
-
-
-async def test_only_that_very_tombstone_is_kept_away(autojump_clock: object) -> None:
-    a, b, _ = full_pair(20)
-    key = b"user:00000007"
-    b.store(a.put(key, None))
-    await reap(a, key, trio.current_time())
-    revived = b.put(key, b"back")
-    assert (await a.exchange.with_partner(b.contact, EVERYTHING)).is_equal
-    assert a.storage.get(key) == revived
-
-
-def test_reaped_tombstones_are_forgotten_after_a_while_and_when_there_are_too_many(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("limits", "writes", "is_hidden"), [(None, 0, False), (None, 20, False), (TRIMMED, 0, False), (TRIMMED, 20, True)]
+)
+@pytest.mark.parametrize("asker", ["a", "b"])
+async def test_exchange_old_copy_of_reaped_record_does_not_return(
+    limits: Limits | None, writes: int, is_hidden: bool, asker: str
 ) -> None:
-    reaped = Reaped()
-    reaped.add(b"a", b"1", 0.0)
-    assert reaped.covers(b"a", b"1", copies.REAPED_S - 1)
-    assert not reaped.covers(b"a", b"2", 1.0)
-    assert not reaped.covers(b"a", b"1", copies.REAPED_S)
-    reaped.add(b"b", b"1", copies.REAPED_S)
-    assert len(reaped._until) == 1
-    monkeypatch.setattr(copies, "REAPED_MAX", 3)
-    for number in range(5):
-        reaped.add(b"%d" % number, b"1", copies.REAPED_S)
-    assert [key for key, _ in reaped._until] == [b"2", b"3", b"4"]
+    """An entry in the log decides about it, or the tag of its operation; if neither is left, it is in quarantine."""
+    a, b, wire = reaped_pair(limits, writes)
+    sides = (a, b) if asker == "a" else (b, a)
+    assert (await sides[0].exchange.with_partner(sides[1].contact, EVERYTHING)).is_equal
+    assert a.storage.get(KEYS[0]) == b.storage.get(KEYS[0])
+    held = b.storage.get(KEYS[0])
+    assert (held is not None) == is_hidden
+    if held is not None:
+        assert versions.siblings(held) == []
+        assert [version.value for entry in held.quarantine for version in entry.versions] == [b"old"]
+    assert a.log.seen_in(EVERYTHING) == b.log.seen_in(EVERYTHING) != ()
+    calls = len(wire.calls)
+    assert (await sides[0].exchange.with_partner(sides[1].contact, EVERYTHING)).is_equal
+    assert [type(call) for call in wire.calls[calls:]] == [GetSums], "level logs cost nothing"
+
+
+@pytest.mark.parametrize("asker", ["a", "b"])
+async def test_exchange_value_written_after_reaping_stays(asker: str) -> None:
+    a, b, _ = reaped_pair()
+    new = a.put(KEYS[0], b"new")
+    sides = (a, b) if asker == "a" else (b, a)
+    assert (await sides[0].exchange.with_partner(sides[1].contact, EVERYTHING)).is_equal
+    assert a.storage.get(KEYS[0]) == b.storage.get(KEYS[0])
+    assert versions.values(new) == [b"new"]
+    assert versions.values(a.storage.get(KEYS[0]) or new) == [b"new"]
+
+
+@pytest.mark.parametrize("request_type", [GetHeads, GetCopies, StoreCopies])
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_exchange_reaped_in_the_middle_levels_again(request_type: type[Request], is_there: bool) -> None:
+    a, b, wire = full_pair(20)
+    reaped, other = b"user:00000003", b"user:00000004"
+    for key in (reaped, other):
+        a.put(key, None)
+        b.drop(key)
+    b.put(b"user:00000005", b"newer")
+    side = b if is_there else a
+    side.store(synced(side.storage.get(reaped), a.storage.get(reaped)))
+
+    def reap(request: Request) -> None:
+        if isinstance(request, request_type) and side.storage.get(reaped) is not None:
+            side.reap(reaped)
+
+    wire.before = reap
+    await a.exchange.with_partner(b.contact, EVERYTHING)
+    wire.before = lambda request: None
+    assert (await a.exchange.with_partner(b.contact, EVERYTHING)).is_equal
+    assert a.storage.get(reaped) is b.storage.get(reaped) is None
+    assert a.clocks() == b.clocks()
+
+
+async def test_exchange_partner_that_reaps_all_the_time_is_given_up() -> None:
+    a, b, wire = full_pair(20)
+    key = b"user:00000003"
+    b.drop(key)
+    a.put(key, b"newer")
+
+    def reap(request: Request) -> None:
+        if isinstance(request, StoreCopies):
+            b.put(key, None)
+            b.reap(key)
+
+    wire.before = reap
+    with pytest.raises(Busy, match="go on reaping"):
+        await a.exchange.with_partner(b.contact, EVERYTHING)
+    assert sum(isinstance(call, StoreCopies) for call in wire.calls) == exchange.LEVELLED_MAX + 1
+
+
+async def test_planted_bug_merging_without_level_logs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReapLog, "digest_in", lambda self, arc: b"")
+    monkeypatch.setattr(ReapLog, "require_level", lambda self, records, seen: None)
+    a, b, _ = reaped_pair()
+    await a.exchange.with_partner(b.contact, EVERYTHING)
+    assert versions.values(a.storage.get(KEYS[0]) or Record(KEYS[0], ())) == [b"old"], "the delete is undone"
 
 
 # -- pace ------------------------------------------------------------------------------------------------
@@ -693,7 +735,7 @@ def test_planted_bug_a_pull_that_overwrites_is_seen() -> None:
         if not is_planted:
             run(level_all, a, b, EVERYTHING)
             continue
-        a.exchange = Exchange(a.host, lambda records, a=a: overwrite(a, records), a.reaped)  # type: ignore[misc]
+        a.exchange = Exchange(a.host, lambda records, seen, a=a: overwrite(a, records), a.catch_up)  # type: ignore[misc]
         with pytest.raises(AssertionError):
             run(level_all, a, b, EVERYTHING)
 

@@ -15,7 +15,7 @@ from worlds import get, in_order, keys_of, misplaced, only, owner, patiently, pu
 from chord import events, testing
 from chord.calls import Caller, Later
 from chord.config import PRESETS
-from chord.data.sending import Outbound, Sender
+from chord.data.sending import Outbound, Seen, Sender
 from chord.data.storage import Batch, MemoryStorage
 from chord.errors import Busy, ChordError, InvalidRequest, NotFound, OwnerDown
 from chord.events import Event
@@ -58,11 +58,11 @@ def test_what_is_sent_in_a_transfer_is_durable_at_the_giver(is_planted: bool) ->
     early: list[bytes] = []
     send = Sender._send
 
-    async def check(sender: Sender, outbound: Outbound, page: tuple[Record, ...]) -> None:
+    async def check(sender: Sender, outbound: Outbound, page: tuple[Record, ...], seen: Seen) -> None:
         disk = sender._host.storage
         if isinstance(disk, SlowDisk):
             early.extend(record.key for record in page if disk.durable(record.key) != record)
-        await send(sender, outbound, page)
+        await send(sender, outbound, page, seen)
 
     async def as_it_is(sender: Sender, outbound: Outbound, page: tuple[Record, ...]) -> tuple[Record, ...]:
         return page
@@ -440,9 +440,9 @@ async def test_a_dot_is_not_reused_when_an_arc_is_given_away_and_an_old_copy_com
         assert old is not None
         assert newer is not None
         await storage.commit(Batch(removals=[b"k"]))  # given away
-        await parts.records.merge([old])  # and an old copy comes back
+        await parts.records.merge([old], ())  # and an old copy comes back
         await put(ring[0], b"k", b"3")
-        await parts.records.merge([newer])
+        await parts.records.merge([newer], ())
         assert b"3" in await get(ring[0], b"k")
 
 
@@ -493,7 +493,7 @@ async def test_what_is_being_received_is_not_brought_home_and_dropped() -> None:
         arc = only(leaver).ownership.arc
         assert arc is not None
         copies = list(leaver.host.storage.scan(arc))
-        await parts.records.merge(copies)
+        await parts.records.merge(copies, ())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(heir._maintenance.bring_home, heir.contact)
             await trio.sleep(0.003)

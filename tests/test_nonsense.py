@@ -89,20 +89,24 @@ class Nonsense:
         hints = typing.get_type_hints(kind, include_extras=True)
         fields = {name: self._draw(hints[name]) for name in kind.__struct_fields__}
         if kind is Record:
-            fields["clock"] = tuple({entry.actor: entry for entry in fields["clock"]}.values())
+            for name in ("clock", "quarantine"):
+                fields[name] = tuple({entry.actor: entry for entry in fields[name]}.values())
+        if "records" in fields and "seen" in fields and self._rng.random() < 0.7:
+            fields["seen"] = ()  # else nearly every record would be refused: its store had seen other log entries
         return kind(**fields)
 
     def _bounded(self, hint: Any, *metas: Meta) -> Any:
         rng = self._rng
         if hint in (int, float):
-            bounds = [next(getattr(meta, at) for meta in metas if getattr(meta, at) is not None) for at in ("ge", "le")]
-            return rng.choice([*bounds, min(bounds[1], max(bounds[0], PLAIN[hint](rng)))])
+            least = next(meta.ge for meta in metas if meta.ge is not None)
+            most = next(meta.lt - 1 if meta.le is None else meta.le for meta in metas if meta.le or meta.lt)
+            return rng.choice([least, most, min(most, max(least, PLAIN[hint](rng)))])
         low = max((meta.min_length or 0 for meta in metas), default=0)
         high = min((meta.max_length for meta in metas if meta.max_length is not None), default=9)
         if hint is bytes:
-            if low == high == 16:
-                return rng.choice(self._identities)
-            return rng.choice(KEYS) if low else rng.randbytes(min(high, rng.choice([0, 1, 22, 44, 99])))
+            if low == high:
+                return rng.choice(self._identities)[:high]
+            return rng.choice(KEYS)[:high] if low else rng.randbytes(min(high, rng.choice([0, 1, 22, 44, 99])))
         if hint is str:
             return self._address() if low else PLAIN[str](rng)
         return self._draw(hint)[:high]

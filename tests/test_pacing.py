@@ -9,6 +9,7 @@ import trio
 from worlds import get
 
 from chord import testing
+from chord.data import sending
 from chord.data.sending import PAGES_AT_ONCE, Outbound, Sender
 from chord.data.storage import Batch
 from chord.host import PAGE_RECORDS_IDLE, PAGE_RECORDS_SERVING, REST_FACTOR, Host
@@ -40,12 +41,12 @@ def hand_over(*, is_served: bool) -> Seen:
     flying = at_once = 0
     send, give_way = Sender._send, Host.give_way
 
-    async def watched_send(sender: Sender, outbound: Outbound, page: tuple[Record, ...]) -> None:
+    async def watched_send(sender: Sender, outbound: Outbound, page: tuple[Record, ...], seen: sending.Seen) -> None:
         nonlocal flying, at_once
         flying += bool(page)
         at_once = max(at_once, flying)
         lengths.extend([len(page)] if page else [])
-        await send(sender, outbound, page)
+        await send(sender, outbound, page, seen)
         flying -= bool(page)
 
     async def watched_rest(host: Host, since: float) -> None:

@@ -36,8 +36,9 @@ def total(seeds: Iterable[int]) -> dict[str, int]:
 
 def test_absence_random_schedules_lose_and_resurrect_nothing() -> None:
     counts = total(range(120))
-    for name in ("acknowledged", "deletes", "reaped", "pruned", "trimmed", "caught up", "behind", "lost disks", "quarantined"):
-        assert counts[name], name
+    assert counts["quarantined"]
+    happened = ("acknowledged", "deletes", "reaped", "pruned", "trimmed", "caught up", "behind", "lost disks")
+    assert [name for name in happened if not counts[name]] == []
 
 
 @pytest.mark.slow
@@ -278,7 +279,8 @@ PLANTS = [
     applies_nothing, takes_gaps, counts_all_as_in_reach, raises_no_floor, takes_over_no_floor, drops_the_whole_record,
     counts_once_for_all_makers, merges_from_anywhere, lets_a_partial_cover_vouch, leaves_an_empty_entry,
     keeps_quarantine_at_one_store, drops_what_is_undecided, shows_quarantine, mints_again, asks_about_one_key,
-    reaps_without_an_entry, prunes_without_an_entry, names_fewer_dots, acknowledges_what_is_refused, numbers_start_again,
+    reaps_without_an_entry, prunes_without_an_entry, names_fewer_dots, acknowledges_what_is_refused,
+    numbers_start_again,
 ]  # fmt: skip
 
 

@@ -62,7 +62,7 @@ async def test_a_page_that_is_sent_again_is_not_acknowledged_before_it_is_durabl
         answered: list[float] = []
 
         async def merge(record: Record = record) -> None:
-            await records(node).merge([record])
+            await records(node).merge([record], ())
             answered.append(trio.current_time() - began)
 
         async with trio.open_nursery() as nursery:
