@@ -12,7 +12,7 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from chord.data.sqlite_file import Place, Row, StoreFile, Summary
+from chord.data.database import Database, Place, Row, Summary
 from chord.errors import ChordError
 from chord.ids import Arc, Circle
 
@@ -41,7 +41,7 @@ class Rows:
         bad_records: how many records were found damaged since the opening; they count as missing.
     """
 
-    def __init__(self, circle: Circle, file: StoreFile, unreadable: Callable[[sqlite3.Error], ChordError]) -> None:
+    def __init__(self, circle: Circle, file: Database, unreadable: Callable[[sqlite3.Error], ChordError]) -> None:
         self._circle = circle
         self._file = file
         self._unreadable = unreadable
