@@ -15,7 +15,7 @@ import msgspec
 from chord.data.digest import Digests, digest_of
 from chord.data.storage import bytes_of_values
 from chord.ids import Circle
-from chord.messages import ActorClock, Record
+from chord.messages import DIGEST_BYTES, ActorClock, Record
 
 CHECKED_AT_OPENING_BYTES = 1024
 """Clocks of up to so many bytes lie in the pages that the opening reads anyway. Larger ones are checked when read."""
@@ -48,6 +48,21 @@ class Row(NamedTuple):
     def record(self) -> Record:
         """The record."""
         return Record(self.key, *_decode(self.clock))
+
+    @property
+    def is_countable(self) -> bool:
+        """Whether each column that is added up is of its type, and no larger than it can be."""
+        return (
+            isinstance(self.point, bytes)
+            and isinstance(self.key, bytes)
+            and isinstance(self.digest, bytes)
+            and len(self.digest) == DIGEST_BYTES
+            and isinstance(self.versions, int)
+            and self.versions >= 0
+            and isinstance(self.value_bytes, int)
+            and isinstance(self.clock, bytes)
+            and 0 <= self.value_bytes <= len(self.clock)
+        )
 
     @property
     def is_whole(self) -> bool:
