@@ -804,6 +804,80 @@ async def test_a_damaged_record_stays_missing_when_its_replacement_is_refused(tm
         assert store.bad_records == 1, "once"
 
 
+COLUMNS: list[tuple[str, object]] = [
+    ("versions", b"\0"),
+    ("versions", None),
+    ("versions", 1.5),
+    ("value_bytes", b"x"),
+    ("value_bytes", 1 << 62),
+    ("value_bytes", -1),
+    ("digest", None),
+    ("digest", 5),
+    ("digest", b"xx"),
+    ("digest", bytes(16)),
+    ("checksum", None),
+    ("clock", 7),
+    ("clock", None),
+    ("minted", 3),
+    ("point", bytes(20)),
+    ("key", 3),
+    ("key", b"k3"),
+]
+TOUCHES: dict[str, Callable[[SqliteStorage], object]] = {
+    "get": lambda store: store.get(b"k1"),
+    "durable": lambda store: store.durable(b"k1"),
+    "minted": lambda store: store.minted(b"k1"),
+    "scan": lambda store: list(store.scan(WHOLE)),
+    "heads": lambda store: list(store.heads(WHOLE)),
+}
+
+
+def set_column(path: Path, column: str, value: object) -> None:
+    connection = sqlite3.connect(path / FILE_NAME)
+    connection.execute(f"UPDATE records SET {column} = ? WHERE key = ?", (value, b"k1"))
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["while it is open", "before the opening"])
+@pytest.mark.parametrize("touch", TOUCHES)
+@pytest.mark.parametrize(("column", "value"), COLUMNS)
+async def test_a_damaged_column_of_any_type_is_missing_once(
+    tmp_path: Path, column: str, value: object, touch: str, is_open: bool
+) -> None:
+    """Whatever touches it first, no total drifts, and its replacement is a record like any other."""
+    others = [record(b"k0", LARGE), record(b"k2", LARGE)]
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([*others, record(b"k1", LARGE)], minted={b"k1": b"actor"}))
+        if is_open:
+            set_column(tmp_path, column, value)
+            await damaged_once(store, touch, others)
+    if not is_open:
+        set_column(tmp_path, column, value)
+        async with opened(tmp_path) as store:
+            await damaged_once(store, touch, others)
+
+
+async def damaged_once(store: SqliteStorage, touch: str, others: list[Record]) -> None:
+    for _ in range(3):
+        TOUCHES[touch](store)
+        assert store.get(b"k1") is None
+        assert list(store.scan(WHOLE)) == list(MemoryStorage.scan(model_of(others), WHOLE))
+        assert (store.bad_records, len(store), store.count(WHOLE)) == (1, 2, 2)
+        assert (summed(store), slices(store)) == (summed_of(*others), slices(model_of(others)))
+    assert store.value_bytes >= 0
+    await store.commit(Batch([record(b"k1", b"new")]))
+    assert store.get(b"k1") == record(b"k1", b"new")
+    assert len(store) == 3
+    assert summed(store) == summed_of(*others, record(b"k1", b"new"))
+
+
+def model_of(records: list[Record]) -> MemoryStorage:
+    model = MemoryStorage(CIRCLE, bytes(8))
+    model.apply(Batch(records))
+    return model
+
+
 def test_every_single_bit_of_a_row_is_covered() -> None:
     for minted in (None, b"sixteen byte act"):
         row = database.row_of(bytes(20), record(b"key"), minted)

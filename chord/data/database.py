@@ -50,21 +50,6 @@ class Row(NamedTuple):
         return Record(self.key, *_decode(self.clock))
 
     @property
-    def is_countable(self) -> bool:
-        """Whether each column that is added up is of its type, and no larger than it can be."""
-        return (
-            isinstance(self.point, bytes)
-            and isinstance(self.key, bytes)
-            and isinstance(self.digest, bytes)
-            and len(self.digest) == DIGEST_BYTES
-            and isinstance(self.versions, int)
-            and self.versions >= 0
-            and isinstance(self.value_bytes, int)
-            and isinstance(self.clock, bytes)
-            and 0 <= self.value_bytes <= len(self.clock)
-        )
-
-    @property
     def is_whole(self) -> bool:
         """Whether the row is what was once written."""
         try:
@@ -94,6 +79,28 @@ def checksum(
     return blake2b(b"".join((widths, point, key, digest, minted or b"", clock)), digest_size=8).digest()
 
 
+def require_countable(
+    point: object, key: object, digest: object, versions: object, value_bytes: object, clock_bytes: int
+) -> None:
+    """Refuse a row with a column that is not of its type or larger than it can be, as far as it is added up.
+
+    Args:
+        clock_bytes: the length of the clock, which need not have been read.
+
+    Raises:
+        ValueError, TypeError: it is damaged.
+    """
+    is_placed = isinstance(point, bytes) and isinstance(key, bytes) and is_digest(digest)
+    is_counted = isinstance(versions, int) and versions >= 0 and isinstance(value_bytes, int)
+    if not is_placed or not is_counted or not 0 <= value_bytes <= clock_bytes:  # type: ignore[operator]
+        raise ValueError("a column is damaged")
+
+
+def is_digest(value: object) -> bool:
+    """Return whether a column holds a digest, right or wrong."""
+    return isinstance(value, bytes) and len(value) == DIGEST_BYTES
+
+
 class Summary:
     """What of a store is kept in memory."""
 
@@ -115,6 +122,17 @@ class Summary:
         if old is not None or new is not None:
             at = int.from_bytes(point, "big")
             self.digests.change(at, old and old.digest, new and new.digest)
+
+    def lose(self, row: Row) -> None:
+        """A row turned out to be damaged: nothing of it that is plausible counts any more. See also `recount`."""
+        if isinstance(row.value_bytes, int) and isinstance(row.clock, bytes) and 0 <= row.value_bytes <= len(row.clock):
+            self.value_bytes = max(0, self.value_bytes - row.value_bytes)
+        if isinstance(row.versions, int) and row.versions > 1:
+            self.sibling_keys = max(0, self.sibling_keys - 1)
+
+    def recount(self, part: int, records: int, sum_: int) -> None:
+        """The records of a slice were counted anew, and the digests that they have were added up."""
+        self.keys += self.digests.correct(part, records, sum_)
 
 
 class Refused(Exception):

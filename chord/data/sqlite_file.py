@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from chord.data import database, sqlite_notes
-from chord.data.database import CHECKED_AT_OPENING_BYTES, InDoubt, Place, Refused, Row, Summary
+from chord.data.database import (
+    CHECKED_AT_OPENING_BYTES,
+    InDoubt,
+    Place,
+    Refused,
+    Row,
+    Summary,
+    require_countable,
+)
 from chord.data.fsync import make_directory, sync_directory
 from chord.errors import ConfigError
 from chord.ids import Circle
@@ -179,14 +187,16 @@ class StoreFile:
         self.summary = summary = Summary(self._circle)
         digests, number_of, width = summary.digests, int.from_bytes, self._circle.width
         checksum_of = database.checksum
-        columns = "point, key, digest, minted, versions, value_bytes, checksum"
+        columns = "point, key, digest, minted, versions, value_bytes, checksum, length(clock)"
         small = f"CASE WHEN length(clock) <= {CHECKED_AT_OPENING_BYTES} THEN clock END"
         found = self._writer.execute(f"SELECT {columns}, {small} FROM records ORDER BY point, key")
         part = records = sum_ = value_bytes = sibling_keys = 0
         first, last = b"\0", b""  # points of the slice, which compare as bytes as they do as numbers; none yet
-        for point, key, digest, minted, versions, size, checksum, clock in found:
+        for point, key, digest, minted, versions, size, checksum, length, clock in found:
             try:
-                if clock is not None and checksum_of(point, key, digest, minted, versions, size, clock) != checksum:
+                if clock is None:
+                    require_countable(point, key, digest, versions, size, length)
+                elif checksum_of(point, key, digest, minted, versions, size, clock) != checksum:
                     raise ValueError("not what was written")
                 if not first <= point <= last:
                     digests.add(part, records, sum_)

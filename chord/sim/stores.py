@@ -10,7 +10,7 @@ import trio
 from outcome import Error, Outcome, capture
 
 from chord.config import Limits
-from chord.data.database import CHECKED_AT_OPENING_BYTES, HEAD_OF_ROW, InDoubt, Place, Row, Summary
+from chord.data.database import CHECKED_AT_OPENING_BYTES, HEAD_OF_ROW, InDoubt, Place, Row, Summary, require_countable
 from chord.data.sqlite import SqliteStorage
 from chord.data.storage import Batch
 from chord.errors import ConfigError
@@ -102,8 +102,15 @@ class SimulatedFile:
 
 def is_sound(row: Row) -> bool:
     """Return whether the opening counts a row: what it reads anyway is whole, and the rest is of its type."""
-    is_small = isinstance(row.clock, bytes) and len(row.clock) <= CHECKED_AT_OPENING_BYTES
-    return row.is_whole if is_small else row.is_countable
+    if not isinstance(row.clock, bytes):
+        return False
+    if len(row.clock) <= CHECKED_AT_OPENING_BYTES:
+        return row.is_whole
+    try:
+        require_countable(row.point, row.key, row.digest, row.versions, row.value_bytes, len(row.clock))
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 class DiskWorker:
