@@ -22,8 +22,9 @@ import trio
 
 from benchmarks.bars import Row, Rows, bar, positive, run_parts
 from benchmarks.rings import scratch
+from chord.data.database import row_of
 from chord.data.sqlite import SqliteStorage
-from chord.data.sqlite_file import FILE_NAME, StoreFile, row_of
+from chord.data.sqlite_file import FILE_NAME, StoreFile
 from chord.data.storage import Batch
 from chord.ids import Arc, Circle
 from chord.messages import ActorClock, Record, Version

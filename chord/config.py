@@ -181,6 +181,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         siblings_max: concurrent values of a record, likewise; at most 64.
         page_bytes: about so many bytes of records go in one page, as scans, transfers and repairs read them.
         repair_bytes_s: bytes of records that are brought level with other replicas, per second.
+        staged_bytes_max: bytes of changes that wait for the disk; a write beyond it is refused (`Overloaded`). At least
+            two bulk frames.
         hints_max: records kept for replicas that do not answer; beyond it no more are taken.
         passive_max: silent peers remembered beyond the lists.
         arcs_max: arcs of which it is remembered who answered for them last.
@@ -210,6 +212,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     siblings_max: int = 64
     page_bytes: int = 64 * 1024
     repair_bytes_s: int = 8 << 20
+    staged_bytes_max: int = 64 << 20
     hints_max: int = 1_000_000
     passive_max: int = 128
     arcs_max: int = 4096
@@ -227,6 +230,11 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("key_bytes_max, value_bytes_max and siblings_max may be lowered, not raised")
         if not self.bulk_from_bytes < self.frame_control_bytes_max <= self.frame_bulk_bytes_max < 1 << 24:
             raise ConfigError("frame limits must satisfy bulk_from_bytes < control <= bulk < 16 MiB")
+        if self.staged_bytes_max < 2 * self.frame_bulk_bytes_max:
+            raise ConfigError(
+                f"staged_bytes_max must be at least two bulk frames, {2 * self.frame_bulk_bytes_max} bytes, "
+                f"not {self.staged_bytes_max}"
+            )
         if self.record_bytes_max + 16 * 1024 > self.frame_bulk_bytes_max:
             raise ConfigError("a record must fit a bulk frame: record_bytes_max + 16 KiB <= frame_bulk_bytes_max")
 

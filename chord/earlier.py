@@ -25,7 +25,8 @@ def storage(config: NodeConfig, incarnation: bytes) -> Storage:
     """Return where a node keeps its records: in its data directory, if it has one."""
     if config.data_dir is None:
         return MemoryStorage(config.ring.circle, incarnation)
-    return SqliteStorage(config.ring.circle, config.data_dir, incarnation)
+    staged_bytes_max = config.limits.staged_bytes_max
+    return SqliteStorage(config.ring.circle, config.data_dir, incarnation, staged_bytes_max=staged_bytes_max)
 
 
 async def find(identity: IdentityStore, host: Host) -> Kept | None:

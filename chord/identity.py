@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 import trio
 
+from chord.data.fsync import make_directory, sync, sync_directory
 from chord.errors import ConfigError
 from chord.ids import Point
 from chord.messages import Address, Contact, Identity
@@ -136,7 +137,7 @@ class FileIdentity:
         self._last: bytes | None = None
         self._saving = trio.Lock()
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(self._path.parent, mode=0o700)
         except OSError as error:
             raise ConfigError(f"cannot use {directory} as a data directory: {error.strerror}") from error
         self._lock = os.open(self._path.with_name("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -184,10 +185,6 @@ class FileIdentity:
         with open(beside, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         os.replace(beside, self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(self._path.parent)

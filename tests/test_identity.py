@@ -23,7 +23,7 @@ from chord.ids import Point
 from chord.messages import Contact
 from chord.node import Node
 from chord.sim.disk import Disk, Mount
-from chord.sim.durable import DiskIdentity
+from chord.sim.stores import DiskIdentity
 from chord.testing import run
 from chord.testing.network import MemoryNetwork
 
@@ -63,21 +63,17 @@ class Place:
 
     def read(self) -> bytes:
         """What is in the file."""
-        return (
-            self._mount().read(FILE_NAME)
-            if self.form == "disk"
-            else (self._directory / "data" / FILE_NAME).read_bytes()
-        )
+        if self.form != "disk":
+            return (self._directory / "data" / FILE_NAME).read_bytes()
+        assert self._disk.identity is not None
+        return self._disk.identity
 
     def write(self, content: bytes) -> None:
         """Put something else there."""
         if self.form == "disk":
-            self._mount().write(FILE_NAME, content)
+            self._disk.identity = content
         else:
             (self._directory / "data" / FILE_NAME).write_bytes(content)
-
-    def _mount(self) -> Mount:
-        return self._disk.mount()
 
 
 @pytest.fixture(params=["file", "disk", "memory"])
@@ -204,21 +200,7 @@ def test_the_file_is_for_people_too(lasting: Place) -> None:
 # -- what only a simulated disk goes through -------------------------------------------------------------
 
 
-class ForgetsTheDirectory(Mount):
-    """Planted: a rename is taken for durable."""
-
-    async def sync_directory(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-
-class RenamesFirst(Mount):
-    """Planted: the file gets its name before its content is safe."""
-
-    async def sync(self, name: str) -> None:
-        await trio.lowlevel.checkpoint()
-
-
-async def lost_in_crashes(kind: type[Mount] = Mount, seeds: int = 50) -> list[str]:
+async def lost_in_crashes(seeds: int = 50) -> list[str]:
     """Keep, cut the power at any time, look: what was acknowledged, or what was on its way, must be there whole."""
     wrong = []
     for seed in range(seeds):
@@ -227,7 +209,6 @@ async def lost_in_crashes(kind: type[Mount] = Mount, seeds: int = 50) -> list[st
         acknowledged: Kept | None = None
         for life in range(6):
             store = DiskIdentity(disk)
-            store._files = kind(disk, disk._generation)
             try:
                 found = store.load()
             except ConfigError as error:
@@ -261,14 +242,21 @@ async def test_what_was_kept_survives_a_crash_at_any_time() -> None:
     assert await lost_in_crashes() == []
 
 
-@virtual
-async def test_planted_a_rename_without_a_sync_of_the_directory_is_caught() -> None:
-    assert any("instead of" in line for line in await lost_in_crashes(ForgetsTheDirectory))
+def test_planted_an_identity_saved_before_its_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the file is taken for durable once it has its name."""
 
+    async def replace(self: Disk, mount: Mount, content: bytes) -> None:
+        self._unsynced_identity.append(self.identity)
+        self.identity = content
+        await trio.lowlevel.checkpoint()
 
-@virtual
-async def test_planted_a_rename_before_the_sync_is_caught() -> None:
-    assert any("damaged" in line for line in await lost_in_crashes(RenamesFirst))
+    monkeypatch.setattr(Disk, "replace_identity", replace)
+
+    @virtual
+    async def main() -> None:
+        assert any("instead of" in line for line in await lost_in_crashes())
+
+    main()
 
 
 @virtual

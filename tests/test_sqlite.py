@@ -21,12 +21,15 @@ import trio
 import trio.testing
 from live import HANG_S
 
-from chord.data import sqlite_file
+from chord.config import Limits
+from chord.data import database
+from chord.data.database import row_of
 from chord.data.digest import SLICE_LEVEL
-from chord.data.sqlite import Group, SqliteStorage
-from chord.data.sqlite_file import ASIDE, FILE_NAME
+from chord.data.group_commit import Group, GroupCommit, bytes_of
+from chord.data.sqlite import SqliteStorage
+from chord.data.sqlite_file import ASIDE, FILE_NAME, StoreFile
 from chord.data.storage import Batch, MemoryStorage
-from chord.errors import ChordError, ConfigError, RemoteFailure, WritesRefused
+from chord.errors import ChordError, ConfigError, Overloaded, RemoteFailure, WritesRefused
 from chord.ids import Arc, Circle, Point
 from chord.messages import ActorClock, Record, Version
 
@@ -222,7 +225,7 @@ class CountsEpochsInMemory(SqliteStorage):
 
     async def open(self) -> None:
         await super().open()
-        self._key_epoch = 0
+        self._commits.key_epoch = 0
 
 
 def lives_and_deaths(
@@ -424,15 +427,26 @@ class ForgetsTheTotals(SqliteStorage):
         self._rows.changes.clear()
 
 
-class KeepsTheQueue(SqliteStorage):
+class KeepsTheFollowing(GroupCommit):
     """Planted: only the transaction that was refused is forgotten, and what was queued behind it is written."""
 
     def _end(self, group: Group, error: ChordError) -> None:
-        following = self._next.rows
+        following = self.following.rows
         super()._end(group, error)
-        self._rows._recent.clear()
-        self._next.rows = following
+        self.following.rows = following
         self._write_next()
+
+
+class KeepsTheQueue(SqliteStorage):
+    """Planted: see `KeepsTheFollowing`."""
+
+    async def open(self) -> None:
+        self._commits.__class__ = KeepsTheFollowing
+        await super().open()
+
+    def _take_back(self) -> None:
+        super()._take_back()
+        self._rows._recent.clear()
 
     def _settle(self, group: Group) -> None:
         self._rows.changes.clear()
@@ -509,6 +523,62 @@ def test_a_real_disk_that_is_full_log_and_all(tmp_path: Path) -> None:
     assert ended.stdout == "all is well\n", ended.stderr
 
 
+# -- too much on the way ---------------------------------------------------------------------------------
+
+
+async def test_staged_bytes_at_the_limit_pass_and_beyond_it_are_refused(tmp_path: Path) -> None:
+    gate = Gate()
+    store = SqliteStorage(CIRCLE, str(tmp_path), os.urandom(8), gate, staged_bytes_max=10_000)
+    await store.open()
+    async with one_under_way(store, gate):
+        staged = store.staged_bytes
+        fixed = bytes_of({store._rows.place(b"b"): row_of(bytes(20), record(b"b", bytes(300)), None)}, {}) - 300
+        room = record(b"b", bytes(10_000 - staged - fixed))
+        store.stage(Batch([room]))
+        assert store.staged_bytes == 10_000
+        before = summed(store)
+        for batch in (Batch([record(b"c")]), Batch(removals=[b"a"]), Batch(notes={b"n": b""})):
+            with pytest.raises(Overloaded) as caught:
+                store.stage(batch)
+            assert caught.value.message.startswith("10000 bytes of writes wait for the disk; the limit is 10000")
+            assert caught.value.after_ms > 0
+            with pytest.raises(Overloaded):
+                await store.commit(batch)
+        assert (store.get(b"b"), store.get(b"c"), store.note(b"n"), summed(store)) == (room, None, None, before)
+        gate.open()
+    await store.commit(Batch())
+    assert store.staged_bytes == 0
+    await store.commit(Batch([record(b"c")]))
+    assert_holds(store, record(b"first"), room, record(b"c"))
+    await store.close()
+
+
+async def test_a_key_staged_again_and_again_counts_once(tmp_path: Path) -> None:
+    gate = Gate()
+    async with opened(tmp_path, gate) as store, one_under_way(store, gate):
+        sizes = []
+        for number in range(3):
+            store.stage(Batch([record(b"a", bytes(number))], notes={b"n": bytes(number)}))
+            sizes.append(store.staged_bytes)
+        assert (sizes[1] - sizes[0], sizes[2] - sizes[1]) == (2, 2)
+        gate.open()
+
+
+async def test_a_single_batch_larger_than_the_limit_is_written(tmp_path: Path) -> None:
+    store = SqliteStorage(CIRCLE, str(tmp_path), os.urandom(8), staged_bytes_max=10_000)
+    await store.open()
+    await store.commit(Batch([record(b"a", bytes(20_000))]))
+    assert_holds(store, record(b"a", bytes(20_000)))
+    await store.close()
+
+
+def test_staged_bytes_max_holds_two_bulk_frames_at_least() -> None:
+    least = 2 * Limits().frame_bulk_bytes_max
+    assert Limits(staged_bytes_max=least).staged_bytes_max == least
+    with pytest.raises(ConfigError, match=f"staged_bytes_max must be at least two bulk frames, {least} bytes"):
+        Limits(staged_bytes_max=least - 1)
+
+
 # -- a disk that fails -----------------------------------------------------------------------------------
 
 
@@ -552,6 +622,91 @@ async def test_after_a_failed_sync_all_is_in_doubt_and_the_store_says_so(tmp_pat
             await store.commit(Batch())  # whoever has read it must not pass it on
     async with opened(tmp_path) as store:
         assert b"safe" in keys(store)
+
+
+class FailsAtCommit:
+    """A connection whose COMMIT reports an error, with or without having happened."""
+
+    def __init__(self, connection: sqlite3.Connection, code: int, *, is_done: bool) -> None:
+        self._connection = connection
+        self._code = code
+        self._is_done = is_done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, statement: str, *args: Any) -> Any:
+        if statement != "COMMIT":
+            return self._connection.execute(statement, *args)
+        if self._is_done:
+            self._connection.execute(statement)
+        error = sqlite3.OperationalError("at COMMIT")
+        error.sqlite_errorcode = self._code
+        raise error
+
+
+class FailsAtCheckpoint(FailsAtCommit):
+    """A connection whose checkpoint reports an error."""
+
+    def execute(self, statement: str, *args: Any) -> Any:
+        if "wal_checkpoint" in statement:
+            return super().execute("COMMIT")
+        return self._connection.execute(statement, *args)
+
+
+@pytest.mark.parametrize(("code", "passes"), [(sqlite3.SQLITE_FULL, True), (sqlite3.SQLITE_IOERR, False)])
+async def test_opening_passes_over_a_full_disk_and_no_other_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, passes: bool
+) -> None:
+    """After another error the log may hold what nobody could sync: it must not be served."""
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"a")]))
+    connect = StoreFile._connect
+    monkeypatch.setattr(StoreFile, "_connect", lambda self: FailsAtCheckpoint(connect(self), code, is_done=False))
+    if passes:
+        async with opened(tmp_path) as store:
+            assert_holds(store, record(b"a"))
+    else:
+        with pytest.raises(ConfigError, match=f"cannot open .*{FILE_NAME}: at COMMIT"):
+            async with opened(tmp_path):
+                pass
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR])
+async def test_out_of_memory_or_read_only_at_commit_is_in_doubt(tmp_path: Path, code: int) -> None:
+    """SQLite may report either when the transaction is in the log: the next opening finds it."""
+    async with opened(tmp_path) as store:
+        store._file._writer = FailsAtCommit(store._file._writer, code, is_done=True)
+        with pytest.raises(RemoteFailure, match="not known to be durable"):
+            await store.commit(Batch([record(b"a")]))
+        assert store.failed.is_set()
+    async with opened(tmp_path) as store:
+        assert_holds(store, record(b"a"))
+
+
+async def test_a_full_disk_at_commit_is_a_refusal(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        whole = store._file._writer
+        store._file._writer = FailsAtCommit(whole, sqlite3.SQLITE_FULL, is_done=False)
+        with pytest.raises(WritesRefused):
+            await store.commit(Batch([record(b"a")]))
+        store._file._writer = whole
+        assert not store.failed.is_set()
+        await store.commit(Batch([record(b"b")]))
+        assert_holds(store, record(b"b"))
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY])
+async def test_out_of_memory_before_commit_is_a_refusal(tmp_path: Path, code: int) -> None:
+    gate = Gate()
+    error = sqlite3.OperationalError("before COMMIT")
+    error.sqlite_errorcode = code
+    async with opened(tmp_path, gate) as store:
+        gate.errors.append(error)
+        with pytest.raises(WritesRefused):
+            await store.commit(Batch([record(b"a")]))
+        await store.commit(Batch([record(b"b")]))
+        assert_holds(store, record(b"b"))
 
 
 WITH_A_LIMIT = """
@@ -649,9 +804,83 @@ async def test_a_damaged_record_stays_missing_when_its_replacement_is_refused(tm
         assert store.bad_records == 1, "once"
 
 
+COLUMNS: list[tuple[str, object]] = [
+    ("versions", b"\0"),
+    ("versions", None),
+    ("versions", 1.5),
+    ("value_bytes", b"x"),
+    ("value_bytes", 1 << 62),
+    ("value_bytes", -1),
+    ("digest", None),
+    ("digest", 5),
+    ("digest", b"xx"),
+    ("digest", bytes(16)),
+    ("checksum", None),
+    ("clock", 7),
+    ("clock", None),
+    ("minted", 3),
+    ("point", bytes(20)),
+    ("key", 3),
+    ("key", b"k3"),
+]
+TOUCHES: dict[str, Callable[[SqliteStorage], object]] = {
+    "get": lambda store: store.get(b"k1"),
+    "durable": lambda store: store.durable(b"k1"),
+    "minted": lambda store: store.minted(b"k1"),
+    "scan": lambda store: list(store.scan(WHOLE)),
+    "heads": lambda store: list(store.heads(WHOLE)),
+}
+
+
+def set_column(path: Path, column: str, value: object) -> None:
+    connection = sqlite3.connect(path / FILE_NAME)
+    connection.execute(f"UPDATE records SET {column} = ? WHERE key = ?", (value, b"k1"))
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["while it is open", "before the opening"])
+@pytest.mark.parametrize("touch", TOUCHES)
+@pytest.mark.parametrize(("column", "value"), COLUMNS)
+async def test_a_damaged_column_of_any_type_is_missing_once(
+    tmp_path: Path, column: str, value: object, touch: str, is_open: bool
+) -> None:
+    """Whatever touches it first, no total drifts, and its replacement is a record like any other."""
+    others = [record(b"k0", LARGE), record(b"k2", LARGE)]
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([*others, record(b"k1", LARGE)], minted={b"k1": b"actor"}))
+        if is_open:
+            set_column(tmp_path, column, value)
+            await damaged_once(store, touch, others)
+    if not is_open:
+        set_column(tmp_path, column, value)
+        async with opened(tmp_path) as store:
+            await damaged_once(store, touch, others)
+
+
+async def damaged_once(store: SqliteStorage, touch: str, others: list[Record]) -> None:
+    for _ in range(3):
+        TOUCHES[touch](store)
+        assert store.get(b"k1") is None
+        assert list(store.scan(WHOLE)) == list(MemoryStorage.scan(model_of(others), WHOLE))
+        assert (store.bad_records, len(store), store.count(WHOLE)) == (1, 2, 2)
+        assert (summed(store), slices(store)) == (summed_of(*others), slices(model_of(others)))
+    assert store.value_bytes >= 0
+    await store.commit(Batch([record(b"k1", b"new")]))
+    assert store.get(b"k1") == record(b"k1", b"new")
+    assert len(store) == 3
+    assert summed(store) == summed_of(*others, record(b"k1", b"new"))
+
+
+def model_of(records: list[Record]) -> MemoryStorage:
+    model = MemoryStorage(CIRCLE, bytes(8))
+    model.apply(Batch(records))
+    return model
+
+
 def test_every_single_bit_of_a_row_is_covered() -> None:
     for minted in (None, b"sixteen byte act"):
-        row = sqlite_file.row_of(bytes(20), record(b"key"), minted)
+        row = database.row_of(bytes(20), record(b"key"), minted)
         assert row.is_whole
         for name in row._fields:
             value = getattr(row, name)
@@ -666,7 +895,7 @@ def test_every_single_bit_of_a_row_is_covered() -> None:
 
 
 async def test_planted_a_store_without_checksums_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "_checksum", lambda *columns: bytes(8))
+    monkeypatch.setattr(database, "checksum", lambda *columns: bytes(8))
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"a", b"precious")]))
     damage(tmp_path / FILE_NAME, b"precious", b"Precious")
@@ -929,9 +1158,9 @@ async def test_every_transaction_is_synced(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         for connection in (store._file._writer, store._file._reader):
             asked: dict[str, Any] = {}
-            for pragma in ("journal_mode", "synchronous"):
+            for pragma in ("journal_mode", "synchronous", "fullfsync", "checkpoint_fullfsync"):
                 asked[pragma] = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
-            assert asked == {"journal_mode": b"wal", "synchronous": 2}
+            assert asked == {"journal_mode": b"wal", "synchronous": 2, "fullfsync": 1, "checkpoint_fullfsync": 1}
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             store._file._reader.execute("DELETE FROM records")
 

@@ -99,6 +99,13 @@ class Digests:
                 totals.pop(part, None)
             part //= FAN_OUT
 
+    def correct(self, part: int, records: int, sum_: int) -> int:
+        """A slice was counted anew. Returns how many records more it holds than it was believed to."""
+        held, known = self._parts[SLICE_LEVEL].get(part, NOTHING)
+        if (held, known) != (records, sum_ % _MODULUS):
+            self.add(part, records - held, sum_ - known)
+        return records - held
+
     # -- questions ------------------------------------------------------------------------------
 
     def sum(self, arc: Arc, level: int, part: int, heads: Heads) -> bytes:

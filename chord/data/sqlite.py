@@ -1,11 +1,7 @@
 """Records in an SQLite database: the storage of a node with a data directory.
 
-A change is visible at once, from memory, and durable when the transaction it is in was committed. All changes made
-while one transaction is under way go into the next, so that many callers share one sync (group commit). At most one
-is under way, in a thread; the event loop learns of its end before it hands over the next one. So when one is refused,
-everything that is not durable goes back to what it was: what is built on a refused change must not last either.
-
-Source: group commit, DeWitt et al. 1984, section 5.
+A change is visible at once, from memory, and durable when the transaction it is in was committed (`group_commit`).
+What blocks, the database does in a worker (`worker`); a simulation has another database and another worker.
 """
 
 from __future__ import annotations
@@ -15,33 +11,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 import trio
-from outcome import Outcome
 
+from chord.config import Limits
+from chord.data.database import HEAD_OF_ROW, WHOLE_ROW, Database, Place, Row, row_of
 from chord.data.digest import Digests
-from chord.data.sqlite_file import Place, Row, StoreFile, is_definite, row_of
+from chord.data.group_commit import Group, GroupCommit, bytes_of
+from chord.data.sqlite_file import StoreFile
 from chord.data.sqlite_notes import Notes
 from chord.data.sqlite_rows import Rows
 from chord.data.storage import Batch
-from chord.errors import ChordError, RemoteFailure, WritesRefused
+from chord.data.worker import ThreadWorker, Worker
+from chord.errors import RemoteFailure
 from chord.ids import Arc, Circle
 from chord.messages import Record
 
 CLOSE_S = 5.0
-
-
-class Group:
-    """Changes of one transaction, those who wait for it, and how it ended."""
-
-    def __init__(self) -> None:
-        self.rows: dict[Place, Row | None] = {}
-        self.notes: dict[bytes, bytes | None] = {}
-        self.done = trio.Event()
-        self.error: ChordError | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to write."""
-        return not (self.rows or self.notes)
 
 
 class SqliteStorage:
@@ -52,30 +36,33 @@ class SqliteStorage:
         directory: where the file is; made if need be.
         incarnation: of the store, if it is new.
         before_commit: called in the writing thread before each transaction is committed; tests let it fail.
+        staged_bytes_max: see `Limits`.
+        file, worker: the seams; the default is the file in that directory, and threads.
 
     Attributes:
-        failed: set when the disk failed. From then on every commit is refused.
-        transactions: how many were committed since the opening.
-        rows_written: in these.
         is_instant: it is not.
     """
 
     is_instant = False
 
     def __init__(
-        self, circle: Circle, directory: str, incarnation: bytes, before_commit: Callable[[], None] = lambda: None
+        self,
+        circle: Circle,
+        directory: str,
+        incarnation: bytes,
+        before_commit: Callable[[], None] = lambda: None,
+        *,
+        staged_bytes_max: int = Limits().staged_bytes_max,
+        file: Database | None = None,
+        worker: Worker | None = None,
     ) -> None:
         self._circle = circle
         self._fresh = incarnation
-        self._file = StoreFile(circle, directory, before_commit)
+        self._file = file or StoreFile(circle, directory, before_commit)
+        self._worker = worker or ThreadWorker()
         self._rows = Rows(circle, self._file, self._unreadable)
         self._notes = Notes({})
-        self._next = Group()
-        self._under_way: Group | None = None
-        self._key_epoch = 0
-        self._failure = ""
-        self.failed = trio.Event()
-        self.transactions = self.rows_written = 0
+        self._commits = GroupCommit(self._file, self._worker, self._settle, self._take_back, staged_bytes_max)
 
     # -- opening and closing --------------------------------------------------------------------
 
@@ -87,8 +74,8 @@ class SqliteStorage:
 
         Concurrency: checkpoints; cancelled, it is opened nevertheless.
         """
-        await trio.to_thread.run_sync(self._file.open, self._fresh)
-        self._key_epoch = self._file.key_epoch
+        await self._worker.run(self._file.open, self._fresh)
+        self._commits.key_epoch = self._file.key_epoch
         self._rows.opened()
         self._notes = Notes(self._file.notes)
 
@@ -98,9 +85,9 @@ class SqliteStorage:
         Concurrency: checkpoints; shielded, and given up where the disk does not answer.
         """
         with trio.move_on_after(CLOSE_S, shield=True):
-            while (group := self._last_group()) is not None and not self._failure:
+            while (group := self._commits.last()) is not None and not self._commits.failure:
                 await group.done.wait()
-            await trio.to_thread.run_sync(self._file.close, abandon_on_cancel=True)
+            await self._worker.run(self._file.close, abandon=True)
 
     async def set_aside(self, incarnation: bytes) -> None:
         """Begin anew, empty; the file gets another name, if it holds anything. Nothing may be under way.
@@ -110,11 +97,36 @@ class SqliteStorage:
         """
         is_empty = not len(self)
         await self.close()
-        await trio.to_thread.run_sync(self._file.remove if is_empty else self._file.set_aside)
+        await self._worker.run(self._file.remove if is_empty else self._file.set_aside)
         self._fresh, self._rows.bad_records = incarnation, 0
         await self.open()
 
     # -- reading --------------------------------------------------------------------------------
+
+    @property
+    def failed(self) -> trio.Event:
+        """Set when the disk failed. From then on every commit is refused."""
+        return self._commits.failed
+
+    @property
+    def busy_since(self) -> float | None:
+        """Since when the transaction under way runs, by the clock of the event loop; None: there is none."""
+        return self._commits.began_s
+
+    @property
+    def staged_bytes(self) -> int:
+        """What the changes that are not durable take in memory, about."""
+        return self._commits.staged_bytes
+
+    @property
+    def transactions(self) -> int:
+        """How many transactions were committed since the opening."""
+        return self._commits.transactions
+
+    @property
+    def rows_written(self) -> int:
+        """How many rows these had."""
+        return self._commits.rows_written
 
     @property
     def bad_records(self) -> int:
@@ -195,7 +207,7 @@ class SqliteStorage:
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
-        for found in self._rows.rows("*", arc, after):
+        for found in self._rows.rows(WHOLE_ROW, arc, after):
             row = Row._make(found)
             if not row.is_whole:
                 self._rows.count_bad(row)
@@ -215,7 +227,7 @@ class SqliteStorage:
 
         Damage that nobody has come across yet is not found here: the records themselves are not read.
         """
-        for row in self._rows.rows("point, key, digest", arc, after):
+        for row in self._rows.rows(HEAD_OF_ROW, arc, after):
             yield row[1], row[2]
 
     def count(self, arc: Arc) -> int:
@@ -228,23 +240,28 @@ class SqliteStorage:
         Raises:
             WritesRefused: definite; the disk has failed.
         """
-        self._require_sound()
-        self._key_epoch += 1
-        return self._key_epoch
+        self._commits.require_sound()
+        self._commits.key_epoch += 1
+        return self._commits.key_epoch
 
     # -- writing --------------------------------------------------------------------------------
 
     def stage(self, batch: Batch) -> bool:
-        """Make all changes of the batch visible, and leave them to the thread that writes; see `Storage.stage`.
+        """Make all changes of the batch visible, and leave them to the worker; see `Storage.stage`.
 
         Raises:
             WritesRefused: definite; the disk has failed.
+            Overloaded: definite; too many bytes wait for the disk.
         """
         if not batch.is_empty:
-            self._require_sound()
-            self._apply(batch)
-            if self._under_way is None:
-                self._write_soon()
+            self._commits.require_sound()
+            before, after = self._rows_of(batch)
+            self._commits.require_room(bytes_of(after, batch.notes))
+            for place, row in after.items():
+                self._rows.change(place, before[place], row)
+            for name, value in batch.notes.items():
+                self._notes.change(name, value)
+            self._commits.add(after, batch.notes)
         return not self._has_changes
 
     async def commit(self, batch: Batch) -> None:
@@ -253,124 +270,49 @@ class SqliteStorage:
         Raises:
             WritesRefused: definite; the disk is full or has failed. Nothing was changed; of an empty batch: what was
                 visible and not durable is gone.
+            Overloaded: definite; too many bytes wait for the disk.
             RemoteFailure: indefinite; the disk failed on the way. The changes stay visible until the node stops.
 
         Concurrency: checkpoints unless there is nothing to wait for; cancelled, the changes are made nevertheless.
         """
         self.stage(batch)
-        group = self._last_group()
+        group = self._commits.last()
         if group is not None:
             await group.done.wait()
             if group.error is not None:
                 raise type(group.error)(group.error.message)
         elif self._has_changes:
-            raise self._in_doubt()
+            raise self._commits.in_doubt()
 
     @property
     def _has_changes(self) -> bool:
         """Whether anything visible is not durable."""
         return bool(self._rows.changes or self._notes.changes)
 
-    def _require_sound(self) -> None:
-        if self._failure:
-            raise WritesRefused(f"no writes are taken since the disk failed: {self._failure}")
-
-    def _last_group(self) -> Group | None:
-        """Return the group after which all that is visible is durable."""
-        return self._under_way if self._next.is_empty else self._next
-
-    def _apply(self, batch: Batch) -> None:
+    def _rows_of(self, batch: Batch) -> tuple[dict[Place, Row | None], dict[Place, Row | None]]:
+        """Return what stands at each place that the batch changes, and what is to stand there."""
+        before: dict[Place, Row | None] = {}
+        after: dict[Place, Row | None] = {}
         for record in batch.puts:
             place = self._rows.place(record.key)
-            old = self._rows.row(place)
-            minted = batch.minted.get(record.key, old and old.minted)
-            self._change(place, old, row_of(place[0], record, minted))
+            old = before[place] = self._rows.row(place)
+            after[place] = row_of(place[0], record, batch.minted.get(record.key, old and old.minted))
         for key in batch.removals:
             place = self._rows.place(key)
-            self._change(place, self._rows.row(place), None)
-        for name, value in batch.notes.items():
-            self._notes.change(name, value)
-        self._next.notes.update(batch.notes)
-
-    def _change(self, place: Place, old: Row | None, new: Row | None) -> None:
-        self._rows.change(place, old, new)
-        self._next.rows[place] = new
-
-    # -- one transaction after the other --------------------------------------------------------
-
-    def _write_soon(self) -> None:
-        """Begin a transaction in the next pass of the loop: who is woken in this one, or has a message, takes part."""
-        trio.lowlevel.current_trio_token().run_sync_soon(self._write_next, idempotent=True)
-
-    def _write_next(self) -> None:
-        """Hand what has gathered to a thread, unless that is busy."""
-        if self._under_way is not None or self._next.is_empty or self._failure:
-            return
-        group, self._next = self._next, Group()
-        self._under_way = group
-        key_epoch, loop = self._key_epoch, trio.lowlevel.current_trio_token()
-
-        def write() -> sqlite3.Error | OSError | None:
-            try:
-                self._file.write(group.rows, group.notes, key_epoch)
-            except (sqlite3.Error, OSError) as error:
-                return error
-            return None
-
-        def deliver(result: Outcome[sqlite3.Error | OSError | None]) -> None:
-            try:
-                loop.run_sync_soon(self._written, group, result)
-            except trio.RunFinishedError:
-                self._file.close()  # nobody is left to do it
-
-        trio.lowlevel.start_thread_soon(write, deliver, "chord records")
-
-    def _written(self, group: Group, result: Outcome[sqlite3.Error | OSError | None]) -> None:
-        """The transaction is over: settle what was in it, wake who waits for it, begin the next."""
-        self._under_way = None
-        error = result.unwrap()
-        if error is None:
-            self.transactions += 1
-            self.rows_written += len(group.rows)
-            self._settle(group)
-            group.done.set()
-            if not self._next.is_empty:
-                self._write_soon()
-        elif is_definite(error):
-            self._take_back()
-            self._end(group, WritesRefused(f"no writes are taken: {_words(error)}"))
-        else:
-            self._fail(error)
-            self._end(group, self._in_doubt())
+            before[place], after[place] = self._rows.row(place), None
+        return before, after
 
     def _settle(self, group: Group) -> None:
+        following = self._commits.following
         for place, row in group.rows.items():
-            self._rows.settle(place, row, is_changed_again=place in self._next.rows)
+            self._rows.settle(place, row, is_changed_again=place in following.rows)
         for name, value in group.notes.items():
-            self._notes.settle(name, value, is_changed_again=name in self._next.notes)
+            self._notes.settle(name, value, is_changed_again=name in following.notes)
 
     def _take_back(self) -> None:
         self._rows.take_back()
         self._notes.take_back()
 
-    def _end(self, group: Group, error: ChordError) -> None:
-        """This group has come to nothing, and so has what was to follow it."""
-        following, self._next = self._next, Group()
-        for one in (group, following):
-            one.error = error
-            one.done.set()
-
-    def _fail(self, error: sqlite3.Error | OSError) -> None:
-        self._failure = self._failure or _words(error)
-        self.failed.set()
-
-    def _in_doubt(self) -> RemoteFailure:
-        return RemoteFailure(f"not known to be durable: {self._failure}")
-
     def _unreadable(self, error: sqlite3.Error) -> RemoteFailure:
-        self._fail(error)
-        return RemoteFailure(f"the store cannot be read: {self._failure}")
-
-
-def _words(error: sqlite3.Error | OSError) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        self._commits.fail(str(error))
+        return RemoteFailure(f"the store cannot be read: {self._commits.failure}")

@@ -2,7 +2,6 @@
 
 Two connections: one reads, in the event loop; one writes and checkpoints, in a thread, one transaction at a time.
 The file is in WAL mode with `synchronous=FULL`: a transaction is durable when it is committed, and readers never wait.
-Every row carries a checksum over all of it; a row that fails it is treated as if it were not there.
 """
 
 from __future__ import annotations
@@ -15,16 +14,21 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
-import msgspec
-
-from chord.data import sqlite_notes
-from chord.data.digest import Digests, digest_of
-from chord.data.storage import bytes_of_values
+from chord.data import database, sqlite_notes
+from chord.data.database import (
+    CHECKED_AT_OPENING_BYTES,
+    InDoubt,
+    Place,
+    Refused,
+    Row,
+    Summary,
+    require_countable,
+)
+from chord.data.fsync import make_directory, sync_directory
 from chord.errors import ConfigError
 from chord.ids import Circle
-from chord.messages import ActorClock, Record
 
 FILE_NAME = "records.sqlite"
 ASIDE = ".aside"  # appended to the name of a store that was set aside; there is at most one
@@ -34,8 +38,6 @@ FORMATS = (1, FORMAT)
 APPLICATION_ID = int.from_bytes(b"chor", "big")
 CACHE_BYTES = 4 << 20  # of each connection
 LOG_BYTES = 64 << 20  # the write-ahead log may have been longer for a while; its file is cut back to this
-CHECKED_AT_OPENING_BYTES = 1024
-"""Clocks of up to so many bytes lie in the pages that the opening reads anyway. Larger ones are checked when read."""
 
 _SCHEMA = """
 CREATE TABLE records (
@@ -44,98 +46,16 @@ CREATE TABLE records (
 ) WITHOUT ROWID;
 CREATE TABLE store (bits INTEGER, incarnation BLOB, key_epoch INTEGER, checksum BLOB);
 """
-_WIDTHS = struct.Struct(">BHBQQ").pack
-_DEFINITE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY}
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
-
 PARTS = ("", "-wal", "-shm")  # the file itself first: what is left without it means nothing
 
-_encode = msgspec.msgpack.Encoder().encode
-
-
-class _Clock(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
-    """What the column `clock` holds; stores from before there was a quarantine leave that out."""
-
-    clock: tuple[ActorClock, ...]
-    superseded: bytes
-    quarantine: tuple[ActorClock, ...] = ()
-
-
-_decode = msgspec.msgpack.Decoder(_Clock).decode
-
-Place: TypeAlias = tuple[bytes, bytes]
-"""Where a record stands: its point, big-endian, and its key. Sorts as the circle does."""
-
-
-class Row(NamedTuple):
-    """A row of the table: a record, and what of it is looked at without decoding it."""
-
-    point: bytes
-    key: bytes
-    digest: bytes
-    minted: bytes | None
-    versions: int
-    value_bytes: int
-    checksum: bytes
-    clock: bytes
-
-    @property
-    def record(self) -> Record:
-        """The record."""
-        found = _decode(self.clock)
-        return Record(self.key, found.clock, found.superseded, found.quarantine)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the row is what was once written."""
-        try:
-            return _checksum(*self[:6], self.clock) == self.checksum
-        except (TypeError, struct.error):  # a column is not even of its type
-            return False
-
-
-def row_of(point: bytes, record: Record, minted: bytes | None) -> Row:
-    """Return the row of a record."""
-    digest, size = digest_of(record), bytes_of_values(record)
-    versions = sum(len(entry.versions) for entry in record.clock)
-    parts = (record.clock, record.superseded)
-    clock = _encode((*parts, record.quarantine) if record.quarantine else parts)
-    checksum = _checksum(point, record.key, digest, minted, versions, size, clock)
-    return Row(point, record.key, digest, minted, versions, size, checksum, clock)
-
-
-def _checksum(
-    point: bytes, key: bytes, digest: bytes, minted: bytes | None, versions: int, size: int, clock: bytes
-) -> bytes:
-    widths = _WIDTHS(len(point), len(key), 255 if minted is None else len(minted), versions, size)
-    return blake2b(b"".join((widths, point, key, digest, minted or b"", clock)), digest_size=8).digest()
+_DEFINITE_AT_COMMIT = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY}
+_DEFINITE = {*_DEFINITE_AT_COMMIT, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY}
+"""After these nothing was written. At COMMIT the last two may come when the transaction is on the disk already."""
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 def _header_checksum(bits: int, incarnation: bytes, key_epoch: int) -> bytes:
     return blake2b(struct.pack(">H8sQ", bits, incarnation, key_epoch), digest_size=8).digest()
-
-
-class Summary:
-    """What of a store is kept in memory."""
-
-    def __init__(self, circle: Circle) -> None:
-        self.digests = Digests(circle)
-        self.keys = self.value_bytes = self.sibling_keys = 0
-        self.bad: set[Place] = set()  # rows that are there and count as missing
-
-    def change(self, point: bytes, old: Row | None, new: Row | None) -> None:
-        """A row was stored, replaced or removed."""
-        if new is not None:
-            self.keys += 1
-            self.value_bytes += new.value_bytes
-            self.sibling_keys += new.versions > 1
-        if old is not None:
-            self.keys -= 1
-            self.value_bytes -= old.value_bytes
-            self.sibling_keys -= old.versions > 1
-        if old is not None or new is not None:
-            at = int.from_bytes(point, "big")
-            self.digests.change(at, old and old.digest, new and new.digest)
 
 
 class StoreFile:
@@ -173,7 +93,7 @@ class StoreFile:
             ConfigError: it is no store, is damaged, belongs to another circle, or there is no room for it.
         """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self.path.parent)
             self._open(incarnation)
         except (sqlite3.Error, OSError, ConfigError) as error:
             self.close()
@@ -186,8 +106,11 @@ class StoreFile:
         self._check_kind()
         self._tune(self._writer)
         # What a process before wrote and could not sync may be readable all the same: now it is written again.
-        with suppress(sqlite3.OperationalError):  # of a full disk; a failed one will fail again
+        try:
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_FULL:  # on a full disk there is still much to read
+                raise
         if not self._has_tables():
             self._create(incarnation)
         self._load_header()
@@ -208,6 +131,8 @@ class StoreFile:
     def _tune(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA fullfsync = ON")  # on macOS; elsewhere it changes nothing
+        connection.execute("PRAGMA checkpoint_fullfsync = ON")
         connection.execute(f"PRAGMA cache_size = -{CACHE_BYTES >> 10}")
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
 
@@ -237,14 +162,7 @@ class StoreFile:
         header = (self._circle.bits, incarnation, 0)
         self._writer.execute("INSERT INTO store VALUES (?, ?, ?, ?)", (*header, _header_checksum(*header)))
         self._writer.execute("COMMIT")
-        self._sync_directory()
-
-    def _sync_directory(self) -> None:
-        directory = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(self.path.parent)
 
     def _load_header(self) -> None:
         *header, checksum = self._writer.execute("SELECT * FROM store").fetchone()
@@ -268,14 +186,17 @@ class StoreFile:
         """
         self.summary = summary = Summary(self._circle)
         digests, number_of, width = summary.digests, int.from_bytes, self._circle.width
-        columns = "point, key, digest, minted, versions, value_bytes, checksum"
+        checksum_of = database.checksum
+        columns = "point, key, digest, minted, versions, value_bytes, checksum, length(clock)"
         small = f"CASE WHEN length(clock) <= {CHECKED_AT_OPENING_BYTES} THEN clock END"
         found = self._writer.execute(f"SELECT {columns}, {small} FROM records ORDER BY point, key")
         part = records = sum_ = value_bytes = sibling_keys = 0
         first, last = b"\0", b""  # points of the slice, which compare as bytes as they do as numbers; none yet
-        for point, key, digest, minted, versions, size, checksum, clock in found:
+        for point, key, digest, minted, versions, size, checksum, length, clock in found:
             try:
-                if clock is not None and _checksum(point, key, digest, minted, versions, size, clock) != checksum:
+                if clock is None:
+                    require_countable(point, key, digest, versions, size, length)
+                elif checksum_of(point, key, digest, minted, versions, size, clock) != checksum:
                     raise ValueError("not what was written")
                 if not first <= point <= last:
                     digests.add(part, records, sum_)
@@ -313,7 +234,7 @@ class StoreFile:
                 aside.unlink(missing_ok=True)
                 with suppress(FileNotFoundError):
                     os.replace(f"{self.path}{part}", aside)
-            self._sync_directory()
+            sync_directory(self.path.parent)
         except OSError as error:
             raise ConfigError(f"cannot set {self.path} aside: {error.strerror}") from error
 
@@ -326,7 +247,7 @@ class StoreFile:
         try:
             for part in PARTS:
                 Path(f"{self.path}{part}").unlink(missing_ok=True)
-            self._sync_directory()
+            sync_directory(self.path.parent)
         except OSError as error:
             raise ConfigError(f"cannot remove {self.path}: {error.strerror}") from error
 
@@ -357,28 +278,40 @@ class StoreFile:
         """Store and remove rows and notes in one transaction; durable when this returns.
 
         Raises:
-            sqlite3.Error, OSError: see `is_definite`.
+            Refused: nothing was written.
+            InDoubt: it may have been written.
         """
-        writer = self._writer
-        writer.execute("BEGIN IMMEDIATE")
+        definite, writer = _DEFINITE, self._writer
         try:
-            writer.executemany("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _present(rows.values()))
-            gone = [place for place, row in rows.items() if row is None]
-            writer.executemany("DELETE FROM records WHERE point = ? AND key = ?", gone)
-            if notes:
-                self._write_notes(notes)
-            if key_epoch > self.key_epoch:
-                checksum = _header_checksum(self._circle.bits, self.incarnation, key_epoch)
-                writer.execute("UPDATE store SET key_epoch = ?, checksum = ?", (key_epoch, checksum))
+            writer.execute("BEGIN IMMEDIATE")
+            self._change(rows, notes, key_epoch)
             self._before_commit()
+            definite = _DEFINITE_AT_COMMIT
             writer.execute("COMMIT")
-            self.key_epoch = max(key_epoch, self.key_epoch)
-            if notes:
-                self._format = FORMAT
-        except BaseException:
-            if writer.in_transaction:
-                writer.execute("ROLLBACK")
-            raise
+        except (sqlite3.Error, OSError) as error:
+            self._roll_back()
+            kind = Refused if _is_one_of(error, definite) else InDoubt
+            raise kind(error.strerror or str(error) if isinstance(error, OSError) else str(error)) from error
+        self.key_epoch = max(key_epoch, self.key_epoch)
+        if notes:
+            self._format = FORMAT
+
+    def _change(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
+        writer = self._writer
+        writer.executemany("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _present(rows.values()))
+        gone = [place for place, row in rows.items() if row is None]
+        writer.executemany("DELETE FROM records WHERE point = ? AND key = ?", gone)
+        if notes:
+            self._write_notes(notes)
+        if key_epoch > self.key_epoch:
+            checksum = _header_checksum(self._circle.bits, self.incarnation, key_epoch)
+            writer.execute("UPDATE store SET key_epoch = ?, checksum = ?", (key_epoch, checksum))
+
+    def _roll_back(self) -> None:
+        """End the transaction, if SQLite has not done so itself; what cannot be undone is the next opening's."""
+        with suppress(sqlite3.Error):
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
 
     def _write_notes(self, notes: Mapping[bytes, bytes | None]) -> None:
         if self._format != FORMAT:  # a program that does not know notes must not change the records from now on
@@ -391,12 +324,8 @@ def _present(rows: Iterable[Row | None]) -> Iterator[Row]:
     return (row for row in rows if row is not None)
 
 
-def is_definite(error: sqlite3.Error | OSError) -> bool:
-    """Return whether nothing was written for want of room (or because another program holds the file): it may
-    work later. After any other error it is not known what is on the disk."""
-    if isinstance(error, OSError):
-        return error.errno in _NO_ROOM
-    return _code(error) in _DEFINITE
+def _is_one_of(error: sqlite3.Error | OSError, codes: set[int]) -> bool:
+    return error.errno in _NO_ROOM if isinstance(error, OSError) else _code(error) in codes
 
 
 def _code(error: sqlite3.Error) -> int:

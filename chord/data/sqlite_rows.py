@@ -12,7 +12,7 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from chord.data.sqlite_file import Place, Row, StoreFile, Summary
+from chord.data.database import HEAD_OF_ROW, Database, Place, Row, Summary, is_digest
 from chord.errors import ChordError
 from chord.ids import Arc, Circle
 
@@ -41,7 +41,7 @@ class Rows:
         bad_records: how many records were found damaged since the opening; they count as missing.
     """
 
-    def __init__(self, circle: Circle, file: StoreFile, unreadable: Callable[[sqlite3.Error], ChordError]) -> None:
+    def __init__(self, circle: Circle, file: Database, unreadable: Callable[[sqlite3.Error], ChordError]) -> None:
         self._circle = circle
         self._file = file
         self._unreadable = unreadable
@@ -118,6 +118,9 @@ class Rows:
             with closing(self._file.rows(columns, start, last)) as found:
                 for row in found:
                     place = (row[0], row[1])
+                    if type(row[0]) is not bytes or type(row[1]) is not bytes:
+                        self._lose(place)
+                        continue
                     while changed and changed[-1] < place:
                         yield from self._changed(changed.pop())
                     if changed and changed[-1] == place:
@@ -136,10 +139,46 @@ class Rows:
 
     def count_bad(self, row: Row) -> None:
         """A row is not what was written: from now on it is missing."""
-        self._recent.pop((row.point, row.key), None)
+        place = (row.point, row.key)
+        if place not in self.summary.bad:
+            self.summary.lose(row)
+            self._lose(place)
+
+    def _lose(self, place: tuple[Any, Any]) -> None:
+        """Count a row as bad, once, and count the slices anew to which it may have belonged.
+
+        The damage may have changed its point, its key or its digest, or the type of any of them.
+        """
+        if not self._mark_bad(place):
+            return
+        point, key = place
+        points = [point, self.place(key)[0] if isinstance(key, bytes) else None]
+        for one in dict.fromkeys(points):
+            if isinstance(one, bytes) and len(one) == self._circle.width:
+                number = int.from_bytes(one, "big")
+                if number < self._circle.size:
+                    self._recount(number)
+
+    def _mark_bad(self, place: tuple[Any, Any]) -> bool:
+        """Count a row as bad; returns whether it was not before."""
+        if place in self.summary.bad:
+            return False
+        self._recent.pop(place, None)
         self.bad_records += 1
-        self.summary.change(row.point, row, None)
-        self.summary.bad.add((row.point, row.key))
+        self.summary.bad.add(place)
+        return True
+
+    def _recount(self, point: int) -> None:
+        """Count the slice of a point anew."""
+        part, first, last = self.summary.digests.slice_of(point)
+        arc = Arc(self._circle.point(first - 1), self._circle.point(last))
+        records = sum_ = 0
+        for at, key, digest, *_ in self.rows(HEAD_OF_ROW, arc, None):
+            if is_digest(digest):
+                records, sum_ = records + 1, sum_ + int.from_bytes(digest, "big")
+            else:
+                self._mark_bad((at, key))
+        self.summary.recount(part, records, sum_)
 
     # -- changing -------------------------------------------------------------------------------
 

@@ -58,6 +58,10 @@ class Storage(Protocol):
     def failed(self) -> trio.Event | None:
         """Set when the disk failed: nothing can be promised any more, and the node has to stop. None: it cannot."""
 
+    @property
+    def busy_since(self) -> float | None:
+        """Since when the disk works at what it was given last, by the clock of the event loop; None: it does not."""
+
     async def open(self) -> None:
         """Make ready for use; nothing else may be asked before.
 
@@ -152,6 +156,7 @@ class Storage(Protocol):
             Whether everything visible is durable already. If not, an empty `commit` waits for it.
         Raises:
             WritesRefused: definite; nothing was changed.
+            Overloaded: definite; too many bytes wait for the disk, and nothing was changed.
         """
 
     async def commit(self, batch: Batch) -> None:
@@ -161,6 +166,7 @@ class Storage(Protocol):
 
         Raises:
             WritesRefused: definite; nothing was changed.
+            Overloaded: definite; too many bytes wait for the disk, and nothing was changed.
             RemoteFailure: indefinite; it is not known whether the changes are durable.
         """
 
@@ -199,6 +205,7 @@ class MemoryStorage:
     """Records in memory; they are gone when the process is. Durable means applied."""
 
     failed = None
+    busy_since = None
     is_instant = True
     damaged_notes: Collection[bytes] = ()
 

@@ -16,9 +16,9 @@
     cluster    machines with a disk and a wall clock, and real nodes on them
     placing    an Ideal ring in a moment, for thousands of nodes
     messages   the network at message level: calls without streams or codec, for scale
-    disk       a disk that keeps what is written and what is durable apart
-    files      the files on such a disk
-    durable    records and identity on such a disk, in a log (record_log)
+    disk       a disk that crashes, fills up, fails, hangs and rots
+    image      the database on such a disk
+    stores     the store that users run on a twin of its database, and the identity, on such a disk
     watched    records in memory, of whose changes the ledger is told
 
     paper/     the published experiments, measured beside what was published

@@ -17,13 +17,13 @@ import trio
 from chord.config import PRESETS, NodeConfig, RingConstants, Timing
 from chord.errors import WritesRefused, unwrapped
 from chord.events import Event, Observer, PeerChanged, ignore
-from chord.identity import FILE_NAME, Kept, decode_kept
+from chord.identity import Kept
 from chord.ids import Point, vnode_id
 from chord.messages import Contact, Record
 from chord.node import Node
 from chord.sim.disk import Disk, SyncDelay
-from chord.sim.durable import DiskIdentity, DiskStorage
 from chord.sim.placing import PlacedNode, Placement
+from chord.sim.stores import DiskIdentity, SimulatedStorage, kept_on
 from chord.sim.watched import WatchedStorage
 from chord.testing.faults import FaultyNetwork
 from chord.testing.network import MemoryNetwork
@@ -116,12 +116,13 @@ class Cluster(MemoryRing):
     def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
         """Build a node on a machine: on its disk, where it has one, and by its clock."""
         world: dict[str, Any] = {**self.network.seams(host), "identity": self.identity(host)}
+        circle, incarnation = config.ring.circle, rng.randbytes(8)
         if self.has_disk(host):
-            disk = self.disk(host)
-            storage: DiskStorage | WatchedStorage = DiskStorage(config.ring.circle, disk, rng)
+            disk, staged_bytes_max = self.disk(host), config.limits.staged_bytes_max
+            storage: SimulatedStorage | WatchedStorage = SimulatedStorage(circle, disk, incarnation, staged_bytes_max)
             world["identity"] = DiskIdentity(disk)
         else:
-            storage = WatchedStorage(config.ring.circle, rng.randbytes(8))
+            storage = WatchedStorage(circle, incarnation)
         machine = _Machine(self, host)
         storage.watch(machine.put, machine.drop)
         world["storage"], world["wall_now_ms"] = storage, machine.now_ms
@@ -167,10 +168,7 @@ class Cluster(MemoryRing):
         """Return what the node of a machine has kept of itself so far, as it will find it when it starts again."""
         if host not in self.disks:
             return self.identity(host).load()
-        try:
-            return decode_kept(self.disks[host].mount().read(FILE_NAME), FILE_NAME)
-        except FileNotFoundError:
-            return None
+        return kept_on(self.disks[host])
 
     def wipe(self, host: str) -> None:
         """Give a machine whose node is dead an empty disk, and nothing to remember."""

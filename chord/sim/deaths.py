@@ -6,7 +6,6 @@ is not a member yet: it may die or stall at any moment.
 
 from __future__ import annotations
 
-import math
 import random
 from contextlib import suppress
 
@@ -19,7 +18,6 @@ from chord.node import Node
 from chord.sim.cluster import Cluster
 from chord.sim.ledger import Ledger
 from chord.sim.plan import Plan
-from chord.sim.record_log import damage
 from chord.sim.watch import Watch
 
 SKEW_MAX_S = 3600.0
@@ -151,10 +149,7 @@ class Deaths:
         keys = self._ledger.truth.records_of(host)
         if keys:
             key = self._rng.choice(keys)
-            disk = self._cluster.disk(host)
-            room, disk.capacity_bytes = disk.capacity_bytes, math.inf  # what decays needs none
-            damage(disk, key)
-            disk.capacity_bytes = room
+            self._cluster.disk(host).damage(key)
             self._ledger.losses.damage(host, key)
             self.count("damage", 0)
 
@@ -173,8 +168,9 @@ class Deaths:
     # -- the failure assumption -------------------------------------------------------------------
 
     def in_order(self) -> list[Node]:
-        """Return the nodes in the order of the circle."""
-        return sorted(self._cluster.nodes, key=lambda node: next(iter(node.host.vnodes)))
+        """Return the nodes in the order of the circle; without those that still open their store."""
+        nodes = [node for node in self._cluster.nodes if node.host.vnodes]
+        return sorted(nodes, key=lambda node: next(iter(node.host.vnodes)))
 
     def neighbours(self, count: int) -> list[Node]:
         """Return so many members in a row, drawn; none when that would leave too few."""

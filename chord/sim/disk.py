@@ -1,12 +1,9 @@
-"""A disk in memory that keeps apart what is written and what is durable, and loses the difference in a crash.
+"""A machine's disk on virtual time: what is durable, what a crash may take, and every fault a disk has.
 
-It promises what POSIX promises, and nothing more. What is written is seen by every reader at once and is durable
-after `sync`; a new name, a rename or a removal is durable after `sync_directory`. In a crash any part of the rest
-may be there: whole sectors or the beginning of one, later ones without earlier ones (then zeros stand in the gap),
-a rename with or without what was written before it.
-
-A sync that fails decides the same way, there and then: the system has marked its pages clean and will not write
-them again. They can still be read, and a later sync that succeeds says nothing about them.
+It holds what a node keeps: the database of its records and its identity. A transaction takes the time of a sync and is
+then durable. While it is under way a crash decides: all of it is there, or nothing (SQLite drops a torn one). A
+transaction whose sync failed, or whose process was killed, may be readable without being durable: the next opening
+writes it again, and a power cut before that may take it.
 """
 
 from __future__ import annotations
@@ -16,14 +13,19 @@ import math
 import os
 import random
 from collections.abc import Callable
-from typing import TypeAlias
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
 
 import trio
 
-from chord.sim.files import Directory, File, lot, whole
+from chord.data.database import InDoubt, Place, Refused, Row
+from chord.errors import ConfigError
+from chord.sim.image import Change, Image
 
 SyncDelay: TypeAlias = Callable[[random.Random], float]
 """Draws the seconds a disk takes to make durable what was written."""
+
+FULL: Final = "database or disk is full"
 
 
 def flash(rng: random.Random) -> float:
@@ -37,26 +39,39 @@ class Disk:
     Args:
         rng: draws delays, and what is left after a crash.
         sync_delay: see `SyncDelay`.
-        capacity_bytes: of all files together; more is refused. It may be changed at any time.
+        capacity_bytes: of everything together; more is refused. It may be changed at any time.
 
     Attributes:
-        is_frozen: syncs wait; everything else goes on in memory.
-        directory: the files by name.
-        syncs, failed_syncs, bytes_written: totals.
+        image: the database; None: there is none.
+        aside: the database that was set aside last.
+        identity: the content of the identity file; None: there is none.
+        is_hung: syncs wait; reads go on, since they come from memory.
+        is_unreadable: every read of the database fails.
+        identity_error: writes of the identity fail with this error number; None: they do not.
+        is_identity_hung: writes of the identity wait.
+        slow_s: so much longer a sync takes.
+        syncs, failed_syncs: totals.
     """
 
     def __init__(self, rng: random.Random, *, sync_delay: SyncDelay = flash, capacity_bytes: float = math.inf) -> None:
         self.rng = rng
         self.capacity_bytes = capacity_bytes
-        self.is_frozen = False
-        self.syncs = self.failed_syncs = self.bytes_written = 0
-        self.directory = Directory()
+        self.image: Image | None = None
+        self.aside: Image | None = None
+        self.identity: bytes | None = None
+        self.is_hung = self.is_identity_hung = self.is_unreadable = False
+        self.identity_error: int | None = None
+        self.slow_s = 0.0
+        self.syncs = self.failed_syncs = 0
         self._sync_delay = sync_delay
-        self._number = 0  # of the last change
         self._generation = 0  # of the processes that may use it
         self._locks: dict[str, Mount] = {}
+        self._error: int | None = None
         self._next_error: int | None = None
-        self._thawed = trio.lowlevel.ParkingLot()
+        self._unsynced: Change | None = None  # takes back what is readable and not durable
+        self._unsynced_identity: list[bytes | None] = []  # the durable one, if another is readable
+        self._under_way: dict[Callable[[], object], None] = {}
+        self._resumed = trio.lowlevel.ParkingLot()
 
     def mount(self) -> Mount:
         """Return the disk as a process sees it that starts now."""
@@ -64,57 +79,160 @@ class Disk:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of all files."""
-        return sum(len(file.written) for file in self.directory.written.values())
+        """Bytes of everything on it."""
+        images = (self.image.bytes if self.image else 0) + (self.aside.bytes if self.aside else 0)
+        return images + len(self.identity or b"")
 
-    # -- faults ---------------------------------------------------------------------------------
+    # -- the ends of processes --------------------------------------------------------------------
 
     def kill(self) -> None:
-        """End the processes, and leave the machine running: what they wrote is still there, durable or not."""
+        """End the processes, and leave the machine running. What they were writing is readable, or is not."""
+        for write in list(self._under_way):
+            if self.rng.random() < 0.5:
+                self._write_unsynced(write)
+        self._under_way.clear()
         self._generation += 1
         self._locks.clear()
-        self._thawed.unpark_all()
+        self._resumed.unpark_all()
 
     def crash(self, rng: random.Random | None = None) -> None:
-        """Cut the power: the processes end, and of what was not durable any part may be gone.
+        """Cut the power: the processes end, and what was not durable may be gone.
 
         Args:
             rng: draws what is left; default: the disk's own.
         """
         self.kill()
-        fate = lot(rng or self.rng)
-        self.directory.settle(self._number, fate)
-        self.directory.forget()
-        for file in self.directory.written.values():
-            file.settle(self._number, fate)
-            file.forget()
+        rng = rng or self.rng
+        if self._unsynced is not None and self.image is not None and rng.random() < 0.5:
+            self.image.apply(self._unsynced)
+        if self._unsynced_identity and rng.random() < 0.5:
+            self.identity = self._unsynced_identity[0]
+        self._settle()
+
+    def _write_unsynced(self, write: Callable[[], object]) -> None:
+        error, self._error = self._error, _CUT
+        with suppress(Refused, InDoubt):
+            write()
+        self._error = error
+
+    def _settle(self) -> None:
+        """Everything that is readable is durable."""
+        self._unsynced = None
+        self._unsynced_identity.clear()
+
+    # -- faults ---------------------------------------------------------------------------------
+
+    def fill(self, room_bytes: int = 0) -> None:
+        """Leave room for so many bytes. Beyond them a write is refused when it is synced, not before."""
+        self.capacity_bytes = self.used_bytes + room_bytes
+
+    def free(self) -> None:
+        """Have room for everything again."""
+        self.capacity_bytes = math.inf
 
     def fail_next_sync(self, code: int = errno.EIO) -> None:
         """Let the next sync of anything fail with this error number."""
         self._next_error = code
 
-    def freeze(self) -> None:
-        """Let no sync end until `unfreeze`."""
-        self.is_frozen = True
+    def fail(self, code: int = errno.EIO, *, reads: bool = False) -> None:
+        """Let every sync fail with this error number, and on request every read, until `mend`."""
+        self._error, self.is_unreadable = code, reads
 
-    def unfreeze(self) -> None:
+    def mend(self) -> None:
+        """Let syncs and reads succeed again."""
+        self._error = self._next_error = None
+        self.is_unreadable = False
+
+    def hang(self) -> None:
+        """Let no sync end until `resume`."""
+        self.is_hung = True
+
+    def resume(self) -> None:
         """Let the syncs that wait go on."""
-        self.is_frozen = False
-        self._thawed.unpark_all()
+        self.is_hung = self.is_identity_hung = False
+        self._resumed.unpark_all()
 
-    def damage(self, name: str, rng: random.Random | None = None) -> None:
-        """Turn one bit of what is durable in a file, as magnetism and cosmic rays do."""
+    def slow(self, seconds: float) -> None:
+        """Let each sync that begins from now on take so much longer; 0: as long as always."""
+        self.slow_s = seconds
+
+    def refuse_identity(self, code: int = errno.ENOSPC) -> None:
+        """Let writes of the identity fail with this error number until `accept_identity`."""
+        self.identity_error = code
+
+    def hang_identity(self) -> None:
+        """Let writes of the identity wait until `accept_identity`."""
+        self.is_identity_hung = True
+
+    def accept_identity(self) -> None:
+        """Let writes of the identity succeed again."""
+        self.identity_error, self.is_identity_hung = None, False
+        self._resumed.unpark_all()
+
+    def flip(self, key: bytes, rng: random.Random | None = None, column: str | None = None) -> str:
+        """Change one bit of a record's row, or the type of a column, as magnetism and cosmic rays do.
+
+        Args:
+            rng: draws what changes.
+            column: of `Row`; default: drawn.
+        Returns:
+            The column.
+        Raises:
+            KeyError: there is no such record.
+        """
         rng = rng or self.rng
-        file = self.directory.written[name]
-        at, bit = rng.randrange(len(file.durable)), 1 << rng.randrange(8)
-        file.durable[at] ^= bit
-        file.written[at] ^= bit
+        image, place, row = self._find(key)
+        column = column or rng.choice(Row._fields)
+        value = getattr(row, column)
+        is_place = column in ("point", "key")
+        if isinstance(value, bytes) and value and (is_place or rng.random() < 0.7):
+            bit = rng.randrange(8 * len(value))
+            changed: Any = (int.from_bytes(value, "big") ^ 1 << bit).to_bytes(len(value), "big")
+        else:
+            changed = rng.choice([other for other in (None, b"", b"x", 3, 1.5, 1 << 62) if other != value])
+        image.replace(place, row._replace(**{column: changed}))
+        return column
+
+    def damage(self, key: bytes) -> None:
+        """Change a record's clock: its row is no longer whole.
+
+        Raises:
+            KeyError: there is no such record.
+        """
+        image, place, row = self._find(key)
+        image.replace(place, row._replace(clock=bytes([row.clock[0] ^ 1]) + row.clock[1:]))
+
+    def _find(self, key: bytes) -> tuple[Image, Place, Row]:
+        for place, row in () if self.image is None else self.image.rows.items():
+            if place[1] == key:
+                assert self.image is not None
+                return self.image, place, row
+        raise KeyError(key)
+
+    def wipe(self) -> None:
+        """Lose everything; nobody may use the disk."""
+        self.lose_records()
+        self.identity = self.aside = None
+        self._settle()
+
+    def lose_records(self) -> None:
+        """Lose the database; nobody may use it."""
+        self.image = self._unsynced = None
+
+    def clone(self, rng: random.Random) -> Disk:
+        """Return another disk with the same content and no faults."""
+        other = Disk(rng, sync_delay=self._sync_delay)
+        other.image = None if self.image is None else self.image.copy()
+        other.aside = None if self.aside is None else self.aside.copy()
+        other.identity = self.identity
+        return other
 
     def check(self) -> list[str]:
         """Return what is wrong with the disk's own books, in words; nothing, if all is well."""
-        wrong = self.directory.check()
-        for name, file in self.directory.written.items():
-            wrong += [f"{name}: {line}" for line in file.check()]
+        wrong = []
+        for name, image in (("records", self.image), ("records aside", self.aside)):
+            if image is not None and image.bytes != Change(image.rows, image.notes, 0).bytes:
+                wrong.append(f"{name}: {image.bytes} bytes are not what they add up to")
         return wrong
 
     # -- for mounts -----------------------------------------------------------------------------
@@ -131,142 +249,131 @@ class Disk:
         """Take back a mount's locks."""
         self._locks = {name: holder for name, holder in self._locks.items() if holder is not mount}
 
-    def take(self, size: int, instead_of: int = 0) -> None:
-        """Let so many bytes be written, in place of so many others.
+    def open(self, bits: int, incarnation: bytes) -> Image:
+        """Return the database, made if need be; everything in it is durable now, unless the disk is full.
 
         Raises:
-            OSError: there is no room for them (ENOSPC).
+            ConfigError: it cannot be opened, and why.
         """
-        if self.used_bytes - instead_of + size > self.capacity_bytes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.bytes_written += size
+        if (error := self._sync_error()) is not None:
+            raise ConfigError(f"cannot open the records: {os.strerror(error)}")
+        is_full = self.used_bytes >= self.capacity_bytes
+        if self.image is None:
+            if is_full:
+                raise ConfigError(f"cannot open the records: {FULL}")
+            self.image = Image(bits, incarnation)
+        if self.image.is_damaged:
+            raise ConfigError("the records are damaged; move them away to start with an empty store")
+        if self.image.bits != bits:
+            raise ConfigError(f"the records belong to a ring of {self.image.bits} bits, not {bits}")
+        if not is_full:
+            self._unsynced = None
+        return self.image
 
-    def next_number(self) -> int:
-        """Return the number of a change that is made now."""
-        self._number += 1
-        return self._number
+    def write(self, change: Change) -> None:
+        """Make a change at the end of its sync: all of it, or none.
 
-    async def settle_later(self, thing: Directory | File, generation: int) -> None:
-        """Take the time of a sync, then make durable what was written before it began; see `Mount.sync`."""
-        upto = self._number
-        await trio.sleep(self._sync_delay(self.rng))
-        while self.is_frozen and self.is_current(generation):
-            await self._thawed.park()
-        _require(self.is_current(generation))
-        self.settle_now(thing, upto)
-
-    def settle_now(self, thing: Directory | File, upto: int | None = None) -> None:
-        """Make durable what was written up to a change, all of it or, when the sync fails, some."""
-        code, self._next_error = self._next_error, None
-        upto = self._number if upto is None else upto
-        if code is None:
-            thing.settle(upto, whole)
-            self.syncs += 1
+        Raises:
+            Refused: there is no room.
+            InDoubt: the sync failed.
+        """
+        image = self.image
+        if image is None:
+            raise InDoubt("no such file")
+        if self.used_bytes + change.log_bytes > self.capacity_bytes:
+            raise Refused(FULL)
+        error = self._sync_error()
+        if error is None:
+            image.apply(change)
+        elif error == errno.ENOSPC:
+            raise Refused(FULL)
         else:
-            thing.settle(upto, lot(self.rng))
-            thing.is_suspect = True
-            self.failed_syncs += 1
-            raise OSError(code, os.strerror(code))
+            if error == _CUT or self.rng.random() < 0.5:
+                self._keep_undo(image.apply(change))
+            raise InDoubt("disk I/O error")
+
+    def _keep_undo(self, undo: Change) -> None:
+        earlier = self._unsynced
+        if earlier is not None:
+            undo = Change({**undo.rows, **earlier.rows}, {**undo.notes, **earlier.notes}, earlier.key_epoch)
+        self._unsynced = undo
+
+    def _sync_error(self) -> int | None:
+        """Return the error number of a sync that ends now; None: it succeeds."""
+        error = self._next_error if self._error is None else self._error
+        if error != _CUT:
+            self._next_error = None
+            self.syncs += error is None
+            self.failed_syncs += error is not None
+        return error
+
+    async def sync(self, mount: Mount, *, of_identity: bool = False) -> None:
+        """Take the time of a sync.
+
+        Raises:
+            OSError: the process has ended meanwhile.
+        """
+        await trio.sleep(self._sync_delay(self.rng) + self.slow_s)
+        while (self.is_hung or (of_identity and self.is_identity_hung)) and mount.is_alive:
+            await self._resumed.park()
+        mount.require_alive()
+
+    async def replace_identity(self, mount: Mount, content: bytes) -> None:
+        """Write the identity beside, sync it, rename it and sync the directory.
+
+        Raises:
+            OSError: it is not known to be durable.
+        """
+        mount.require_alive()
+        if self.identity_error is not None:
+            raise OSError(self.identity_error, os.strerror(self.identity_error))
+        if self.used_bytes + len(content) > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        await self.sync(mount, of_identity=True)
+        self._raise_sync_error()
+        if not self._unsynced_identity:
+            self._unsynced_identity.append(self.identity)
+        self.identity = content
+        await self.sync(mount, of_identity=True)
+        self._raise_sync_error()
+        self._unsynced_identity.clear()
+
+    def _raise_sync_error(self) -> None:
+        if (error := self._sync_error()) is not None:
+            raise OSError(error, os.strerror(error))
+
+    def begin(self, write: Callable[[], object]) -> None:
+        """Note that a transaction is under way: a crash may find it written."""
+        self._under_way[write] = None
+
+    def end(self, write: Callable[[], object]) -> None:
+        """Note that a transaction is over."""
+        self._under_way.pop(write, None)
+
+
+_CUT: Final = -1
+"""In place of an error number: the process ends before the sync does."""
 
 
 class Mount:
     """The disk as one process sees it. When the process has ended, everything raises OSError."""
 
+    __slots__ = ("_disk", "_generation")
+
     def __init__(self, disk: Disk, generation: int) -> None:
         self._disk = disk
         self._generation = generation
 
-    def read(self, name: str) -> bytes:
-        """Return what was written to a file.
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._disk.is_current(self._generation)
+
+    def require_alive(self) -> None:
+        """Refuse whatever tasks of a dead process still try.
 
         Raises:
-            FileNotFoundError: there is none of that name.
+            OSError: it has ended.
         """
-        return bytes(self._file(name).written)
-
-    def size(self, name: str) -> int:
-        """Return the bytes of a file."""
-        return len(self._file(name).written)
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file anew, over what was there.
-
-        Raises:
-            OSError: the disk is full; nothing was changed.
-        """
-        disk, names = self._alive(), self._disk.directory
-        file = names.written.get(name)
-        disk.take(len(data), 0 if file is None else len(file.written))
-        if file is None:
-            file = File()
-            names.change(disk.next_number(), {name: file})
-        file.replace(disk.next_number(), data)
-
-    def append(self, name: str, data: bytes) -> None:
-        """Write behind the end of a file.
-
-        Raises:
-            FileNotFoundError: there is none of that name.
-            OSError: the disk is full; nothing was changed.
-        """
-        file = self._file(name)
-        self._disk.take(len(data))
-        file.append(self._disk.next_number(), data)
-
-    def rename(self, old: str, new: str) -> None:
-        """Give a file another name, in place of whatever had it; its own is no change."""
-        file = self._file(old)
-        if old == new:
-            return
-        self._disk.directory.change(self._disk.next_number(), {old: None, new: file})
-
-    def remove(self, name: str) -> None:
-        """Remove a file."""
-        self._file(name)
-        self._disk.directory.change(self._disk.next_number(), {name: None})
-
-    async def sync(self, name: str) -> None:
-        """Make durable what was written to a file before this call.
-
-        Raises:
-            OSError: it failed. What was to become durable is durable in part or not at all, and never will be.
-
-        Concurrency: checkpoints; cancelled, nothing is durable that was not.
-        """
-        await self._disk.settle_later(self._file(name), self._generation)
-
-    async def sync_directory(self) -> None:
-        """Make the names durable as they are now; otherwise like `sync`."""
-        await self._alive().settle_later(self._disk.directory, self._generation)
-
-    def sync_now(self, name: str) -> None:
-        """The same as `sync` for a process that is only starting and has no loop to run meanwhile: it takes no time."""
-        self._disk.settle_now(self._file(name))
-
-    def sync_directory_now(self) -> None:
-        """The same as `sync_directory`, in no time."""
-        self._alive().settle_now(self._disk.directory)
-
-    def lock(self, name: str) -> bool:
-        """Lock a name until this process ends or `unlock`; returns whether nobody else holds it."""
-        return self._alive().lock(name, self)
-
-    def unlock(self) -> None:
-        """Let go of all locks."""
-        self._disk.unlock(self)
-
-    def _alive(self) -> Disk:
-        _require(self._disk.is_current(self._generation))
-        return self._disk
-
-    def _file(self, name: str) -> File:
-        file = self._alive().directory.written.get(name)
-        if file is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-        return file
-
-
-def _require(is_alive: bool) -> None:
-    """Refuse whatever tasks of a dead process still try."""
-    if not is_alive:
-        raise OSError(errno.ESHUTDOWN, "the process that used this disk has ended")
+        if not self.is_alive:
+            raise OSError(errno.ESHUTDOWN, "the process that used this disk has ended")

@@ -17,8 +17,7 @@ from chord.ids import Arc, Point
 from chord.messages import Record
 from chord.node import Node
 from chord.sim.disk import Disk
-from chord.sim.durable import DiskStorage
-from chord.sim.record_log import left_on
+from chord.sim.stores import left_on
 from chord.testing.rings import MemoryRing
 
 
@@ -60,11 +59,11 @@ class Truth:
                 storage = node.host.storage
                 record = storage.get(key)
                 if record is not None:
-                    yield Copy(node.name, record, _durable(storage, key), True)
+                    yield Copy(node.name, record, storage.durable(key), True)
         for host, dead in self._dead.items():
             record = dead.storage.get(key)
             if record is not None:
-                yield Copy(host, record, _durable(dead.storage, key), False)
+                yield Copy(host, record, dead.storage.durable(key), False)
 
     def is_living(self, node: Node) -> bool:
         """Whether a node runs, and is not about to be stopped."""
@@ -100,7 +99,7 @@ class Truth:
             self._dead[node.name] = Dead(MemoryStorage(circle, bytes(8)), trio.current_time())
             return storage
         found = [record.key for record in storage.scan(Arc(circle.point(0), circle.point(0))) if is_told(record.key)]
-        self._claims[node.name] = {key: record for key in found if (record := _durable(storage, key)) is not None}
+        self._claims[node.name] = {key: record for key in found if (record := storage.durable(key)) is not None}
         self._dead[node.name] = Dead(storage, trio.current_time())
         return None
 
@@ -156,10 +155,6 @@ class Truth:
     def _disks(self) -> dict[str, Disk]:
         found: dict[str, Disk] = getattr(self._ring, "disks", {})
         return found
-
-
-def _durable(storage: Storage, key: bytes) -> Record | None:
-    return storage.durable(key) if isinstance(storage, DiskStorage) else storage.get(key)
 
 
 def _covers(record: Record | None, other: Record) -> bool:

@@ -85,6 +85,8 @@ class MemoryRing:
     async def start(self, *, join: Sequence[Node] | None = None, name: str | None = None, **changes: Any) -> Node:
         """Start one more node and return it as soon as it listens; `await node.ready()` waits until it is a member.
 
+        A node that ends before it listens is returned too: it was killed, or its disk could not be opened.
+
         Args:
             join: by whom it joins; default: three of the living, drawn. Empty: it founds a ring of its own.
             name: its host; default: the next free one. A name used before is that host again, with its identity.
@@ -103,7 +105,11 @@ class MemoryRing:
         node = self.make_node(host, config, rng)
         self._scopes[host] = trio.CancelScope()
         self.nodes.append(node)
-        await self._nursery.start(self._live, node, host, name=host)
+        try:
+            await self._nursery.start(self._live, node, host, name=host)
+        except RuntimeError:
+            if not node.closed.is_set():
+                raise
         return node
 
     def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from chord.data import reap, versions
+from chord.data.database import Summary
 from chord.data.misplaced import Misplaced
 from chord.data.quorum_reads import QuorumReads
 from chord.data.reading import Reading
 from chord.data.records import Records
 from chord.data.replicate import Coordinator
-from chord.data.storage import MemoryStorage
+from chord.data.sqlite import SqliteStorage
 from chord.data.writing import Writing
-from chord.sim import record_log
 from chord.vnode import Vnode
 
 from . import scenes_data as scenes
@@ -68,11 +68,9 @@ MUTANTS = (
         "a dot of the damaged record is minted again",
         (
             Edit(
-                record_log.load,
-                "        index.apply(Batch(entry.puts, (*entry.removals, *entry.bad), entry.minted))\n",
-                "        was = {key: actor for key in entry.bad if (actor := index.minted(key))}\n"
-                "        index.apply(Batch(entry.puts, (*entry.removals, *entry.bad), entry.minted))\n"
-                "        index._minted.update(was)\n",
+                SqliteStorage.minted,
+                "row = self._rows.row(self._rows.place(key))",
+                "row = self._rows.row(place := self._rows.place(key)) or self._file.row(place)",
             ),
         ),
         scenes.bad_record,
@@ -146,9 +144,9 @@ MUTANTS = (
         "a replica that missed a delete is taken for equal",
         (
             Edit(
-                MemoryStorage._put,
-                "self.digests.change(",
-                "_ = bytes_of_values(record) and self.digests.change(",
+                Summary.change,
+                "if old is not None or new is not None:",
+                "if new is None or new.value_bytes:",
             ),
         ),
         scenes.one_is_silent,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from chord.data.copies import Replica
 from chord.data.misplaced import Misplaced
 from chord.data.replicate import Coordinator
-from chord.data.storage import MemoryStorage
+from chord.data.sqlite import SqliteStorage
 from chord.lookup import Lookups
 from chord.membership import Membership
 from chord.node import Node
 from chord.ownership import Ownership
 from chord.peers import Peers
-from chord.sim.durable import DiskStorage
+from chord.sim.cluster import Cluster
 
 from . import scenes_restarts as scenes
 from .mutant import Edit, Mutant
@@ -25,7 +25,7 @@ MUTANTS = (
             Edit(
                 Coordinator._write_durably,
                 "await self._host.storage.commit(",
-                "self._host.storage._write(",
+                "self._host.storage.stage(",
             ),
         ),
         scenes.power_fails,
@@ -35,10 +35,10 @@ MUTANTS = (
     Mutant(
         "written during a sync counts as synced",
         "what was acknowledged is on no disk when the power fails",
-        (Edit(DiskStorage._sync, "self._durable = written", "self._durable = self._written"),),
+        (Edit(SqliteStorage.commit, "group = self._commits.last()", "group = self._commits.under_way"),),
         scenes.power_fails,
         2,
-        ("ledger: lost",),
+        ("ledger: acknowledged",),
     ),
     Mutant(
         "acknowledged before a replica's fsync",
@@ -73,7 +73,18 @@ MUTANTS = (
     Mutant(
         "an arc given away and back",
         "a dot is minted twice, and one of two values is never seen again",
-        (Edit(MemoryStorage.apply, "self._minted.pop(key, None)", "pass"),),
+        (
+            Edit(
+                SqliteStorage.stage,
+                "self._commits.require_sound()",
+                "self.__dict__.setdefault('was', {}).update(batch.minted)",
+            ),
+            Edit(
+                SqliteStorage.minted,
+                "return None if row is None else row.minted",
+                "return self.__dict__.get('was', {}).get(key)",
+            ),
+        ),
         scenes.given_away_and_back,
         4,
         ("ledger: dots", "ledger: misread", "ledger: lost"),
@@ -81,7 +92,7 @@ MUTANTS = (
     Mutant(
         "actor reused after a wipe",
         "an empty disk mints the dots of the one before",
-        (Edit(DiskStorage._load, "rng.randbytes(8)", "bytes(8)"),),
+        (Edit(Cluster.make_node, "rng.randbytes(8)", "bytes(8)"),),
         scenes.given_away_and_wiped,
         8,
         ("ledger: dots", "ledger: misread", "ledger: lost"),

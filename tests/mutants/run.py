@@ -16,13 +16,14 @@ from multiprocessing import get_context
 
 from chord.sim.life import Failure
 
-from . import bugs_arcs, bugs_data, bugs_pointers, bugs_restarts
+from . import bugs_arcs, bugs_commits, bugs_data, bugs_pointers, bugs_restarts
 from .mutant import Mutant, Stale, checker_of
 
 MUTANTS: tuple[Mutant, ...] = (
     *bugs_pointers.MUTANTS,
     *bugs_arcs.MUTANTS,
     *bugs_restarts.MUTANTS,
+    *bugs_commits.MUTANTS,
     *bugs_data.MUTANTS,
 )
 

@@ -11,7 +11,6 @@ import trio
 from chord.config import PRESETS
 from chord.node import Node
 from chord.sim.disk import flash
-from chord.sim.record_log import damage
 from chord.testing import MemoryNetwork
 
 from .play import World, live, play
@@ -98,7 +97,7 @@ def bad_record(seed: int) -> None:
             if keys:
                 await world.kill(owner)
                 for key in keys:
-                    damage(world.ring.disk(owner.name), key)
+                    world.ring.disk(owner.name).damage(key)
                     world.ledger.losses.damage(owner.name, key)
                 back = await world.restart(owner)
                 await back.ready()

@@ -19,7 +19,6 @@ from chord.identity import Kept
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
-from chord.sim.record_log import LOG_NAME
 
 DAY_S = 86_400.0
 KEYS = [b"key-%d" % number for number in range(40)]
@@ -174,8 +173,7 @@ async def test_a_node_whose_records_are_gone_keeps_its_id_and_says_so() -> None:
         node = (await world.found())[-1]
         name, point = node.host.storage.incarnation, only(node).id
         await machines.kill(node)
-        files = machines.disk("n2").mount()
-        files.remove(LOG_NAME)
+        machines.disk("n2").lose_records()
         started = await machines.start(join=(), name="n2")
         await started.ready()
         assert begun == ["lost"]

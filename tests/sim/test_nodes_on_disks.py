@@ -108,7 +108,7 @@ async def test_a_full_disk_refuses_puts_in_words_and_reads_go_on() -> None:
         await put(node, b"k", b"v")
         disk = machines.disks["n0"]
         disk.capacity_bytes = disk.used_bytes
-        with pytest.raises(WritesRefused, match="No space left"):
+        with pytest.raises(WritesRefused, match="database or disk is full"):
             await put(node, b"k", b"w")
         assert await get(node, b"k") == (b"v",)
         disk.capacity_bytes = 1 << 20

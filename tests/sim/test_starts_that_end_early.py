@@ -17,7 +17,7 @@ from chord.identity import Kept
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
-from chord.sim.durable import DiskIdentity
+from chord.sim.stores import DiskIdentity
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,96 @@
+"""The database on a simulated disk: rows and notes, and the changes of one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sortedcontainers import SortedDict
+
+from chord.data.database import Place, Row
+
+ROW_BYTES: Final = 64
+"""What a row or a note takes on a disk beside its point, key and clock, about."""
+
+
+class Image:
+    """The database of one store, as it can be read.
+
+    Attributes:
+        bits: of the ring.
+        is_damaged: the opening finds its header damaged.
+    """
+
+    __slots__ = ("bits", "bytes", "incarnation", "is_damaged", "key_epoch", "notes", "rows")
+
+    def __init__(self, bits: int, incarnation: bytes) -> None:
+        self.bits = bits
+        self.incarnation = incarnation
+        self.key_epoch = 0
+        self.rows: SortedDict[Place, Row] = SortedDict()
+        self.notes: dict[bytes, bytes] = {}
+        self.bytes = 0
+        self.is_damaged = False
+
+    def apply(self, change: Change) -> Change:
+        """Make a change; return the one that takes it back."""
+        undo = Change(
+            {place: self.rows.get(place) for place in change.rows},
+            {name: self.notes.get(name) for name in change.notes},
+            self.key_epoch,
+        )
+        self.bytes += change.bytes - undo.bytes
+        for place, row in change.rows.items():
+            if row is None:
+                self.rows.pop(place, None)
+            else:
+                self.rows[place] = row
+        for name, value in change.notes.items():
+            if value is None:
+                self.notes.pop(name, None)
+            else:
+                self.notes[name] = value
+        self.key_epoch = change.key_epoch
+        return undo
+
+    def replace(self, place: Place, row: Row) -> None:
+        """Have a damaged row in place of a whole one."""
+        old = self.rows.pop(place)
+        self.rows[row.point, row.key] = row
+        self.bytes += size_of(row) - size_of(old)
+
+    def copy(self) -> Image:
+        """Return another one that holds the same."""
+        other = Image(self.bits, self.incarnation)
+        other.rows, other.notes = self.rows.copy(), dict(self.notes)
+        other.key_epoch, other.bytes, other.is_damaged = self.key_epoch, self.bytes, self.is_damaged
+        return other
+
+
+class Change:
+    """Rows and notes to leave in a database (None: nothing), and its key epoch."""
+
+    __slots__ = ("key_epoch", "notes", "rows")
+
+    def __init__(
+        self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int
+    ) -> None:
+        self.rows = dict(rows)
+        self.notes = dict(notes)
+        self.key_epoch = key_epoch
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of what it leaves there."""
+        notes = [len(name) + len(value) for name, value in self.notes.items() if value is not None]
+        return sum(size_of(row) for row in self.rows.values() if row is not None) + sum(notes) + ROW_BYTES * len(notes)
+
+    @property
+    def log_bytes(self) -> int:
+        """The bytes it takes in the write-ahead log."""
+        return self.bytes + ROW_BYTES * (len(self.rows) + len(self.notes))
+
+
+def size_of(row: Row) -> int:
+    """Return the bytes a row takes on a disk, about; a damaged column may be of any type."""
+    return ROW_BYTES + sum(len(part) for part in (row.point, row.key, row.clock) if isinstance(part, bytes))

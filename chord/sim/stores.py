@@ -1,0 +1,255 @@
+"""What a node keeps on a simulated disk: the store that users run, on a twin of its database, and who it is."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, TypeVar, TypeVarTuple
+
+import trio
+from outcome import Error, Outcome, capture
+
+from chord.config import Limits
+from chord.data.database import CHECKED_AT_OPENING_BYTES, HEAD_OF_ROW, InDoubt, Place, Row, Summary, require_countable
+from chord.data.sqlite import SqliteStorage
+from chord.data.storage import Batch
+from chord.errors import ConfigError
+from chord.identity import FILE_NAME, Kept, decode_kept, encode_kept
+from chord.ids import Circle
+from chord.messages import Record
+from chord.sim.disk import Disk, Mount
+from chord.sim.image import Change
+from chord.sim.watched import WatchedStorage
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class SimulatedFile:
+    """The twin of `StoreFile` on a simulated disk. Satisfies `chord.data.database.Database`."""
+
+    def __init__(self, circle: Circle, disk: Disk, mount: Mount) -> None:
+        self._circle = circle
+        self._disk = disk
+        self._mount = mount
+        self.incarnation = b""
+        self.key_epoch = 0
+        self.summary = Summary(circle)
+        self.notes: dict[bytes, bytes] = {}
+        self.damaged_notes: frozenset[bytes] = frozenset()
+
+    def open(self, incarnation: bytes) -> None:
+        """Open the database, or make it with this incarnation.
+
+        Raises:
+            ConfigError: it cannot be opened.
+        """
+        if not self._mount.is_alive:
+            raise ConfigError("the process that used this disk has ended")
+        image = self._disk.open(self._circle.bits, incarnation)
+        self.incarnation, self.key_epoch, self.notes = image.incarnation, image.key_epoch, dict(image.notes)
+        self.summary = summary = Summary(self._circle)
+        for place, row in image.rows.items():
+            if is_sound(row):
+                summary.change(row.point, None, row)
+            else:
+                summary.bad.add(place)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def set_aside(self) -> None:
+        """Give the closed database another name."""
+        self._disk.aside, self._disk.image = self._disk.image, None
+
+    def remove(self) -> None:
+        """Delete the closed database."""
+        self._disk.image = None
+
+    def row(self, place: Place) -> Row | None:
+        """Return the row at a place, whole or not."""
+        self._require_readable()
+        image = self._disk.image
+        return None if image is None else image.rows.get(place)
+
+    def rows(self, columns: str, start: Place, last: bytes) -> Generator[tuple[Any, ...], None, None]:
+        """Yield `WHOLE_ROW` or `HEAD_OF_ROW` of the rows behind a place, up to and including a point, in order."""
+        self._require_readable()
+        image = self._disk.image
+        if image is None:
+            return
+        is_head = columns == HEAD_OF_ROW
+        for place in list(image.rows.irange(start, (last + b"\0", b""), inclusive=(False, False))):
+            row = image.rows[place]
+            yield row[:3] if is_head else row
+
+    def _require_readable(self) -> None:
+        if self._disk.is_unreadable:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+
+    def write(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
+        """Store and remove rows and notes in one transaction.
+
+        Raises:
+            Refused: there is no room.
+            InDoubt: the sync failed.
+        """
+        self._disk.write(Change(rows, notes, max(key_epoch, self.key_epoch)))
+        self.key_epoch = max(key_epoch, self.key_epoch)
+
+
+def is_sound(row: Row) -> bool:
+    """Return whether the opening counts a row: what it reads anyway is whole, and the rest is of its type."""
+    if not isinstance(row.clock, bytes):
+        return False
+    if len(row.clock) <= CHECKED_AT_OPENING_BYTES:
+        return row.is_whole
+    try:
+        require_countable(row.point, row.key, row.digest, row.versions, row.value_bytes, len(row.clock))
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+class DiskWorker:
+    """Lets what blocks take the time of a sync. Satisfies `chord.data.worker.Worker`."""
+
+    def __init__(self, disk: Disk, mount: Mount) -> None:
+        self._disk = disk
+        self._mount = mount
+
+    async def run(self, fn: Callable[[*Ts], T], *args: *Ts, abandon: bool = False) -> T:
+        """Run a function at the end of a sync; at once, if the process has ended."""
+        if self._mount.is_alive:
+            await self._disk.sync(self._mount)
+        return fn(*args)
+
+    def soon(self, fn: Callable[[], object]) -> None:
+        """Call a function in the next pass of the event loop."""
+        trio.lowlevel.spawn_system_task(_call, fn)
+
+    def start(self, fn: Callable[[], T], report: Callable[[Outcome[T]], object], alone: Callable[[], object]) -> None:
+        """Run a function at the end of a sync; if a crash comes before, the disk decides."""
+        self._disk.begin(fn)
+        trio.lowlevel.spawn_system_task(self._work, fn, report)
+
+    async def _work(self, fn: Callable[[], T], report: Callable[[Outcome[T]], object]) -> None:
+        try:
+            await self._disk.sync(self._mount)
+        except OSError as error:
+            report(Error(InDoubt(error.strerror)))
+        else:
+            self._disk.end(fn)
+            report(capture(fn))
+
+
+async def _call(fn: Callable[[], object]) -> None:
+    fn()
+
+
+class SimulatedStorage(SqliteStorage):
+    """The store that users run, on a simulated disk.
+
+    Args:
+        circle: of the ring; records of another circle are refused.
+        disk: what is on it from before is kept.
+        incarnation: of the store, if it is new.
+        staged_bytes_max: see `Limits`.
+    """
+
+    def __init__(
+        self, circle: Circle, disk: Disk, incarnation: bytes, staged_bytes_max: int = Limits().staged_bytes_max
+    ) -> None:
+        mount = disk.mount()
+        super().__init__(
+            circle,
+            "",
+            incarnation,
+            staged_bytes_max=staged_bytes_max,
+            file=SimulatedFile(circle, disk, mount),
+            worker=DiskWorker(disk, mount),
+        )
+        self._on_put: Callable[[Record, bool], object] = lambda record, is_own: None
+        self._on_drop: Callable[[Record], object] = lambda record: None
+
+    def watch(self, on_put: Callable[[Record, bool], object], on_drop: Callable[[Record], object]) -> None:
+        """From now on tell of every change (see `WatchedStorage.watch`)."""
+        self._on_put, self._on_drop = on_put, on_drop
+
+    def stage(self, batch: Batch) -> bool:
+        """Make all changes of the batch visible, and tell of them."""
+        dropped = [record for key in batch.removals if (record := self.get(key)) is not None]
+        is_durable = super().stage(batch)
+        for record in dropped:
+            self._on_drop(record)
+        for record in batch.puts:
+            self._on_put(record, record.key in batch.minted)
+        return is_durable
+
+
+def left_on(disk: Disk, circle: Circle) -> WatchedStorage | None:
+    """Return the records on a disk that nobody uses; None: there is no database."""
+    image = disk.image
+    if image is None:
+        return None
+    left = WatchedStorage(circle, image.incarnation)
+    whole = [row for row in image.rows.values() if row.is_whole]
+    minted = {row.key: row.minted for row in whole if row.minted is not None}
+    left.apply(Batch([row.record for row in whole], minted=minted, notes=image.notes))
+    left.damaged.update({place[1]: None for place, row in image.rows.items() if not row.is_whole})
+    return left
+
+
+class DiskIdentity:
+    """A node's identity on a disk, which one node at a time may use. Satisfies `chord.identity.IdentityStore`.
+
+    Raises:
+        ConfigError: another node is running on that disk.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._mount = disk.mount()
+        self._last: bytes | None = None
+        self._saving = trio.Lock()
+        if not disk.lock(FILE_NAME, self._mount):
+            raise ConfigError("another node is running on that disk")
+
+    def load(self) -> Kept | None:
+        """Return what was kept, None at the first start.
+
+        Raises:
+            ConfigError: the file is there and cannot be read.
+        """
+        return kept_on(self._disk)
+
+    async def save(self, kept: Kept) -> None:
+        """Write the file anew where it differs.
+
+        Raises:
+            OSError: it could not be written, or not made durable; the next time it is written whatever it is.
+
+        Concurrency: checkpoints; cancelled, either the old or the new file is there.
+        """
+        content = encode_kept(kept)
+        async with self._saving:
+            if content == self._last:
+                return
+            self._last = None
+            await self._disk.replace_identity(self._mount, content)
+            self._last = content
+
+    def close(self) -> None:
+        """Let another node use the disk."""
+        self._disk.unlock(self._mount)
+
+
+def kept_on(disk: Disk) -> Kept | None:
+    """Return the identity on a disk; None: there is none.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    return None if disk.identity is None else decode_kept(disk.identity, FILE_NAME)

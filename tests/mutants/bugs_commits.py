@@ -1,0 +1,40 @@
+"""Mistakes in group commit: what is acknowledged, what a refusal takes back, and what is shown to others."""
+
+from __future__ import annotations
+
+from chord.data.group_commit import GroupCommit
+from chord.data.sqlite import SqliteStorage
+
+from . import scenes_commits as scenes
+from .mutant import Edit, Mutant
+
+MUTANTS = (
+    Mutant(
+        "acknowledged before the sync",
+        "a write counts as durable when its transaction begins, and a power failure takes it",
+        (Edit(SqliteStorage.commit, "await group.done.wait()", "await trio.lowlevel.checkpoint()"),),
+        scenes.power_is_cut,
+        8,
+        ("ledger: acknowledged",),
+    ),
+    Mutant(
+        "a take-back is lost",
+        "what a full disk refused stays visible until the node restarts",
+        (Edit(GroupCommit._written, "        self._take_back()\n", "        self._settle(group)\n"),),
+        scenes.disks_are_full,
+        8,
+        ("ledger: acknowledged", "ledger: dropped", "ledger: lost", "copies"),
+    ),
+    Mutant(
+        "shown before it is durable",
+        "others see what a power failure takes back",
+        (
+            Edit(SqliteStorage.stage, "return not self._has_changes", "return True"),
+            Edit(SqliteStorage.is_durable, "self._rows.place(key) not in self._rows.changes", "True"),
+            Edit(SqliteStorage.durable, "self._rows.durable(", "self._rows.row("),
+        ),
+        scenes.power_is_cut,
+        8,
+        ("ledger: lost",),
+    ),
+)
