@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from ports import Ports
 from stalls import Watch
 
 # No deadlines: a loaded machine is slow, not wrong.
@@ -60,6 +61,13 @@ def pytest_runtest_setup() -> None:
 
 if TYPE_CHECKING:
     from cli_ring import CannedRing, Ended, Run
+
+
+@pytest.fixture
+def ports() -> Iterator[Ports]:
+    """Ports that are this test's alone."""
+    with Ports() as held:
+        yield held
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+from ports import Ports
 
 from chord.calls import Caller, CallsService, Handler
 from chord.config import Limits
@@ -109,10 +110,12 @@ class Place:
     Attributes:
         way: how machines ask: they call and wait, or begin and are told.
         network: what crashes hosts, where there is one.
+        ports: holds the port of each host, and of who is not there.
     """
 
-    def __init__(self, form: str, way: str = "call") -> None:
+    def __init__(self, form: str, way: str, ports: Ports) -> None:
         self.form = form
+        self.ports = ports
         self.way = way
         self.network = {"tcp": lambda: None, "memory": MemoryNetwork, "messages": MessageNetwork}[form]()
 
@@ -123,7 +126,7 @@ class Place:
 
     def address(self, host: str) -> str:
         """Where a host is asked to listen."""
-        return f"{host}:1" if self.is_virtual else "127.0.0.1:0"
+        return f"{host}:1" if self.is_virtual else self.ports.address()
 
     def calls(self, machine: Machine) -> CallsService:
         """Return a host's calls."""
@@ -149,22 +152,18 @@ class Place:
             yield made
             nursery.cancel_scope.cancel()
 
-    async def nobody(self) -> str:
+    def nobody(self) -> str:
         """Return an address at which nobody answers."""
-        if self.is_virtual:
-            return "nobody:1"
-        listener = await TcpTransport().open_listener("127.0.0.1:0")
-        await listener.aclose()
-        return listener.address
+        return "nobody:1" if self.is_virtual else self.ports.address()
 
 
-def everywhere(test: Callable[[Place], Awaitable[None]]) -> Callable[[str, str], None]:
+def everywhere(test: Callable[[Place], Awaitable[None]]) -> Callable[[str, str, Ports], None]:
     """Run a test of the suite on every form: over TCP in real time, else on virtual time."""
 
     @pytest.mark.parametrize("form", ["tcp", "memory", "messages"])
     @pytest.mark.parametrize("way", ["call", "begin"])
-    def on(form: str, way: str) -> None:
-        (trio.run if form == "tcp" else run)(test, Place(form, way))
+    def on(form: str, way: str, ports: Ports) -> None:
+        (trio.run if form == "tcp" else run)(test, Place(form, way, ports))
 
     on.__doc__ = test.__doc__
     return on
@@ -397,7 +396,7 @@ async def test_a_cancelled_caller_leaves_nothing_behind(place: Place) -> None:
 async def test_where_nobody_answers_nothing_happened(place: Place) -> None:
     async with place.machines("a") as (a,):
         with pytest.raises(PeerUnreachable) as caught:
-            await a.ask(await place.nobody(), Ping(), 5)
+            await a.ask(place.nobody(), Ping(), 5)
         assert isinstance(caught.value, DefiniteError)
 
 

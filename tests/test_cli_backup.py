@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from cli_ring import CannedRing, Run
-from fake_node import Heard, refused_address
+from fake_node import Heard
 from hypothesis import given
 from hypothesis import strategies as st
+from ports import Ports
 
 from chord.cli.backup_file import Damaged, Header, Writer, records, verify
 from chord.data import versions
@@ -172,7 +173,9 @@ def test_what_could_not_be_read_is_said(run: Run, canned: CannedRing, tmp_path: 
     assert "of another ring" in ended.err
 
 
-def test_a_restore_says_what_failed_and_may_be_done_again(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_a_restore_says_what_failed_and_may_be_done_again(
+    run: Run, canned: CannedRing, tmp_path: Path, ports: Ports
+) -> None:
     def refuse(point: int, heard: Heard) -> ChordError | None:
         is_gone = isinstance(heard.request, Merge) and heard.request.record.key == b"gone"
         return QuorumFailed("1 of 2") if is_gone else None
@@ -184,7 +187,7 @@ def test_a_restore_says_what_failed_and_may_be_done_again(run: Run, canned: Cann
     assert "not merged: 'gone': 1 of 2" in ended.err
     assert "Do it again" in ended.err
     assert sys.stdin is not None
-    assert run("restore", str(tmp_path / "backup"), "--node", refused_address()).code == 4
+    assert run("restore", str(tmp_path / "backup"), "--node", ports.address()).code == 4
 
 
 def test_where_silent_nodes_may_hold_more_a_backup_is_incomplete_and_a_scan_says_so(

@@ -18,8 +18,9 @@ import msgspec
 import pytest
 from canned import WORKED_IDS
 from cli_ring import CannedRing, Run
-from fake_node import SILENCE, Answer, Heard, refused_address
+from fake_node import SILENCE, Answer, Heard
 from live import HANG_S
+from ports import Ports
 from schemas import check_shape
 
 from chord import cli
@@ -200,8 +201,8 @@ def test_scan_is_read_back_by_load(run: Run, canned: CannedRing, tmp_path: Path)
         check_shape("scan", json.loads(line))
 
 
-def test_scan_says_when_a_dead_node_has_the_only_copy(run: Run, canned: CannedRing) -> None:
-    dead = Contact(Point(70), refused_address())
+def test_scan_says_when_a_dead_node_has_the_only_copy(run: Run, canned: CannedRing, ports: Ports) -> None:
+    dead = Contact(Point(70), ports.address())
 
     def taken(point: int, node: Description) -> Description:
         arc = OwnedArc(Point(60), Point(70), 2, "taken_over", dead)
@@ -575,15 +576,15 @@ def test_version(run: Run) -> None:
 # -- how everything fails -------------------------------------------------------------------------------
 
 
-def test_nobody_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    address = refused_address()
+def test_nobody_there(run: Run, monkeypatch: pytest.MonkeyPatch, ports: Ports) -> None:
+    address = ports.address()
     ended = run("get", "k", "--node", address)
     assert ended.code == 4
     assert ended.err == (
         f"error: no answer from {address} (connection refused). Is a peer running there? "
         f"Start one: chord node --listen {address}\n"
     )
-    monkeypatch.setenv("CHORD_NODE", f"{address} {refused_address()}")
+    monkeypatch.setenv("CHORD_NODE", f"{address} {ports.address()}")
     run("get", "k", "--json").failure("unreachable")
 
 

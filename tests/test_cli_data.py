@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from canned import contact, described
 from cli_ring import CannedRing, Run
-from fake_node import refused_address
+from ports import Ports
 
 from chord.cli.output import Failure, Out
 from chord.cli.target import choose
@@ -201,9 +201,9 @@ def test_load_gives_up_where_nobody_stores_anything(run: Run, canned: CannedRing
     assert run("load", str(tmp_path / "lines"), "--timeout", "0.1", "--json").json("load")["complete"] is False
 
 
-def test_a_dead_node_is_no_loss_to_a_scan_where_there_are_replicas(run: Run, canned: CannedRing) -> None:
+def test_a_dead_node_is_no_loss_to_a_scan_where_there_are_replicas(run: Run, canned: CannedRing, ports: Ports) -> None:
     def taken(point: int, node: Description) -> Description:
-        arc = OwnedArc(Point(60), Point(70), 2, "taken_over", Contact(Point(70), refused_address()))
+        arc = OwnedArc(Point(60), Point(70), 2, "taken_over", Contact(Point(70), ports.address()))
         vnode: VnodeInfo = msgspec.structs.replace(node.vnodes[0], arcs=(*node.vnodes[0].arcs, arc))
         return msgspec.structs.replace(node, vnodes=(vnode,), replicas=3)
 

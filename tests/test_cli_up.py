@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import pytest
 from canned import described
-from fake_node import FakeNode, refused_address
+from fake_node import FakeNode
 from live import (
     CHORD,
     HANG_S,
@@ -24,12 +24,12 @@ from live import (
     Running,
     chord_command,
     environment,
-    free_ports,
     interruptible,
     is_alive,
     ring_of,
     running,
 )
+from ports import Ports
 from schemas import check_shape
 
 from chord.cli import up
@@ -122,9 +122,9 @@ def test_a_parent_leaves_nobody_behind_however_it_ends(how: signal.Signals) -> N
         eventually(lambda: not any(is_alive(node["pid"]) for node in family.nodes))
 
 
-def test_ctrl_c_reaches_the_whole_group_and_is_still_orderly() -> None:
+def test_ctrl_c_reaches_the_whole_group_and_is_still_orderly(ports: Ports) -> None:
     """At a terminal, Ctrl-C is sent to parent and children at once."""
-    port = free_ports(3)
+    port = ports.row(3)
     with subprocess.Popen(
         [*CHORD, "up", "-n", "3", "--base-port", str(port)], env=environment(), stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -192,8 +192,8 @@ def test_who_enlarged_a_ring_leaves_it_and_takes_nothing_along(how: signal.Signa
         assert sorted(member["state"] for member in members if member["state"] != "left") == ["ready"] * 3
 
 
-def test_a_ring_with_data_comes_back_as_itself(tmp_path: Path) -> None:
-    arguments = ("up", "-n", "3", "--base-port", str(free_ports(3)), "--data", str(tmp_path))
+def test_a_ring_with_data_comes_back_as_itself(tmp_path: Path, ports: Ports) -> None:
+    arguments = ("up", "-n", "3", "--base-port", str(ports.row(3)), "--data", str(tmp_path))
     with running(*arguments) as before:
         ring_id = before("status", "--json").json["ring"]
         vnodes = [v["id"] for v in before("ring", "--json").json["vnodes"]]
@@ -204,9 +204,9 @@ def test_a_ring_with_data_comes_back_as_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_worked_example_as_one_family() -> None:
+def test_the_worked_example_as_one_family(ports: Ports) -> None:
     with running(
-        "up", "--bits", "8", "--ids", "10,42,80,120,160,200,230", "--base-port", str(free_ports(7))
+        "up", "--bits", "8", "--ids", "10,42,80,120,160,200,230", "--base-port", str(ports.row(7))
     ) as family:
         eventually(lambda: len(family("fingers", "80", "--json").json["fingers"]) == 8)
         fingers = family("fingers", "80", "--json").json["fingers"]
@@ -260,24 +260,25 @@ def test_up_refuses_to_stand_on_a_running_ring(monkeypatch: pytest.MonkeyPatch) 
         (("--ids", "300", "--bits", "8"), "not on a circle of 8 bits"),
         (("--ids", "7,7", "--bits", "8"), "already stands at id 7"),
         (("--join", "nonsense"), "not HOST:PORT"),
-        (("--join", "127.0.0.1:1"), "connection refused"),
+        (("--join", "DEAD"), "connection refused"),
         (("-n", "2", "--vnodes", "2", "--ids", "1,2"), "one vnode"),
     ],
 )
-def test_what_cannot_start_says_why(args: tuple[str, ...], words: str) -> None:
-    ended = chord_command("up", "--base-port", str(free_ports(3)), *args)
+def test_what_cannot_start_says_why(args: tuple[str, ...], words: str, ports: Ports) -> None:
+    words_given = [ports.address() if word == "DEAD" else word for word in args]
+    ended = chord_command("up", "--base-port", str(ports.row(3)), *words_given)
     assert ended.code in (2, 4)
     assert words in ended.err
     assert "Traceback" not in ended.err
 
 
-def test_a_toml_file_at_hand_is_not_for_a_family(tmp_path: Path) -> None:
+def test_a_toml_file_at_hand_is_not_for_a_family(tmp_path: Path, ports: Ports) -> None:
     """It configures one node; eight of them cannot all listen where it says."""
     (tmp_path / "chord.toml").write_text('listen = "127.0.0.1:1"\njoin = ["127.0.0.1:2"]\n')
     context = click.Context(up.up_command)
     with context:
         assert up._points("1,0x10") == [1, 16]
-    port = free_ports(1)
+    port = ports.row(1)
     with subprocess.Popen(
         [*CHORD, "up", "-n", "1", "--base-port", str(port)], env=environment(), cwd=tmp_path, stdout=subprocess.PIPE,
         text=True,
@@ -311,7 +312,7 @@ def test_a_node_reads_its_variables_and_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_says_how_it_became_a_member_and_keeps_its_files_to_itself(tmp_path: Path) -> None:
+def test_a_node_says_how_it_became_a_member_and_keeps_its_files_to_itself(tmp_path: Path, ports: Ports) -> None:
     def first_line(*args: str) -> str:
         command = [*CHORD, "node", "--preset", "local", "--name", "grace", *args]
         with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
@@ -321,7 +322,7 @@ def test_a_node_says_how_it_became_a_member_and_keeps_its_files_to_itself(tmp_pa
         return line
 
     with running("node", "--preset", "local", "--name", "ada") as ada:
-        own = ("--data", str(tmp_path / "grace"), "--listen", refused_address())
+        own = ("--data", str(tmp_path / "grace"), "--listen", ports.address())
         for how in ("joined the ring", "resumed its place"):
             assert f", {how}, id " in first_line("--join", ada.entry, *own)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "grace").iterdir()}

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from canned import RING_ID, WORKED_IDS, described
-from fake_node import GO_AWAY, HANG_UP, REFUSED, SILENCE, Answer, FakeNode, Heard, fake_node, refused_address
+from fake_node import GO_AWAY, HANG_UP, REFUSED, SILENCE, Answer, FakeNode, Heard, fake_node
 from hypothesis import given
 from hypothesis import strategies as st
+from ports import Ports
 
 import chord
 from chord import asking, asking_many, interface
@@ -277,9 +278,9 @@ async def test_a_bug_over_there_is_not_asked_for_ever(open_ring: Open) -> None:
     assert len(node.requests(Get)) == 3
 
 
-async def test_the_second_entry_stands_in_for_a_refused_one(open_ring: Open) -> None:
+async def test_the_second_entry_stands_in_for_a_refused_one(open_ring: Open, ports: Ports) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(refused_address(), node.address) as ring:
+        async with open_ring(ports.address(), node.address) as ring:
             assert ring.entry == node.address
             await ring.put("k", b"v")
 
@@ -288,16 +289,16 @@ async def test_the_second_entry_stands_in_for_one_that_dies(open_ring: Open) -> 
     with fake_node(Store()) as first, fake_node(Store()) as second:
         async with open_ring(first.address, second.address) as ring:
             await ring.put("k", b"1")
-            first.close()
+            first.die()
             await ring.put("k", b"2")
             assert (await ring.get("k")).value == b"2"
             assert ring.entry == second.address
 
 
-async def test_nobody_there(open_ring: Open) -> None:
+async def test_nobody_there(open_ring: Open, ports: Ports) -> None:
     began = time.monotonic()
     with pytest.raises(PeerUnreachable, match=r"refused.*; .*refused"):
-        async with open_ring(refused_address(), refused_address()):
+        async with open_ring(ports.address(), ports.address()):
             pass
     assert time.monotonic() - began < 2, "refused connections are not worth waiting for"
 
@@ -631,18 +632,18 @@ async def test_lookup_arguments_are_checked(open_ring: Open) -> None:
                     await ring.lookup(**arguments)
 
 
-async def test_a_silent_node_named_by_the_caller_is_not_asked_again(open_ring: Open) -> None:
+async def test_a_silent_node_named_by_the_caller_is_not_asked_again(open_ring: Open, ports: Ports) -> None:
     with fake_node(_trace) as node:
         async with open_ring(node.address) as ring:
             began = time.monotonic()
             with pytest.raises(PeerUnreachable):
-                await ring.describe(refused_address())
+                await ring.describe(ports.address())
             assert time.monotonic() - began < 1
 
 
-async def test_members_follows_every_name_and_reports_the_dead(open_ring: Open) -> None:
+async def test_members_follows_every_name_and_reports_the_dead(open_ring: Open, ports: Ports) -> None:
     nodes: dict[int, FakeNode] = {}
-    dead = refused_address()
+    dead = ports.address()
     ids = (10, 80, 160, 230)
 
     def describe_as(point: int) -> Callable[[Heard], Answer]:
@@ -859,9 +860,9 @@ async def test_merging_sends_the_record_as_it_is_and_large_ones_in_bulk(open_rin
     assert sorted(stream for request, stream in merges[1:]) == ["bulk", "control"]
 
 
-async def test_forgetting_is_told_to_everybody_but_not_of_the_living(open_ring: Open) -> None:
+async def test_forgetting_is_told_to_everybody_but_not_of_the_living(open_ring: Open, ports: Ports) -> None:
     nodes: dict[int, FakeNode] = {}
-    dead, ids = refused_address(), (10, 80, 160)
+    dead, ids = ports.address(), (10, 80, 160)
 
     def describe_as(point: int) -> Callable[[Heard], Answer]:
         def answer(heard: Heard) -> Answer:

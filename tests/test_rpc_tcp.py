@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+from ports import Ports
 from rpc_peers import CODEC, MIB, Peer, Raw, limits, outcome, running, until
 
 from chord.errors import Overloaded, PeerLost, PeerUnreachable
@@ -66,8 +67,8 @@ async def test_crossing_dials_leave_one_connection() -> None:
         assert {event.reason for event in a.seen(ConnectionClosed)} <= {"drained", "closed by the peer"}
 
 
-async def test_a_peer_that_stops_is_lost_then_refuses_then_is_back() -> None:
-    a, b = node(), node()
+async def test_a_peer_that_stops_is_lost_then_refuses_then_is_back(ports: Ports) -> None:
+    a, b = node(), Peer(TCP, ports.address())
     outcomes: list[Any] = []
     async with running(a) as nursery:
         await nursery.start(b.run)

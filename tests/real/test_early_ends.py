@@ -78,7 +78,7 @@ def test_a_peer_says_whether_its_ring_is_new(tmp_path: Path) -> None:
         data = ("--data", str(tmp_path), "--name", "it")
         peer = None
         for arguments, origin in ((("--join", first.address), "joined"), ((), "resumed")):
-            peer = peers.start(*data, *arguments, listen=peer.address if peer else "127.0.0.1:0").ready()
+            peer = peers.start(*data, *arguments, listen=peer.address if peer else None).ready()
             assert peer.origin == origin
             peer.kill(signal.SIGTERM)
             peer.ended()

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from pathlib import Path
 
 import pytest
+from ports import Ports
 from processes import Peers, chord, chord_json, eventually, ideal
 
 import chord as library
@@ -212,9 +213,8 @@ def test_who_may_not_start_says_why_and_exits_2() -> None:
 
 
 def test_nobody_at_the_join_address_is_said_and_waited_for() -> None:
-    with socket.socket() as taken, Peers() as peers:
-        taken.bind(("127.0.0.1", 0))  # bound, not listening: refused, and nobody else can take it
-        waiting = peers.start("--join", f"127.0.0.1:{taken.getsockname()[1]}")
+    with Ports() as ports, Peers() as peers:
+        waiting = peers.start("--join", ports.address())
         time.sleep(4)
         assert waiting.process.poll() is None
         waiting.kill(signal.SIGTERM)
