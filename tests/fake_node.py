@@ -47,6 +47,9 @@ class FakeNode:
     that `is_old` does not know batches.
     """
 
+    on_silence: Callable[[], None] = staticmethod(lambda: None)
+    """Called when a call will never be answered."""
+
     def __init__(
         self,
         answer: Callable[[Heard], Answer],
@@ -153,8 +156,10 @@ class FakeNode:
             connection.sendall(answer)
         elif answer == HANG_UP:
             connection.shutdown(socket.SHUT_RDWR)
-        elif answer == GO_AWAY:
-            connection.sendall(GOODBYE)
+        else:
+            if answer == GO_AWAY:
+                connection.sendall(GOODBYE)
+            self.on_silence()
 
 
 @contextmanager

@@ -24,7 +24,7 @@ CHORD = [sys.executable, "-m", "chord"]
 def environment(entry: str | None = None) -> dict[str, str]:
     """The environment of a command: this checkout's package, nothing of the caller's own settings."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("CHORD_")}
-    here = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+    here = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "CHORD_TIMEOUT": str(HANG_S)}
     return {**clean, **here, **({"CHORD_NODE": entry} if entry is not None else {})}
 
 

@@ -6,6 +6,7 @@ what is to listen there again cannot.
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 from types import TracebackType
@@ -70,3 +71,9 @@ class Ports:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # from here on a server may share it
         self._held.append(held)
         return int(held.getsockname()[1])
+
+
+_FOR_LIFE = Ports()
+atexit.register(_FOR_LIFE.close)
+NOBODY = _FOR_LIFE.address()
+"""An address at which nobody listens as long as this process lives."""

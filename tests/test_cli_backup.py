@@ -149,6 +149,7 @@ def test_a_damaged_file_changes_nothing(run: Run, canned: CannedRing, tmp_path: 
     run("restore", str(tmp_path / "backup"), "--json").failure("damaged")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_interrupted_backup_leaves_the_old_one(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     file = tmp_path / "backup"
     file.write_bytes(b"the old one")
@@ -160,7 +161,7 @@ def test_an_interrupted_backup_leaves_the_old_one(run: Run, canned: CannedRing, 
         return QuorumFailed("1 of 2") if asked["n"] > 5 and isinstance(heard.request, Scan) else None
 
     canned.override = fails_halfway
-    assert run("backup", str(file), "--timeout", "1").code == 6
+    assert run("backup", str(file)).code == 6
     assert (os.listdir(tmp_path), file.read_bytes()) == (["backup"], b"the old one")
     assert run("backup", str(tmp_path / "no" / "such")).code == 2
 
@@ -173,6 +174,7 @@ def test_what_could_not_be_read_is_said(run: Run, canned: CannedRing, tmp_path: 
     assert "of another ring" in ended.err
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_restore_says_what_failed_and_may_be_done_again(
     run: Run, canned: CannedRing, tmp_path: Path, ports: Ports
 ) -> None:
@@ -182,7 +184,7 @@ def test_a_restore_says_what_failed_and_may_be_done_again(
 
     canned.override = refuse
     (tmp_path / "backup").write_bytes(written(*RECORDS))
-    ended = run("restore", str(tmp_path / "backup"), "--timeout", "0.2")
+    ended = run("restore", str(tmp_path / "backup"))
     assert (ended.code, [record.key for record in canned.merged]) == (6, [b"\xff\x00"])
     assert "not merged: 'gone': 1 of 2" in ended.err
     assert "Do it again" in ended.err

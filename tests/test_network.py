@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from ports import Ports
+from skipping import on_loopback
 from trio.testing import MockClock, check_half_closeable_stream
 
 from chord.errors import PeerUnreachable
@@ -56,12 +57,12 @@ class Place:
 
 
 def everywhere(test: Callable[[Place], Awaitable[None]]) -> Callable[[str, Ports], None]:
-    """Run a test of the suite on TCP in real time, and in memory on virtual time and under Trio's mock clock."""
+    """Run a test of the suite on TCP, and in memory on virtual time and under Trio's mock clock."""
 
     @pytest.mark.parametrize("where", ["tcp", "memory", "memory-mockclock"])
     def on(where: str, ports: Ports) -> None:
         if where == "tcp":
-            trio.run(test, Place("tcp", ports))
+            on_loopback(test)(Place("tcp", ports))
         elif where == "memory":
             run(test, Place("memory", ports))
         else:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from processes import HEALED_S, PROGRAM, Peer, Peers, ideal
+from processes import HANG_S, HEALED_S, PROGRAM, Peer, Peers, ideal
 
 import chord as library
 from chord.data.sqlite_file import FILE_NAME
@@ -90,7 +90,7 @@ class Cluster:
 
     def describe(self) -> dict[str, Description]:
         """What each node says of itself."""
-        with library.connect(*self.addresses, timeout_s=20) as ring:
+        with library.connect(*self.addresses, timeout_s=HANG_S) as ring:
             found = ring.members(also=self.addresses)
         return {address: node for address, node in found.items() if isinstance(node, Description)}
 

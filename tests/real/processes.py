@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HANG_S = 600.0  # as in tests/live.py; benchmarks use this file, and need nothing else of the tests
 HEALED_S = 120.0  # a ring that is not whole by then has a bug; healing takes seconds
 PROGRAM = (sys.executable, "-m", "chord")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "CHORD_NODE": ""}
+ENVIRONMENT = {
+    **os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "CHORD_NODE": "", "CHORD_TIMEOUT": str(HANG_S)
+}  # fmt: skip
 
 T = TypeVar("T")
 
