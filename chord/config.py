@@ -101,6 +101,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         lease_s: a joiner's slot is freed after so long without progress.
         leave_s: a leave hands over for at most this long; for so long others believe one that they were told of.
         drain_s: calls in flight get this long when the node stops.
+        unsaved_s: a node that could not write its identity file for so long says so.
         resume_s: a restarted node waits so long for a running ring before it resumes with its stored lists.
         grace_s: a node that was down for longer finds what was deleted meanwhile forgotten: it rejoins empty.
 
@@ -123,6 +124,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease_s: float = 5.0
     leave_s: float = 10.0
     drain_s: float = 2.0
+    unsaved_s: float = 60.0
     resume_s: float = 1.0
     grace_s: float = 86400.0
 

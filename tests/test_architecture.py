@@ -31,7 +31,7 @@ ROWS: dict[int, str] = {
     "data.exchange data.sending data.transfer data.misplaced data.fan "
     "data.gather data.batches data.reading data.writing data.quorum data.quorum_reads data.replicate "
     "data.repair data.prune data.reap",
-    5: "vnode_parts dispatch farewell maintenance describe remember interface node embedded short_cuts asking "
+    5: "vnode_parts dispatch farewell maintenance describe remember saving interface node embedded short_cuts asking "
     "asking_many operations client links_pool blocking testing",
     6: "cli",
     7: "experiments experiments.pool sim lab lab.clock",
@@ -54,6 +54,7 @@ LAB_EXTRA = {"numpy", "matplotlib", "xxhash"}
 
 SEAMS: dict[str, set[str]] = {
     "chord.transport": {"socket"},
+    "chord.identity": {"threading"},
     "chord.links": {"socket", "time"},
     "chord.links_pool": {"time"},
     "chord.blocking": {"time", "random"},
