@@ -172,6 +172,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         calls_max: requests being worked on in all; and as many items of batches.
         connections_max: accepted streams in all.
         connections_per_host_max: accepted streams from one address outside loopback.
+        lookups_max: host names looked up at once; beyond it dials to other names fail.
         handshake_s: seconds for the first frames of a stream.
         frame_s: seconds for the rest of a frame once it has begun.
         idle_s: seconds until an unused stream is closed.
@@ -199,6 +200,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calls_max: int = 4096
     connections_max: int = 1024
     connections_per_host_max: int = 32
+    lookups_max: int = 64
     handshake_s: float = 5.0
     frame_s: float = 10.0
     idle_s: float = 120.0

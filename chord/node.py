@@ -94,7 +94,7 @@ class Node(AsyncRing):
         self._observe = observe
         self._greeter = Greeter(config.ring)
         self._rpc: CallsService = calls or Rpc(
-            transport or TcpTransport(),
+            transport or TcpTransport(config.limits.lookups_max),
             circle=config.ring.circle,
             limits=config.limits,
             hello=self._greeter.hello,

@@ -25,7 +25,7 @@ ROWS: dict[int, str] = {
     0: "errors ids events messages config data",
     1: "arcs finger ring ownership suspicion cbor wire greeting invariants values bulk parcels "
     "data.superseded data.versions data.digest data.view history",
-    2: "alarm transport calls identity data.storage data.sqlite data.sqlite_file data.sqlite_rows",
+    2: "alarm names transport calls identity data.storage data.sqlite data.sqlite_file data.sqlite_rows",
     3: "rpc rpc_answers rpc_handshake rpc_link rpc_outbox rpc_shared rpc_transit periodic peers links",
     4: "host earlier vnode route lookup stabilize bounds self_lookup membership resume data.records data.copies "
     "data.exchange data.sending data.transfer data.misplaced data.fan "
@@ -56,6 +56,7 @@ SEAMS: dict[str, set[str]] = {
     "chord.transport": {"socket"},
     "chord.identity": {"threading"},
     "chord.links": {"socket", "time"},
+    "chord.names": {"socket"},
     "chord.links_pool": {"time"},
     "chord.blocking": {"time", "random"},
     "chord.client": {"random", "secrets"},
