@@ -29,7 +29,8 @@ from benchmarks.bars import Row, Rows, bar, positive, run_parts
 from benchmarks.foreground import Foreground
 from benchmarks.replicas import put_all_the_time
 from benchmarks.rings import fill, ring_of, scratch, settled
-from tests.live import free_ports, running
+from tests.live import running
+from tests.ports import Ports
 from tests.real.processes import PROGRAM, Peers, ideal
 
 NODE_MB_MAX, ABOVE_IMPORTS_MB_MAX = 45.0, 8.0
@@ -130,7 +131,7 @@ def up(args: argparse.Namespace) -> Rows:
     """A ring of sixteen, as a newcomer starts it."""
     took = []
     for _ in range(RINGS):
-        with running("up", "-n", "16", "--base-port", str(free_ports(16))) as ring:
+        with Ports() as ports, running("up", "-n", "16", "--base-port", str(ports.row(16))) as ring:
             took.append(float(ring.ready["seconds"]))
     seconds = statistics.median(took)
     return [

@@ -51,7 +51,7 @@ async def open_client(
     limits = limits or Limits()
     core = Core(addresses, rng=rng or random.Random(secrets.randbits(128)), arcs_max=CLIENT_ARCS_MAX)
     rpc = Rpc(
-        transport or TcpTransport(),
+        transport or TcpTransport(limits.lookups_max),
         circle=None,
         limits=limits,
         hello=_hello,

@@ -101,6 +101,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         lease_s: a joiner's slot is freed after so long without progress.
         leave_s: a leave hands over for at most this long; for so long others believe one that they were told of.
         drain_s: calls in flight get this long when the node stops.
+        unsaved_s: a node that could not write its identity file for so long says so.
         resume_s: a restarted node waits so long for a running ring before it resumes with its stored lists.
         grace_s: a node that was down for longer finds what was deleted meanwhile forgotten: it rejoins empty.
 
@@ -123,6 +124,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease_s: float = 5.0
     leave_s: float = 10.0
     drain_s: float = 2.0
+    unsaved_s: float = 60.0
     resume_s: float = 1.0
     grace_s: float = 86400.0
 
@@ -170,6 +172,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         calls_max: requests being worked on in all; and as many items of batches.
         connections_max: accepted streams in all.
         connections_per_host_max: accepted streams from one address outside loopback.
+        lookups_max: host names looked up at once; beyond it dials to other names fail.
         handshake_s: seconds for the first frames of a stream.
         frame_s: seconds for the rest of a frame once it has begun.
         idle_s: seconds until an unused stream is closed.
@@ -202,6 +205,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calls_max: int = 4096
     connections_max: int = 1024
     connections_per_host_max: int = 32
+    lookups_max: int = 64
     handshake_s: float = 5.0
     frame_s: float = 10.0
     idle_s: float = 120.0

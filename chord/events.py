@@ -200,6 +200,12 @@ class NodeStateChanged(Event, frozen=True):
     address: str
 
 
+class IdentityUnsaved(Event, frozen=True):
+    """For `unsaved_s` the node could not write down what its next start must know; `why` is for people."""
+
+    why: str
+
+
 class ClockSkewed(Event, frozen=True):
     """The wall clock of a neighbour and our own differ by so many ms: values that live for a time may err by that."""
 

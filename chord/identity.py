@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from pathlib import Path
 from typing import Protocol
 
@@ -136,6 +137,10 @@ class FileIdentity:
         self._path = Path(directory) / FILE_NAME
         self._last: bytes | None = None
         self._saving = trio.Lock()
+        self._threads = trio.CapacityLimiter(1)  # of its own: neither does a write wait for lookups of names
+        self._guard = threading.Lock()  # of the next two
+        self._is_writing = False
+        self._is_closed = False
         try:
             make_directory(self._path.parent, mode=0o700)
         except OSError as error:
@@ -148,8 +153,11 @@ class FileIdentity:
             raise ConfigError(f"another node is running on {directory}") from None
 
     def close(self) -> None:
-        """Let go of the directory."""
-        os.close(self._lock)
+        """Let go of the directory; what is being written at this moment keeps it until that has ended."""
+        with self._guard:
+            self._is_closed = True
+            if not self._is_writing:
+                os.close(self._lock)
 
     def load(self) -> Kept | None:
         """Return what was kept, None at the first start.
@@ -171,14 +179,28 @@ class FileIdentity:
         Raises:
             OSError: it could not be written; the old file is still there.
 
-        Concurrency: checkpoints; cancelled, either the old or the new file is there.
+        Concurrency: checkpoints; cancelled, either the old or the new file is there. A disk that hangs holds one
+            thread: the next save waits, without one, until the system is done with that write.
         """
         content = encode_kept(kept)
         async with self._saving:  # one file beside, one writer
             if content != self._last:
                 self._last = None  # until it is done, either may be there
-                await trio.to_thread.run_sync(self._replace, content)
+                await trio.to_thread.run_sync(self._write, content, abandon_on_cancel=True, limiter=self._threads)
                 self._last = content
+
+    def _write(self, content: bytes) -> None:
+        with self._guard:
+            if self._is_closed:
+                return  # nobody waits for it, and another node may have the directory by now
+            self._is_writing = True
+        try:
+            self._replace(content)
+        finally:
+            with self._guard:
+                self._is_writing = False
+                if self._is_closed:
+                    os.close(self._lock)
 
     def _replace(self, content: bytes) -> None:
         beside = self._path.with_suffix(".new")

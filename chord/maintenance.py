@@ -21,6 +21,7 @@ class Maintenance:
     Args:
         parts: of every vnode.
         save: writes down what a restart must know.
+        look: finds out whether that could not be written for too long.
 
     Attributes:
         run: the coroutine function that does them; see `Timetable.run`.
@@ -33,12 +34,14 @@ class Maintenance:
         parts: Mapping[Point, Parts],
         misplaced: Misplaced,
         save: Callable[[], Awaitable[None]],
+        look: Callable[[], None],
     ) -> None:
         self._host = host
         self._has_replicas = config.ring.replicas > 1
         self._parts = parts
         self._misplaced = misplaced
         self._save = save
+        self._look = look
         self._timetable = Timetable(host.rng, self._on_step_failed, host.timers)
         self._stabilizing: list[Periodic] = []
         self.run = self._timetable.run
@@ -60,7 +63,8 @@ class Maintenance:
         self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s)
 
     def keep_at_home(self, contact: Contact) -> None:
-        """Begin to bring misplaced records home, on behalf of the node's first vnode."""
+        """Begin the steps that the node's first vnode does for all: to bring misplaced records home, and to save."""
+        self._repeat(contact.id, "save_identity", self._save, self._host.timing.stabilize_s)
         step = partial(self.bring_home, contact)
         bring_home = self._repeat(contact.id, "bring_home", step, 4 * self._host.timing.stabilize_s)
         self._host.bring_home_soon = bring_home.kick
@@ -84,8 +88,8 @@ class Maintenance:
         self._host.tell([StepFailed(vnode, name, word)])
 
     async def _round(self, parts: Parts) -> None:
-        """One stabilize round; then the pointers are kept."""
+        """One stabilize round. What is kept of it is saved by a step of its own, which a disk may hold up for ever."""
         await parts.stabilizer.stabilize()
         for contact in (*parts.vnode.ring.successors, *parts.vnode.ring.predecessors):
             self._host.peers.passive.moved(contact)
-        await self._save()
+        self._look()

@@ -9,7 +9,6 @@ everything over, with maintenance still running.
 
 from __future__ import annotations
 
-import errno
 import random
 import secrets
 import time
@@ -40,7 +39,7 @@ from chord.errors import (
     WritesRefused,
     unwrapped,
 )
-from chord.events import NodeStateChanged, Observer, StepFailed, ignore
+from chord.events import NodeStateChanged, Observer, ignore
 from chord.farewell import Farewell
 from chord.greeting import Greeter
 from chord.host import Host
@@ -54,6 +53,7 @@ from chord.operations import Core
 from chord.peers import Peers
 from chord.remember import last_time, recall, to_keep
 from chord.rpc import Rpc
+from chord.saving import Saver
 from chord.transport import TcpTransport, Transport
 from chord.vnode import Vnode
 from chord.vnode_parts import Parts
@@ -94,7 +94,7 @@ class Node(AsyncRing):
         self._observe = observe
         self._greeter = Greeter(config.ring)
         self._rpc: CallsService = calls or Rpc(
-            transport or TcpTransport(),
+            transport or TcpTransport(config.limits.lookups_max),
             circle=config.ring.circle,
             limits=config.limits,
             hello=self._greeter.hello,
@@ -113,7 +113,10 @@ class Node(AsyncRing):
         catch_up = CatchUp(self.host, self.host.reap_log)
         self._exchange = Exchange(self.host, self._records.merge, catch_up)
         self.misplaced = Misplaced(self.host, self.lookups, self._exchange)
-        self._maintenance = Maintenance(self.host, config, self.parts, self.misplaced, self._save)
+        self._saver = Saver(self.host, self._identity, self._end_without_directory)
+        self._maintenance = Maintenance(
+            self.host, config, self.parts, self.misplaced, self._save, self._saver.look
+        )
         self._farewell = Farewell(self.host, self.parts, self.misplaced)
         self._dispatcher = Dispatcher(
             self.host,
@@ -335,16 +338,12 @@ class Node(AsyncRing):
 
     async def _save(self, *, has_left: bool = False) -> None:
         kept = to_keep(self.host, self.parts, self.ring_id, self._kept, has_left=has_left)
-        if kept is self._kept:
-            return  # it has not got anywhere yet
-        try:
-            await self._identity.save(kept)
-        except OSError as error:  # a full disk: the ring goes on, and the next round tries again
-            self.host.counters["identity_unsaved"] += 1
-            self.host.tell([StepFailed(self.contact.id, "save_identity", str(error.strerror))])
-            if error.errno == errno.ENOENT:  # not the file but its directory, and the records went with it
-                self._fatal = self._fatal or WritesRefused(f"the data directory of {self.name} is gone; it stopped")
-                self._end("stop")
+        if kept is not self._kept:  # else it has not got anywhere yet
+            await self._saver.save(self.contact.id, kept)
+
+    def _end_without_directory(self) -> None:
+        self._fatal = self._fatal or WritesRefused(f"the data directory of {self.name} is gone; it stopped")
+        self._end("stop")
 
     # -- ending ---------------------------------------------------------------------------------
 
@@ -357,7 +356,8 @@ class Node(AsyncRing):
         has_left = self._how == "leave" and self._farewell.has_handed_over(self._goodbye)
         if has_left or self._how == "stop":
             await self._farewell.say(self._goodbye, has_left=has_left)
-        await self._save(has_left=has_left)
+        with trio.move_on_after(self.host.timing.leave_s):  # a disk that hangs must not keep the node from its end
+            await self._save(has_left=has_left)
         if has_left and self._goodbye:
             await self._farewell.linger(self._goodbye)
         self._rpc.stop_accepting()

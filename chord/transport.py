@@ -14,8 +14,9 @@ from typing import Final, Protocol, TypeAlias, cast
 
 import trio
 
-from chord.config import split_address, to_dial
+from chord.config import Limits, split_address, to_dial
 from chord.errors import PeerUnreachable
+from chord.names import Names
 
 Stream: TypeAlias = trio.abc.HalfCloseableStream
 
@@ -57,6 +58,9 @@ class Transport(Protocol):
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ACCEPT_AGAIN_S: Final = 0.1
 
+_NEXT_ADDRESS_S: Final = 0.25
+"""Of a host with several addresses, the next one is tried when the last has not answered for so long (RFC 8305)."""
+
 
 class TcpListener:
     """Accepts TCP connections at one address."""
@@ -89,18 +93,28 @@ class TcpListener:
 
 
 class TcpTransport:
-    """Streams over TCP."""
+    """Streams over TCP.
+
+    Args:
+        lookups_max: so many host names are looked up at once; see `Limits`.
+    """
+
+    def __init__(self, lookups_max: int = Limits().lookups_max) -> None:
+        self._names = Names(lookups_max)
 
     async def open_stream(self, address: str) -> trio.SocketStream:
         """Connect to HOST:PORT.
 
         Raises:
-            PeerUnreachable: nobody listens there, no such host, no such address, or the network says no.
+            PeerUnreachable: nobody listens there, no such host, no such address, the network says no, or too many
+                host names are being looked up.
         """
         host, port = to_dial(address)
         try:
-            return await trio.open_tcp_stream(host, port)
-        except OSError as error:
+            if _is_ip(host):  # needs no lookup
+                return await trio.open_tcp_stream(host, port)
+            return await _open_first(await self._names.look_up(host), port)
+        except (OSError, UnicodeError) as error:
             raise _unreachable(address, error) from None
 
     async def open_listener(self, address: str) -> TcpListener:
@@ -115,6 +129,44 @@ class TcpTransport:
         for spare in listeners[1:]:
             await spare.aclose()
         return TcpListener(listeners[0])
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+async def _open_first(hosts: list[str], port: int) -> trio.SocketStream:
+    """Connect to whichever of a host's addresses answers first, each begun a little after the one before.
+
+    Raises:
+        OSError: none does.
+    """
+    opened: list[trio.SocketStream] = []
+    errors: list[OSError] = []
+
+    async def attempt(host: str, has_failed: trio.Event) -> None:
+        try:
+            opened.append(await trio.open_tcp_stream(host, port))
+            nursery.cancel_scope.cancel()
+        except OSError as error:
+            errors.append(error)
+            has_failed.set()
+
+    async with trio.open_nursery() as nursery:
+        for host in hosts:
+            has_failed = trio.Event()
+            nursery.start_soon(attempt, host, has_failed)
+            with trio.move_on_after(_NEXT_ADDRESS_S):
+                await has_failed.wait()
+    for spare in opened[1:]:
+        await trio.aclose_forcefully(spare)
+    if not opened:
+        raise next((error for error in errors if _is_refusal(error)), errors[0])
+    return opened[0]
 
 
 def remote_host(stream: Stream) -> str | None:
@@ -203,11 +255,20 @@ def _host_port(name: tuple[object, ...]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _unreachable(address: str, error: OSError) -> PeerUnreachable:
-    """Say why a connection failed; Trio hides the reason in a group, one error per address it tried."""
-    errors = [error]
-    if isinstance(error.__cause__, ExceptionGroup):
-        errors = [one for one in error.__cause__.exceptions if isinstance(one, OSError)] or errors
-    if any(isinstance(one, ConnectionRefusedError) for one in errors):
+def _unreachable(address: str, error: OSError | UnicodeError) -> PeerUnreachable:
+    """Say why a connection failed."""
+    if _is_refusal(error):
         return PeerUnreachable(f"{address}: connection refused", is_refused=True)
-    return PeerUnreachable(f"{address}: {errors[0].strerror or errors[0]}")
+    first = _reasons(error)[0]
+    return PeerUnreachable(f"{address}: {getattr(first, 'strerror', None) or first}")
+
+
+def _is_refusal(error: Exception) -> bool:
+    return any(isinstance(one, ConnectionRefusedError) for one in _reasons(error))
+
+
+def _reasons(error: Exception) -> list[Exception]:
+    """Return the errors behind the one that Trio raises: it hides them in a group, one for each address it tried."""
+    if isinstance(error.__cause__, ExceptionGroup):
+        return [one for one in error.__cause__.exceptions if isinstance(one, OSError)] or [error]
+    return [error]

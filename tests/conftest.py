@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-from stalls import Watch
+from live import HANG_S
+from ports import Ports
 
 # No deadlines: a loaded machine is slow, not wrong.
 settings.register_profile("chord", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
@@ -21,9 +22,6 @@ HAS_DASK = find_spec("distributed") is not None
 collect_ignore = [] if HAS_DASK else ["optional/test_dask.py"]
 
 
-WATCH = Watch()
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: real processes, and tests on a real clock, wait half of their time."""
@@ -31,35 +29,46 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what is left out, and what was run again, as nothing else would."""
+    """Say what is left out, as nothing else would."""
     if not HAS_DASK:
         left_out = "left out: tests/optional/test_dask.py (Dask is not installed: pip install distributed)"
         terminalreporter.write_line(left_out)
-    for report in terminalreporter.getreports("rerun"):
-        crash = getattr(report.longrepr, "reprcrash", None)  # an exception group's traceback has none
-        said = crash.message if crash is not None else str(report.longrepr).strip().splitlines()[-1]
-        terminalreporter.write_line(f"run again, as the machine stood still: {report.nodeid}: {said}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real processes, and whole swarms, one after the other: they have the machine's cores for themselves.
-
-    What fails while the machine stands still is run again, at most twice: see `stalls`. All other failures stand.
-    """
+    """Real processes, and whole swarms, one after the other: they have the machine's cores for themselves."""
     for item in items:
         if "/real/" in item.nodeid or "::test_the_swarm[" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("cores"))
-        item.add_marker(pytest.mark.flaky(reruns=2, condition=WATCH.explains))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """What the machine did before a test is not that test's."""
-    WATCH.start()
 
 
 if TYPE_CHECKING:
     from cli_ring import CannedRing, Ended, Run
+    from skipping import Skipping
+
+
+@pytest.fixture
+def ports() -> Iterator[Ports]:
+    """Ports that are this test's alone."""
+    with Ports() as held:
+        yield held
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Skipping:
+    """A clock that a silent `FakeNode` moves past every deadline; for Trio as well."""
+    from skipping import skipping
+
+    return skipping(monkeypatch)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients for whom the first pause before another attempt is past the deadline."""
+    from chord import asking
+
+    monkeypatch.setattr(asking, "BACKOFF_FIRST_S", 100 * HANG_S)
+    monkeypatch.setattr(asking, "BACKOFF_MAX_S", 100 * HANG_S)
 
 
 @pytest.fixture
@@ -80,7 +89,8 @@ def run(canned: CannedRing, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
     from chord import cli, operations
 
     monkeypatch.setenv("CHORD_NODE", canned.entry)
-    monkeypatch.setattr(operations, "CRAWL_S", 5.0)  # seven canned nodes share one process, beside other tests' load
+    monkeypatch.setenv("CHORD_TIMEOUT", str(HANG_S))
+    monkeypatch.setattr(operations, "CRAWL_S", HANG_S)
 
     def run_(*args: str) -> Ended:
         capfd.readouterr()

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import msgspec
+from ports import HOST, Ports
 
 from chord.errors import ChordError, InvalidRequest, UnknownRequest
 from chord.ids import Circle, Point
@@ -46,6 +47,9 @@ class FakeNode:
     that `is_old` does not know batches.
     """
 
+    on_silence: Callable[[], None] = staticmethod(lambda: None)
+    """Called when a call will never be answered."""
+
     def __init__(
         self,
         answer: Callable[[Heard], Answer],
@@ -64,10 +68,11 @@ class FakeNode:
         self._codec = Codec(Circle(bits))
         lowest, highest = versions
         self._hello = Hello(lowest, highest, "node", "control", "chord", bits, successors=8, replicas=1, ring=ring)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ports = Ports()  # nobody else is given its port while it is dead
+        port = self._ports.one()
+        self._listener = socket.create_server((HOST, port))
         self._open: list[socket.socket] = []
-        self._grave: socket.socket | None = None
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.address = f"{HOST}:{port}"
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -75,18 +80,13 @@ class FakeNode:
         """What was asked of this kind, in order."""
         return [heard.request for heard in self.heard if isinstance(heard.request, kind)]
 
+    def close(self) -> None:
+        """End, and let go of the port."""
+        self.die()
+        self._ports.close()
+
     def die(self) -> None:
         """Stop listening and hang up everywhere; until it is closed nobody else is given its port."""
-        address = self._listener.getsockname()
-        self.close()
-        self._grave = socket.socket()
-        self._grave.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # its connections may linger
-        self._grave.bind(address)
-
-    def close(self) -> None:
-        """Stop listening and hang up everywhere."""
-        if self._grave is not None:
-            self._grave.close()
         with suppress(OSError):  # closed already
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -156,8 +156,10 @@ class FakeNode:
             connection.sendall(answer)
         elif answer == HANG_UP:
             connection.shutdown(socket.SHUT_RDWR)
-        elif answer == GO_AWAY:
-            connection.sendall(GOODBYE)
+        else:
+            if answer == GO_AWAY:
+                connection.sendall(GOODBYE)
+            self.on_silence()
 
 
 @contextmanager
@@ -168,9 +170,3 @@ def fake_node(answer: Callable[[Heard], Answer], **options: object) -> Iterator[
         yield node
     finally:
         node.close()
-
-
-def refused_address() -> str:
-    """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"127.0.0.1:{probe.getsockname()[1]}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.ports import Ports
 
 ROOT = Path(__file__).parents[1]
 HANG_S = 600.0  # beyond this something hangs: on no machine, however loaded, does it say that something is slow
@@ -23,7 +24,7 @@ CHORD = [sys.executable, "-m", "chord"]
 def environment(entry: str | None = None) -> dict[str, str]:
     """The environment of a command: this checkout's package, nothing of the caller's own settings."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("CHORD_")}
-    here = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+    here = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "CHORD_TIMEOUT": str(HANG_S)}
     return {**clean, **here, **({"CHORD_NODE": entry} if entry is not None else {})}
 
 
@@ -115,22 +116,8 @@ def running(*args: str) -> Iterator[Running]:
 @contextmanager
 def ring_of(n: int, *args: str) -> Iterator[Running]:
     """A ring of n processes."""
-    with running("up", "-n", str(n), "--base-port", str(free_ports(n)), *args) as ring:
+    with Ports() as ports, running("up", "-n", str(n), "--base-port", str(ports.row(n)), *args) as ring:
         yield ring
-
-
-def free_ports(count: int) -> int:
-    """Return the first of so many free ports in a row, below the range the system hands out by itself."""
-    first = 20000 + os.getpid() % 100 * 100
-    while True:
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(("127.0.0.1", port))
-            return first
-        except OSError:
-            first = first + count if first + 2 * count < 32000 else 20000
 
 
 def is_alive(pid: int) -> bool:

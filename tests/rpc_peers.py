@@ -173,7 +173,7 @@ async def outcome(call: Awaitable[Any], into: list[Any]) -> None:
 
 
 async def until(holds: Callable[[], object], within: float = 5.0) -> None:
-    """Wait on the real clock until something holds; polling, because it is another process or the system that acts."""
+    """Wait until something holds; polling, because it may be the system that acts."""
     with trio.fail_after(within):
         while not holds():
             await trio.sleep(0.002)

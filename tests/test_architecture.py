@@ -25,14 +25,14 @@ ROWS: dict[int, str] = {
     0: "errors ids events messages config data",
     1: "arcs finger ring ownership suspicion cbor wire greeting invariants values bulk parcels "
     "data.superseded data.versions data.digest data.view history",
-    2: "alarm transport calls identity data.storage data.database data.fsync data.worker data.reap_log "
+    2: "alarm names transport calls identity data.storage data.database data.fsync data.worker data.reap_log "
     "data.group_commit data.sqlite data.sqlite_file data.sqlite_notes data.sqlite_rows",
     3: "rpc rpc_answers rpc_handshake rpc_link rpc_outbox rpc_shared rpc_transit periodic peers links",
     4: "host earlier vnode route lookup stabilize bounds self_lookup membership resume data.records data.copies "
     "data.exchange data.sending data.transfer data.misplaced data.fan "
     "data.gather data.catch_up data.batches data.reading data.writing data.quorum data.quorum_reads data.replicate "
     "data.repair data.prune data.reap",
-    5: "vnode_parts dispatch farewell maintenance describe remember interface node embedded short_cuts asking "
+    5: "vnode_parts dispatch farewell maintenance describe remember saving interface node embedded short_cuts asking "
     "asking_many operations client links_pool blocking testing",
     6: "cli",
     7: "experiments experiments.pool sim lab lab.clock",
@@ -55,7 +55,9 @@ LAB_EXTRA = {"numpy", "matplotlib", "xxhash"}
 
 SEAMS: dict[str, set[str]] = {
     "chord.transport": {"socket"},
+    "chord.identity": {"threading"},
     "chord.links": {"socket", "time"},
+    "chord.names": {"socket"},
     "chord.links_pool": {"time"},
     "chord.blocking": {"time", "random"},
     "chord.client": {"random", "secrets"},

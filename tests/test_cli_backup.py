@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from cli_ring import CannedRing, Run
-from fake_node import Heard, refused_address
+from fake_node import Heard
 from hypothesis import given
 from hypothesis import strategies as st
+from ports import Ports
 
 from chord.cli.backup_file import Damaged, Header, Writer, records, verify
 from chord.data import versions
@@ -148,6 +149,7 @@ def test_a_damaged_file_changes_nothing(run: Run, canned: CannedRing, tmp_path: 
     run("restore", str(tmp_path / "backup"), "--json").failure("damaged")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_interrupted_backup_leaves_the_old_one(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     file = tmp_path / "backup"
     file.write_bytes(b"the old one")
@@ -159,7 +161,7 @@ def test_an_interrupted_backup_leaves_the_old_one(run: Run, canned: CannedRing, 
         return QuorumFailed("1 of 2") if asked["n"] > 5 and isinstance(heard.request, Scan) else None
 
     canned.override = fails_halfway
-    assert run("backup", str(file), "--timeout", "1").code == 6
+    assert run("backup", str(file)).code == 6
     assert (os.listdir(tmp_path), file.read_bytes()) == (["backup"], b"the old one")
     assert run("backup", str(tmp_path / "no" / "such")).code == 2
 
@@ -172,19 +174,22 @@ def test_what_could_not_be_read_is_said(run: Run, canned: CannedRing, tmp_path: 
     assert "of another ring" in ended.err
 
 
-def test_a_restore_says_what_failed_and_may_be_done_again(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_a_restore_says_what_failed_and_may_be_done_again(
+    run: Run, canned: CannedRing, tmp_path: Path, ports: Ports
+) -> None:
     def refuse(point: int, heard: Heard) -> ChordError | None:
         is_gone = isinstance(heard.request, Merge) and heard.request.record.key == b"gone"
         return QuorumFailed("1 of 2") if is_gone else None
 
     canned.override = refuse
     (tmp_path / "backup").write_bytes(written(*RECORDS))
-    ended = run("restore", str(tmp_path / "backup"), "--timeout", "0.2")
+    ended = run("restore", str(tmp_path / "backup"))
     assert (ended.code, [record.key for record in canned.merged]) == (6, [b"\xff\x00"])
     assert "not merged: 'gone': 1 of 2" in ended.err
     assert "Do it again" in ended.err
     assert sys.stdin is not None
-    assert run("restore", str(tmp_path / "backup"), "--node", refused_address()).code == 4
+    assert run("restore", str(tmp_path / "backup"), "--node", ports.address()).code == 4
 
 
 def test_where_silent_nodes_may_hold_more_a_backup_is_incomplete_and_a_scan_says_so(

@@ -18,9 +18,11 @@ import msgspec
 import pytest
 from canned import WORKED_IDS
 from cli_ring import CannedRing, Run
-from fake_node import SILENCE, Answer, Heard, refused_address
+from fake_node import SILENCE, Answer, Heard
 from live import HANG_S
+from ports import Ports
 from schemas import check_shape
+from skipping import PATIENCE_S, Skipping
 
 from chord import cli
 from chord.errors import Busy, ChordError, InvalidRequest, LookupFailed, OwnerDown, RemoteFailure
@@ -200,8 +202,8 @@ def test_scan_is_read_back_by_load(run: Run, canned: CannedRing, tmp_path: Path)
         check_shape("scan", json.loads(line))
 
 
-def test_scan_says_when_a_dead_node_has_the_only_copy(run: Run, canned: CannedRing) -> None:
-    dead = Contact(Point(70), refused_address())
+def test_scan_says_when_a_dead_node_has_the_only_copy(run: Run, canned: CannedRing, ports: Ports) -> None:
+    dead = Contact(Point(70), ports.address())
 
     def taken(point: int, node: Description) -> Description:
         arc = OwnedArc(Point(60), Point(70), 2, "taken_over", dead)
@@ -529,9 +531,13 @@ def test_the_last_node_leaves_only_by_force(run: Run, canned: CannedRing, is_alo
     assert (ended.code, "has left" in ended.out) == ((0, True) if is_alone else (5, False))
 
 
-@pytest.mark.slow
-def test_a_leave_that_takes_too_long_says_so(run: Run) -> None:
-    ended = run("leave", "n2", "--timeout", "1")
+def test_a_leave_that_takes_too_long_says_so(run: Run, canned: CannedRing, clock: Skipping) -> None:
+    def leaves(point: int, heard: Heard) -> None:
+        if isinstance(heard.request, Leave):
+            clock.skip(2 * HANG_S)
+
+    canned.override = leaves
+    ended = run("leave", "n2")
     assert ended.code == 5
     assert "n2 has not left yet. It goes on by itself" in ended.err
 
@@ -575,20 +581,20 @@ def test_version(run: Run) -> None:
 # -- how everything fails -------------------------------------------------------------------------------
 
 
-def test_nobody_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    address = refused_address()
+def test_nobody_there(run: Run, monkeypatch: pytest.MonkeyPatch, ports: Ports) -> None:
+    address = ports.address()
     ended = run("get", "k", "--node", address)
     assert ended.code == 4
     assert ended.err == (
         f"error: no answer from {address} (connection refused). Is a peer running there? "
         f"Start one: chord node --listen {address}\n"
     )
-    monkeypatch.setenv("CHORD_NODE", f"{address} {refused_address()}")
+    monkeypatch.setenv("CHORD_NODE", f"{address} {ports.address()}")
     run("get", "k", "--json").failure("unreachable")
 
 
 @pytest.mark.parametrize("says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00" * 64, b""])
-def test_a_port_of_something_else(run: Run, says: bytes) -> None:
+def test_a_port_of_something_else(run: Run, says: bytes, clock: Skipping) -> None:
     """It is reached and is no node: not a bug of any."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -598,12 +604,14 @@ def test_a_port_of_something_else(run: Run, says: bytes) -> None:
                     connection, _ = server.accept()
                     kept.append(connection)
                     connection.sendall(says)
+                    if not says:
+                        clock.skip(2 * HANG_S)
 
         kept: list[socket.socket] = []
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        ended = run("get", "k", "--node", address, "--timeout", "0.3")
+        ended = run("get", "k", "--node", address)
         server.shutdown(socket.SHUT_RDWR)
         thread.join(10)
         for connection in kept:
@@ -618,14 +626,16 @@ def test_a_port_of_something_else(run: Run, says: bytes) -> None:
     [(OwnerDown("gone"), 6), (Busy("busy"), 5), (LookupFailed("lost"), 5), (RemoteFailure("bug"), 1),
      (InvalidRequest("bad"), 2)],
 )
+@pytest.mark.usefixtures("impatient")
 def test_exit_codes(run: Run, canned: CannedRing, error: ChordError, code: int) -> None:
     canned.override = lambda point, heard: error if isinstance(heard.request, Get) else None
-    assert run("get", "k", "--timeout", "0.2").code == code
+    assert run("get", "k").code == code
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_timeout_is_exit_5(run: Run, canned: CannedRing) -> None:
     canned.override = lambda point, heard: "say nothing" if isinstance(heard.request, Get) else None
-    ended = run("get", "k", "--timeout", "0.2", "--json")
+    ended = run("get", "k", "--timeout", str(PATIENCE_S), "--json")
     assert ended.code == 5
     ended.failure("timeout")
     assert SILENCE is None

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from canned import contact, described
 from cli_ring import CannedRing, Run
-from fake_node import refused_address
+from ports import Ports
 
 from chord.cli.output import Failure, Out
 from chord.cli.target import choose
@@ -163,9 +163,10 @@ def test_a_trace_at_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: 
 @pytest.mark.parametrize("error", [
     QuorumFailed("1 of 2 replicas"), TooFewReplicas("there are 2 nodes, not 3", after_ms=20), OwnerDown("n4 is down")
 ])
+@pytest.mark.usefixtures("impatient")
 def test_too_few_replicas_are_exit_6(run: Run, canned: CannedRing, error: ChordError) -> None:
     canned.override = lambda point, heard: error if isinstance(heard.request, Put) else None
-    ended = run("put", "k", "v", "--timeout", "0.2")
+    ended = run("put", "k", "v")
     assert (ended.code, error.message in ended.err) == (6, True)
     assert "Bring " in ended.err
 
@@ -192,18 +193,19 @@ def test_load_refuses_a_file_with_a_strange_line(run: Run, canned: CannedRing, t
     assert "Nothing of the file is stored" in ended.err
 
 
+@pytest.mark.usefixtures("impatient")
 def test_load_gives_up_where_nobody_stores_anything(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.override = lambda point, heard: QuorumFailed("1 of 2") if isinstance(heard.request, Put) else None
     (tmp_path / "lines").write_text("".join(f"{i}\n" for i in range(1000)))
-    ended = run("load", str(tmp_path / "lines"), "--timeout", "0.1")
+    ended = run("load", str(tmp_path / "lines"))
     assert ended.code == 6
     assert "512 of 512 keys were not stored; the rest was not tried" in ended.err
-    assert run("load", str(tmp_path / "lines"), "--timeout", "0.1", "--json").json("load")["complete"] is False
+    assert run("load", str(tmp_path / "lines"), "--json").json("load")["complete"] is False
 
 
-def test_a_dead_node_is_no_loss_to_a_scan_where_there_are_replicas(run: Run, canned: CannedRing) -> None:
+def test_a_dead_node_is_no_loss_to_a_scan_where_there_are_replicas(run: Run, canned: CannedRing, ports: Ports) -> None:
     def taken(point: int, node: Description) -> Description:
-        arc = OwnedArc(Point(60), Point(70), 2, "taken_over", Contact(Point(70), refused_address()))
+        arc = OwnedArc(Point(60), Point(70), 2, "taken_over", Contact(Point(70), ports.address()))
         vnode: VnodeInfo = msgspec.structs.replace(node.vnodes[0], arcs=(*node.vnodes[0].arcs, arc))
         return msgspec.structs.replace(node, vnodes=(vnode,), replicas=3)
 

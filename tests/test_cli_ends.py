@@ -16,7 +16,7 @@ from live import CHORD, environment, interruptible, is_alive
 from chord.cli.failures import Terminated, orderly_end
 from chord.experiments.files import whole, write_whole
 
-WAIT_S = 60.0
+WAIT_S = 600.0
 """A guard against hanging, and no bar."""
 
 LONG = (("lab", "vnodes"), ("sim", "paper", "churn", "--scale", "full"))

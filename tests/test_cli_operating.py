@@ -10,10 +10,11 @@ import msgspec
 import pytest
 from canned import WORKED_IDS, described
 from cli_ring import CannedRing, Run
-from fake_node import Answer, Heard, refused_address
+from fake_node import Answer, Heard
 from hypothesis import given
 from hypothesis import strategies as st
 from live import CHORD, HANG_S, environment
+from ports import Ports
 
 from chord.cli.output import byte_size, duration
 from chord.cli.plan import Points, changes
@@ -176,9 +177,9 @@ def test_forget_tells_everybody(run: Run, canned: CannedRing) -> None:
     assert run("forget", "0xa0").out == f"{canned.addresses[160]} is forgotten by 6 of 6 nodes\n", "by its id, too"
 
 
-def test_forget_knows_who_is_only_in_a_replica_set(run: Run, canned: CannedRing) -> None:
+def test_forget_knows_who_is_only_in_a_replica_set(run: Run, canned: CannedRing, ports: Ports) -> None:
     """A node long down stands in no list any more, but its neighbours still wait for it."""
-    gone = Contact(Point(99), refused_address())
+    gone = Contact(Point(99), ports.address())
 
     def waiting(point: int, node: Description) -> Description:
         own = ReplicaState(Point(80), Point(120), (gone,), (gone,), ())
@@ -259,9 +260,9 @@ def test_a_closed_stdin_is_not_an_empty_one(canned: CannedRing, command: str) ->
     assert "stdin is closed" in ended.stderr or "bad file descriptor" in ended.stderr
 
 
-def test_a_node_whose_streams_are_closed_lives() -> None:
+def test_a_node_whose_streams_are_closed_lives(ports: Ports) -> None:
     """It has nobody to tell, and that is no reason to end."""
-    chord, address = " ".join(CHORD), refused_address()
+    chord, address = " ".join(CHORD), ports.address()
     node = f"{chord} node --preset local --listen {address} <&- >&- 2>&-"
     line = f"{node} & until {chord} put k v --node {address}; do sleep 0.1; done; kill -TERM $! && wait $!"
     done = subprocess.run(["bash", "-c", line], env=environment(), capture_output=True, check=False, timeout=HANG_S)

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import click
 import pytest
 from canned import described
-from fake_node import FakeNode, refused_address
+from fake_node import FakeNode
 from live import (
     CHORD,
     HANG_S,
@@ -24,14 +25,16 @@ from live import (
     Running,
     chord_command,
     environment,
-    free_ports,
     interruptible,
     is_alive,
     ring_of,
     running,
 )
+from ports import Ports
 from schemas import check_shape
+from skipping import PATIENCE_S, Skipping
 
+from chord.blocking import connect
 from chord.cli import up
 from chord.cli.output import Failure, Out
 
@@ -106,12 +109,25 @@ def test_every_node_answers_as_an_entry(ring: Running) -> None:
         assert chord_command("get", "from", entry=node["address"]).out == "anywhere"
 
 
-def test_the_second_entry_stands_in(ring: Running) -> None:
+def test_the_second_entry_stands_in(ring: Running, clock: Skipping) -> None:
     assert ring("put", "from", "anywhere").code == 0
     with socket.create_server(("127.0.0.1", 0)) as silent:
+
+        def take_and_say_nothing() -> None:
+            with silent.accept()[0]:
+                clock.skip()
+                is_over.wait()
+
+        is_over = threading.Event()
+        thread = threading.Thread(target=take_and_say_nothing)
+        thread.start()
         nobody = f"127.0.0.1:{silent.getsockname()[1]}"
-        ended = chord_command("get", "from", "--node", nobody, "--node", ring.entry, "--timeout", "2")
-    assert (ended.out, ended.code) == ("anywhere", 0)
+        try:
+            with connect(nobody, ring.entry, timeout_s=2 * PATIENCE_S) as client:
+                assert (client.entry, client.get("from").value) == (ring.entry, b"anywhere")
+        finally:
+            is_over.set()
+            thread.join()
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
@@ -122,9 +138,9 @@ def test_a_parent_leaves_nobody_behind_however_it_ends(how: signal.Signals) -> N
         eventually(lambda: not any(is_alive(node["pid"]) for node in family.nodes))
 
 
-def test_ctrl_c_reaches_the_whole_group_and_is_still_orderly() -> None:
+def test_ctrl_c_reaches_the_whole_group_and_is_still_orderly(ports: Ports) -> None:
     """At a terminal, Ctrl-C is sent to parent and children at once."""
-    port = free_ports(3)
+    port = ports.row(3)
     with subprocess.Popen(
         [*CHORD, "up", "-n", "3", "--base-port", str(port)], env=environment(), stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -141,12 +157,16 @@ def test_a_dead_child_is_reported_and_not_restarted() -> None:
         assert family("leave", "n2").code == 0
         os.kill(family.nodes[1]["pid"], signal.SIGKILL)
         eventually(lambda: not is_alive(family.nodes[1]["pid"]) and not is_alive(family.nodes[2]["pid"]))
-        time.sleep(0.5)
-        family.stop()
         assert family.process.stderr is not None
-        said = family.process.stderr.read()
-        assert f"n1 {family.nodes[1]['address']} died (signal 9); it is not restarted" in said
-        assert f"n2 {family.nodes[2]['address']} has left" in said
+        awaited = {
+            f"n1 {family.nodes[1]['address']} died (signal 9); it is not restarted",
+            f"n2 {family.nodes[2]['address']} has left",
+        }
+        while awaited:  # until it has said both
+            line = family.process.stderr.readline()
+            assert line, awaited
+            awaited = {words for words in awaited if words not in line}
+        family.stop()
 
 
 def test_when_all_are_gone_the_parent_ends() -> None:
@@ -192,8 +212,8 @@ def test_who_enlarged_a_ring_leaves_it_and_takes_nothing_along(how: signal.Signa
         assert sorted(member["state"] for member in members if member["state"] != "left") == ["ready"] * 3
 
 
-def test_a_ring_with_data_comes_back_as_itself(tmp_path: Path) -> None:
-    arguments = ("up", "-n", "3", "--base-port", str(free_ports(3)), "--data", str(tmp_path))
+def test_a_ring_with_data_comes_back_as_itself(tmp_path: Path, ports: Ports) -> None:
+    arguments = ("up", "-n", "3", "--base-port", str(ports.row(3)), "--data", str(tmp_path))
     with running(*arguments) as before:
         ring_id = before("status", "--json").json["ring"]
         vnodes = [v["id"] for v in before("ring", "--json").json["vnodes"]]
@@ -204,9 +224,9 @@ def test_a_ring_with_data_comes_back_as_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_worked_example_as_one_family() -> None:
+def test_the_worked_example_as_one_family(ports: Ports) -> None:
     with running(
-        "up", "--bits", "8", "--ids", "10,42,80,120,160,200,230", "--base-port", str(free_ports(7))
+        "up", "--bits", "8", "--ids", "10,42,80,120,160,200,230", "--base-port", str(ports.row(7))
     ) as family:
         eventually(lambda: len(family("fingers", "80", "--json").json["fingers"]) == 8)
         fingers = family("fingers", "80", "--json").json["fingers"]
@@ -260,24 +280,25 @@ def test_up_refuses_to_stand_on_a_running_ring(monkeypatch: pytest.MonkeyPatch) 
         (("--ids", "300", "--bits", "8"), "not on a circle of 8 bits"),
         (("--ids", "7,7", "--bits", "8"), "already stands at id 7"),
         (("--join", "nonsense"), "not HOST:PORT"),
-        (("--join", "127.0.0.1:1"), "connection refused"),
+        (("--join", "DEAD"), "connection refused"),
         (("-n", "2", "--vnodes", "2", "--ids", "1,2"), "one vnode"),
     ],
 )
-def test_what_cannot_start_says_why(args: tuple[str, ...], words: str) -> None:
-    ended = chord_command("up", "--base-port", str(free_ports(3)), *args)
+def test_what_cannot_start_says_why(args: tuple[str, ...], words: str, ports: Ports) -> None:
+    words_given = [ports.address() if word == "DEAD" else word for word in args]
+    ended = chord_command("up", "--base-port", str(ports.row(3)), *words_given)
     assert ended.code in (2, 4)
     assert words in ended.err
     assert "Traceback" not in ended.err
 
 
-def test_a_toml_file_at_hand_is_not_for_a_family(tmp_path: Path) -> None:
+def test_a_toml_file_at_hand_is_not_for_a_family(tmp_path: Path, ports: Ports) -> None:
     """It configures one node; eight of them cannot all listen where it says."""
     (tmp_path / "chord.toml").write_text('listen = "127.0.0.1:1"\njoin = ["127.0.0.1:2"]\n')
     context = click.Context(up.up_command)
     with context:
         assert up._points("1,0x10") == [1, 16]
-    port = free_ports(1)
+    port = ports.row(1)
     with subprocess.Popen(
         [*CHORD, "up", "-n", "1", "--base-port", str(port)], env=environment(), cwd=tmp_path, stdout=subprocess.PIPE,
         text=True,
@@ -311,7 +332,7 @@ def test_a_node_reads_its_variables_and_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_says_how_it_became_a_member_and_keeps_its_files_to_itself(tmp_path: Path) -> None:
+def test_a_node_says_how_it_became_a_member_and_keeps_its_files_to_itself(tmp_path: Path, ports: Ports) -> None:
     def first_line(*args: str) -> str:
         command = [*CHORD, "node", "--preset", "local", "--name", "grace", *args]
         with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
@@ -321,7 +342,7 @@ def test_a_node_says_how_it_became_a_member_and_keeps_its_files_to_itself(tmp_pa
         return line
 
     with running("node", "--preset", "local", "--name", "ada") as ada:
-        own = ("--data", str(tmp_path / "grace"), "--listen", refused_address())
+        own = ("--data", str(tmp_path / "grace"), "--listen", ports.address())
         for how in ("joined the ring", "resumed its place"):
             assert f", {how}, id " in first_line("--join", ada.entry, *own)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "grace").iterdir()}

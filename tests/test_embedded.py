@@ -6,24 +6,28 @@ from pathlib import Path
 
 import pytest
 import trio
+from live import HANG_S
+from ports import Ports
 
 import chord
 from chord.errors import NotReady
 
 
 @pytest.mark.parametrize("keeps_data", [False, pytest.param(True, marks=pytest.mark.slow)])
-async def test_an_error_of_the_program_is_no_crash_of_its_node(keeps_data: bool, tmp_path: Path) -> None:
+async def test_an_error_of_the_program_is_no_crash_of_its_node(keeps_data: bool, tmp_path: Path, ports: Ports) -> None:
     async with chord.open_node(preset="local") as first:
+        where = {"listen": ports.address(), "join": [first.address]}
         data_dir = str(tmp_path) if keeps_data else None
         try:
-            async with chord.open_node(preset="local", join=[first.address], data_dir=data_dir) as second:
+            async with chord.open_node(preset="local", data_dir=data_dir, **where) as second:
                 await second.put("k", b"v")
                 raise ValueError("of the program")
         except ValueError as error:
             told = str(error)
         assert told == "of the program"
         assert second.state == ("stopped" if keeps_data else "left")
-        assert (await first.get("k", r=1)).value == b"v"
+        with trio.fail_after(HANG_S):
+            assert (await first.get("k", r=1)).value == b"v"
 
 
 async def test_a_cancelled_block_is_a_crash() -> None:

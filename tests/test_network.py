@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from ports import Ports
+from skipping import on_loopback
 from trio.testing import MockClock, check_half_closeable_stream
 
 from chord.errors import PeerUnreachable
@@ -39,31 +41,32 @@ async def clog(stream: trio.abc.HalfCloseableStream) -> None:
 class Place:
     """Where a test of the suite happens: a transport for either side, an address to listen at."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, ports: Ports) -> None:
         self.name = name
         self.dialler: Transport = TcpTransport()
         self.acceptor: Transport = TcpTransport()
         self.address = "127.0.0.1:0"
+        self.held = ports.address()
         if name == "memory":
             network = MemoryNetwork(1)
             self.dialler, self.acceptor = network.transport("a"), network.transport("b")
-            self.address = "b:0"
+            self.address, self.held = "b:0", "b:7"
 
     async def pair(self) -> Pair:
         return await pair_over(self.dialler, self.acceptor, self.address)
 
 
-def everywhere(test: Callable[[Place], Awaitable[None]]) -> Callable[[str], None]:
-    """Run a test of the suite on TCP in real time, and in memory on virtual time and under Trio's mock clock."""
+def everywhere(test: Callable[[Place], Awaitable[None]]) -> Callable[[str, Ports], None]:
+    """Run a test of the suite on TCP, and in memory on virtual time and under Trio's mock clock."""
 
     @pytest.mark.parametrize("where", ["tcp", "memory", "memory-mockclock"])
-    def on(where: str) -> None:
+    def on(where: str, ports: Ports) -> None:
         if where == "tcp":
-            trio.run(test, Place("tcp"))
+            on_loopback(test)(Place("tcp", ports))
         elif where == "memory":
-            run(test, Place("memory"))
+            run(test, Place("memory", ports))
         else:
-            trio.run(test, Place("memory"), clock=MockClock(autojump_threshold=0))
+            trio.run(test, Place("memory", ports), clock=MockClock(autojump_threshold=0))
 
     on.__doc__ = test.__doc__
     return on
@@ -97,7 +100,7 @@ async def test_port_0_is_a_free_port_and_the_address_says_which(place: Place) ->
 
 @everywhere
 async def test_an_address_in_use_is_an_os_error(place: Place) -> None:
-    listener = await place.acceptor.open_listener(place.address)
+    listener = await place.acceptor.open_listener(place.held)
     with pytest.raises(OSError):
         await place.acceptor.open_listener(listener.address)
     await listener.aclose()
@@ -107,7 +110,7 @@ async def test_an_address_in_use_is_an_os_error(place: Place) -> None:
 
 @everywhere
 async def test_nobody_listening_is_refused(place: Place) -> None:
-    listener = await place.acceptor.open_listener(place.address)
+    listener = await place.acceptor.open_listener(place.held)
     await listener.aclose()
     with pytest.raises(PeerUnreachable, match="refused"):
         await place.dialler.open_stream(listener.address)

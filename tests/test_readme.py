@@ -21,7 +21,8 @@ from pathlib import Path
 import click
 import pytest
 import trio
-from live import CHORD, HANG_S, ROOT, Running, environment, free_ports, ring_of
+from live import CHORD, HANG_S, ROOT, Running, environment, ring_of
+from ports import Ports
 
 import chord.testing
 from chord.cli import cli
@@ -84,10 +85,10 @@ def _simulates(found: list[tuple[str, str]]) -> bool:
 
 
 @pytest.mark.parametrize("block", sessions())
-def test_command_blocks(block: str, tmp_path: Path) -> None:
+def test_command_blocks(block: str, tmp_path: Path, ports: Ports) -> None:
     """Run a session in a shell. Only the ports are others: 9000 may be in use where tests run."""
     assert all(line.startswith("$ ") for line in block.splitlines())
-    port = free_ports(10)
+    port = ports.row(10)
     command = tmp_path / "bin" / "chord"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec {" ".join(CHORD)} "$@"\n')

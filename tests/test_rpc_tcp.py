@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import trio
+from ports import Ports
 from rpc_peers import CODEC, MIB, Peer, Raw, limits, outcome, running, until
+from skipping import on_loopback
 
 from chord.errors import Overloaded, PeerLost, PeerUnreachable
 from chord.events import ConnectionClosed, ConnectionOpened, HandlerFailed
@@ -23,6 +25,7 @@ def node(**options: Any) -> Peer:
     return Peer(TCP, "127.0.0.1:0", **options)
 
 
+@on_loopback
 async def test_calls_both_ways_many_at_once() -> None:
     a, b = node(), node()
     async with running(a, b):
@@ -40,6 +43,7 @@ async def test_calls_both_ways_many_at_once() -> None:
         assert a.rpc.stats.bytes_sent == b.rpc.stats.bytes_received
 
 
+@on_loopback
 async def test_large_values_both_ways_at_once() -> None:
     a, b = node(), node()
     b.gate.set()
@@ -55,6 +59,7 @@ async def test_large_values_both_ways_at_once() -> None:
         assert not a.seen(HandlerFailed)
 
 
+@on_loopback
 async def test_crossing_dials_leave_one_connection() -> None:
     a, b = node(), node()
     async with running(a, b):
@@ -66,8 +71,9 @@ async def test_crossing_dials_leave_one_connection() -> None:
         assert {event.reason for event in a.seen(ConnectionClosed)} <= {"drained", "closed by the peer"}
 
 
-async def test_a_peer_that_stops_is_lost_then_refuses_then_is_back() -> None:
-    a, b = node(), node()
+@on_loopback
+async def test_a_peer_that_stops_is_lost_then_refuses_then_is_back(ports: Ports) -> None:
+    a, b = node(), Peer(TCP, ports.address())
     outcomes: list[Any] = []
     async with running(a) as nursery:
         await nursery.start(b.run)
@@ -84,6 +90,7 @@ async def test_a_peer_that_stops_is_lost_then_refuses_then_is_back() -> None:
         await a.ping(address)
 
 
+@on_loopback
 async def test_the_refusal_of_a_connection_too_many_always_arrives() -> None:
     full = node(limits=limits(connections_max=1))
     first = Peer(TCP)
@@ -99,6 +106,7 @@ async def test_the_refusal_of_a_connection_too_many_always_arrives() -> None:
 
 
 @pytest.mark.slow
+@on_loopback
 async def test_hostile_bytes_are_refused_with_a_reason_and_harm_nobody() -> None:
     victim, friend = node(), Peer(TCP)
     hello = encode_hello(Hello(1, 1, "client", "control"))
@@ -119,6 +127,7 @@ async def test_hostile_bytes_are_refused_with_a_reason_and_harm_nobody() -> None
         assert not victim.seen(HandlerFailed)
 
 
+@on_loopback
 async def test_a_reset_in_the_middle_of_work_ends_the_work() -> None:
     victim, friend = node(), Peer(TCP)
     async with running(victim, friend):
@@ -135,6 +144,7 @@ async def test_a_reset_in_the_middle_of_work_ends_the_work() -> None:
         assert victim.rpc._shared.calls_in_work == 0
 
 
+@on_loopback
 async def test_a_flood_whose_answers_are_not_read_is_bounded_and_cut() -> None:
     victim = node(limits=limits(buffer_bytes_max=1 << 20, stuck_s=0.3))
     friend = Peer(TCP)
@@ -147,18 +157,23 @@ async def test_a_flood_whose_answers_are_not_read_is_bounded_and_cut() -> None:
                 while True:
                     await raw.send(question)
 
+        def handle(*call: Any) -> Any:
+            high[0] = max(high[0], *(link._outbox.buffered for link in victim.rpc._shared.running))
+            return victim.handle(*call)
+
+        high = [0]
+        victim.rpc.serve(handle)
         nursery.start_soon(flood)
-        high = 0
         with trio.fail_after(10):
             while not victim.seen(ConnectionClosed):
-                high = max(high, *(link._outbox.buffered for link in victim.rpc._shared.running), 0)
                 await friend.ping(victim)
-                await trio.sleep(0.01)
-        assert 1 << 20 < high < 8 << 20
+                await trio.sleep(0.05)
+        assert 1 << 20 < high[0] < 8 << 20
         nursery.cancel_scope.cancel()
         await trio.aclose_forcefully(raw.stream)
 
 
+@on_loopback
 async def test_connections_close_when_nobody_needs_them() -> None:
     a, b = node(limits=limits(idle_s=0.1)), node(limits=limits(idle_s=0.1))
     async with running(a, b):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+from ports import Ports
 
 from chord.errors import ConfigError, PeerUnreachable
 from chord.testing import MemoryNetwork
@@ -27,11 +28,10 @@ async def pair(address: str = "127.0.0.1:0") -> tuple[trio.SocketStream, trio.So
 # -- failing -------------------------------------------------------------------------------------------
 
 
-async def test_a_port_nobody_listens_at_is_refused_in_words() -> None:
-    listener = await TCP.open_listener("127.0.0.1:0")
-    await listener.aclose()
-    with pytest.raises(PeerUnreachable, match=f"{listener.address}: connection refused"):
-        await TCP.open_stream(listener.address)
+async def test_a_port_nobody_listens_at_is_refused_in_words(ports: Ports) -> None:
+    address = ports.address()
+    with pytest.raises(PeerUnreachable, match=f"{address}: connection refused"):
+        await TCP.open_stream(address)
 
 
 async def test_a_name_nobody_has_is_unreachable() -> None:

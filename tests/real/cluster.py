@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from processes import HEALED_S, PROGRAM, Peer, Peers, ideal
+from processes import HANG_S, HEALED_S, PROGRAM, Peer, Peers, ideal
 
 import chord as library
 from chord.data.sqlite_file import FILE_NAME
@@ -28,16 +28,16 @@ class Cluster:
         self._peers = peers
         self._base = base
         self.directories = [base / f"peer-{number}" for number in range(count)]
-        first = self._start(0, "127.0.0.1:0", program=program).ready()
+        first = self._start(0, None, program=program).ready()
         others = range(1, count)
         join = ("--join", first.address)
-        self.all = [first, *(self._start(i, "127.0.0.1:0", *join, program=program) for i in others)]
+        self.all = [first, *(self._start(i, None, *join, program=program) for i in others)]
         for peer in self.all[1:]:
             peer.ready()
         self.addresses = [peer.address for peer in self.all]
         ideal(self.addresses[0], HEALED_S)
 
-    def _start(self, number: int, listen: str, *arguments: str, program: Sequence[str] = PROGRAM) -> Peer:
+    def _start(self, number: int, listen: str | None, *arguments: str, program: Sequence[str] = PROGRAM) -> Peer:
         data = str(self.directories[number])
         return self._peers.start("--data", data, *arguments, listen=listen, program=program)
 
@@ -50,7 +50,7 @@ class Cluster:
         mount = f'mount -t tmpfs -o size={size} chord "$0" && exec "$@"'
         apart = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, str(directory))
         try:
-            peer = self._start(number, "127.0.0.1:0", "--join", self.addresses[0], program=(*apart, *PROGRAM)).ready()
+            peer = self._start(number, None, "--join", self.addresses[0], program=(*apart, *PROGRAM)).ready()
         except (AssertionError, OSError):
             self.directories.pop()
             return None
@@ -90,7 +90,7 @@ class Cluster:
 
     def describe(self) -> dict[str, Description]:
         """What each node says of itself."""
-        with library.connect(*self.addresses, timeout_s=20) as ring:
+        with library.connect(*self.addresses, timeout_s=HANG_S) as ring:
             found = ring.members(also=self.addresses)
         return {address: node for address, node in found.items() if isinstance(node, Description)}
 

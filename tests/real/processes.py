@@ -15,11 +15,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from tests.ports import Ports
+
 ROOT = Path(__file__).resolve().parents[2]
 HANG_S = 600.0  # as in tests/live.py; benchmarks use this file, and need nothing else of the tests
 HEALED_S = 120.0  # a ring that is not whole by then has a bug; healing takes seconds
 PROGRAM = (sys.executable, "-m", "chord")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "CHORD_NODE": ""}
+ENVIRONMENT = {
+    **os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "CHORD_NODE": "", "CHORD_TIMEOUT": str(HANG_S)
+}  # fmt: skip
 
 T = TypeVar("T")
 
@@ -27,7 +31,7 @@ T = TypeVar("T")
 class Peer:
     """One `chord node` process."""
 
-    def __init__(self, *arguments: str, listen: str = "127.0.0.1:0", program: Sequence[str] = PROGRAM) -> None:
+    def __init__(self, *arguments: str, listen: str, program: Sequence[str] = PROGRAM) -> None:
         command = [*program, "node", "--json", "--preset", "local", "--listen", listen, *arguments]
         self.process = subprocess.Popen(
             command, cwd="/", env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -62,10 +66,11 @@ class Peer:
 
 
 class Peers:
-    """Any number of them; the end of the block ends them all."""
+    """Any number of them, each at a port that is held for it; the end of the block ends them all."""
 
     def __init__(self) -> None:
         self._all: list[Peer] = []
+        self._ports = Ports()
 
     def __enter__(self) -> Peers:
         return self
@@ -76,10 +81,11 @@ class Peers:
                 peer.process.kill()
         for peer in self._all:
             peer.process.communicate()
+        self._ports.close()
 
-    def start(self, *arguments: str, listen: str = "127.0.0.1:0", program: Sequence[str] = PROGRAM) -> Peer:
-        """Start one, without waiting for it."""
-        peer = Peer(*arguments, listen=listen, program=program)
+    def start(self, *arguments: str, listen: str | None = None, program: Sequence[str] = PROGRAM) -> Peer:
+        """Start one, at an address it had before or at a new one, without waiting for it."""
+        peer = Peer(*arguments, listen=listen or self._ports.address(), program=program)
         self._all.append(peer)
         return peer
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from cluster import Cluster, uneven
 from load import Ledger, Load, may_be_gone
-from processes import Peers, eventually, stopped
+from processes import HANG_S, Peers, eventually, stopped
 from soak import (
     scene_all_at_once,
     scene_failing_disk,
@@ -92,7 +92,10 @@ def test_a_put_that_a_stopped_node_wakes_up_with_is_not_done_a_second_time(tmp_p
         keys = [key for key in (f"key-{i}" for i in range(200)) if cluster.is_owner(1, key) == is_owner][:3]
         for key in keys:
             stuck, other = cluster.addresses[1], cluster.addresses[3]
-            with library.connect(stuck, other, timeout_s=20) as ring, library.connect(other, timeout_s=20) as reader:
+            with (
+                library.connect(stuck, other, timeout_s=HANG_S) as ring,
+                library.connect(other, timeout_s=HANG_S) as reader,
+            ):
                 ring.describe()
                 with stopped(cluster.all[1]):
                     ring.put(key, b"deleted", blind=True)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import Peer, Peers, chord, chord_json, ideal
+from processes import HANG_S, Peer, Peers, chord, chord_json, ideal
 
 import chord as library
 
@@ -36,7 +36,7 @@ def end_when_it_listens(peer: Peer, address: str, after_s: float) -> int:
 def test_a_peer_that_ends_while_it_starts_is_back_in_its_ring_the_next_time(tmp_path: Path) -> None:
     with Peers() as peers:
         ring = peers.ring_on_disks(3, tmp_path)
-        with library.connect(ring[0].address) as client:
+        with library.connect(ring[0].address, timeout_s=HANG_S) as client:
             for key in KEYS:
                 client.put(key, b"v")
         address, data = ring[1].address, str(tmp_path / "1")
@@ -51,7 +51,7 @@ def test_a_peer_that_ends_while_it_starts_is_back_in_its_ring_the_next_time(tmp_
         assert refused.ended() == 2
         assert "replicas" in refused.errors()
         back = peers.start("--data", data, listen=address).ready()
-        with library.connect(back.address) as client:
+        with library.connect(back.address, timeout_s=HANG_S) as client:
             assert [client.get(key).value for key in KEYS] == [b"v"] * len(KEYS)
         ideal(address)
         assert len(chord_json("status", node=back.address)["nodes"]) == 3
@@ -78,7 +78,7 @@ def test_a_peer_says_whether_its_ring_is_new(tmp_path: Path) -> None:
         data = ("--data", str(tmp_path), "--name", "it")
         peer = None
         for arguments, origin in ((("--join", first.address), "joined"), ((), "resumed")):
-            peer = peers.start(*data, *arguments, listen=peer.address if peer else "127.0.0.1:0").ready()
+            peer = peers.start(*data, *arguments, listen=peer.address if peer else None).ready()
             assert peer.origin == origin
             peer.kill(signal.SIGTERM)
             peer.ended()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Peer, Peers, chord_json, eventually, ideal
+from processes import HANG_S, Peer, Peers, chord_json, eventually, ideal
 
 import chord as library
 from chord.data.sqlite_file import ASIDE, FILE_NAME
@@ -30,7 +30,7 @@ def write(node: str, numbers: range) -> dict[str, bytes]:
 
 def lost(node: str, expected: dict[str, bytes]) -> list[str]:
     """The keys that are not what they were."""
-    with library.connect(node, timeout_s=20) as ring:
+    with library.connect(node, timeout_s=HANG_S) as ring:
         return [key for key, value in expected.items() if ring.get(key).value != value]
 
 

@@ -1,0 +1,107 @@
+"""Looking up host names: each in a thread, at most so many at once, and one for all who ask for the same name.
+
+A resolver that does not answer holds a thread for half a minute, and nothing can end that. So whoever gives up leaves
+it behind; the next one who asks for that name waits for the same thread, and nothing else in the process waits for it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
+from functools import partial
+from typing import Any, Final
+
+import outcome
+import trio
+
+from chord.errors import PeerUnreachable
+
+GIVEN_UP_MAX: Final = 1024
+"""Names of which it is remembered that they were given up."""
+
+
+class _Lookup:
+    """One lookup under way."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.found: outcome.Maybe[list[Any]] | None = None
+        self.waiting = 0
+
+
+class Names:
+    """Looks up host names.
+
+    Args:
+        lookups_max: so many at once. Names that were given up before take at most half of them, so that those who
+            are dialled again and again leave room for others.
+        getaddrinfo: the seam.
+    """
+
+    def __init__(self, lookups_max: int, getaddrinfo: Callable[..., list[Any]] | None = None) -> None:
+        self._max = lookups_max
+        self._getaddrinfo = getaddrinfo
+        self._under_way: dict[tuple[object, str], _Lookup] = {}
+        self._given_up: dict[str, None] = {}
+
+    async def look_up(self, host: str) -> list[str]:
+        """Return the IP addresses of a host, in the order of the system's preference.
+
+        Raises:
+            PeerUnreachable: too many lookups are under way.
+            OSError: the resolver's answer.
+
+        Concurrency: checkpoints. Cancelled, the lookup goes on, and is there for the next who asks.
+        """
+        token = trio.lowlevel.current_trio_token()  # what another run of Trio has begun never ends in this one
+        lookup = self._under_way.get((token, host))
+        if lookup is None:
+            self._require_room(host)
+            lookup = self._under_way[token, host] = _Lookup()
+            look = partial(self._getaddrinfo or socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+            trio.lowlevel.start_thread_soon(look, partial(self._deliver, token, host, lookup), name=f"look up {host}")
+        lookup.waiting += 1
+        try:
+            await lookup.done.wait()
+        finally:
+            lookup.waiting -= 1
+            if not lookup.waiting and lookup.found is None:
+                self._give_up(host)
+        assert lookup.found is not None
+        if isinstance(lookup.found, outcome.Error):
+            raise copy(lookup.found.error)  # each who waits raises one of its own, or their tracebacks would pile up
+        return list(dict.fromkeys(str(target[0]) for *_, target in lookup.found.value))
+
+    def _require_room(self, host: str) -> None:
+        if len(self._under_way) >= self._max:
+            raise PeerUnreachable(f"{host}: {self._max} host names are being looked up; that is the limit")
+        if host in self._given_up:
+            count = sum(name in self._given_up for _, name in self._under_way)
+            if count >= max(1, self._max // 2):
+                raise PeerUnreachable(f"{host}: {count} lookups of host names are given up and not over yet")
+
+    def _give_up(self, host: str) -> None:
+        self._given_up[host] = None
+        while len(self._given_up) > GIVEN_UP_MAX:
+            del self._given_up[next(iter(self._given_up))]
+
+    def _deliver(
+        self, token: trio.lowlevel.TrioToken, host: str, lookup: _Lookup, found: outcome.Maybe[list[Any]]
+    ) -> None:
+        """Pass on what came of it; in the thread."""
+        try:
+            token.run_sync_soon(self._finish, token, host, lookup, found)
+        except trio.RunFinishedError:
+            with suppress(KeyError):
+                del self._under_way[token, host]
+
+    def _finish(
+        self, token: trio.lowlevel.TrioToken, host: str, lookup: _Lookup, found: outcome.Maybe[list[Any]]
+    ) -> None:
+        del self._under_way[token, host]
+        if lookup.waiting:
+            self._given_up.pop(host, None)
+        lookup.found = found
+        lookup.done.set()

@@ -1,0 +1,66 @@
+"""Writing down what a restart must know, in a step of its own: a disk that hangs stops nothing else."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import trio
+
+from chord.events import IdentityUnsaved, StepFailed
+from chord.host import Host
+from chord.identity import FILE_NAME, IdentityStore, Kept
+from chord.ids import Point
+
+
+class Saver:
+    """Keeps the identity file as the node wants it, and knows for how long it could not.
+
+    Args:
+        is_gone: called when the data directory is gone, and the records with it.
+    """
+
+    def __init__(self, host: Host, identity: IdentityStore, is_gone: Callable[[], None]) -> None:
+        self._host = host
+        self._identity = identity
+        self._is_gone = is_gone
+        self._unsaved_since: float | None = None
+        self._reason = ""
+        self._is_told = False
+
+    async def save(self, vnode: Point, kept: Kept) -> None:
+        """Keep this, durably. If it cannot be written, that is an event, and the next save tries again.
+
+        Args:
+            vnode: whose step it is, for the event.
+
+        Concurrency: checkpoints. Cancelled, the system may still be at it; the next save waits for that.
+        """
+        if self._unsaved_since is None:
+            self._unsaved_since, self._reason = trio.current_time(), "it takes too long"
+        try:
+            await self._identity.save(kept)
+        except OSError as error:
+            self._reason = str(error.strerror)
+            self._host.counters["identity_unsaved"] += 1
+            self._host.tell([StepFailed(vnode, "save_identity", self._reason)])
+            if error.errno == errno.ENOENT:  # not the file but its directory, and the records went with it
+                self._is_gone()
+        else:
+            self._unsaved_since, self._is_told = None, False
+
+    def trouble(self) -> str:
+        """Return what to tell people if the file could not be written for `unsaved_s`; "" if it could."""
+        unsaved_s = self._unsaved_s()
+        if unsaved_s < self._host.timing.unsaved_s:
+            return ""
+        return f"{FILE_NAME} could not be written for {unsaved_s:.0f} s ({self._reason.lower()})"
+
+    def look(self) -> None:
+        """Tell the observer once, if the file could not be written for `unsaved_s`."""
+        if not self._is_told and (why := self.trouble()):
+            self._is_told = True
+            self._host.tell([IdentityUnsaved(why)])
+
+    def _unsaved_s(self) -> float:
+        return 0.0 if self._unsaved_since is None else trio.current_time() - self._unsaved_since
