@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -18,10 +17,11 @@ import click
 
 from chord.blocking import Ring
 from chord.bulk import batches, record_key
-from chord.cli.backup_file import Backup, Damaged, Header, Writer, records, verify
+from chord.cli.backup_file import Backup, Damaged, Header, Source, Writer, records, verify
 from chord.cli.bulk import BATCH_BYTES_MAX, Tally, in_flight_option, key_count, lost_failure, lost_owners
-from chord.cli.data import file_failure, w_option
+from chord.cli.data import w_option
 from chord.cli.failures import OK, USAGE
+from chord.cli.inputs import file_failure
 from chord.cli.output import Failure, Out, byte_size
 from chord.cli.target import Target, ring_options
 from chord.data.versions import wire_bytes
@@ -169,8 +169,29 @@ def _sync_directory(path: Path) -> None:
         os.close(directory)
 
 
+class _Aside:
+    """A pipe that is read twice: the first reading copies each line aside, and stops at the first bad one."""
+
+    def __init__(self, pipe: BinaryIO, aside: BinaryIO) -> None:
+        self._pipe: BinaryIO | None = pipe
+        self._aside = aside
+
+    def readline(self, size: int, /) -> bytes:
+        """Return the next line, or its first `size` bytes."""
+        if self._pipe is None:
+            return self._aside.readline(size)
+        line = self._pipe.readline(size)
+        self._aside.write(line)
+        return line
+
+    def seek(self, offset: int, /) -> int:
+        """Go back to a line that was read before."""
+        self._pipe = None
+        return self._aside.seek(offset)
+
+
 @contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
+def _opened(file: str) -> Iterator[Source]:
     """Open a file that is read twice; what comes from a pipe is kept aside for that."""
     try:
         with open(0 if file == "-" else file, "rb", closefd=file != "-") as source:
@@ -178,14 +199,12 @@ def _opened(file: str) -> Iterator[BinaryIO]:
                 yield source
                 return
             with tempfile.TemporaryFile() as aside:
-                shutil.copyfileobj(source, aside)
-                aside.seek(0)
-                yield aside
+                yield _Aside(source, aside)
     except OSError as error:
         raise file_failure(file, error) from None
 
 
-def _verified(source: BinaryIO, file: str, show: Callable[[int], None]) -> Backup:
+def _verified(source: Source, file: str, show: Callable[[int], None]) -> Backup:
     try:
         return verify(source, show)
     except Damaged as error:

@@ -8,15 +8,16 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from chord.asking_many import IN_FLIGHT, IN_FLIGHT_MAX
 from chord.blocking import Ring
 from chord.bulk import batches, pair_bytes, pair_key
-from chord.cli.data import file_failure, stdin_to_read, strict_option, ttl_option, w_option
+from chord.cli.data import strict_option, ttl_option, w_option
 from chord.cli.failures import OK, QUORUM, USAGE, explain
+from chord.cli.inputs import LINE_BYTES_MAX, STDIN, file_failure, lines_limited, stdin_to_read
 from chord.cli.output import Failure, Out, json_text
 from chord.cli.shapes import Json, error_json, key_json, pair_json
 from chord.cli.target import Target, count_keys, descriptions, ring_options
@@ -192,7 +193,7 @@ def _counted(pairs: Iterator[tuple[bytes, bytes]], tally: Tally) -> Iterator[tup
 def _count(file: str) -> int | None:
     """Return how many pairs a file holds, all of them checked; None where it can be read only once."""
     try:
-        if file == "-" or not stat.S_ISREG(os.stat(file).st_mode):
+        if file == STDIN or not stat.S_ISREG(os.stat(file).st_mode):
             return None
     except OSError as error:
         raise file_failure(file, error) from None
@@ -204,18 +205,18 @@ def _count(file: str) -> int | None:
 
 
 def _read_pairs(file: str) -> Iterator[tuple[bytes, bytes]]:
-    if file == "-":
-        with stdin_to_read() as lines:
-            yield from _parse(lines, "stdin")
+    if file == STDIN:
+        with stdin_to_read() as source:
+            yield from _parse(lines_limited(source, LINE_BYTES_MAX, "stdin"), "stdin")
         return
     try:
-        with open(file, "rb") as lines:
-            yield from _parse(lines, file)
+        with open(file, "rb") as source:
+            yield from _parse(lines_limited(source, LINE_BYTES_MAX, file), file)
     except OSError as error:
         raise file_failure(file, error) from None
 
 
-def _parse(lines: IO[bytes] | Iterable[bytes], name: str) -> Iterator[tuple[bytes, bytes]]:
+def _parse(lines: Iterable[bytes], name: str) -> Iterator[tuple[bytes, bytes]]:
     for number, line in enumerate(lines, 1):
         text = line.rstrip(b"\r\n")
         if not text:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chord.cli.failures import USAGE
+from chord.cli.inputs import CONFIG_BYTES_MAX, read_limited
 from chord.cli.output import Failure
 from chord.cli.target import to_number
 from chord.config import NodeConfig, from_mapping
@@ -59,11 +60,11 @@ def _read(file: Path | None) -> dict[str, Any]:
         return {}
     try:
         with path.open("rb") as source:
-            return tomllib.load(source)
+            return tomllib.loads(read_limited(source, CONFIG_BYTES_MAX, str(path)).decode())
     except OSError as error:
         hint = "Name a file that can be read: --config FILE"
         raise Failure(f"cannot open {path} ({str(error.strerror).lower()})", hint, USAGE, "config") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Failure(f"{path}: {error}", "It should be a TOML file", USAGE, "config") from None
 
 
