@@ -148,6 +148,8 @@ class PeerUnreachable(DefiniteError):
 
     Attributes:
         is_refused: the machine answered, and nobody listens at the port: a sign of death sooner than silence is.
+        is_unknown: no host has that name.
+        is_late: the time that the caller gave it ran out; nothing else is known.
     """
 
     code, word, is_retryable = 17, "unreachable", True
@@ -157,11 +159,15 @@ class PeerUnreachable(DefiniteError):
         message: str = "",
         *,
         is_refused: bool = False,
+        is_unknown: bool = False,
+        is_late: bool = False,
         peer: Contact | None = None,
         after_ms: int | None = None,
     ) -> None:
         super().__init__(message, peer=peer, after_ms=after_ms)
         self.is_refused = is_refused
+        self.is_unknown = is_unknown
+        self.is_late = is_late
 
 
 class ConfigError(DefiniteError):

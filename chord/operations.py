@@ -38,7 +38,7 @@ from chord.messages import (
     Values,
     Written,
 )
-from chord.values import Found, Page, Resolver, Stored, resolved, to_key, to_quorum, to_ttl_ms, to_value
+from chord.values import Found, Page, Resolver, Stored, resolved, to_context, to_key, to_quorum, to_ttl_ms, to_value
 
 CRAWL_S = 1.0  # one node gets so long to describe itself
 CRAWL_NODES_MAX = 4096
@@ -111,7 +111,7 @@ class Core(Many):
         if blind and context is not None:
             raise InvalidRequest("a blind put covers nothing; it takes no context")
         raw = None if value is None else to_value(value)
-        covers = b"" if blind else context
+        covers = b"" if blind else to_context(context)
         return Put(to_key(key), raw, self.rng.randbytes(16), covers, to_quorum(w, "w"), bool(strict), to_ttl_ms(ttl_s))
 
     def write(self, request: Put | Merge) -> Operation[Stored]:
@@ -203,12 +203,15 @@ class Core(Many):
 
     def describe(self, address: str | None) -> Operation[Description]:
         """Return what a node says of itself."""
+        if address is not None:
+            split_address(address)
         reply = yield from self.request(Describe(), address)
         assert isinstance(reply, Description)
         return reply
 
     def leave(self, address: str) -> Operation[None]:
         """Tell a node to hand everything over and leave; it answers at once."""
+        split_address(address)
         yield from self.request(Leave(), address)
 
     def forget(self, address: str) -> Operation[dict[str, Outcome]]:

@@ -107,10 +107,13 @@ class TcpTransport:
         """Listen at HOST:PORT; of several addresses a name stands for, at one, IPv4 first.
 
         Raises:
-            OSError: the address is in use or not ours.
+            OSError: the address is in use or not ours; the message names it.
         """
         host, port = split_address(address)
-        listeners = await trio.open_tcp_listeners(port, host=host)
+        try:
+            listeners = await trio.open_tcp_listeners(port, host=host)
+        except OSError as error:
+            raise type(error)(error.errno, f"cannot listen on {address}: {error.strerror or error}") from None
         listeners.sort(key=lambda one: one.socket.family != socket.AF_INET)
         for spare in listeners[1:]:
             await spare.aclose()
