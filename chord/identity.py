@@ -16,7 +16,7 @@ import trio
 
 from chord.errors import ConfigError
 from chord.ids import Point
-from chord.messages import Address, Contact, Identity
+from chord.messages import Address, Contact, Count, Identity
 
 FILE_NAME = "node.json"
 IDENTITY_VERSION = 1
@@ -29,7 +29,7 @@ class KeptVnode(msgspec.Struct, frozen=True):
 
     id: Point
     owned_from: Point | None
-    epoch: int
+    epoch: Count
     predecessor: Contact | None
     successors: tuple[Contact, ...]
     taken: tuple[tuple[Point, Point, Point, Address], ...] = ()  # start, end, id and address of the dead owner
@@ -58,7 +58,7 @@ class Kept(msgspec.Struct, frozen=True):
     known: tuple[Address, ...]
     has_left: bool = False
     incarnation: str | None = None
-    alive_ms: int = 0
+    alive_ms: Count = 0
     silent: tuple[Contact, ...] = ()
     successors: int | None = None
     replicas: int | None = None

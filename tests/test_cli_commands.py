@@ -165,7 +165,7 @@ def test_load_says_what_failed_and_stores_the_rest(run: Run, canned: CannedRing,
     ended = run("load", str(tmp_path / "lines"))
     assert (ended.code, set(canned.values)) == (6, {b"a", b"c"})
     assert "not stored: 'b': the only copy is gone" in ended.err
-    assert "error: 1 of 3 keys were not stored" in ended.err
+    assert "error: 1 of 3 keys was not stored" in ended.err
     shape = run("load", str(tmp_path / "lines"), "--json").json("load")
     assert shape["failures"] == [{"key": "b", "error": {"code": "owner_down", "message": "the only copy is gone"}}]
 
@@ -356,7 +356,7 @@ def test_fingers_of_the_worked_example(run: Run, node: str) -> None:
     assert [int(f["id"]) for f in shape["fingers"]] == [120] * 6 + [160, 230]
     lines = run("fingers", node).out.splitlines()
     assert [line.split("\t")[:3] for line in lines[1:]] == [
-        ["0-5", "81 … 112", "120"], ["6", "144", "160"], ["7", "208", "230"]
+        ["0-5", "81 to 112", "120"], ["6", "144", "160"], ["7", "208", "230"]
     ]
 
 

@@ -20,9 +20,9 @@ from chord.bulk import batches, record_key
 from chord.cli.backup_file import Backup, Damaged, Header, Source, Writer, records, verify
 from chord.cli.bulk import BATCH_BYTES_MAX, Tally, in_flight_option, key_count, lost_failure, lost_owners
 from chord.cli.data import w_option
-from chord.cli.failures import OK, USAGE
+from chord.cli.failures import INTERRUPTED, OK, USAGE
 from chord.cli.inputs import file_failure
-from chord.cli.output import Failure, Out, byte_size
+from chord.cli.output import Failure, Out, byte_size, counted
 from chord.cli.target import Target, ring_options
 from chord.data.versions import wire_bytes
 from chord.errors import OwnerDown
@@ -53,7 +53,7 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
         out.json({"file": file, "records": writer.count, "bytes": size, "complete": not lost,
                   "seconds": round(seconds, 3)})
     elif size is not None:
-        out.line(f"{writer.count} records, {byte_size(size)}, in {seconds:.1f} s: {file}")
+        out.line(f"{counted(writer.count, 'record')}, {byte_size(size)}, in {seconds:.1f} s: {file}")
     if lost:
         raise lost_failure(lost)
     return OK
@@ -98,9 +98,10 @@ def restore_command(target: Target, file: str, dry_run: bool, in_flight: int, w:
             out.note(f"{file} was written while some keys could not be read; they are not in it")
         if not dry_run:
             source.seek(0)
-            with target.connect() as ring, out.progress(f"restore {file}", total) as show:
+            with tally.interruptible(), target.connect() as ring, out.progress(f"restore {file}", total) as show:
                 _explain_ring(out, ring, backup)
                 for batch in batches(records(source), in_flight, BATCH_BYTES_MAX, wire_bytes, record_key):
+                    tally.under_way = len(batch)
                     tally.add(len(batch), ring.merge_many(batch, in_flight=in_flight, w=w))
                     show(tally.tried)
                     if tally.is_given_up:
@@ -108,11 +109,14 @@ def restore_command(target: Target, file: str, dry_run: bool, in_flight: int, w:
     seconds = time.monotonic() - began
     if out.as_json:
         out.json({"file": file, "records": total, "merged": tally.stored, "failed": tally.failed,
-                  "complete": not tally.is_given_up, "seconds": round(seconds, 3), "failures": tally.failures_json()})
+                  "complete": tally.is_complete, "seconds": round(seconds, 3), "failures": tally.failures_json()})
     elif dry_run:
-        out.line(f"{file} is whole: {total} records of {backup.header.written}")
+        out.line(f"{file} is whole: {counted(total, 'record')} of {backup.header.written}")
     else:
-        out.line(f"merged {tally.stored} of {total} records in {seconds:.1f} s")
+        out.line(f"merged {tally.stored} of {counted(total, 'record')} in {seconds:.1f} s")
+    if tally.is_interrupted:
+        out.note(tally.interrupted("merged"))
+        return INTERRUPTED
     tally.check(out, target.nodes[0], total, "merged", "Do it again once that is mended; it does no harm.")
     return OK
 

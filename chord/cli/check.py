@@ -17,7 +17,7 @@ from chord.asking import Outcome
 from chord.blocking import Ring
 from chord.cli.failures import CHECK_FAILED, OK
 from chord.cli.numbers import FiniteRange
-from chord.cli.output import Failure, Out
+from chord.cli.output import Failure, Out, counted
 from chord.cli.ring import is_small
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options, who_left
@@ -123,7 +123,7 @@ def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] 
             elif vnode.state != "left":
                 missing.append(Violation("Joined", f"{label} is {vnode.state}", (vnode.contact.id,)))
         if node.misplaced:
-            text = f"{label} holds {node.misplaced} records that belong elsewhere"
+            text = f"{label} holds {counted(node.misplaced, 'record')} that belong elsewhere"
             missing.append(Violation("RecordsAtHome", text, tuple(v.contact.id for v in node.vnodes[:1])))
     missing += [Violation("Settled", f"{name} changed while it was read") for name in unsettled]
     r = nodes[0].successors
@@ -211,7 +211,8 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
     for missing in verdict.waiting if not only_invariants else ():
         out.line(f"waiting  {missing.invariant}  {missing.text}")
     if not verdict.violations and (only_invariants or verdict.is_ideal):
-        size = f"{verdict.nodes} nodes" + ("" if verdict.vnodes == verdict.nodes else f", {verdict.vnodes} vnodes")
+        more = "" if verdict.vnodes == verdict.nodes else f", {counted(verdict.vnodes, 'vnode')}"
+        size = counted(verdict.nodes, "node") + more
         ideal = "; the ring is Ideal, every point is owned once" if verdict.is_ideal else ""
         small = " (small ring: it takes one failure at a time)" if verdict.is_small else ""
         out.line(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")

@@ -134,7 +134,7 @@ def get_command(
         trace = replicas_json(circle, found.owner, found.replicas, duration_ms, names) if with_trace else None
         out.json(get_json(raw_key, found, trace))
     elif found.siblings or wants_all:
-        for value in found.values:
+        for value in found.values if output is None else ():
             out.raw(value if sys.stdout.isatty() else value + b"\n")
     elif output is None:
         out.raw(found.value)

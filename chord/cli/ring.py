@@ -8,11 +8,10 @@ import click
 
 from chord.asking import Outcome
 from chord.cli.failures import OK
-from chord.cli.output import Column, bar, percent
+from chord.cli.output import Column, Out, bar, counted, percent
 from chord.cli.shapes import Json, error_json, fingers_json, names_of, node_json, owned_share, ring_json, vnode_json
 from chord.cli.svg import draw_ring, save
 from chord.cli.target import Chosen, Target, count_keys, descriptions, find_node, ring_options, who_left
-from chord.cli.trace import short_id
 from chord.config import SKEW_REFUSED_MS, SKEW_REPORTED_MS
 from chord.errors import ChordError
 from chord.ids import Circle
@@ -65,7 +64,7 @@ def status_command(target: Target) -> int:
     }
     shown = {title: counts for title, counts in troubles.items() if any(counts) or not out.as_table}
     rows = [
-        [node.name, node.address, _ids(circle, node), _state(node), percent(_share(circle, node)), str(node.keys),
+        [node.name, node.address, _ids(out, circle, node), _state(node), percent(_share(circle, node)), str(node.keys),
          bar(node.keys / busiest), *(str(counts[i]) for counts in shown.values())]
         for i, node in enumerate(nodes)
     ]
@@ -116,7 +115,7 @@ def members_command(target: Target) -> int:
         return OK
     rows = [
         [m["node"], m["address"], m["state"], "-" if m["rtt_ms"] is None else f"{m['rtt_ms']:.2f} ms",
-         ",".join(short_id(circle, int(v["id"])) for v in m["vnodes"])]
+         ",".join(out.id(circle, int(v["id"])) for v in m["vnodes"])]
         for m in members
     ]
     out.table([Column("node"), Column("address"), Column("state"), Column("rtt", "right"), Column("ids")], rows)
@@ -142,10 +141,11 @@ def ring_command(target: Target, svg: Path | None) -> int:
     rows = []
     for v in vnodes:
         successors = [names.get(c.address, c.address) for c in v.successors]
-        shown = " ".join(successors[:SUCCESSORS_SHOWN]) + (" …" if len(successors) > SUCCESSORS_SHOWN else "")
+        is_cut = out.as_table and len(successors) > SUCCESSORS_SHOWN
+        shown = " ".join(successors[:SUCCESSORS_SHOWN]) + " …" if is_cut else " ".join(successors)
         before = "-" if v.predecessor is None else names.get(v.predecessor.address, v.predecessor.address)
         share = owned_share(circle, v)
-        rows.append([short_id(circle, v.contact.id), percent(circle.fraction(v.contact.id)),
+        rows.append([out.id(circle, v.contact.id), percent(circle.fraction(v.contact.id)),
                      names.get(v.contact.address, v.contact.address), v.contact.address, before, shown,
                      percent(share), str(v.keys), bar(share)])
     out.table(
@@ -174,11 +174,12 @@ def fingers_command(target: Target, node: str | None) -> int:
     for run in sorted(vnode.fingers, key=lambda run: run.first):
         entries = str(run.first) if run.first == run.last else f"{run.first}-{run.last}"
         first, last = (circle.point(vnode.contact.id + (1 << i)) for i in (run.first, run.last))
-        starts = short_id(circle, first) if first == last else f"{short_id(circle, first)} … {short_id(circle, last)}"
-        rows.append([entries, starts, short_id(circle, run.contact.id),
+        to = "…" if out.as_table else "to"
+        starts = out.id(circle, first) if first == last else f"{out.id(circle, first)} {to} {out.id(circle, last)}"
+        rows.append([entries, starts, out.id(circle, run.contact.id),
                      names.get(run.contact.address, run.contact.address), run.contact.address])
     if out.as_table:
-        out.line(f"fingers of {chosen.node.name} at {short_id(circle, vnode.contact.id)}: finger i is the first vnode "
+        out.line(f"fingers of {chosen.node.name} at {out.id(circle, vnode.contact.id)}: finger i is the first vnode "
                  f"at or after id + 2^i")
         out.line()
     out.table([Column("i"), Column("start"), Column("id"), Column("node"), Column("address")], rows)
@@ -193,8 +194,10 @@ def _state(node: Description) -> str:
     return "isolated" if any(v.is_isolated for v in node.vnodes) else node.state
 
 
-def _ids(circle: Circle, node: Description) -> str:
-    ids = [short_id(circle, v.contact.id) for v in node.vnodes]
+def _ids(out: Out, circle: Circle, node: Description) -> str:
+    ids = [out.id(circle, v.contact.id) for v in node.vnodes]
+    if not out.as_table:
+        return ",".join(ids) or "-"
     return ids[0] + (f" +{len(ids) - 1}" if len(ids) > 1 else "") if ids else "-"
 
 
@@ -210,11 +213,11 @@ def _headline(nodes: list[Description]) -> str:
     first = nodes[0]
     keys = count_keys(nodes)
     misplaced = sum(node.misplaced for node in nodes)
-    text = (f"{len(nodes)} nodes, {keys} keys, N={first.replicas}, successor lists of {first.successors}, "
-            f"{first.bits} bits, cluster {first.cluster!r}")
+    text = (f"{counted(len(nodes), 'node')}, {counted(keys, 'key')}, N={first.replicas}, "
+            f"successor lists of {first.successors}, {first.bits} bits, cluster {first.cluster!r}")
     if is_small(nodes):
         text += ". Small ring: every member knows all; it takes one failure at a time"
     if (skew_ms := max(node.clock_skew_ms for node in nodes)) > SKEW_REPORTED_MS:
         text += f". Clocks differ by {skew_ms / 1000:.0f} s"
         text += ": puts with a time to live are refused" if skew_ms > SKEW_REFUSED_MS else ""
-    return text + (f". {misplaced} records are on their way home" if misplaced else "")
+    return text + (f". {counted(misplaced, 'record')} on the way home" if misplaced else "")

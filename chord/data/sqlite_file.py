@@ -166,6 +166,7 @@ class StoreFile:
         self._writer = self._connect()
         self._check_kind()
         self._tune(self._writer)
+        self._require_writable()
         # What a process before wrote and could not sync may be readable all the same: now it is written again.
         with suppress(sqlite3.OperationalError):  # of a full disk; a failed one will fail again
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -176,6 +177,18 @@ class StoreFile:
         self._tune(self._reader)
         self._reader.execute("PRAGMA query_only = ON")
         self._load_summary()
+
+    def _require_writable(self) -> None:
+        """Refuse a file that can only be read: SQLite opens it, and says so at the first write."""
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            self._writer.execute("ROLLBACK")
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_READONLY:
+                raise
+            raise ConfigError(
+                f"{self.path} is read-only; a node must write it: change its owner or mode, or how the disk is mounted"
+            ) from error
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
@@ -311,7 +324,8 @@ class StoreFile:
     def _explain(error: sqlite3.Error | OSError) -> str:
         if isinstance(error, OSError):
             return error.strerror or str(error)
-        if _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        is_gone = str(error).startswith(("no such column", "no such table"))  # the schema itself is damaged
+        if is_gone or _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             return f"it is damaged, or no store ({error}); move it away to start with an empty store"
         return str(error)
 
