@@ -188,6 +188,17 @@ class TooFewReplicas(DefiniteError):
     code, word, is_retryable = 20, "too_few_replicas", True
 
 
+class RecordDamaged(DefiniteError):
+    """The only copy of a record is damaged, or records are missing from a scan for that reason.
+
+    Attributes:
+        records: how many; as far as this client knows.
+    """
+
+    code, word = 21, "record_damaged"
+    records: int = 1
+
+
 # -- indefinite -------------------------------------------------------------------------------
 
 

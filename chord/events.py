@@ -200,6 +200,13 @@ class NodeStateChanged(Event, frozen=True):
     address: str
 
 
+class HealthChanged(Event, frozen=True):
+    """The node no longer serves all requests: `why`; or it does again, and `why` is empty. See `chord.health`."""
+
+    subject: str
+    why: str
+
+
 class ClockSkewed(Event, frozen=True):
     """The wall clock of a neighbour and our own differ by so many ms: values that live for a time may err by that."""
 

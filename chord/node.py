@@ -40,11 +40,11 @@ from chord.errors import (
     WritesRefused,
     unwrapped,
 )
-from chord.events import NodeStateChanged, Observer, StepFailed, ignore
+from chord.events import NodeStateChanged, Observer, ignore
 from chord.farewell import Farewell
 from chord.greeting import Greeter
 from chord.host import Host
-from chord.identity import FileIdentity, IdentityStore, Kept, MemoryIdentity
+from chord.identity import FILE_NAME, FileIdentity, IdentityStore, Kept, MemoryIdentity
 from chord.ids import Arc, Point, vnode_id
 from chord.interface import AsyncRing
 from chord.lookup import Lookups
@@ -52,7 +52,7 @@ from chord.maintenance import Maintenance
 from chord.messages import Contact, Description, NodeState
 from chord.operations import Core
 from chord.peers import Peers
-from chord.remember import last_time, recall, to_keep
+from chord.remember import last_time, recall, to_keep, unsaved
 from chord.rpc import Rpc
 from chord.transport import TcpTransport, Transport
 from chord.vnode import Vnode
@@ -93,8 +93,9 @@ class Node(AsyncRing):
         self._identity = identity or (FileIdentity(config.data_dir) if config.data_dir else MemoryIdentity())
         self._observe = observe
         self._greeter = Greeter(config.ring)
+        transport = transport or TcpTransport()
         self._rpc: CallsService = calls or Rpc(
-            transport or TcpTransport(),
+            transport,
             circle=config.ring.circle,
             limits=config.limits,
             hello=self._greeter.hello,
@@ -105,6 +106,8 @@ class Node(AsyncRing):
         if storage is None:  # an empty one is false: it has a length
             storage = earlier.storage(config, rng.randbytes(8))
         self.host = Host(config, peers, storage, rng, wall_now_ms, observe, self._greeter)
+        if isinstance(transport, TcpTransport):
+            self.host.health.watch("descriptors", transport.shortage)
         self.host.save = self._save
         self.host.is_receiving = lambda: any(p.mover.inbound for p in self.parts.values())
         self.lookups = Lookups(self.host)
@@ -116,10 +119,7 @@ class Node(AsyncRing):
         self._maintenance = Maintenance(self.host, config, self.parts, self.misplaced, self._save)
         self._farewell = Farewell(self.host, self.parts, self.misplaced)
         self._dispatcher = Dispatcher(
-            self.host,
-            self.lookups,
-            self.parts,
-            self._records,
+            self.host, self.lookups, self.parts, self._records,
             Replica(self.host, self._records.stage, reaped),
             self.description,
             self.begin_leave,
@@ -344,11 +344,12 @@ class Node(AsyncRing):
         try:
             await self._identity.save(kept)
         except OSError as error:  # a full disk: the ring goes on, and the next round tries again
-            self.host.counters["identity_unsaved"] += 1
-            self.host.tell([StepFailed(self.contact.id, "save_identity", str(error.strerror))])
+            unsaved(self.host, self.contact.id, error)
             if error.errno == errno.ENOENT:  # not the file but its directory, and the records went with it
                 self._fatal = self._fatal or WritesRefused(f"the data directory of {self.name} is gone; it stopped")
                 self._end("stop")
+        else:
+            self.host.health.clear(FILE_NAME)
 
     # -- ending ---------------------------------------------------------------------------------
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import msgspec
 
 from chord.describe import known_contacts
+from chord.events import StepFailed
 from chord.host import Host
-from chord.identity import ALIVE_STAMP_MS, IDENTITY_VERSION, STAMPS_A_GRACE, Kept, KeptVnode
+from chord.identity import ALIVE_STAMP_MS, FILE_NAME, IDENTITY_VERSION, STAMPS_A_GRACE, Kept, KeptVnode
 from chord.ids import Arc, Point
 from chord.membership import LastTime
 from chord.messages import Contact
@@ -96,6 +97,13 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
             merged.append(msgspec.structs.replace(old, settled=settled))
     known = tuple(dict.fromkeys((*now.known, *last.known)))
     return msgspec.structs.replace(now, vnodes=tuple(merged), known=known)
+
+
+def unsaved(host: Host, vnode: Point, error: OSError) -> None:
+    """Take note that the file could not be written, and why."""
+    host.counters["identity_unsaved"] += 1
+    host.tell([StepFailed(vnode, "save_identity", str(error.strerror))])
+    host.health.report(FILE_NAME, f"{FILE_NAME} cannot be written: {str(error.strerror).lower()}")
 
 
 def recall(kept: Kept, host: Host) -> None:

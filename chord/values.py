@@ -109,6 +109,9 @@ class Stored(msgspec.Struct, frozen=True):
         replicas: what each replica had to do with it.
         beside: how many concurrent values stand beside it. Read them, and put what becomes of them all under the
             context of that read.
+        quorum: the ring's own write quorum: a majority of the N replicas that it is to keep.
+        is_under_replicated: nobody asked for fewer, but the ring has fewer nodes than its write quorum: the write is on
+            all of them, and a single lost disk may lose it.
     """
 
     key: bytes
@@ -119,6 +122,8 @@ class Stored(msgspec.Struct, frozen=True):
     is_sloppy: bool = False
     replicas: tuple[ReplicaLine, ...] = ()
     beside: int = 0
+    quorum: int = 0
+    is_under_replicated: bool = False
 
 
 class Pair(NamedTuple):

@@ -20,12 +20,12 @@ from chord.bulk import batches, record_key
 from chord.cli.backup_file import Backup, Damaged, Header, Source, Writer, records, verify
 from chord.cli.bulk import BATCH_BYTES_MAX, Tally, in_flight_option, key_count, lost_failure, lost_owners
 from chord.cli.data import w_option
-from chord.cli.failures import INTERRUPTED, OK, USAGE
+from chord.cli.failures import INTERRUPTED, OK, USAGE, explain
 from chord.cli.inputs import file_failure
 from chord.cli.output import Failure, Out, byte_size, counted
 from chord.cli.target import Target, ring_options
 from chord.data.versions import wire_bytes
-from chord.errors import OwnerDown
+from chord.errors import OwnerDown, RecordDamaged
 
 
 @click.command("backup")
@@ -37,7 +37,8 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     """Write every record of the ring into FILE (- is stdout), with its clock, for `restore`.
 
     FILE appears when it is whole. Not a snapshot: what is written meanwhile may be in it. --timeout counts for each
-    page.
+    page. Exit code 6 where records are missing from it: nodes that may hold more are down, or the only copies are
+    damaged.
     """
     out = target.out
     began = time.monotonic()
@@ -45,22 +46,22 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
         of = ring.describe().address if node_only else None
         writer = Writer(sink, _header(ring, of))
         with out.progress(f"backup {file}", key_count(ring) if out.is_live and of is None else None) as show:
-            lost = _write_all(ring, of, writer, show)
-        writer.finish(is_complete=not lost)
+            missing = _write_all(ring, of, writer, show)
+        writer.finish(is_complete=missing is None)
         size = sink.tell() if file != "-" else None
     seconds = time.monotonic() - began
     if size is not None and out.as_json:
-        out.json({"file": file, "records": writer.count, "bytes": size, "complete": not lost,
-                  "seconds": round(seconds, 3)})
+        out.json({"file": file, "records": writer.count, "bytes": size, "complete": missing is None,
+                  "damaged": writer.damaged, "seconds": round(seconds, 3)})
     elif size is not None:
         out.line(f"{counted(writer.count, 'record')}, {byte_size(size)}, in {seconds:.1f} s: {file}")
-    if lost:
-        raise lost_failure(lost)
+    if missing is not None:
+        raise missing
     return OK
 
 
-def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int], object]) -> list[str]:
-    """Write what can be read, and return the nodes that are down and may hold more."""
+def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int], object]) -> Failure | None:
+    """Write what can be read; return what to say of records that cannot, as nodes are down or copies damaged."""
     has_copies = ring.describe().replicas > 1
     try:
         for record in ring.records(of=of):
@@ -69,8 +70,12 @@ def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int],
     except OwnerDown as error:
         if not has_copies or error.peer is None:
             raise
-        return [error.peer.address]
-    return lost_owners(ring) if of is None else []
+        return lost_failure([error.peer.address])
+    except RecordDamaged as error:
+        writer.damaged = error.records
+        return explain(error, ring.entry)
+    lost = lost_owners(ring) if of is None else []
+    return lost_failure(lost) if lost else None
 
 
 @click.command("restore")

@@ -65,12 +65,12 @@ _record = msgspec.json.Decoder(Record)
 
 
 class Writer:
-    """Writes a backup line by line. `count`: the records so far."""
+    """Writes a backup line by line. `count`: the records so far; `damaged`: those that could not be read."""
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
         self._file = file
         self._sum = hashlib.blake2b(digest_size=SUM_BYTES)
-        self.count = 0
+        self.count = self.damaged = 0
         self._line(msgspec.json.encode(header))
 
     def add(self, record: Record) -> None:

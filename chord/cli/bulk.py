@@ -163,7 +163,8 @@ def scan_command(target: Target) -> int:
     """Print every key and value, clockwise from point 0; `load` reads it back.
 
     A key, a tab and the value; with --json, or where that would not be readable back, a JSON object. --timeout counts
-    for each page. Exit code 6 where nodes that are down may hold more than could be read.
+    for each page. Exit code 6 where records are missing: nodes that may hold more are down, or the only copies are
+    damaged.
     """
     out = target.out
     count = 0

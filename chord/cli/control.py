@@ -33,6 +33,7 @@ from chord.messages import Description
 from chord.operations import addresses_in, contacts_in
 
 POLL_S = 0.1
+MEMBERS = ("ready", "degraded")
 
 
 @click.command("leave")
@@ -48,7 +49,8 @@ def leave_command(target: Target, node: str, force: bool) -> int:
     began = time.monotonic()
     with target.connect() as ring:
         leaver = find_node(ring, node).node
-        others = [n.address for n in descriptions(ring.members()) if n.address != leaver.address and n.state == "ready"]
+        nodes = descriptions(ring.members())
+        others = [n.address for n in nodes if n.address != leaver.address and n.state in MEMBERS]
         if not others and not force:
             keys = counted(leaver.keys, "key")
             hint = f"What it holds ({keys}) would be gone with it; to end the ring all the same: --force"

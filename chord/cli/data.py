@@ -16,7 +16,7 @@ from chord.blocking import Ring
 from chord.cli.failures import CONFLICT, OK, USAGE, explain
 from chord.cli.inputs import CONTEXT_TEXT_BYTES_MAX, STDIN, file_failure, read_file, read_limited, stdin_to_read
 from chord.cli.numbers import FiniteRange
-from chord.cli.output import Failure
+from chord.cli.output import Failure, counted
 from chord.cli.shapes import context_json, get_json, names_of, put_json, replicas_json, vnode_json
 from chord.cli.target import Target, descriptions, ring_options
 from chord.cli.trace import print_replicas
@@ -151,6 +151,9 @@ def _report(target: Target, ring: Ring, stored: Stored, duration_ms: float, with
     out = target.out
     if stored.beside and not out.as_json:
         out.note(f"concurrent values beside it: {stored.beside}; see them all: chord get KEY --all")
+    if stored.is_under_replicated:
+        nodes = counted(stored.w, "node")
+        out.note(f"stored on {nodes} only: the ring has fewer nodes than its write quorum of {stored.quorum}")
     if not out.as_json and not with_trace:
         return
     circle, names = ring.circle, _names(ring, stored)

@@ -49,6 +49,7 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.PeerUnreachable, UNREACHABLE, _START),
     (errors.PeerLost, UNREACHABLE, _START),
     (errors.OwnerDown, QUORUM, "Bring that node back; if it never will be: chord forget NODE"),
+    (errors.RecordDamaged, QUORUM, "Restore them from a backup: chord restore FILE; or write them again"),
     (errors.QuorumFailed, QUORUM, _FEWER),
     (errors.TooFewReplicas, QUORUM, _FEWER),
     (errors.WritesRefused, QUORUM, "Make room on the disk of that node; it then takes writes again by itself"),

@@ -178,9 +178,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number and what it counts: 1 key, 2 keys."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def byte_size(count: float) -> str:

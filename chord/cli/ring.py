@@ -32,7 +32,9 @@ def status_command(target: Target) -> int:
 
     keys: records it keeps, copies of other nodes' arcs included, and what was deleted or has ended lately. hints: of
     these, what it keeps for another that did not answer. under-replicated: keys it answers for with a replica silent
-    or behind. siblings: keys with concurrent values, each copy counted.
+    or behind. siblings: keys with concurrent values, each copy counted. damaged: copies that are not what was
+    written, and not replaced yet. A node that is degraded does not serve all requests; the reason stands below the
+    table.
     """
     out = target.out
     with target.connect() as ring:
@@ -52,6 +54,7 @@ def status_command(target: Target) -> int:
             "hints": sum(node.hints for node in nodes),
             "under_replicated": sum(node.under_replicated for node in nodes),
             "sibling_keys": sum(node.sibling_keys for node in nodes),
+            "damaged": sum(node.damaged for node in nodes),
             "nodes": [node_json(circle, node, names) for node in nodes],
             "unreachable": _unreachable(crawl),
         })
@@ -61,6 +64,7 @@ def status_command(target: Target) -> int:
         "hints": [node.hints for node in nodes],
         "under-replicated": [node.under_replicated for node in nodes],
         "siblings": [node.sibling_keys for node in nodes],
+        "damaged": [node.damaged for node in nodes],
     }
     shown = {title: counts for title, counts in troubles.items() if any(counts) or not out.as_table}
     rows = [
@@ -75,6 +79,8 @@ def status_command(target: Target) -> int:
     if out.as_table:
         out.line()
         out.line(_headline(nodes))
+    for warning in _warnings(nodes):
+        out.note(warning)
     left = who_left(nodes)
     for address, error in _errors(crawl):
         out.note(f"{address}: {'has left' if address in left else error.message}")
@@ -217,7 +223,19 @@ def _headline(nodes: list[Description]) -> str:
             f"successor lists of {first.successors}, {first.bits} bits, cluster {first.cluster!r}")
     if is_small(nodes):
         text += ". Small ring: every member knows all; it takes one failure at a time"
-    if (skew_ms := max(node.clock_skew_ms for node in nodes)) > SKEW_REPORTED_MS:
-        text += f". Clocks differ by {skew_ms / 1000:.0f} s"
-        text += ": puts with a time to live are refused" if skew_ms > SKEW_REFUSED_MS else ""
     return text + (f". {counted(misplaced, 'record')} on the way home" if misplaced else "")
+
+
+def _warnings(nodes: list[Description]) -> list[str]:
+    """Return what somebody has to see to; a pipe gets it, too, on stderr."""
+    found = [f"{node.name} is degraded: {why}" for node in nodes for why in node.troubles]
+    if damaged := sum(node.damaged for node in nodes):
+        found.append(f"{counted(damaged, 'copy', 'copies')} of records damaged, and not replaced: see chord check")
+    if (skew_ms := max(node.clock_skew_ms for node in nodes)) > SKEW_REPORTED_MS:
+        refused = ": puts with a time to live are refused" if skew_ms > SKEW_REFUSED_MS else ""
+        found.append(f"Clocks differ by {skew_ms / 1000:.0f} s{refused}")
+    quorum = nodes[0].replicas // 2 + 1
+    if len(nodes) < quorum:
+        have = counted(len(nodes), "node")
+        found.append(f"The ring has {have}, fewer than its write quorum of {quorum}: a write is on {have} only")
+    return found

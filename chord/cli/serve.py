@@ -16,8 +16,7 @@ from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, USAGE, exp
 from chord.cli.output import Failure, duration
 from chord.config import NodeConfig
 from chord.errors import ChordError, OtherRing, WritesRefused, unwrapped
-from chord.events import Event, HandlerFailed, PeerChanged, StepFailed, StoreBegun
-from chord.identity import FILE_NAME
+from chord.events import Event, HandlerFailed, HealthChanged, PeerChanged, StoreBegun
 from chord.node import Node
 from chord.transport import TcpTransport
 
@@ -35,6 +34,7 @@ HOW = {
 PATIENCE_S = 2.0  # a node that is not in the ring by then says what it is waiting for
 AGAIN_S = 10.0  # and says it again this often
 REACH_S = 1.0
+LOOK_S = 0.5
 
 
 def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd: int | None = None) -> int:
@@ -90,7 +90,6 @@ def _private_files() -> Iterator[None]:
 async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_fd: int | None) -> int:
     exit_code = OK
     reasons: dict[str, str] = {}
-    unsaved: set[str] = set()
 
     def observe(event: Event) -> None:
         if isinstance(event, HandlerFailed):
@@ -98,9 +97,9 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
         elif isinstance(event, StoreBegun):
             name = node.name or config.listen  # the store is opened before the address is known
             _say(f"{name} begins with an empty store: {WHY_EMPTY[event.why]}")
-        elif isinstance(event, StepFailed) and event.step == "save_identity" and event.error not in unsaved:
-            unsaved.add(event.error)
-            _say(f"WARNING: {node.name} cannot write {FILE_NAME} ({event.error.lower()})")
+        elif isinstance(event, HealthChanged):
+            name = node.name or config.listen
+            _say(f"{name} is degraded: {event.why}" if event.why else f"{name} is well again ({event.subject})")
         elif isinstance(event, PeerChanged) and event.address in config.join:
             reasons[event.address] = event.reason.removeprefix(f"{event.address}: ")
 
@@ -114,6 +113,9 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
         if life_fd is not None:
             nursery.start_soon(_stop_with_parent, node, life_fd, nursery.cancel_scope)
         await _until_ready(node, reasons)
+        while not node.closed.is_set() and node.host.health.reasons():  # each was said when it appeared
+            with trio.move_on_after(LOOK_S):
+                await node.closed.wait()
         if not node.closed.is_set() and node.state == "ready":
             if config.join and node.origin == "created":
                 _say(f"{node.name} was given no address to join but its own")

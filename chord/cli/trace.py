@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from chord.cli.output import Column, Out, bar, counted, full_id, is_table, percent, short_id
+from chord.cli.shapes import answers
 from chord.ids import Circle
 from chord.messages import Contact, HopTrace, ReplicaLine, Trace, Via
 from chord.values import Found, Stored
@@ -52,7 +53,7 @@ def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str]
     out.table(columns, rows(circle, trace, names, with_bars=out.as_table))
     if out.as_table:
         out.line()
-        replicas = " ".join(f"{_name(c, names)} ●" for c in trace.replicas)
+        replicas = " ".join(f"{_name(c, names)} {'●' if answers(trace, c, names) else '✗'}" for c in trace.replicas)
         out.line(f"replicas  {replicas}   (N={max(1, len(trace.replicas))})")
         out.line(summary(trace, size))
 

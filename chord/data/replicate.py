@@ -28,7 +28,7 @@ from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.storage import Batch
 from chord.data.writing import Writing, ended
-from chord.errors import ChordError, InvalidRequest, NotReady
+from chord.errors import ChordError, InvalidRequest, NotReady, WritesRefused
 from chord.messages import Merge, Put, Record
 from chord.vnode import RETRY_MS, Vnode
 
@@ -130,6 +130,8 @@ class Coordinator:
             self._vnode.require_coordinator(point)  # a switch may have begun since, and would not take this along
             record, batch = make()
             await self._host.storage.commit(batch)
+        except WritesRefused as error:
+            later.end(WritesRefused(f"{self._host.address}: {error.message}"))
         except ChordError as error:
             later.end(error)
         except trio.Cancelled:

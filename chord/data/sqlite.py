@@ -22,7 +22,7 @@ from chord.data.sqlite_file import Place, Row, StoreFile, is_definite, row_of
 from chord.data.sqlite_rows import Rows
 from chord.data.storage import Batch
 from chord.errors import ChordError, RemoteFailure, WritesRefused
-from chord.ids import Arc, Circle
+from chord.ids import Arc, Circle, Point
 from chord.messages import Record
 
 CLOSE_S = 5.0
@@ -50,6 +50,7 @@ class SqliteStorage:
         failed: set when the disk failed. From then on every commit is refused.
         transactions: how many were committed since the opening.
         rows_written: in these.
+        refusal: why the last transaction was refused; "" if it was not.
         is_instant: it is not.
     """
 
@@ -68,6 +69,7 @@ class SqliteStorage:
         self._failure = ""
         self.failed = trio.Event()
         self.transactions = self.rows_written = 0
+        self.refusal = ""
 
     # -- opening and closing --------------------------------------------------------------------
 
@@ -166,6 +168,12 @@ class SqliteStorage:
     def is_damaged(self, key: bytes) -> bool:
         """Whether what was held of a key was found damaged, and nothing has taken its place since."""
         return self._rows.place(key) in self._rows.summary.bad
+
+    def damaged(self, arc: Arc) -> list[Point]:
+        """Return the points of the records of an arc that are damaged, and nothing has taken their place since."""
+        bad = (point for point, _ in self._rows.summary.bad if _is_point(point))
+        points = [Point(int.from_bytes(point, "big")) for point in bad]
+        return [point for point in points if point in arc]
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
@@ -295,6 +303,7 @@ class SqliteStorage:
         """The transaction is over: settle what was in it, wake who waits for it, begin the next."""
         self._under_way = None
         error = result.unwrap()
+        self.refusal = _words(error) if error is not None else ""
         if error is None:
             self.transactions += 1
             self.rows_written += len(group.rows)
@@ -333,6 +342,11 @@ class SqliteStorage:
     def _unreadable(self, error: sqlite3.Error) -> RemoteFailure:
         self._fail(error)
         return RemoteFailure(f"the store cannot be read: {self._failure}")
+
+
+def _is_point(point: object) -> bool:
+    """Whether a column of a damaged row is still what it was meant to be."""
+    return isinstance(point, bytes)
 
 
 def _words(error: sqlite3.Error | OSError) -> str:

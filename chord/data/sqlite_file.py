@@ -166,12 +166,12 @@ class StoreFile:
         self._writer = self._connect()
         self._check_kind()
         self._tune(self._writer)
-        self._require_writable()
         # What a process before wrote and could not sync may be readable all the same: now it is written again.
         with suppress(sqlite3.OperationalError):  # of a full disk; a failed one will fail again
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         if not self._has_tables():
             self._create(incarnation)
+        self._require_writable()
         self._load_header()
         self._reader = self._connect()
         self._tune(self._reader)
@@ -182,6 +182,7 @@ class StoreFile:
         """Refuse a file that can only be read: SQLite opens it, and says so at the first write."""
         try:
             self._writer.execute("BEGIN IMMEDIATE")
+            self._writer.execute("UPDATE store SET bits = bits")
             self._writer.execute("ROLLBACK")
         except sqlite3.OperationalError as error:
             if _code(error) != sqlite3.SQLITE_READONLY:

@@ -25,7 +25,7 @@ from chord.data.digest import Digests
 from chord.data.storage import Batch
 from chord.errors import ConfigError, RemoteFailure, WritesRefused
 from chord.identity import FILE_NAME, Kept, decode_kept, encode_kept
-from chord.ids import Arc, Circle
+from chord.ids import Arc, Circle, Point
 from chord.messages import Record
 from chord.sim import record_log
 from chord.sim.disk import Disk, Mount
@@ -125,6 +125,15 @@ class DiskStorage:
     def is_damaged(self, key: bytes) -> bool:
         """Whether what was held of a key was found damaged, and nothing has taken its place since."""
         return self._index.is_damaged(key)
+
+    def damaged(self, arc: Arc) -> list[Point]:
+        """Return the points of the records of an arc that are damaged, and nothing has taken their place since."""
+        return self._index.damaged(arc)
+
+    @property
+    def refusal(self) -> str:
+        """Nothing is ever said of it: whoever asks is told by the next change."""
+        return ""
 
     @property
     def bad_records(self) -> int:

@@ -91,7 +91,7 @@ def load(circle: Circle, log: bytes) -> tuple[WatchedStorage, int, int]:
     for body in bodies[1:]:
         entry = msgspec.msgpack.decode(body, type=Entry)
         index.apply(Batch(entry.puts, (*entry.removals, *entry.bad), entry.minted))
-        index.damaged.update(dict.fromkeys(entry.bad))
+        index.damaged_keys.update(dict.fromkeys(entry.bad))
     return index, header.opening, end
 
 
