@@ -20,15 +20,17 @@ from chord.asking import Ask, Operation, Outcome, Pause, nobody
 from chord.asking_many import IN_FLIGHT, require_in_flight
 from chord.bulk import many_pairs, many_records
 from chord.config import Limits
-from chord.errors import ChordError, DeadlineExceeded
+from chord.errors import ChordError, DeadlineExceeded, InvalidRequest
 from chord.ids import Circle
 from chord.links_pool import Pool
 from chord.messages import Contact, Description, Mode, Record, Route, Trace
 from chord.operations import Core, Cursor
 from chord.short_cuts import CLIENT_ARCS_MAX
-from chord.values import Found, Pair, Resolver, Stored, to_value
+from chord.values import Found, Pair, Resolver, Stored, to_keys, to_value
 
 TIMEOUT_S = 5.0
+HELLO_S = 0.25
+"""A node says hello within this time. A shorter deadline that passes says nothing about the node."""
 
 T = TypeVar("T")
 
@@ -69,6 +71,8 @@ class Ring:
     deadline; a put keeps its operation id, so that it is done once. In operations on many keys each key has an outcome
     of its own, and errors of the ring are among these; they are not raised.
 
+    Closed, by `close` or at the end of its `with` block, it refuses every operation (`InvalidRequest`).
+
     Concurrency: belongs to one thread.
     """
 
@@ -77,6 +81,7 @@ class Ring:
         self._core = Core(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
         self._limits = limits
         self._pool = Pool(limits, self._core.learn)
+        self._is_closed = False
 
     def __enter__(self) -> Ring:
         return self
@@ -96,10 +101,13 @@ class Ring:
                 return
             failures[entry] = failure
             self._core.turn_from(entry)
+        if self.timeout_s < HELLO_S and all(getattr(failure, "is_late", False) for failure in failures.values()):
+            raise DeadlineExceeded(f"no answer from {', '.join(entries)} within {self.timeout_s:g} s")
         raise nobody(failures)
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up. Twice is once."""
+        self._is_closed = True
         self._pool.close()
 
     @property
@@ -181,10 +189,11 @@ class Ring:
             nothing is, for sure. `Found.replicas` is empty; `get` tells of them.
 
         Raises:
-            InvalidRequest: a key or an argument is out of its bounds; nothing that was read is returned.
+            InvalidRequest: a key or an argument is out of its bounds, or `keys` is one key; nothing that was read is
+                returned.
         """
         found: dict[str | bytes, Found | ChordError] = {}
-        source, length = iter(dict.fromkeys(keys)), require_in_flight(in_flight)
+        source, length = iter(to_keys(keys)), require_in_flight(in_flight)
         while some := list(islice(source, length)):
             found.update(zip(some, self._run(self._core.get_all(some, r)), strict=True))
         return found
@@ -211,8 +220,8 @@ class Ring:
             The keys that could not be written and why; empty when all went well.
 
         Raises:
-            InvalidRequest: a key, a value or an argument is out of its bounds. The batches before it were tried, and
-                what failed of them is not told; of its own batch nothing was sent.
+            InvalidRequest: a key, a value or an argument is out of its bounds, or an item is no pair. The batches
+                before it were tried, and what failed of them is not told; of its own batch nothing was sent.
         """
         bulk = many_pairs(
             pairs,
@@ -361,6 +370,7 @@ class Ring:
             address: HOST:PORT of the node.
 
         Raises:
+            ConfigError: that is no address; a name is none.
             PeerUnreachable, PeerLost: it does not answer.
         """
         self._run(self._core.leave(address))
@@ -368,6 +378,8 @@ class Ring:
     # -- driving operations -------------------------------------------------------------------------
 
     def _run(self, operation: Operation[T]) -> T:
+        if self._is_closed:
+            raise InvalidRequest("this Ring is closed, its with block has ended; connect again: chord.connect(...)")
         deadline = time.monotonic() + self.timeout_s
         try:
             effect = next(operation)

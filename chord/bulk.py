@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from chord.data.versions import wire_bytes
 from chord.errors import ChordError
 from chord.messages import Merge, Put, Record
-from chord.values import to_bytes
+from chord.values import to_bytes, to_pair
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -60,7 +60,7 @@ def many_pairs(
     on_progress: Callable[[int], None],
 ) -> Bulk[tuple[str | bytes, str | bytes], str | bytes]:
     """Return the writes of many values, so many and of so many bytes at a time."""
-    todo = batches(pairs, in_flight, bytes_max, pair_bytes, pair_key)
+    todo = batches(map(to_pair, pairs), in_flight, bytes_max, pair_bytes, pair_key)
     return Bulk(todo, lambda pair: pair[0], to_put, on_progress)
 
 

@@ -17,7 +17,7 @@ import trio
 
 from chord.asking import Call, Outcome
 from chord.config import PROTOCOL_VERSION, Limits
-from chord.errors import ChordError, unwrapped
+from chord.errors import ChordError, InvalidRequest, unwrapped
 from chord.events import ignore
 from chord.ids import Circle
 from chord.interface import AsyncRing
@@ -63,17 +63,25 @@ async def open_client(
             await nursery.start(rpc.run, None)
             client = Client(core, rpc, limits)
             await client.enter()
-            yield client
+            try:
+                yield client
+            finally:
+                client.is_closed = True
             nursery.cancel_scope.cancel()
 
 
 class Client(AsyncRing):
-    """A ring of nodes, seen from outside. Made by `open_client`; see `AsyncRing` for what it does."""
+    """A ring of nodes, seen from outside. Made by `open_client`; see `AsyncRing` for what it does.
+
+    Attributes:
+        is_closed: its block has ended; every operation is refused (`InvalidRequest`).
+    """
 
     def __init__(self, core: Core, rpc: Rpc, limits: Limits) -> None:
         self._core = core
         self._rpc = rpc
         self._limits = limits
+        self.is_closed = False
 
     async def enter(self) -> None:
         """Find an entry node that answers. Done by `open_client`."""
@@ -99,12 +107,15 @@ class Client(AsyncRing):
             address: HOST:PORT of the node.
 
         Raises:
+            ConfigError: that is no address; a name is none.
             PeerUnreachable, PeerLost: it does not answer.
         """
         await self.drive(self.core.leave(address))
 
     async def _call(self, call: Call, deadline: float) -> Outcome:
         """Make a call; the error it ends in is its outcome."""
+        if self.is_closed:
+            return InvalidRequest("this client is closed, its block has ended; open another: chord.open_client(...)")
         try:
             return await self._rpc.call(call.to, call.request, deadline=deadline)
         except ChordError as error:

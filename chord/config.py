@@ -19,6 +19,7 @@ from chord.ids import BITS_MAX, BITS_MIN, Circle
 PROTOCOL_VERSION = 1
 
 EVERYWHERE = ("0.0.0.0", "::")
+NO_HOST_HAS = frozenset(" /?#@[]\\")  # what has one of these is a URL, or nothing at all
 SKEW_REPORTED_MS = 5_000
 SKEW_REFUSED_MS = 60_000
 """Where clocks differ by more, nothing is stored that is to live for a time."""
@@ -327,7 +328,7 @@ def to_dial(address: str) -> tuple[str, int]:
 
 def _is_name(host: str) -> bool:
     """Whether a resolver takes it: at a label that is empty or too long it raises something else than `OSError`."""
-    if not host.isprintable() or " " in host:
+    if not host.isprintable() or set(host) & NO_HOST_HAS:
         return False
     if host.isascii():
         return all(1 <= len(label) <= 63 for label in host.removesuffix(".").split("."))
@@ -349,8 +350,34 @@ def from_mapping(values: dict[str, Any]) -> NodeConfig:
     changes = values.get("timing", {})
     if not isinstance(changes, dict):
         raise ConfigError(f"timing must be a table, not {changes!r}")
+    _refuse_unknown(values, NodeConfig, "")
     timing = {**msgspec.to_builtins(PRESETS[preset]), **changes}
     try:
         return msgspec.convert({**values, "preset": preset, "timing": timing}, NodeConfig)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"configuration: {error}") from None
+        raise ConfigError(_in_words(str(error))) from None
+
+
+def _refuse_unknown(values: dict[str, Any], struct: type[msgspec.Struct], table: str) -> None:
+    """Refuse a key that no field has, and name the nearest that there is."""
+    from difflib import get_close_matches  # only who mistypes a key pays for it
+
+    tables: dict[str, type[msgspec.Struct]] = {"ring": RingConstants, "timing": Timing, "limits": Limits}
+    for key, value in values.items():
+        if key not in struct.__struct_fields__:
+            where = f" in [{table}]" if table else ""
+            near = get_close_matches(key, struct.__struct_fields__, 1, 0.5)
+            there = f"did you mean {near[0]}?" if near else f"there are {', '.join(struct.__struct_fields__)}"
+            raise ConfigError(f"unknown key {key}{where}; {there}")
+        if not table and key in tables and isinstance(value, dict):
+            _refuse_unknown(value, tables[key], key)
+
+
+def _in_words(error: str) -> str:
+    """Return what msgspec says of a value that is none, with its key first: `$.ring.bits` is bits in [ring]."""
+    for word, plain in (("`int`", "a whole number"), ("`float`", "a number"), ("`str`", "a text"),
+                        ("`object`", "a table"), ("`array`", "a list"), ("`bool`", "true or false")):
+        error = error.replace(word, plain)
+    what, _, path = error.partition(" - at `$.")
+    *table, key = path.rstrip("`").split(".")
+    return f"{key}{f' in [{table[0]}]' if table else ''}: {what[:1].lower()}{what[1:]}" if key else what

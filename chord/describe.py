@@ -37,6 +37,7 @@ def describe(me: NodeFacts, host: Host, parts: dict[Point, Parts], misplaced: Mi
         "bytes_sent": me.bytes_sent,
         "bytes_received": me.bytes_received,
     }
+    troubles = host.health.reasons()
     for name in ("keys_sent", "keys_received", "keys_brought_home", "gets", "puts", "forwarded"):
         counters.setdefault(name, 0)
     return Description(
@@ -52,7 +53,7 @@ def describe(me: NodeFacts, host: Host, parts: dict[Point, Parts], misplaced: Mi
         successors=constants.successors,
         replicas=constants.replicas,
         incarnation=host.storage.incarnation,
-        state=me.state,
+        state="degraded" if troubles and me.state == "ready" else me.state,
         uptime_ms=int(1000 * (now - me.started_at)),
         has_data_dir=me.has_data_dir,
         keys=len(host.storage),
@@ -69,6 +70,8 @@ def describe(me: NodeFacts, host: Host, parts: dict[Point, Parts], misplaced: Mi
         clock_skew_ms=host.skew_ms,
         transfers=tuple(_transfers(parts, misplaced))[:LIST_ENTRIES_MAX],
         sets=tuple(state for p in parts.values() for state in p.repair.states())[:LIST_ENTRIES_MAX],
+        damaged=len(host.storage.damaged(Arc(Point(0), Point(0)))),
+        troubles=tuple(why[:1024] for why in troubles)[:LIST_ENTRIES_MAX],
     )
 
 

@@ -34,6 +34,7 @@ from chord.host import Host
 from chord.ids import Arc, Point
 from chord.lookup import Lookups
 from chord.messages import (
+    LIST_ENTRIES_MAX,
     Abandon,
     AreExpired,
     Confirm,
@@ -203,7 +204,9 @@ class Dispatcher:
         except WritesRefused:
             raise Busy("what was read has been taken back: the disk is full", after_ms=RETRY_MS) from None
         silent = parts.repair.silent() if self._host.constants.replicas > 1 else ()
-        return ScanPage(page, parts.vnode.id, page[-1].key if is_cut else None, self._host.wall_now_ms(), silent)
+        damaged = () if is_cut else tuple(self._host.storage.damaged(Arc(request.after, parts.vnode.id)))
+        last = page[-1].key if is_cut else None
+        return ScanPage(page, parts.vnode.id, last, self._host.wall_now_ms(), silent, damaged[:LIST_ENTRIES_MAX])
 
     def _coordinate(self, vnode: Vnode, item: Item, gather: Gather) -> Answer:
         """Read or write one key of a batch."""

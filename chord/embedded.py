@@ -41,7 +41,7 @@ async def open_node(
 
     Raises:
         ConfigError: the arguments contradict each other, or the data directory is another node's.
-        OSError: the address cannot be listened on.
+        OSError: the address cannot be listened on; the message names it.
         OtherRing, DuplicateId: the ring does not take this node.
         WritesRefused: the disk failed, or the data directory is gone; the block is cancelled.
 

@@ -148,6 +148,8 @@ class PeerUnreachable(DefiniteError):
 
     Attributes:
         is_refused: the machine answered, and nobody listens at the port: a sign of death sooner than silence is.
+        is_unknown: no host has that name.
+        is_late: the time that the caller gave it ran out; nothing else is known.
     """
 
     code, word, is_retryable = 17, "unreachable", True
@@ -157,11 +159,15 @@ class PeerUnreachable(DefiniteError):
         message: str = "",
         *,
         is_refused: bool = False,
+        is_unknown: bool = False,
+        is_late: bool = False,
         peer: Contact | None = None,
         after_ms: int | None = None,
     ) -> None:
         super().__init__(message, peer=peer, after_ms=after_ms)
         self.is_refused = is_refused
+        self.is_unknown = is_unknown
+        self.is_late = is_late
 
 
 class ConfigError(DefiniteError):
@@ -182,10 +188,21 @@ class TooFewReplicas(DefiniteError):
     code, word, is_retryable = 20, "too_few_replicas", True
 
 
+class RecordDamaged(DefiniteError):
+    """The only copy of a record is damaged, or records are missing from a scan for that reason.
+
+    Attributes:
+        records: how many; as far as this client knows.
+    """
+
+    code, word = 21, "record_damaged"
+    records: int = 1
+
+
 class Behind(DefiniteError):
     """The two stores have not applied the same reap log entries to a slice: one has to catch up first."""
 
-    code, word, is_retryable = 21, "behind", True
+    code, word, is_retryable = 22, "behind", True
 
 
 # -- indefinite -------------------------------------------------------------------------------

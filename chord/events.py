@@ -206,6 +206,13 @@ class IdentityUnsaved(Event, frozen=True):
     why: str
 
 
+class HealthChanged(Event, frozen=True):
+    """The node no longer serves all requests: `why`; or it does again, and `why` is empty. See `chord.health`."""
+
+    subject: str
+    why: str
+
+
 class ClockSkewed(Event, frozen=True):
     """The wall clock of a neighbour and our own differ by so many ms: values that live for a time may err by that."""
 

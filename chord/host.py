@@ -15,6 +15,7 @@ from chord.data.reap_log import ReapLog
 from chord.data.storage import Storage
 from chord.events import ClockSkewed, Event, Observer
 from chord.greeting import Greeter
+from chord.health import Health
 from chord.ids import Circle, Point
 from chord.messages import PAGE_RECORDS_MAX
 from chord.peers import Peers
@@ -53,6 +54,7 @@ class Host:
         is_receiving: whether any vnode is in the middle of receiving an arc; then nothing is dropped.
         start_task: run an async function in the node's maintenance nursery; it ends with the node.
         greeter: knows the ring id.
+        health: why this node does not serve all requests, if it does not.
         counters: named totals since the start.
         is_leaving: the node hands everything over and accepts nothing new.
         is_ending: the node begins no new work.
@@ -85,6 +87,9 @@ class Host:
         self._skews: dict[str, tuple[int, float]] = {}  # by how many ms a neighbour's clock is ahead, and heard when
         self._served = 0  # gets and puts, when somebody last looked
         self._served_at = -math.inf
+        self.health = Health(self.tell)
+        if not storage.is_instant:
+            self.health.watch("records", lambda: _refuses(self.storage.refusal))
         self.is_leaving = False
         self.is_ending = False
         self.timers = Timers()
@@ -170,6 +175,10 @@ class Host:
             if vnode.ownership.is_owner(point):
                 return vnode
         return None
+
+
+def _refuses(why: str) -> str:
+    return f"its store takes no writes: {why}" if why else ""
 
 
 async def _remember_nothing() -> None:

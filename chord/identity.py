@@ -18,7 +18,7 @@ import trio
 from chord.data.fsync import make_directory, sync, sync_directory
 from chord.errors import ConfigError
 from chord.ids import Point
-from chord.messages import Address, Contact, Identity
+from chord.messages import Address, Contact, Count, Identity
 
 FILE_NAME = "node.json"
 IDENTITY_VERSION = 1
@@ -29,7 +29,7 @@ class KeptVnode(msgspec.Struct, frozen=True):
 
     id: Point
     owned_from: Point | None
-    epoch: int
+    epoch: Count
     predecessor: Contact | None
     successors: tuple[Contact, ...]
     taken: tuple[tuple[Point, Point, Point, Address], ...] = ()  # start, end, id and address of the dead owner

@@ -22,7 +22,7 @@ from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, NotReady
 from chord.messages import Contact, Description, Mode, Record, Route, Trace
 from chord.operations import Core, Cursor
-from chord.values import Found, Pair, Resolver, Stored, to_value
+from chord.values import Found, Pair, Resolver, Stored, to_keys, to_value
 
 PATIENCE_S = 5.0  # where the caller set no deadline
 
@@ -133,10 +133,11 @@ class AsyncRing(ABC):
             nothing is, for sure. `Found.replicas` is empty; `get` tells of them.
 
         Raises:
-            InvalidRequest: a key or an argument is out of its bounds; nothing that was read is returned.
+            InvalidRequest: a key or an argument is out of its bounds, or `keys` is one key; nothing that was read is
+                returned.
         """
         found: dict[str | bytes, Found | ChordError] = {}
-        source, length = iter(dict.fromkeys(keys)), require_in_flight(in_flight)
+        source, length = iter(to_keys(keys)), require_in_flight(in_flight)
         while some := list(islice(source, length)):
             found.update(zip(some, await self.drive(self.core.get_all(some, r)), strict=True))
         return found
@@ -163,8 +164,8 @@ class AsyncRing(ABC):
             The keys that could not be written and why; empty when all went well.
 
         Raises:
-            InvalidRequest: a key, a value or an argument is out of its bounds. The batches before it were tried, and
-                what failed of them is not told; of its own batch nothing was sent.
+            InvalidRequest: a key, a value or an argument is out of its bounds, or an item is no pair. The batches
+                before it were tried, and what failed of them is not told; of its own batch nothing was sent.
         """
         bulk = many_pairs(
             pairs,

@@ -60,7 +60,7 @@ class Link:
             name = host.encode() if host.isascii() else host  # a text would import what encodes names of any alphabet
             found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
         except OSError as error:
-            raise PeerUnreachable(f"{self.address}: the host is unknown ({error.strerror})") from None
+            raise PeerUnreachable(f"{self.address}: the host is unknown ({error.strerror})", is_unknown=True) from None
         self._targets = [(family, target) for family, _, _, _, target in found]
         self._dial_next("no address")
 
@@ -92,7 +92,7 @@ class Link:
             assert self._socket is not None
             if not self._wait("write", deadline):
                 self.close()
-                raise PeerUnreachable(f"no answer from {self.address} (no connection in time)")
+                raise PeerUnreachable(f"no answer from {self.address} (no connection in time)", is_late=True)
             code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code == 0:
                 break
@@ -119,8 +119,9 @@ class Link:
             hello = decode_hello(body) if refusal is None else None
         except (DeadlineExceeded, PeerLost) as error:
             self.close()
-            why = "what listens there says nothing" if isinstance(error, DeadlineExceeded) else error.message
-            raise PeerUnreachable(f"no answer from {self.address} ({why})") from None
+            is_late = isinstance(error, DeadlineExceeded)
+            why = "what listens there says nothing" if is_late else error.message
+            raise PeerUnreachable(f"no answer from {self.address} ({why})", is_late=is_late) from None
         except MalformedMessage as error:
             self.close()
             raise MalformedMessage(f"what listens at {self.address} is not a chord node ({error.message})") from None

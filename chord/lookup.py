@@ -15,7 +15,15 @@ from typing import TypeVar
 import trio
 
 from chord.arcs import ArcCache
-from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed, NotOwner, UnknownVnode
+from chord.errors import (
+    SILENCE,
+    ChordError,
+    IndefiniteError,
+    LookupFailed,
+    NotOwner,
+    PeerUnreachable,
+    UnknownVnode,
+)
 from chord.host import Host
 from chord.ids import Point
 from chord.messages import (
@@ -130,7 +138,8 @@ class Lookups(Router):
                 return reply, path, via, rtt_ms
             if known is not None and known.via.kind == "cache":  # it was no more than a hint
                 self.arcs.forget(known.contact.address)
-                known, path.hops, path.candidates = None, [], ()
+                path.forget_hops()
+                known, path.candidates = None, ()
                 continue
             pause = self.host.jitter(wait)
             is_last = trio.current_time() + pause + TELL_BEFORE_S >= trio.current_effective_deadline()
@@ -165,9 +174,11 @@ class Lookups(Router):
         steps_back = 2 * self.host.constants.successors
         while queue:
             candidate = queue.pop(0)
-            if path.restarts == 0 and self.peers.is_dead(candidate.contact):
-                continue  # at first; but who others go on naming may be back, and only a call can tell
             sent = trio.current_time()
+            if path.restarts == 0 and self.peers.is_dead(candidate.contact):
+                # At first; but who others go on naming may be back, and only a call can tell.
+                path.hops.append(self.hop(candidate, path.key, path.began, sent, PeerUnreachable("not asked")))
+                continue
             self.count_call(path, candidate.contact)
             try:
                 asked = request if path.doubt is None else as_retry(request)
@@ -213,7 +224,7 @@ class Lookups(Router):
             owner_via=via,
             owner_rtt_ms=rtt_ms,
             replicas=confirmed.replicas,
-            hops=tuple(path.hops),
+            hops=path.shown(),
             mode=path.mode,
             route=path.route,
             path_length=path.path_length,
@@ -223,4 +234,5 @@ class Lookups(Router):
             nodes_estimate=path.nodes_estimate,
             arc_start=confirmed.arc_start,
             epoch=confirmed.epoch,
+            silent=confirmed.silent,
         )

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from chord.config import NodeConfig
 from chord.data.misplaced import Misplaced
+from chord.data.storage import Batch
+from chord.errors import WritesRefused
 from chord.events import StepFailed
 from chord.host import Host
 from chord.ids import Point
 from chord.messages import Contact
 from chord.periodic import Periodic, Timetable
 from chord.vnode_parts import Parts
+
+NO_KEY: Final = b""
+"""A key that no record has: a key is not empty."""
 
 
 class Maintenance:
@@ -70,10 +77,19 @@ class Maintenance:
         self._host.bring_home_soon = bring_home.kick
 
     async def bring_home(self, contact: Contact) -> None:
-        """Bring misplaced records home, unless an arc is being given away just now."""
+        """Bring misplaced records home, unless an arc is being given away just now; and try a store that refused."""
+        if self._host.storage.refusal:
+            await self._try_store()
+        self._host.health.reasons()  # the observer is told what changed, though nobody asks
         is_giving = any(p.mover.outbound for p in self._parts.values())
         if not is_giving:
             await self._misplaced.bring_home(contact)
+
+    async def _try_store(self) -> None:
+        """Write something that changes nothing: a store that refused a change may take them again."""
+        with suppress(WritesRefused):
+            self._host.storage.next_key_epoch()  # this alone is worth a transaction
+            await self._host.storage.commit(Batch(removals=(NO_KEY,)))
 
     def stabilize_soon(self) -> None:
         """Do not wait for the next round."""

@@ -93,8 +93,9 @@ class Node(AsyncRing):
         self._identity = identity or (FileIdentity(config.data_dir) if config.data_dir else MemoryIdentity())
         self._observe = observe
         self._greeter = Greeter(config.ring)
+        transport = transport or TcpTransport(config.limits.lookups_max)
         self._rpc: CallsService = calls or Rpc(
-            transport or TcpTransport(config.limits.lookups_max),
+            transport,
             circle=config.ring.circle,
             limits=config.limits,
             hello=self._greeter.hello,
@@ -105,6 +106,8 @@ class Node(AsyncRing):
         if storage is None:  # an empty one is false: it has a length
             storage = earlier.storage(config, rng.randbytes(8))
         self.host = Host(config, peers, storage, rng, wall_now_ms, observe, self._greeter)
+        if isinstance(transport, TcpTransport):
+            self.host.health.watch("descriptors", transport.shortage)
         self.host.save = self._save
         self.host.is_receiving = lambda: any(p.mover.inbound for p in self.parts.values())
         self.lookups = Lookups(self.host)
@@ -119,10 +122,7 @@ class Node(AsyncRing):
         )
         self._farewell = Farewell(self.host, self.parts, self.misplaced)
         self._dispatcher = Dispatcher(
-            self.host,
-            self.lookups,
-            self.parts,
-            self._records,
+            self.host, self.lookups, self.parts, self._records,
             Replica(self.host, self._records.stage),
             catch_up,
             self.description,

@@ -17,6 +17,7 @@ from chord.errors import (
     NotFound,
     OtherRing,
     OwnerDown,
+    RecordDamaged,
 )
 from chord.ids import Point
 from chord.messages import (
@@ -38,7 +39,7 @@ from chord.messages import (
     Values,
     Written,
 )
-from chord.values import Found, Page, Resolver, Stored, resolved, to_key, to_quorum, to_ttl_ms, to_value
+from chord.values import Found, Page, Resolver, Stored, resolved, to_context, to_key, to_quorum, to_ttl_ms, to_value
 
 CRAWL_S = 1.0  # one node gets so long to describe itself
 CRAWL_NODES_MAX = 4096
@@ -49,6 +50,7 @@ class Cursor(NamedTuple):
     """Where a scan of an arc stands: the point and key it has read up to, and what that covers of the arc.
 
     `of` is the vnode that is asked; None: whoever owns the next point. `silent`: who may hold what was not shown.
+    `damaged`: how many records were not shown because they are damaged.
     """
 
     after: Point
@@ -57,6 +59,7 @@ class Cursor(NamedTuple):
     span: int
     of: Contact | None = None
     silent: tuple[Contact, ...] = ()
+    damaged: int = 0
 
 
 def contacts_in(node: Description) -> list[Contact]:
@@ -111,7 +114,7 @@ class Core(Many):
         if blind and context is not None:
             raise InvalidRequest("a blind put covers nothing; it takes no context")
         raw = None if value is None else to_value(value)
-        covers = b"" if blind else context
+        covers = b"" if blind else to_context(context)
         return Put(to_key(key), raw, self.rng.randbytes(16), covers, to_quorum(w, "w"), bool(strict), to_ttl_ms(ttl_s))
 
     def write(self, request: Put | Merge) -> Operation[Stored]:
@@ -119,9 +122,9 @@ class Core(Many):
         reply = yield from self.request(request)
         assert isinstance(reply, Written)
         key = request.key if isinstance(request, Put) else request.record.key
-        return Stored(
-            key, reply.context, reply.owner, reply.w, reply.w_needed, reply.is_sloppy, reply.replicas, reply.beside
-        )
+        is_short = request.w == 0 and reply.w_needed < reply.quorum
+        told = reply.context, reply.owner, reply.w, reply.w_needed, reply.is_sloppy, reply.replicas, reply.beside
+        return Stored(key, *told, reply.quorum, is_short)
 
     def to_merge(self, record: Record, w: int | None = None) -> Merge:
         """Return the request that merges a record as it is."""
@@ -160,7 +163,13 @@ class Core(Many):
 
         Raises:
             OwnerDown: all that can be read was read, and nodes that are down may hold more.
+            RecordDamaged: all that can be read was read, and damaged records are not among it.
         """
+        if cursor.covered >= cursor.span and not cursor.silent:
+            records = "1 record is" if cursor.damaged == 1 else f"{cursor.damaged} records are"
+            error = RecordDamaged(f"{records} damaged, and not among these")
+            error.records = cursor.damaged
+            raise error
         if cursor.covered >= cursor.span:
             names = ", ".join(sorted({contact.address for contact in cursor.silent}))
             raise OwnerDown(f"what {names} may hold is not among them, and is down", peer=cursor.silent[0])
@@ -168,18 +177,21 @@ class Core(Many):
         reply = yield from self.request(Scan(cursor.after, cursor.after_key), cursor.of)
         assert isinstance(reply, ScanPage)
         start = circle.point(cursor.after - cursor.covered)
-        fresh = tuple(
-            record
-            for record in reply.records
-            if cursor.covered < (circle.distance(start, circle.hash(record.key)) or circle.size)
-        )
+        covered = cursor.covered
+
+        def is_fresh(point: int) -> bool:
+            return covered < (circle.distance(start, point) or circle.size)
+
+        fresh = tuple(record for record in reply.records if is_fresh(circle.hash(record.key)))
         page = Page(fresh, reply.now_ms)
-        cursor = cursor._replace(silent=tuple(dict.fromkeys((*cursor.silent, *reply.silent))))
+        silent = tuple(dict.fromkeys((*cursor.silent, *reply.silent)))
+        damaged = cursor.damaged + sum(is_fresh(point) for point in reply.damaged)
+        cursor = cursor._replace(silent=silent, damaged=damaged)
         if reply.more_after is not None:
             return page, cursor._replace(after_key=reply.more_after)
         covered = cursor.covered + (circle.distance(cursor.after, reply.until) or circle.size)
         following = cursor._replace(after=reply.until, after_key=None, covered=covered)
-        return page, (following if covered < cursor.span or cursor.silent else None)
+        return page, (following if covered < cursor.span or cursor.silent or cursor.damaged else None)
 
     # -- the ring ---------------------------------------------------------------------------------
 
@@ -203,12 +215,15 @@ class Core(Many):
 
     def describe(self, address: str | None) -> Operation[Description]:
         """Return what a node says of itself."""
+        if address is not None:
+            split_address(address)
         reply = yield from self.request(Describe(), address)
         assert isinstance(reply, Description)
         return reply
 
     def leave(self, address: str) -> Operation[None]:
         """Tell a node to hand everything over and leave; it answers at once."""
+        split_address(address)
         yield from self.request(Leave(), address)
 
     def forget(self, address: str) -> Operation[dict[str, Outcome]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TypeVar
 
+import msgspec
 import trio
 
 from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed, PeerLost, PeerUnreachable
@@ -42,6 +43,7 @@ class Path:
 
     Attributes:
         hops: the start, then every vnode asked; dead ends included.
+        earlier: the hops of attempts before this one.
         candidates: once routed, the key's successor and the vnodes after it, best first.
         predecessor: once routed, the last live hop.
         tried: ids found useless.
@@ -59,6 +61,7 @@ class Path:
         self.route: Route = route
         self.began = now
         self.hops: list[HopTrace] = []
+        self.earlier: tuple[HopTrace, ...] = ()
         self.candidates: tuple[Candidate, ...] = ()
         self.predecessor = start
         self.tried: dict[Point, None] = {}
@@ -91,7 +94,40 @@ class Path:
     def restart(self) -> None:
         """Route again from the start; the costs stay on the bill."""
         self.restarts += 1
-        self.hops, self.candidates, self.predecessor, self.tried = [], (), self.start, {}
+        self.forget_hops()
+        self.candidates, self.predecessor, self.tried = (), self.start, {}
+
+    def forget_hops(self) -> None:
+        """Begin a new way; what did not answer on the one before is still told of."""
+        self.earlier += tuple(self.hops)
+        self.hops = []
+
+    def shown(self) -> tuple[HopTrace, ...]:
+        """Return the hops of this way, and behind the hop that led to it each dead one of the ways before."""
+        if not self.earlier:
+            return tuple(self.hops)
+        first = {hop.contact: hop.at_ms for hop in reversed(self.earlier) if not hop.is_dead}
+        shown: list[HopTrace] = []
+        for hop in self.hops:
+            at_ms = hop.at_ms if hop.is_dead else min(hop.at_ms, first.get(hop.contact, hop.at_ms))
+            shown.append(msgspec.structs.replace(hop, at_ms=at_ms))
+        dead = {hop.contact for hop in shown if hop.is_dead}
+        before: Contact | None = None
+        for hop in self.earlier:
+            if not hop.is_dead:
+                before = hop.contact
+            elif hop.contact not in dead:
+                dead.add(hop.contact)
+                shown.insert(_behind(shown, before), hop)
+        return tuple(shown)
+
+
+def _behind(hops: list[HopTrace], before: Contact | None) -> int:
+    """Return where in a trace a dead hop stands: behind the live one that named it, and others that it named."""
+    place = next((i + 1 for i, hop in enumerate(hops) if hop.contact == before), len(hops))
+    while place < len(hops) and hops[place].is_dead:
+        place += 1
+    return place
 
 
 class Router:

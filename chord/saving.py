@@ -44,10 +44,12 @@ class Saver:
             self._reason = str(error.strerror)
             self._host.counters["identity_unsaved"] += 1
             self._host.tell([StepFailed(vnode, "save_identity", self._reason)])
+            self._host.health.report(FILE_NAME, f"{FILE_NAME} cannot be written: {self._reason.lower()}")
             if error.errno == errno.ENOENT:  # not the file but its directory, and the records went with it
                 self._is_gone()
         else:
             self._unsaved_since, self._is_told = None, False
+            self._host.health.clear(FILE_NAME)
 
     def trouble(self) -> str:
         """Return what to tell people if the file could not be written for `unsaved_s`; "" if it could."""
@@ -61,6 +63,7 @@ class Saver:
         if not self._is_told and (why := self.trouble()):
             self._is_told = True
             self._host.tell([IdentityUnsaved(why)])
+            self._host.health.report(FILE_NAME, why)
 
     def _unsaved_s(self) -> float:
         return 0.0 if self._unsaved_since is None else trio.current_time() - self._unsaved_since

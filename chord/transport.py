@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import math
 import os
+import resource
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol, TypeAlias, cast
 
 import trio
@@ -17,6 +21,7 @@ import trio
 from chord.config import Limits, split_address, to_dial
 from chord.errors import PeerUnreachable
 from chord.names import Names
+from chord.wire import encode_refusal
 
 Stream: TypeAlias = trio.abc.HalfCloseableStream
 
@@ -57,17 +62,29 @@ class Transport(Protocol):
 
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ACCEPT_AGAIN_S: Final = 0.1
+_FAREWELL_S: Final = 0.2
+_SHORTAGE_S: Final = 10.0
+"""A shortage of descriptors counts as over when none was missing for so long."""
+_READ_BYTES: Final = 4096
 
 _NEXT_ADDRESS_S: Final = 0.25
 """Of a host with several addresses, the next one is tried when the last has not answered for so long (RFC 8305)."""
 
 
 class TcpListener:
-    """Accepts TCP connections at one address."""
+    """Accepts TCP connections at one address.
 
-    def __init__(self, listener: trio.SocketListener) -> None:
+    Args:
+        exhausted: is told when the system refuses one more descriptor.
+    """
+
+    def __init__(
+        self, listener: trio.SocketListener, exhausted: Callable[[OSError], str] = lambda error: str(error.strerror)
+    ) -> None:
         self._listener = listener
         self._address = _host_port(listener.socket.getsockname())
+        self._exhausted = exhausted
+        self._spare = _Spare()
 
     @property
     def address(self) -> str:
@@ -77,7 +94,8 @@ class TcpListener:
     async def accept(self) -> trio.SocketStream:
         """Wait for the next connection.
 
-        Out of file descriptors or memory, it waits for better times: the connections at hand go on meanwhile.
+        Out of file descriptors or memory, it waits for better times: the connections at hand go on meanwhile. Each new
+        caller is told why it is turned away, over a descriptor that is kept for this.
         """
         while True:
             try:
@@ -85,11 +103,50 @@ class TcpListener:
             except OSError as error:
                 if error.errno not in _OUT_OF_RESOURCES:
                     raise
+                await self._turn_away(self._exhausted(error))
                 await trio.sleep(_ACCEPT_AGAIN_S)
+
+    async def _turn_away(self, why: str) -> None:
+        """Tell one caller that there is no descriptor for it: to it this node cannot be reached."""
+        if not self._spare.release():
+            return
+        try:
+            with trio.move_on_after(_FAREWELL_S):
+                stream = await self._listener.accept()
+                async with stream:
+                    await stream.send_all(encode_refusal(PeerUnreachable(f"{self._address}: {why}")))
+                    await stream.send_eof()
+                    while await stream.receive_some(_READ_BYTES):  # closing with its hello unread could take that away
+                        pass
+        except (OSError, trio.BrokenResourceError):
+            pass  # the caller is gone, or another has taken the descriptor
+        finally:
+            self._spare.take()
 
     async def aclose(self) -> None:
         """Stop accepting."""
+        self._spare.release()
         await self._listener.aclose()
+
+
+class _Spare:
+    """A descriptor that is kept open, so that there is one when no more may be opened."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+        self.take()
+
+    def take(self) -> None:
+        """Open it, if that can be done now."""
+        with suppress(OSError):
+            self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def release(self) -> bool:
+        """Close it. Returns whether it was open."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+        return fd is not None
 
 
 class TcpTransport:
@@ -97,10 +154,29 @@ class TcpTransport:
 
     Args:
         lookups_max: so many host names are looked up at once; see `Limits`.
+        now: the clock by which a shortage of descriptors is over.
     """
 
-    def __init__(self, lookups_max: int = Limits().lookups_max) -> None:
+    def __init__(
+        self, lookups_max: int = Limits().lookups_max, now: Callable[[], float] = trio.current_time
+    ) -> None:
         self._names = Names(lookups_max)
+        self._now = now
+        self._exhausted_at = -math.inf
+        self._why = ""
+
+    def shortage(self) -> str:
+        """Return why no more streams could be opened or accepted lately; "" if they could."""
+        return self._why if self._now() - self._exhausted_at < _SHORTAGE_S else ""
+
+    def _exhausted(self, error: OSError) -> str:
+        self._exhausted_at = self._now()
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        is_files = error.errno == errno.EMFILE
+        self._why = f"the node has run out of file descriptors; its limit is {limit} (ulimit -n)"
+        if not is_files:
+            self._why = f"the system gives the node no more connections ({str(error.strerror).lower()})"
+        return self._why
 
     async def open_stream(self, address: str) -> trio.SocketStream:
         """Connect to HOST:PORT.
@@ -115,20 +191,26 @@ class TcpTransport:
                 return await trio.open_tcp_stream(host, port)
             return await _open_first(await self._names.look_up(host), port)
         except (OSError, UnicodeError) as error:
+            reasons = [one for one in _reasons(error) if isinstance(one, OSError)]
+            if (own := next((one for one in reasons if one.errno in _OUT_OF_RESOURCES), None)) is not None:
+                raise PeerUnreachable(f"{address}: {self._exhausted(own)}") from None
             raise _unreachable(address, error) from None
 
     async def open_listener(self, address: str) -> TcpListener:
         """Listen at HOST:PORT; of several addresses a name stands for, at one, IPv4 first.
 
         Raises:
-            OSError: the address is in use or not ours.
+            OSError: the address is in use or not ours; the message names it.
         """
         host, port = split_address(address)
-        listeners = await trio.open_tcp_listeners(port, host=host)
+        try:
+            listeners = await trio.open_tcp_listeners(port, host=host)
+        except OSError as error:
+            raise type(error)(error.errno, f"cannot listen on {address}: {error.strerror or error}") from None
         listeners.sort(key=lambda one: one.socket.family != socket.AF_INET)
         for spare in listeners[1:]:
             await spare.aclose()
-        return TcpListener(listeners[0])
+        return TcpListener(listeners[0], self._exhausted)
 
 
 def _is_ip(host: str) -> bool:

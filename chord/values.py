@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from chord.data import versions
 from chord.errors import InvalidRequest, VersionConflict
-from chord.messages import KEY_BYTES_MAX, REPLICAS_MAX, TTL_MS_MAX, VALUE_BYTES_MAX, Contact, Record, ReplicaLine
+from chord.messages import (
+    CONTEXT_BYTES_MAX,
+    KEY_BYTES_MAX,
+    REPLICAS_MAX,
+    TTL_MS_MAX,
+    VALUE_BYTES_MAX,
+    Contact,
+    Record,
+    ReplicaLine,
+)
 
 T = TypeVar("T")
 
@@ -100,6 +109,9 @@ class Stored(msgspec.Struct, frozen=True):
         replicas: what each replica had to do with it.
         beside: how many concurrent values stand beside it. Read them, and put what becomes of them all under the
             context of that read.
+        quorum: the ring's own write quorum: a majority of the N replicas that it is to keep.
+        is_under_replicated: nobody asked for fewer, but the ring has fewer nodes than its write quorum: the write is on
+            all of them, and a single lost disk may lose it.
     """
 
     key: bytes
@@ -110,6 +122,8 @@ class Stored(msgspec.Struct, frozen=True):
     is_sloppy: bool = False
     replicas: tuple[ReplicaLine, ...] = ()
     beside: int = 0
+    quorum: int = 0
+    is_under_replicated: bool = False
 
 
 class Pair(NamedTuple):
@@ -146,9 +160,18 @@ def to_key(key: str | bytes) -> bytes:
 
 
 def to_bytes(item: object, what: str) -> bytes:
-    """Return text or bytes as bytes; `what` names it in the error."""
+    """Return text or bytes as bytes; `what` names it in the error.
+
+    Raises:
+        InvalidRequest: it is neither, or text that UTF-8 cannot write.
+    """
     if isinstance(item, str):
-        return item.encode()
+        try:
+            return item.encode()
+        except UnicodeEncodeError as error:
+            code = ord(item[error.start])
+            why = f"U+{code:04X} is half a character; expected Unicode text, or bytes"
+            raise InvalidRequest(f"the {what} is no text: {why}") from None
     if isinstance(item, (bytes, bytearray, memoryview)):
         return bytes(item)
     raise InvalidRequest(f"a {what} is text or bytes, not {type(item).__name__}")  # bytes(5) would be five zeros
@@ -199,3 +222,40 @@ def live_values(record: Record, now_ms: int) -> tuple[bytes, ...]:
         for v in versions.siblings(record)
         if v.value is not None and (v.expires_ms == 0 or v.expires_ms > now_ms)
     )
+
+
+def to_context(context: bytes | None) -> bytes | None:
+    """Return a context as it came from `Found.context` or `Stored.context`.
+
+    Raises:
+        InvalidRequest: it is no bytes, or longer than any context.
+    """
+    if context is not None and not isinstance(context, (bytes, bytearray, memoryview)):
+        raise InvalidRequest(
+            f"a context is bytes, from Found.context or Stored.context, not {type(context).__name__} {context!r:.40}"
+        )
+    if context is not None and len(context) > CONTEXT_BYTES_MAX:
+        raise InvalidRequest(f"the context has {len(context)} bytes; none has more than {CONTEXT_BYTES_MAX}")
+    return None if context is None else bytes(context)
+
+
+def to_pair(pair: object) -> tuple[str | bytes, str | bytes]:
+    """Return a key and its value, as `put_many` takes them.
+
+    Raises:
+        InvalidRequest: it is no pair. A text of two letters is none.
+    """
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise InvalidRequest(f"put_many takes pairs (key, value), not {pair!r:.60}; of a dict: put_many(d.items())")
+    return pair[0], pair[1]
+
+
+def to_keys(keys: Iterable[str | bytes]) -> list[str | bytes]:
+    """Return several keys, each once.
+
+    Raises:
+        InvalidRequest: it is one key, not several.
+    """
+    if isinstance(keys, (str, bytes, bytearray, memoryview)):
+        raise InvalidRequest(f"get_many takes several keys, not the one key {keys!r:.60}; put it in a list")
+    return list(dict.fromkeys(keys))

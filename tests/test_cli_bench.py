@@ -166,7 +166,7 @@ def test_keys_that_cannot_be_deleted_are_named(run: Run, canned: CannedRing) -> 
     canned.override = override
     ended = run("bench", "--ops", "1", "--keys", "32")
     assert ended.code == 6
-    assert "1 keys could not be deleted again (chord-bench/" in ended.err
+    assert "1 key could not be deleted again (chord-bench/" in ended.err
     assert [key.endswith(b"/7") for key in canned.values] == [True]
 
 

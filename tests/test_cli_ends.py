@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -9,11 +10,19 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cli_ring import CannedRing, Run
+from fake_node import refused_address
 from live import CHORD, environment, interruptible, is_alive
 
+from chord.blocking import Ring
+from chord.cli import serve, up
+from chord.cli.bench_run import Bench
 from chord.cli.failures import Terminated, orderly_end
+from chord.cli.output import Out
+from chord.config import NodeConfig
 from chord.experiments.files import whole, write_whole
 
 WAIT_S = 600.0
@@ -121,3 +130,116 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
             write_whole(path, "text")
         assert (caught.value.filename, caught.value.filename2) == (str(path), None)
     assert [each.name for each in tmp_path.iterdir()] == ["table.csv"]
+
+
+# -- up, load, bench: what is said after Ctrl-C ----------------------------------------------------------------
+
+
+class Ending:
+    """An `up` without processes, whose ring is ready, or not, when a signal comes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_ready: bool, number: int, **config: Any) -> None:
+        family = up._Family
+        configs = [NodeConfig(listen=f"127.0.0.1:{port}", name=f"n{port}", **config) for port in (1, 2)]
+
+        def come(*_: object) -> None:
+            signal.raise_signal(number)
+
+        monkeypatch.setattr(family, "_fork", lambda self, config: self._ready.add(config.name))
+        monkeypatch.setattr(family, "_await_ready", lambda self, count: None)
+        monkeypatch.setattr(family, "_await_proof", (lambda self: None) if is_ready else come)
+        monkeypatch.setattr(family, "_announce", lambda self: setattr(self, "_is_announced", True) or come())
+        monkeypatch.setattr(up, "STOP_S", 0.0)
+        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell script starts what stands before an &
+        try:
+            self.code = family(Out(), configs, 0.0, has_founder=False, leaves=False).run()
+        finally:
+            gc.unfreeze()
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+
+@pytest.mark.parametrize(
+    ("is_ready", "number", "code", "said"),
+    [
+        (False, signal.SIGINT, 130, "interrupted before the ring was ready: 2 of 2 peers were in it; all are stopped"),
+        (False, signal.SIGTERM, 143, "terminated before the ring was ready: 2 of 2 peers were in it; all are stopped"),
+        (True, signal.SIGINT, 130, "interrupted; the peers are stopped; their records were in memory and are gone"),
+        (True, signal.SIGTERM, 0, "terminated; the peers are stopped; their records were in memory and are gone"),
+    ],
+)
+def test_up_says_how_it_ended_also_where_a_script_ignores_sigint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_ready: bool, number: int, code: int,
+    said: str,
+) -> None:
+    assert Ending(monkeypatch, is_ready=is_ready, number=number).code == code
+    assert capsys.readouterr().err.strip() == said
+
+
+def test_up_says_that_records_are_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    Ending(monkeypatch, is_ready=True, number=signal.SIGINT, data_dir="d")
+    assert "starts them again with their records" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["load", "restore"])
+def test_who_writes_many_keys_says_how_many_are_stored(
+    run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    source, name = tmp_path / "source", "put_many"
+    source.write_text("a\nb\nc\nd\n")
+    if command == "restore":
+        canned.scanned.keys = [b"a", b"b", b"c", b"d"]
+        assert run("backup", str(source)).code == 0
+        name = "merge_many"
+    write, calls = getattr(Ring, name), []
+
+    def interrupted(self: Ring, items: Any, **options: Any) -> Any:
+        calls.append(items)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return write(self, items, **options)
+
+    monkeypatch.setattr(Ring, name, interrupted)
+    done = "stored" if command == "load" else "merged"
+    ended = run(command, str(source), "--in-flight", "3")
+    assert (ended.code, ended.out.startswith(f"{done} 3 of 4")) == (130, True)
+    assert ended.err == f"interrupted: 3 keys are {done}; of 1 more it is not known\n"
+    calls.clear()
+    ended = run(command, str(source), "--in-flight", "3", "--json")
+    assert (ended.code, ended.json(command)["complete"]) == (130, False)
+
+
+def test_an_interrupted_bench_gives_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fill(self: Bench, ring: object, timeout_s: float) -> None:
+        self.interrupt()
+
+    async def clean_up(self: Bench, ring: object, timeout_s: float) -> None:
+        return
+
+    monkeypatch.setattr(Bench, "_fill", fill)
+    monkeypatch.setattr(Bench, "_clean_up", clean_up)
+    ended = run("bench")
+    assert (ended.code, ended.out, "PASS" in ended.err) == (130, "", False)
+    assert "interrupted; 0 of 10 lines were measured, no verdict" in ended.err
+    ended = run("bench", "--json")
+    shape = ended.json("bench")
+    assert (ended.code, shape["verdict"], shape["rows"], shape["interrupted"]) == (130, None, [], True)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_node_that_is_ended_before_it_is_ready_does_not_say_that_all_is_well(
+    number: int, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "PATIENCE_S", 0.05)
+    say = serve._say
+
+    def said(text: str) -> None:
+        say(text)
+        if "is not in the ring yet" in text:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(serve, "_say", said)
+    config = NodeConfig(join=(refused_address(),), name="n1", preset="local")
+    assert serve.serve(config, lambda node, how: None) == code
+    assert "n1 stops, and was not in the ring yet" in capsys.readouterr().err

@@ -16,11 +16,11 @@ from schemas import check_shape
 from chord.cli import run
 from chord.cli.failures import OK, USAGE, explain
 from chord.cli.lookup import is_worth_counting
-from chord.cli.output import CLEAR, Column, Failure, Out, bar, percent, time_left
+from chord.cli.output import CLEAR, Column, Failure, Out, bar, percent, short_id, time_left
 from chord.cli.shapes import fingers_json, get_json, key_json, lookup_json, names_of, pair_json, ring_json, vnode_json
 from chord.cli.svg import draw_ring
 from chord.cli.target import choose, natural, to_number
-from chord.cli.trace import Size, print_trace, rows, short_id, summary
+from chord.cli.trace import Size, print_trace, rows, summary
 from chord.errors import BY_CODE
 from chord.ids import Circle, Point
 from chord.messages import HopTrace, Via

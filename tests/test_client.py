@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -18,11 +19,13 @@ from skipping import PATIENCE_S, Skipping
 
 import chord
 from chord import asking, asking_many, interface
+from chord.blocking import HELLO_S
 from chord.bulk import batches, pair_bytes, pair_key
 from chord.config import Limits
 from chord.errors import (
     Busy,
     ChordError,
+    ConfigError,
     DeadlineExceeded,
     InvalidRequest,
     MalformedMessage,
@@ -925,3 +928,81 @@ async def test_forgetting_is_told_to_everybody_but_not_of_the_living(open_ring: 
     finally:
         for node in nodes.values():
             node.close()
+
+
+# -- arguments that are none ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("put_many", [{"a": "b"}], r"put_many takes pairs \(key, value\), not 'a'; of a dict: put_many\(d.items\(\)\)"),
+        ("put_many", [["ab"]], "put_many takes pairs .* not 'ab'"),
+        ("put_many", [[("a", "b", "c")]], "put_many takes pairs"),
+        ("put_many", [[("a", 1)]], "a value is text or bytes, not int"),
+        ("put_many", [[("\ud800", "v")]], r"the key is no text: U\+D800 is half a character"),
+        ("get_many", ["abc"], "get_many takes several keys, not the one key 'abc'"),
+        ("get_many", [b"abc"], "get_many takes several keys"),
+        ("put", ["\ud800", "v"], r"the key is no text: U\+D800"),
+        ("put", ["k", "a\udfff"], r"the value is no text: U\+DFFF"),
+        ("get", ["\ud800"], r"the key is no text"),
+    ],
+)
+async def test_arguments_that_are_none_are_told_in_words(
+    open_ring: Open, name: str, arguments: list[Any], said: str
+) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(InvalidRequest, match=said):
+                await getattr(ring, name)(*arguments)
+        assert not node.requests(Put)
+        assert not node.requests(Get)
+
+
+@pytest.mark.parametrize("context", ["junk", 7, b"x" * 8193])
+async def test_a_context_that_is_none_is_told_in_words(open_ring: Open, context: Any) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(InvalidRequest, match="context"):
+                await ring.put("k", "v", context=context)
+            with pytest.raises(InvalidRequest, match="context"):
+                await ring.delete("k", context=context)
+            await ring.put("k", "v", context=bytearray(b"seen"))
+        assert [put.context for put in node.requests(Put)] == [b"seen"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["leave", "describe", "forget"])
+async def test_a_name_is_no_address(open_ring: Open, name: str) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(ConfigError, match="'n2' is not HOST:PORT"):
+                await getattr(ring, name)("n2")
+
+
+def test_a_ring_is_closed_after_its_block() -> None:
+    with fake_node(Store()) as node:
+        with chord.connect(node.address) as ring:
+            ring.put("k", "v")
+        heard = len(node.heard)
+        for use in (lambda: ring.get("k"), lambda: ring.put_many([("a", "b")]), lambda: list(ring.scan())):
+            with pytest.raises(InvalidRequest, match="this Ring is closed, its with block has ended; connect again"):
+                use()
+        ring.close()
+        assert len(node.heard) == heard
+
+
+async def test_a_client_is_closed_after_its_block() -> None:
+    with fake_node(Store()) as node:
+        async with chord.open_client(node.address) as client:
+            await client.put("k", "v")
+        with pytest.raises(InvalidRequest, match="this client is closed, its block has ended; open another"):
+            await client.get("k")
+
+
+def test_a_deadline_too_short_to_tell_anything_is_no_silence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(DeadlineExceeded, match=r"within 0\.01 s"):
+            chord.connect(address, timeout_s=0.01)
+        with pytest.raises(PeerUnreachable, match="says nothing"):
+            chord.connect(address, timeout_s=HELLO_S)

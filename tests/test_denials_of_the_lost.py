@@ -79,7 +79,7 @@ async def damaged_record(ring: MemoryRing, disks: dict[str, MemoryStorage], key:
     await ring.kill(owner)
     await ring.kill(second)
     disks[second.name].apply(Batch(removals=(key,)))
-    disks[second.name].damaged[key] = None
+    disks[second.name].damaged_keys[key] = None
     await start(ring, second.name, third.name)
 
 

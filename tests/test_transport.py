@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from ports import Ports
 
 from chord.errors import ConfigError, PeerUnreachable
 from chord.testing import MemoryNetwork
 from chord.transport import Stream, TcpListener, TcpTransport, pipe_of, remote_host
+from chord.wire import Frames, Kind, decode_refusal
 
 TCP = TcpTransport()
 
@@ -68,7 +70,9 @@ async def test_what_is_no_address_to_listen_at_is_said_so(address: str) -> None:
 
 
 async def test_out_of_descriptors_the_listener_waits_for_better_times(autojump_clock: Any) -> None:
-    calls = iter([errno.EMFILE, errno.ENFILE, errno.ENOMEM, None, errno.EBADF])
+    turned_away, refused = trio.testing.memory_stream_pair()
+    accepted, _ = trio.testing.memory_stream_pair()
+    calls = iter([errno.EMFILE, errno.ENFILE, errno.ENOMEM, refused, accepted, errno.EBADF])
 
     class Scarce:
         class socket:
@@ -76,17 +80,46 @@ async def test_out_of_descriptors_the_listener_waits_for_better_times(autojump_c
             def getsockname() -> tuple[str, int]:
                 return "127.0.0.1", 9000
 
-        async def accept(self) -> str:
+        async def accept(self) -> trio.StapledStream[Any, Any]:
             await trio.lowlevel.checkpoint()
-            if (code := next(calls)) is not None:
-                raise OSError(code, "no")
-            return "a stream"
+            found = next(calls)
+            if isinstance(found, int):
+                raise OSError(found, "no")
+            return found
 
-    listener = TcpListener(Scarce())  # type: ignore[arg-type]
-    assert await listener.accept() == "a stream"  # type: ignore[comparison-overlap]
-    assert trio.current_time() == pytest.approx(0.3)
+    told: list[int | None] = []
+
+    def exhausted(error: OSError) -> str:
+        told.append(error.errno)
+        return "no descriptors"
+
+    listener = TcpListener(Scarce(), exhausted)  # type: ignore[arg-type]
+    assert await listener.accept() is accepted  # type: ignore[comparison-overlap]
+    assert told == [errno.EMFILE, errno.ENOMEM]
+    assert trio.current_time() == pytest.approx(0.2 + 0.2), "two rests, and a moment for the farewell"
+    ((kind, body),) = Frames(1 << 16).feed(bytes(await turned_away.receive_some(1 << 16)))
+    assert kind is Kind.ERROR
+    refusal = decode_refusal(body)
+    assert isinstance(refusal, PeerUnreachable), "to its caller the node is out of reach, and the ring heals around it"
+    assert refusal.message == "127.0.0.1:9000: no descriptors"
     with pytest.raises(OSError):
         await listener.accept()
+
+
+async def test_a_shortage_of_descriptors_is_told_for_a_while(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def none_left(host: str, port: int) -> Any:
+        raise OSError("all attempts failed") from ExceptionGroup("", [OSError(errno.EMFILE, "Too many open files")])
+
+    transport = TcpTransport()
+    assert transport.shortage() == ""
+    monkeypatch.setattr(trio, "open_tcp_stream", none_left)
+    with pytest.raises(PeerUnreachable, match=r":1: the node has run out of file descriptors; its limit is"):
+        await transport.open_stream("127.0.0.1:1")
+    assert "ulimit -n" in transport.shortage()
+    await trio.sleep(11)
+    assert transport.shortage() == ""
 
 
 # -- addresses -------------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ WORDS = {
     "output": "stdout cannot be written: it is closed, or its disk is full",
     "running": "`up` was asked for a second ring on the ports of one that is running",
     "siblings": "`get` found concurrent values where one was asked for; `--all` prints them",
+    "too_long": "an input, or a line of it, is longer than its limit; nothing of it was used",
     "usage": "wrong arguments; `--help` says which there are",
 }
 """Every word that stands in a `Failure` of a command and is none of a class."""

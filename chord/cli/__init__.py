@@ -16,6 +16,7 @@ from typing import TextIO
 import click
 
 import chord
+from chord.cli import plain
 from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, USAGE, Terminated, explain
 from chord.cli.output import DEFAULT_NODE, Failure, Out
 from chord.errors import ChordError
@@ -104,6 +105,7 @@ def main() -> None:
 
 def run(args: Sequence[str]) -> int:
     """Run a command; every way it can end becomes an exit code, and every error words on stderr."""
+    plain.adapt_streams()
     out = Out(as_json="--json" in args)
     try:
         result = cli.main(list(args) or ["--help"], prog_name="chord", standalone_mode=False)
@@ -113,13 +115,11 @@ def run(args: Sequence[str]) -> int:
         out.failure(failure)
         return failure.exit_code
     except ChordError as error:
-        explained = explain(error, DEFAULT_NODE)
+        explained = explain(error, DEFAULT_NODE, _command_of(args))
         out.failure(explained)
         return explained.exit_code
     except click.ClickException as error:
-        context: click.Context | None = getattr(error, "ctx", None)
-        where = context.command_path if context is not None else "chord"
-        out.failure(Failure(error.format_message(), f"See: {where} --help", USAGE, "usage"))
+        out.failure(_misused(error))
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
@@ -140,6 +140,40 @@ def run(args: Sequence[str]) -> int:
         return USAGE
     except Exception as error:
         return _failed(out, error)
+
+
+def _command_of(args: Sequence[str]) -> str:
+    """Return the command that arguments name: chord lab compare."""
+    names: list[str] = ["chord"]
+    command: click.Command = cli
+    for word in args:
+        found = command.get_command(click.Context(command), word) if isinstance(command, click.Group) else None
+        if found is None:
+            break
+        names.append(word)
+        command = found
+    return " ".join(names)
+
+
+def _misused(error: click.ClickException) -> Failure:
+    """Return what to say of arguments that are none, with the nearest way out."""
+    context: click.Context | None = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "chord"
+    message, hint = error.format_message(), f"See: {where} --help"
+    command = context.command if context is not None else None
+    if isinstance(error, click.NoSuchOption) and not error.possibilities and _takes_arguments(command):
+        hint = f"A value that begins with - stands behind --: {where} -- VALUE. {hint}"
+    elif context is not None and isinstance(command, click.Group) and message.startswith("No such command"):
+        from difflib import get_close_matches  # only who mistypes a command pays for it
+
+        what, word, _ = message.split("'", 2)
+        near = get_close_matches(word, command.list_commands(context), 1)
+        message = f"{what}{word!r}." + (f" Did you mean {near[0]}?" if near else "")
+    return Failure(message, hint, USAGE, "usage")
+
+
+def _takes_arguments(command: click.Command | None) -> bool:
+    return command is not None and any(isinstance(parameter, click.Argument) for parameter in command.params)
 
 
 def _failed(out: Out, error: Exception) -> int:

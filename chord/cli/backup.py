@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -18,14 +17,15 @@ import click
 
 from chord.blocking import Ring
 from chord.bulk import batches, record_key
-from chord.cli.backup_file import Backup, Damaged, Header, Writer, records, verify
+from chord.cli.backup_file import Backup, Damaged, Header, Source, Writer, records, verify
 from chord.cli.bulk import BATCH_BYTES_MAX, Tally, in_flight_option, key_count, lost_failure, lost_owners
-from chord.cli.data import file_failure, w_option
-from chord.cli.failures import OK, USAGE
-from chord.cli.output import Failure, Out, byte_size
+from chord.cli.data import w_option
+from chord.cli.failures import INTERRUPTED, OK, USAGE, explain
+from chord.cli.inputs import file_failure
+from chord.cli.output import Failure, Out, byte_size, counted
 from chord.cli.target import Target, ring_options
 from chord.data.versions import wire_bytes
-from chord.errors import OwnerDown
+from chord.errors import OwnerDown, RecordDamaged
 
 
 @click.command("backup")
@@ -37,7 +37,8 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     """Write every record of the ring into FILE (- is stdout), with its clock, for `restore`.
 
     FILE appears when it is whole. Not a snapshot: what is written meanwhile may be in it. --timeout counts for each
-    page.
+    page. Exit code 6 where records are missing from it: nodes that may hold more are down, or the only copies are
+    damaged.
     """
     out = target.out
     began = time.monotonic()
@@ -45,22 +46,22 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
         of = ring.describe().address if node_only else None
         writer = Writer(sink, _header(ring, of))
         with out.progress(f"backup {file}", key_count(ring) if out.is_live and of is None else None) as show:
-            lost = _write_all(ring, of, writer, show)
-        writer.finish(is_complete=not lost)
+            missing = _write_all(ring, of, writer, show)
+        writer.finish(is_complete=missing is None)
         size = sink.tell() if file != "-" else None
     seconds = time.monotonic() - began
     if size is not None and out.as_json:
-        out.json({"file": file, "records": writer.count, "bytes": size, "complete": not lost,
-                  "seconds": round(seconds, 3)})
+        out.json({"file": file, "records": writer.count, "bytes": size, "complete": missing is None,
+                  "damaged": writer.damaged, "seconds": round(seconds, 3)})
     elif size is not None:
-        out.line(f"{writer.count} records, {byte_size(size)}, in {seconds:.1f} s: {file}")
-    if lost:
-        raise lost_failure(lost)
+        out.line(f"{counted(writer.count, 'record')}, {byte_size(size)}, in {seconds:.1f} s: {file}")
+    if missing is not None:
+        raise missing
     return OK
 
 
-def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int], object]) -> list[str]:
-    """Write what can be read, and return the nodes that are down and may hold more."""
+def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int], object]) -> Failure | None:
+    """Write what can be read; return what to say of records that cannot, as nodes are down or copies damaged."""
     has_copies = ring.describe().replicas > 1
     try:
         for record in ring.records(of=of):
@@ -69,8 +70,12 @@ def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int],
     except OwnerDown as error:
         if not has_copies or error.peer is None:
             raise
-        return [error.peer.address]
-    return lost_owners(ring) if of is None else []
+        return lost_failure([error.peer.address])
+    except RecordDamaged as error:
+        writer.damaged = error.records
+        return explain(error, ring.entry)
+    lost = lost_owners(ring) if of is None else []
+    return lost_failure(lost) if lost else None
 
 
 @click.command("restore")
@@ -98,9 +103,10 @@ def restore_command(target: Target, file: str, dry_run: bool, in_flight: int, w:
             out.note(f"{file} was written while some keys could not be read; they are not in it")
         if not dry_run:
             source.seek(0)
-            with target.connect() as ring, out.progress(f"restore {file}", total) as show:
+            with tally.interruptible(), target.connect() as ring, out.progress(f"restore {file}", total) as show:
                 _explain_ring(out, ring, backup)
                 for batch in batches(records(source), in_flight, BATCH_BYTES_MAX, wire_bytes, record_key):
+                    tally.under_way = len(batch)
                     tally.add(len(batch), ring.merge_many(batch, in_flight=in_flight, w=w))
                     show(tally.tried)
                     if tally.is_given_up:
@@ -108,11 +114,14 @@ def restore_command(target: Target, file: str, dry_run: bool, in_flight: int, w:
     seconds = time.monotonic() - began
     if out.as_json:
         out.json({"file": file, "records": total, "merged": tally.stored, "failed": tally.failed,
-                  "complete": not tally.is_given_up, "seconds": round(seconds, 3), "failures": tally.failures_json()})
+                  "complete": tally.is_complete, "seconds": round(seconds, 3), "failures": tally.failures_json()})
     elif dry_run:
-        out.line(f"{file} is whole: {total} records of {backup.header.written}")
+        out.line(f"{file} is whole: {counted(total, 'record')} of {backup.header.written}")
     else:
-        out.line(f"merged {tally.stored} of {total} records in {seconds:.1f} s")
+        out.line(f"merged {tally.stored} of {counted(total, 'record')} in {seconds:.1f} s")
+    if tally.is_interrupted:
+        out.note(tally.interrupted("merged"))
+        return INTERRUPTED
     tally.check(out, target.nodes[0], total, "merged", "Do it again once that is mended; it does no harm.")
     return OK
 
@@ -169,8 +178,29 @@ def _sync_directory(path: Path) -> None:
         os.close(directory)
 
 
+class _Aside:
+    """A pipe that is read twice: the first reading copies each line aside, and stops at the first bad one."""
+
+    def __init__(self, pipe: BinaryIO, aside: BinaryIO) -> None:
+        self._pipe: BinaryIO | None = pipe
+        self._aside = aside
+
+    def readline(self, size: int, /) -> bytes:
+        """Return the next line, or its first `size` bytes."""
+        if self._pipe is None:
+            return self._aside.readline(size)
+        line = self._pipe.readline(size)
+        self._aside.write(line)
+        return line
+
+    def seek(self, offset: int, /) -> int:
+        """Go back to a line that was read before."""
+        self._pipe = None
+        return self._aside.seek(offset)
+
+
 @contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
+def _opened(file: str) -> Iterator[Source]:
     """Open a file that is read twice; what comes from a pipe is kept aside for that."""
     try:
         with open(0 if file == "-" else file, "rb", closefd=file != "-") as source:
@@ -178,14 +208,12 @@ def _opened(file: str) -> Iterator[BinaryIO]:
                 yield source
                 return
             with tempfile.TemporaryFile() as aside:
-                shutil.copyfileobj(source, aside)
-                aside.seek(0)
-                yield aside
+                yield _Aside(source, aside)
     except OSError as error:
         raise file_failure(file, error) from None
 
 
-def _verified(source: BinaryIO, file: str, show: Callable[[int], None]) -> Backup:
+def _verified(source: Source, file: str, show: Callable[[int], None]) -> Backup:
     try:
         return verify(source, show)
     except Damaged as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, Protocol
 
 import msgspec
 
@@ -21,6 +21,16 @@ SUM_BYTES = 32
 LINE_BYTES_MAX = 4 << 20  # the largest record, in base64, and then some
 _VERSION = ["value, null: deleted", "op_id", "written_ms", "expires_ms, 0: never", "is_retry"]
 SHAPE = ["key", [["actor", "count", [_VERSION]]], "superseded"]
+
+
+class Source(Protocol):
+    """A backup that can be read from its first byte, again and again."""
+
+    def readline(self, size: int, /) -> bytes:
+        """Return the next line, or its first `size` bytes."""
+
+    def seek(self, offset: int, /) -> int:
+        """Go on from a position."""
 
 
 class Damaged(Exception):
@@ -55,12 +65,12 @@ _record = msgspec.json.Decoder(Record)
 
 
 class Writer:
-    """Writes a backup line by line. `count`: the records so far."""
+    """Writes a backup line by line. `count`: the records so far; `damaged`: those that could not be read."""
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
         self._file = file
         self._sum = hashlib.blake2b(digest_size=SUM_BYTES)
-        self.count = 0
+        self.count = self.damaged = 0
         self._line(msgspec.json.encode(header))
 
     def add(self, record: Record) -> None:
@@ -85,7 +95,7 @@ class Backup(msgspec.Struct, frozen=True):
     trailer: Trailer
 
 
-def verify(file: BinaryIO, on_progress: Callable[[int], None] = lambda done: None) -> Backup:
+def verify(file: Source, on_progress: Callable[[int], None] = lambda done: None) -> Backup:
     """Read a backup from its first byte to its last.
 
     Raises:
@@ -114,7 +124,7 @@ def verify(file: BinaryIO, on_progress: Callable[[int], None] = lambda done: Non
     return Backup(header, trailer)
 
 
-def records(file: BinaryIO) -> Iterator[Record]:
+def records(file: Source) -> Iterator[Record]:
     """Yield the records of a backup that was verified."""
     lines = _lines(file)
     next(lines, None)
@@ -155,6 +165,6 @@ def _check_record(line: bytes, number: int) -> None:
         raise Damaged(f"record {number} is none: {wrong[0]}")
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
+def _lines(file: Source) -> Iterator[bytes]:
     while line := file.readline(LINE_BYTES_MAX):
         yield line

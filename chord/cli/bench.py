@@ -10,7 +10,7 @@ import click
 from chord.cli.data import quorum_option
 from chord.cli.failures import CHECK_FAILED, INTERRUPTED, OK, TIMEOUT, USAGE, explain
 from chord.cli.numbers import FiniteRange
-from chord.cli.output import Column, Failure, Out
+from chord.cli.output import Column, Failure, Out, counted
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options
 from chord.errors import ChordError, DeadlineExceeded
@@ -75,8 +75,11 @@ def bench_command(
     plan = Plan(keys or size.keys, seconds or size.seconds, ops, value_bytes, r or majority, w or majority)
     bench = _run(target, plan)
     has_disks = any(node.has_data_dir for node in nodes)
-    rows = [_row(measured, bench.measured[0], has_disks) for measured in bench.measured]
-    verdict = "FAIL" if any(row["verdict"] == "FAIL" or row["errors"] for row in rows) else "PASS"
+    measured = [one for one in bench.measured if one.took_s or one.failed or not bench.is_interrupted]
+    rows = [_row(one, bench.measured[0], has_disks) for one in measured]
+    verdict: str | None = "FAIL" if any(row["verdict"] == "FAIL" or row["errors"] for row in rows) else "PASS"
+    if bench.is_interrupted:
+        verdict = None  # of a part there is none
     if target.out.as_json:
         target.out.json({
             "nodes": len(nodes), "replicas": kept, "on_disk": has_disks, "keys": plan.keys,
@@ -84,11 +87,13 @@ def bench_command(
             "verdict": verdict, "interrupted": bench.is_interrupted, "left_behind": len(bench.left_behind),
         })  # fmt: skip
     else:
-        _print(target.out, rows, verdict, f"{len(nodes)} nodes, N={kept}, values of {plan.value_bytes} bytes")
+        what = verdict or f"interrupted; {len(rows)} of {len(bench.measured)} lines were measured, no verdict"
+        _print(target.out, rows, f"{what}: {counted(len(nodes), 'node')}, N={kept}, values of {plan.value_bytes} bytes")
     if bench.left_behind:
         name, error = bench.left_behind[0]
         why = explain(error, target.nodes[0])
-        message = f"{len(bench.left_behind)} keys could not be deleted again ({name.decode()}, …: {error.message})"
+        left = counted(len(bench.left_behind), "key")
+        message = f"{left} could not be deleted again ({name.decode()}, …: {error.message})"
         raise Failure(message, f"Delete them: chord del KEY. {why.hint}", why.exit_code, why.code)
     if bench.is_interrupted:
         return INTERRUPTED
@@ -176,7 +181,7 @@ def _round(number: float | None) -> float | None:
     return None if number is None else round(number, 3)
 
 
-def _print(out: Out, rows: list[Json], verdict: str, about: str) -> None:
+def _print(out: Out, rows: list[Json], summary: str) -> None:
     lines = []
     for row in rows:
         letter = {"get": "R", "put": "W"}.get(str(row["op"]).split(",")[0])
@@ -185,8 +190,9 @@ def _print(out: Out, rows: list[Json], verdict: str, about: str) -> None:
         shown = ["-" if number is None else f"{number:.2f}" for number in numbers]
         per_s, verdict_of = f"{row['per_s']:.0f}", row["verdict"] or "-"
         lines.append([what, str(row["at_once"]), per_s, *shown, verdict_of, str(row["errors"])])
-    out.table(COLUMNS, lines)
+    if lines:
+        out.table(COLUMNS, lines)
     for row in rows:
         for word, count in row["error_codes"].items():
             out.note(f"{row['op']}, {row['at_once']} at once: {count} times {word}")
-    out.note(f"{verdict}: {about}")
+    out.note(summary)

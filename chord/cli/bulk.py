@@ -6,18 +6,22 @@ import base64
 import json
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any, TypeVar
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import click
 
 from chord.asking_many import IN_FLIGHT, IN_FLIGHT_MAX
 from chord.blocking import Ring
 from chord.bulk import batches, pair_bytes, pair_key
-from chord.cli.data import file_failure, stdin_to_read, strict_option, ttl_option, w_option
-from chord.cli.failures import OK, QUORUM, USAGE, explain
-from chord.cli.output import Failure, Out, json_text
+from chord.cli.data import strict_option, ttl_option, w_option
+from chord.cli.failures import INTERRUPTED, OK, QUORUM, USAGE, explain
+from chord.cli.inputs import LINE_BYTES_MAX, STDIN, file_failure, lines_limited, stdin_to_read
+from chord.cli.output import Failure, Out, counted, json_text
+from chord.cli.plain import can_write
 from chord.cli.shapes import Json, error_json, key_json, pair_json
 from chord.cli.target import Target, count_keys, descriptions, ring_options
 from chord.errors import ChordError, IndefiniteError
@@ -32,10 +36,16 @@ BATCH_BYTES_MAX = 4 << 20
 
 
 class Tally:
-    """How writing many keys goes: what was stored and what was not, the first of it by name."""
+    """How writing many keys goes: what was stored and what was not, the first of it by name.
+
+    Attributes:
+        under_way: the keys of the batch that is being written.
+        is_interrupted: Ctrl-C has ended it.
+    """
 
     def __init__(self) -> None:
-        self.stored = self.failed = 0
+        self.stored = self.failed = self.under_way = 0
+        self.is_interrupted = False
         self.failures: list[tuple[str | bytes, ChordError]] = []
         self._in_vain = 0
 
@@ -51,11 +61,30 @@ class Tally:
 
     def add(self, count: int, failures: Sequence[tuple[str | bytes, ChordError]]) -> None:
         """Count a batch."""
+        self.under_way = 0
         self.stored += count - len(failures)
         self.failed += len(failures)
         self.failures += failures[: FAILURES_KEPT - len(self.failures)]
         waited = sum(error.is_retryable or isinstance(error, IndefiniteError) for _, error in failures)
         self._in_vain = self._in_vain + count if waited == count else 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every key was tried."""
+        return not (self.is_given_up or self.is_interrupted)
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let Ctrl-C end the block, and note that it did."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.is_interrupted = True
+
+    def interrupted(self, done: str) -> str:
+        """Return what to say after Ctrl-C."""
+        more = f"; of {self.under_way} more it is not known" if self.under_way else ""
+        return f"interrupted: {counted(self.stored, 'key')} {'is' if self.stored == 1 else 'are'} {done}{more}"
 
     def failures_json(self) -> list[Json]:
         """Return what went wrong with which key."""
@@ -70,7 +99,8 @@ class Tally:
             out.note(f"not {done}: {shown!r}: {error.message}")
         worst = explain(self.failures[0][1], entry)
         rest = "; the rest was not tried" if self.is_given_up and self.tried != total else ""
-        message = f"{self.failed} of {self.tried} keys were not {done}{rest}"
+        were = "was" if self.failed == 1 else "were"
+        message = f"{self.failed} of {counted(self.tried, 'key')} {were} not {done}{rest}"
         raise Failure(message, f"{hint} {worst.hint}".lstrip(), worst.exit_code, worst.code)
 
 
@@ -82,38 +112,47 @@ def in_flight_option(help_text: str) -> Callable[[F], F]:
 
 @click.command("load")
 @click.argument("file")
+@click.option("--words", "is_words", is_flag=True,
+              help="Each line is one word, key and value both, whatever is in it.")
 @in_flight_option("Puts at the same time.")
 @w_option
 @strict_option
 @ttl_option
 @ring_options()
 def load_command(
-    target: Target, file: str, in_flight: int, w: int | None, strict: bool, ttl_s: float | None
+    target: Target, file: str, is_words: bool, in_flight: int, w: int | None, strict: bool, ttl_s: float | None
 ) -> int:
     """Store what FILE holds (- is stdin), line by line.
 
     A line is a JSON object {"key", "value"} (key_b64, value_b64 for bytes that are not text), or a key and a value
-    with a tab between them, or one word that is both. Later lines win, also over others of the same key that `scan`
+    with a tab between them, or one word that is both. A word with a comma or a semicolon is refused, as it looks like
+    CSV; --words takes it. Later lines win, also over others of the same key that `scan`
     printed for concurrent values. A file with a bad line is refused as a whole; a pipe is read once, and whole batches
     before the bad line are stored. --timeout counts for each batch; where nobody stores anything any more, it ends.
+    Ctrl-C ends it with exit code 130; it then says how many keys are stored.
     """
     out = target.out
-    total = _count(file)
+    total = _count(file, is_words)
     tally = Tally()
     began = time.monotonic()
-    with target.connect() as ring, out.progress(f"load {file}", total) as show:
-        for batch in batches(_counted(_read_pairs(file), tally), in_flight, BATCH_BYTES_MAX, pair_bytes, pair_key):
+    with tally.interruptible(), target.connect() as ring, out.progress(f"load {file}", total) as show:
+        pairs = _counted(_read_pairs(file, is_words), tally)
+        for batch in batches(pairs, in_flight, BATCH_BYTES_MAX, pair_bytes, pair_key):
+            tally.under_way = len(batch)
             tally.add(len(batch), ring.put_many(batch, in_flight=in_flight, w=w, strict=strict, ttl_s=ttl_s))
             show(tally.tried)
             if tally.is_given_up:
                 break
     seconds = time.monotonic() - began
     if out.as_json:
-        out.json({"stored": tally.stored, "failed": tally.failed, "complete": not tally.is_given_up,
+        out.json({"stored": tally.stored, "failed": tally.failed, "complete": tally.is_complete,
                   "seconds": round(seconds, 3), "failures": tally.failures_json()})
     else:
         of = total if total is not None else tally.tried
         out.line(f"stored {tally.stored} of {of} in {seconds:.1f} s")
+    if tally.is_interrupted:
+        out.note(tally.interrupted("stored"))
+        return INTERRUPTED
     tally.check(out, target.nodes[0], total, "stored")
     return OK
 
@@ -124,7 +163,8 @@ def scan_command(target: Target) -> int:
     """Print every key and value, clockwise from point 0; `load` reads it back.
 
     A key, a tab and the value; with --json, or where that would not be readable back, a JSON object. --timeout counts
-    for each page. Exit code 6 where nodes that are down may hold more than could be read.
+    for each page. Exit code 6 where records are missing: nodes that may hold more are down, or the only copies are
+    damaged.
     """
     out = target.out
     count = 0
@@ -136,7 +176,7 @@ def scan_command(target: Target) -> int:
             show(count)
         lost = lost_owners(ring)
     if out.as_table:
-        out.note(f"{count} keys")
+        out.note(counted(count, "key"))
     if lost:
         raise lost_failure(lost)
     return OK
@@ -171,10 +211,12 @@ def _scan_lines(pair: Pair, as_json: bool) -> Iterator[str]:
             except UnicodeDecodeError:
                 pass
             else:
-                if not key_text.startswith("{") and not set(key_text + value_text) & set("\t\r\n"):
+                if not key_text.startswith("{") and not set(key_text + value_text) & set("\t\r\n") and (
+                    can_write(key_text + value_text, sys.stdout)
+                ):
                     yield f"{key_text}\t{value_text}"
                     continue
-        yield json_text(pair_json(pair.key, value))
+        yield json_text(pair_json(pair.key, value), sys.stdout)
 
 
 def _counted(pairs: Iterator[tuple[bytes, bytes]], tally: Tally) -> Iterator[tuple[bytes, bytes]]:
@@ -182,46 +224,47 @@ def _counted(pairs: Iterator[tuple[bytes, bytes]], tally: Tally) -> Iterator[tup
     try:
         yield from pairs
     except Failure as failure:
-        hint = f"{failure.hint}. {tally.stored} keys were stored before it came"
+        were = f"{counted(tally.stored, 'key')} {'was' if tally.stored == 1 else 'were'}"
+        hint = f"{failure.hint}. {were} stored before it came"
         raise Failure(failure.message, hint, failure.exit_code, failure.code) from None
 
 
 # -- reading lines ------------------------------------------------------------------------------
 
 
-def _count(file: str) -> int | None:
+def _count(file: str, is_words: bool) -> int | None:
     """Return how many pairs a file holds, all of them checked; None where it can be read only once."""
     try:
-        if file == "-" or not stat.S_ISREG(os.stat(file).st_mode):
+        if file == STDIN or not stat.S_ISREG(os.stat(file).st_mode):
             return None
     except OSError as error:
         raise file_failure(file, error) from None
     try:
-        return sum(1 for _ in _read_pairs(file))
+        return sum(1 for _ in _read_pairs(file, is_words))
     except Failure as failure:
         hint = f"{failure.hint}. Nothing of the file is stored"
         raise Failure(failure.message, hint, failure.exit_code, failure.code) from None
 
 
-def _read_pairs(file: str) -> Iterator[tuple[bytes, bytes]]:
-    if file == "-":
-        with stdin_to_read() as lines:
-            yield from _parse(lines, "stdin")
+def _read_pairs(file: str, is_words: bool) -> Iterator[tuple[bytes, bytes]]:
+    if file == STDIN:
+        with stdin_to_read() as source:
+            yield from _parse(lines_limited(source, LINE_BYTES_MAX, "stdin"), "stdin", is_words)
         return
     try:
-        with open(file, "rb") as lines:
-            yield from _parse(lines, file)
+        with open(file, "rb") as source:
+            yield from _parse(lines_limited(source, LINE_BYTES_MAX, file), file, is_words)
     except OSError as error:
         raise file_failure(file, error) from None
 
 
-def _parse(lines: IO[bytes] | Iterable[bytes], name: str) -> Iterator[tuple[bytes, bytes]]:
+def _parse(lines: Iterable[bytes], name: str, is_words: bool) -> Iterator[tuple[bytes, bytes]]:
     for number, line in enumerate(lines, 1):
         text = line.rstrip(b"\r\n")
         if not text:
             continue
         try:
-            pair = _parse_line(text)
+            pair = (text, text) if is_words else _parse_line(text)
             yield to_key(pair[0]), to_value(pair[1])
         except (ValueError, RecursionError, ChordError) as error:
             raise _line_failure(name, number, error) from None
@@ -232,6 +275,8 @@ def _parse_line(text: bytes) -> tuple[bytes, bytes]:
         entry = json.loads(text)
         return _field(entry, "key"), _field(entry, "value")
     key, tab, value = text.partition(b"\t")
+    if not tab and any(comma in text for comma in (b",", b";")):
+        raise ValueError("it looks like CSV, which is not read")
     return (key, value) if tab else (text, text)
 
 
@@ -247,5 +292,5 @@ def _field(entry: dict[str, Any], name: str) -> bytes:
 
 def _line_failure(name: str, number: int, error: Exception) -> Failure:
     why = getattr(error, "message", None) or str(error)
-    hint = 'A line is {"key": …, "value": …}, or KEY TAB VALUE, or one word'
+    hint = 'A line is {"key": …, "value": …}, or KEY TAB VALUE, or one word; words with commas: --words'
     return Failure(f"{name}, line {number}: {why}", hint, USAGE, "bad_line")

@@ -17,7 +17,7 @@ from chord.asking import Outcome
 from chord.blocking import Ring
 from chord.cli.failures import CHECK_FAILED, OK
 from chord.cli.numbers import FiniteRange
-from chord.cli.output import Failure, Out
+from chord.cli.output import Failure, Out, counted, percent
 from chord.cli.ring import is_small
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options, who_left
@@ -37,6 +37,10 @@ class Verdict(NamedTuple):
     Attributes:
         silent: addresses that others name and that do not answer: the ring goes on without them, their copies do not.
         under_replicated: records with a copy on a silent node, or on one that does not have everything yet.
+        damaged: nodes with damaged copies that are not replaced, and how many.
+        troubles: nodes that do not serve all requests, and why.
+        unavailable: the share of the circle in which a get may fail, as too many of its replicas do not answer.
+        absent: the addresses of these replicas.
     """
 
     nodes: int
@@ -47,24 +51,39 @@ class Verdict(NamedTuple):
     labels: dict[int, str]
     silent: tuple[str, ...] = ()
     under_replicated: int = 0
+    damaged: tuple[tuple[str, int], ...] = ()
+    troubles: tuple[tuple[str, str], ...] = ()
+    unavailable: float = 0.0
+    absent: tuple[str, ...] = ()
 
     @property
     def is_ideal(self) -> bool:
-        """Whether nothing is broken and nothing is missing."""
+        """Whether nothing of the ring is broken and nothing is missing."""
         return not self.violations and not self.waiting
+
+    @property
+    def serves(self) -> bool:
+        """Whether all nodes serve all requests, and no get fails for want of a whole copy."""
+        return not (self.damaged or self.troubles or self.unavailable)
+
+    def holds(self, *, only_invariants: bool) -> bool:
+        """Return what the exit code says."""
+        return not self.violations and (only_invariants or (self.is_ideal and self.serves))
 
 
 @click.command("check")
-@click.option("--invariants", "only_invariants", is_flag=True, help="Do not mind what is merely not finished yet.")
+@click.option("--invariants", "only_invariants", is_flag=True, help="Mind only what must never be.")
 @click.option("--wait", "wait_s", type=FiniteRange(min=0), default=0.0, metavar="S",
               help="Repeat until it holds, at most this long.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C; print what changes.")
 @ring_options()
 def check_command(target: Target, only_invariants: bool, wait_s: float, watch: bool) -> int:
-    """Check the ring's invariants: exit 0 when they hold and the ring is Ideal, else 8.
+    """Check the ring: exit 0 when its invariants hold, it is Ideal, and every get can be answered, else 8.
 
-    Every node that can be named is asked, twice; what differed is read again. Nodes that are named and do not answer,
-    and records with too few copies, are told of besides: the ring of those who are there may be right without them.
+    Every node that can be named is asked, twice; what differed is read again. A line `degraded` names a node that does
+    not serve all requests (its disk is full, say), `damaged` one with copies that are not what was written,
+    `unavailable` a part of the circle whose replicas do not answer in sufficient number for a get: exit 8, too. Nodes
+    that are named and do not answer, and records with too few copies, are told of besides: exit 0.
     """
     deadline = time.monotonic() + wait_s
     shown: Verdict | None = None
@@ -77,7 +96,7 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
             target.out.failure(failure)
             time.sleep(2 * WATCH_EVERY_S)
             continue
-        holds = not verdict.violations if only_invariants else verdict.is_ideal
+        holds = verdict.holds(only_invariants=only_invariants)
         if _but_for_counts(verdict) != shown and (watch or holds or time.monotonic() >= deadline):
             _print(target.out, verdict, only_invariants)
             shown = _but_for_counts(verdict)
@@ -91,7 +110,8 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
 
 def _but_for_counts(verdict: Verdict) -> Verdict:
     """What a watcher is told of when it changes: not of each record that is written while a node is away."""
-    return verdict._replace(under_replicated=min(1, verdict.under_replicated))
+    unavailable = float(verdict.unavailable > 0)
+    return verdict._replace(under_replicated=min(1, verdict.under_replicated), unavailable=unavailable)
 
 
 def examine(ring: Ring) -> Verdict:
@@ -123,9 +143,10 @@ def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] 
             elif vnode.state != "left":
                 missing.append(Violation("Joined", f"{label} is {vnode.state}", (vnode.contact.id,)))
         if node.misplaced:
-            text = f"{label} holds {node.misplaced} records that belong elsewhere"
+            text = f"{label} holds {counted(node.misplaced, 'record')} that belong elsewhere"
             missing.append(Violation("RecordsAtHome", text, tuple(v.contact.id for v in node.vnodes[:1])))
     missing += [Violation("Settled", f"{name} changed while it was read") for name in unsettled]
+    share, absent = _unavailable(nodes, circle)
     r = nodes[0].successors
     missing += waiting(snapshot, r)
     missing += ownership(owned, circle)
@@ -138,10 +159,29 @@ def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] 
         labels={int(v.contact.id): labels[node.address] for node in nodes for v in node.vnodes},
         silent=tuple(sorted(silent)),
         under_replicated=sum(node.under_replicated for node in nodes),
+        damaged=tuple((labels[node.address], node.damaged) for node in nodes if node.damaged),
+        troubles=tuple((labels[node.address], why) for node in nodes for why in node.troubles),
+        unavailable=share,
+        absent=absent,
     )
 
 
-def verdict_json(verdict: Verdict) -> Json:
+def _unavailable(nodes: list[Description], circle: Circle) -> tuple[float, tuple[str, ...]]:
+    """Return in which share of the circle a get may fail, and which replicas do not answer there.
+
+    It may where so many members of a replica set are silent that the others cannot tell all that was acknowledged.
+    """
+    share = 0.0
+    absent: dict[str, None] = {}
+    for node in nodes:
+        for part in node.sets if node.replicas > 1 else ():
+            if len(part.silent) >= min(node.replicas // 2 + 1, len(part.members)):
+                share += circle.fraction(circle.distance(part.arc_start, part.arc_end) or circle.size)
+                absent.update(dict.fromkeys(contact.address for contact in part.silent))
+    return min(1.0, share), tuple(sorted(absent))
+
+
+def verdict_json(verdict: Verdict, *, only_invariants: bool = False) -> Json:
     """Return a verdict as JSON."""
 
     def listed(found: list[Violation]) -> list[Json]:
@@ -157,6 +197,10 @@ def verdict_json(verdict: Verdict) -> Json:
         "waiting": listed(verdict.waiting),
         "silent": list(verdict.silent),
         "under_replicated": verdict.under_replicated,
+        "ok": verdict.holds(only_invariants=only_invariants),
+        "damaged": [{"node": node, "records": count} for node, count in verdict.damaged],
+        "unavailable": {"share": round(verdict.unavailable, 6), "nodes": list(verdict.absent)},
+        "troubles": [{"node": node, "why": why} for node, why in verdict.troubles],
     }
 
 
@@ -204,14 +248,23 @@ def _labels(nodes: list[Description]) -> dict[str, str]:
 
 def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
     if out.as_json:
-        out.json(verdict_json(verdict))
+        out.json(verdict_json(verdict, only_invariants=only_invariants))
         return
     for violation in verdict.violations:
         out.line(f"violation  {violation.invariant}  {violation.text}")
     for missing in verdict.waiting if not only_invariants else ():
         out.line(f"waiting  {missing.invariant}  {missing.text}")
-    if not verdict.violations and (only_invariants or verdict.is_ideal):
-        size = f"{verdict.nodes} nodes" + ("" if verdict.vnodes == verdict.nodes else f", {verdict.vnodes} vnodes")
+    for node, why in verdict.troubles:
+        out.line(f"degraded  {node} does not serve all requests: {why}")
+    for node, records in verdict.damaged:
+        text = f"{counted(records, 'record')} not as written; copies of other nodes replace them, else: chord restore"
+        out.line(f"damaged  {node}: {text}")
+    if verdict.unavailable:
+        where = f"{percent(verdict.unavailable)} of the circle"
+        out.line(f"unavailable  a get may fail in {where}: no answer from {', '.join(verdict.absent)}")
+    if verdict.holds(only_invariants=only_invariants):
+        more = "" if verdict.vnodes == verdict.nodes else f", {counted(verdict.vnodes, 'vnode')}"
+        size = counted(verdict.nodes, "node") + more
         ideal = "; the ring is Ideal, every point is owned once" if verdict.is_ideal else ""
         small = " (small ring: it takes one failure at a time)" if verdict.is_small else ""
         out.line(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")

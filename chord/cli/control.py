@@ -15,7 +15,7 @@ import click
 import chord
 from chord.blocking import Ring
 from chord.cli.failures import OK, TIMEOUT, USAGE, explain
-from chord.cli.output import Failure, Out
+from chord.cli.output import Failure, Out, counted
 from chord.cli.shapes import error_json
 from chord.cli.target import (
     Target,
@@ -33,6 +33,7 @@ from chord.messages import Description
 from chord.operations import addresses_in, contacts_in
 
 POLL_S = 0.1
+MEMBERS = ("ready", "degraded")
 
 
 @click.command("leave")
@@ -48,9 +49,11 @@ def leave_command(target: Target, node: str, force: bool) -> int:
     began = time.monotonic()
     with target.connect() as ring:
         leaver = find_node(ring, node).node
-        others = [n.address for n in descriptions(ring.members()) if n.address != leaver.address and n.state == "ready"]
+        nodes = descriptions(ring.members())
+        others = [n.address for n in nodes if n.address != leaver.address and n.state in MEMBERS]
         if not others and not force:
-            hint = f"What it holds ({leaver.keys} keys) would be gone with it; to end the ring all the same: --force"
+            keys = counted(leaver.keys, "key")
+            hint = f"What it holds ({keys}) would be gone with it; to end the ring all the same: --force"
             raise Failure(f"{leaver.name} is the last node that answers", hint, USAGE, "last_node")
         ring.leave(leaver.address)
         with out.progress(f"{leaver.name} leaves, keys left") as show:
@@ -154,12 +157,12 @@ def forget_command(target: Target, node: str) -> int:
         listed = [{"address": at, "error": error_json(error)} for at, error in failures.items()]
         out.json({"address": address, "told": told, "failed": listed})
     else:
-        out.line(f"{address} is forgotten by {len(told)} of {len(answers)} nodes")
+        out.line(f"{address} is forgotten by {len(told)} of {counted(len(answers), 'node')}")
     for at, error in failures.items():
         out.note(f"{at}: {error.message}")
     if failures:
         worst = explain(next(iter(failures.values())), target.nodes[0])
-        what = f"{len(failures)} of {len(answers)} nodes still wait for {address}"
+        what = f"{len(failures)} of {counted(len(answers), 'node')} still wait for {address}"
         raise Failure(what, "Do it again", worst.exit_code, worst.code)
     return OK
 

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import base64
 import binascii
-import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, BinaryIO, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from chord.blocking import Ring
 from chord.cli.failures import CONFLICT, OK, USAGE, explain
+from chord.cli.inputs import CONTEXT_TEXT_BYTES_MAX, STDIN, file_failure, read_file, read_limited, stdin_to_read
 from chord.cli.numbers import FiniteRange
-from chord.cli.output import Failure
+from chord.cli.output import Failure, counted
 from chord.cli.shapes import context_json, get_json, names_of, put_json, replicas_json, vnode_json
 from chord.cli.target import Target, descriptions, ring_options
 from chord.cli.trace import print_replicas
 from chord.errors import NotFound
-from chord.messages import REPLICAS_MAX
+from chord.messages import REPLICAS_MAX, VALUE_BYTES_MAX
 from chord.values import Found, Stored, last_writer_wins, to_key, to_value
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,7 +64,7 @@ def put_command(
     if blind and context is not None:
         raise click.UsageError("a blind put covers nothing; leave --context or --blind out")
     raw_key, covers = to_key(os.fsencode(key)), _context(context)
-    raw_value = to_value(_read_stdin() if value == "-" else os.fsencode(value))
+    raw_value = to_value(_read_stdin() if value == STDIN else os.fsencode(value))
     with target.connect() as ring:
         began = time.monotonic()
         stored = ring.put(raw_key, raw_value, context=covers, blind=blind, w=w, strict=strict, ttl_s=ttl_s)
@@ -135,7 +134,7 @@ def get_command(
         trace = replicas_json(circle, found.owner, found.replicas, duration_ms, names) if with_trace else None
         out.json(get_json(raw_key, found, trace))
     elif found.siblings or wants_all:
-        for value in found.values:
+        for value in found.values if output is None else ():
             out.raw(value if sys.stdout.isatty() else value + b"\n")
     elif output is None:
         out.raw(found.value)
@@ -152,6 +151,9 @@ def _report(target: Target, ring: Ring, stored: Stored, duration_ms: float, with
     out = target.out
     if stored.beside and not out.as_json:
         out.note(f"concurrent values beside it: {stored.beside}; see them all: chord get KEY --all")
+    if stored.is_under_replicated:
+        nodes = counted(stored.w, "node")
+        out.note(f"stored on {nodes} only: the ring has fewer nodes than its write quorum of {stored.quorum}")
     if not out.as_json and not with_trace:
         return
     circle, names = ring.circle, _names(ring, stored)
@@ -171,11 +173,8 @@ def _context(text: str | None) -> bytes | None:
     if text is None:
         return None
     if text.startswith("@"):
-        try:
-            with open(text[1:], encoding="ascii", errors="replace") as file:
-                text = file.read()
-        except OSError as error:
-            raise file_failure(text[1:], error) from None
+        content = read_file(text[1:], CONTEXT_TEXT_BYTES_MAX, f"the context in {text[1:]}")
+        text = content.decode("ascii", errors="replace")
     hint = 'Take it from: chord get KEY --context FILE, or the "context" of: chord get KEY --json'
     if not text.strip():  # as the context of nothing it would replace nothing
         raise Failure("the context is empty", f"{hint}. To replace nothing: chord put --blind", USAGE, "usage")
@@ -187,18 +186,7 @@ def _context(text: str | None) -> bytes | None:
 
 def _read_stdin() -> bytes:
     with stdin_to_read() as source:
-        return source.read()
-
-
-@contextmanager
-def stdin_to_read() -> Iterator[BinaryIO]:
-    """Give stdin as bytes, for as long as it is read; one that is closed is an error, not an empty file."""
-    try:
-        yield sys.stdin.buffer
-    except OSError as error:
-        if error.errno != errno.EBADF:
-            raise file_failure("stdin", error, "read") from None
-        raise Failure("stdin is closed", "Pipe into it what is to be stored", USAGE, "file") from None
+        return read_limited(source, VALUE_BYTES_MAX, "the value on stdin")
 
 
 def _write(name: str, content: bytes) -> None:
@@ -207,9 +195,3 @@ def _write(name: str, content: bytes) -> None:
             file.write(content)
     except OSError as error:
         raise file_failure(name, error) from None
-
-
-def file_failure(name: str, error: OSError, what: str = "open") -> Failure:
-    """Return what to say of a file that cannot be used."""
-    why = str(error.strerror).lower()
-    return Failure(f"cannot {what} {name} ({why})", "Name a file that can be read or written", USAGE, "file")

@@ -41,6 +41,7 @@ def orderly_end() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 _START = "Is a peer running there? Start one: chord node --listen {entry}"
+_NO_SUCH_HOST = "Check the name; a node is named HOST:PORT, like 127.0.0.1:9000"
 _LATER = "The ring may be busy or healing; try again, or look at it: chord check"
 _FEWER = "Bring back who is down (chord members), or ask for fewer: --r, --w"
 _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
@@ -48,13 +49,14 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.PeerUnreachable, UNREACHABLE, _START),
     (errors.PeerLost, UNREACHABLE, _START),
     (errors.OwnerDown, QUORUM, "Bring that node back; if it never will be: chord forget NODE"),
+    (errors.RecordDamaged, QUORUM, "Restore them from a backup: chord restore FILE; or write them again"),
     (errors.QuorumFailed, QUORUM, _FEWER),
     (errors.TooFewReplicas, QUORUM, _FEWER),
-    (errors.WritesRefused, QUORUM, "Free or replace the disk of the node that owns the key, then start it again"),
+    (errors.WritesRefused, QUORUM, "Make room on the disk of that node; it then takes writes again by itself"),
     (errors.VersionConflict, CONFLICT, "The context comes from: chord get KEY --all --context FILE"),
     (errors.DeadlineExceeded, TIMEOUT, "Give it longer: --timeout S. " + _LATER),
     (errors.InvalidRequest, USAGE, "See: {command} --help"),
-    (errors.ConfigError, USAGE, "See: chord node --help"),
+    (errors.ConfigError, USAGE, "See: {command} --help"),
     (errors.OtherRing, USAGE, "Name nodes of one ring"),
     (errors.DuplicateId, USAGE, "Start it with another --id, or at another address"),
     (errors.UnknownVnode, USAGE, "See who is there: chord members"),
@@ -64,14 +66,22 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
 )
 
 
-def explain(error: errors.ChordError, entry: str) -> Failure:
+def command_path() -> str:
+    """Return the command that is running, as its user named it: chord put."""
+    running = click.get_current_context(silent=True)
+    return "chord" if running is None else running.command_path
+
+
+def explain(error: errors.ChordError, entry: str, command: str = "") -> Failure:
     """Return the words and the exit code for an error.
 
     Args:
         entry: the node the command talks to.
+        command: the command that failed; default: the one that is running.
     """
-    running = click.get_current_context(silent=True)
-    command = "chord" if running is None else running.command_path
+    command = command or command_path()
+    if isinstance(error, errors.PeerUnreachable) and error.is_unknown:
+        return Failure(error.message, _NO_SUCH_HOST, UNREACHABLE, error.word)
     for kind, exit_code, hint in _TABLE:
         if isinstance(error, kind):
             return Failure(error.message, hint.format(entry=entry, command=command), exit_code, error.word)

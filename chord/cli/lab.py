@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from chord.cli.failures import CHECK_FAILED, OK, USAGE, orderly_end
-from chord.cli.output import Failure, Out
+from chord.cli.inputs import lines_limited
+from chord.cli.output import Failure, Out, byte_size
 from chord.cli.reports import LINES_EVERY_S, cannot_write, print_report, report_json, require_folder
+from chord.messages import KEY_BYTES_MAX
 
 if TYPE_CHECKING:
     from chord.lab.experiments import AnyExperiment
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 LIBRARIES = ("numpy", "matplotlib", "xxhash")
 KEYS_MAX = 10_000_000
+KEYS_BYTES_MAX = 512 << 20  # of a file of keys: the lab holds all of them in memory
 NODES_MAX = 10_000
 RING_NODES_MIN, RING_NODES_MAX = 8, 4_000_000
 
@@ -258,10 +261,28 @@ def _keys(text: str, seed: int) -> Keys:
     if not text:
         raise Failure("--keys names nothing", hint, USAGE, "usage")
     try:
-        content = Path(text).read_bytes()
+        content = _read_keys(text)
     except OSError as error:
         raise Failure(f"cannot read {text} ({str(error.strerror).lower()})", hint, USAGE, "file") from None
     try:
         return given_keys(text, content)
     except ValueError as error:
         raise Failure(str(error), hint, USAGE, "file") from None
+
+
+def _read_keys(name: str) -> bytes:
+    """Return the lines of a file of keys.
+
+    Raises:
+        Failure: exit 2: a line is longer than a key may be, or the file has too many lines or bytes.
+    """
+    lines: list[bytes] = []
+    size = 0
+    with open(name, "rb") as source:
+        for line in lines_limited(source, KEY_BYTES_MAX, name):
+            lines.append(line)
+            size += len(line)
+            if len(lines) > KEYS_MAX or size > KEYS_BYTES_MAX:
+                limit = f"{KEYS_MAX:,} lines and {byte_size(KEYS_BYTES_MAX)}"
+                raise Failure(f"{name} has too many keys; at most {limit} are read", "Take a part", USAGE, "too_long")
+    return b"".join(lines)

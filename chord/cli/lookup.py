@@ -9,11 +9,11 @@ import click
 
 from chord.blocking import Ring
 from chord.cli.failures import OK
-from chord.cli.output import Column
+from chord.cli.output import Column, counted
 from chord.cli.shapes import Json, lookup_json, names_of
 from chord.cli.svg import draw_lookup, save
 from chord.cli.target import Target, descriptions, find_node, parse_id, ring_options
-from chord.cli.trace import Size, one_line, print_trace, short_id
+from chord.cli.trace import Size, one_line, print_trace
 from chord.errors import ChordError, InvalidRequest
 from chord.messages import Contact, Description, Mode, Trace
 
@@ -89,7 +89,7 @@ def _print(
         print_trace(out, circle, trace, names, what, size)
     else:
         owner = trace.owner
-        row = [names.get(owner.address, owner.address), owner.address, short_id(circle, owner.id),
+        row = [names.get(owner.address, owner.address), owner.address, out.id(circle, owner.id),
                str(trace.path_length), f"{trace.duration_ms:.1f} ms"]
         out.table(OWNER_COLUMNS, [row])
 
@@ -116,5 +116,5 @@ def _from_everywhere(target: Target, ring: Ring, key: bytes | None, key_id: int 
         out.table(ALL_COLUMNS, rows)
         if out.as_table and found:
             mean = sum(item["path_length"] for item in found) / len(found)
-            out.line(f"mean {mean:.2f} hops to the key's predecessor from {len(found)} nodes")
+            out.line(f"mean {mean:.2f} hops to the key's predecessor from {counted(len(found), 'node')}")
     return OK

@@ -10,7 +10,6 @@ import click
 from chord.cli.output import Out
 from chord.cli.settings import node_config
 from chord.cli.target import check_address, json_option, parse_id
-from chord.cli.trace import short_id
 
 if TYPE_CHECKING:
     from chord.node import Node
@@ -56,8 +55,9 @@ def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | 
             out.json({"ready": True, **describe_ready(node)})
             return
         circle = node.config.ring.circle
-        ids = ", ".join(short_id(circle, vnode) for vnode in node.host.vnodes)
-        out.line(f"ready: {node.name} {node.address}, {how}, id {ids}")
+        ids = ", ".join(out.id(circle, vnode) for vnode in node.host.vnodes)
+        name = node.address if node.name == node.address else f"{node.name} {node.address}"
+        out.line(f"ready: {name}, {how}, id {ids}")
         out.flush()
 
     return serve(config, on_ready)

@@ -11,6 +11,8 @@ import click
 class FiniteRange(click.FloatRange):
     """A `click.FloatRange` that has neither infinity nor what is no number at all, which compares with no bound."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
         number = super().convert(value, param, ctx)

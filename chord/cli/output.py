@@ -16,11 +16,14 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TextIO
 
 from chord.cli.folding import GAP, Block, fold
+from chord.cli.plain import cell, is_unicode
+from chord.ids import Circle
 
 DEFAULT_NODE = "127.0.0.1:9000"
 PROGRESS_EVERY_S = 0.1
 BAR_WIDTH = 20
 TABLE_COLUMNS = 400
+DECIMAL_BITS_MAX = 16  # on circles this small ids are written in decimal
 CLEAR = "\r\x1b[K"
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -54,13 +57,17 @@ class Out:
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
-        self.as_table = not as_json and _is_table(sys.stdout)
+        self.as_table = not as_json and is_table(sys.stdout)
         self.is_live = sys.stderr.isatty()  # whether progress may be drawn
         self._clear = ""  # what takes the progress off the screen
 
     def line(self, text: str = "") -> None:
         """Print a line of data; for people, without what would steer their terminal."""
         print(printable(text) if self.as_table else text, file=sys.stdout)
+
+    def id(self, circle: Circle, point: int) -> str:
+        """Return an id: shortened for people, whole in a pipe."""
+        return short_id(circle, point) if self.as_table else full_id(circle, point)
 
     def redraw(self) -> None:
         """Begin again at the top of the terminal."""
@@ -78,7 +85,7 @@ class Out:
 
     def json(self, value: Any) -> None:
         """Print one JSON object on one line."""
-        print(json_text(value), file=sys.stdout, flush=True)
+        print(json_text(value, sys.stdout), file=sys.stdout, flush=True)
 
     def note(self, text: str) -> None:
         """Tell the user something that is not data."""
@@ -96,10 +103,10 @@ class Out:
             is_folded: in several blocks where it is wider than the terminal.
         """
         file = sys.stderr if is_aside else sys.stdout
-        if not (_is_table(file) if is_aside else self.as_table):
+        if not (is_table(file) if is_aside else self.as_table):
             keep = [i for i, column in enumerate(columns) if column.title not in plain]
             for row in ([c.title for c in columns], *rows):
-                print("\t".join(_one_line(row[i]) for i in keep), file=file)
+                print("\t".join(cell(_one_line(row[i]), file) for i in keep), file=file)
             return
         heads = [column.title for column in columns]
         blocks = fold(heads, rows, self.width) if is_folded else [Block(list(range(len(heads))), heads)]
@@ -154,7 +161,7 @@ class Out:
         """Print an error: what, why, and what to do."""
         if self.as_json:
             error = {"code": failure.code, "message": failure.message, "hint": failure.hint}
-            print(json_text({"error": error}), file=sys.stderr)
+            print(json_text({"error": error}, sys.stderr), file=sys.stderr)
             return
         text = failure.message.rstrip(".")
         self.note(f"error: {text}{'' if text.endswith('?') else '.'} {failure.hint}".rstrip())
@@ -169,6 +176,11 @@ def bar(share: float, width: int = BAR_WIDTH) -> str:
 def percent(share: float) -> str:
     """Return a share of 1 as text."""
     return f"{100 * share:.1f} %"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number and what it counts: 1 key, 2 keys."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def byte_size(count: float) -> str:
@@ -203,12 +215,13 @@ def _print_block(block: Block, columns: Sequence[Column], rows: Sequence[Sequenc
     for at, heading in zip(block.columns, block.headings, strict=True):
         table.add_column(heading, justify=columns[at].justify, no_wrap=True, vertical="bottom")
     for row in rows:
-        table.add_row(*(_one_line(row[at]) for at in block.columns))
+        table.add_row(*(cell(_one_line(row[at]), file) for at in block.columns))
     # Wider than any terminal: a narrow one wraps lines, which is better than cells cut short.
     Console(highlight=False, markup=False, emoji=False, width=TABLE_COLUMNS, file=file).print(table)
 
 
-def _is_table(stream: TextIO) -> bool:
+def is_table(stream: TextIO) -> bool:
+    """Whether a stream gets tables for people."""
     wish = os.environ.get("CHORD_OUTPUT", "")
     return wish == "table" or (wish != "tsv" and stream.isatty())
 
@@ -220,9 +233,23 @@ def printable(text: str) -> str:
     return "".join([c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in text])
 
 
-def json_text(value: Any) -> str:
-    """Return JSON as people read it best; what is no character to look at is escaped, which says the same."""
-    text = json.dumps(value, ensure_ascii=False)
+def short_id(circle: Circle, point: int) -> str:
+    """Return an id as people read it: decimal on toy circles, else the ends of its hexadecimal form."""
+    text = full_id(circle, point)
+    return f"{text[:4]}…{text[-4:]}" if len(text) > 10 else text
+
+
+def full_id(circle: Circle, point: int) -> str:
+    """Return an id whole: decimal on toy circles, else hexadecimal."""
+    return str(int(point)) if circle.bits <= DECIMAL_BITS_MAX else circle.hex(point)
+
+
+def json_text(value: Any, stream: TextIO) -> str:
+    """Return JSON as people read it best; what is no character to look at is escaped, which says the same.
+
+    So is what a stream cannot write.
+    """
+    text = json.dumps(value, ensure_ascii=not is_unicode(stream))
     return text if text.isprintable() else "".join([c if c.isprintable() else json.dumps(c)[1:-1] for c in text])
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import click
 
 from chord.cli.failures import OK, USAGE
-from chord.cli.output import Column, Failure, byte_size, percent
+from chord.cli.output import Column, Failure, byte_size, counted, percent
 from chord.cli.shapes import Json, names_of
 from chord.cli.target import Target, check_address, choose, descriptions, ring_options, to_number
 from chord.ids import Circle, vnode_id
@@ -167,8 +167,9 @@ def _show(target: Target, circle: Circle, nodes: list[Description], after: Mappi
     if out.as_table:
         moved = sum(change.gets for change in found)
         out.line()
-        out.line(f"{what}: about {moved:.0f} keys are copied. Keys and bytes are estimates, all copies counted (N="
-                 f"{nodes[0].replicas})")
+        are = "is" if round(moved) == 1 else "are"
+        out.line(f"{what}: about {counted(round(moved), 'key')} {are} copied. Keys and bytes are estimates, all copies "
+                 f"counted (N={nodes[0].replicas})")
     return OK
 
 

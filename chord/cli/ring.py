@@ -8,11 +8,10 @@ import click
 
 from chord.asking import Outcome
 from chord.cli.failures import OK
-from chord.cli.output import Column, bar, percent
+from chord.cli.output import Column, Out, bar, counted, percent
 from chord.cli.shapes import Json, error_json, fingers_json, names_of, node_json, owned_share, ring_json, vnode_json
 from chord.cli.svg import draw_ring, save
 from chord.cli.target import Chosen, Target, count_keys, descriptions, find_node, ring_options, who_left
-from chord.cli.trace import short_id
 from chord.config import SKEW_REFUSED_MS, SKEW_REPORTED_MS
 from chord.errors import ChordError
 from chord.ids import Circle
@@ -33,7 +32,9 @@ def status_command(target: Target) -> int:
 
     keys: records it keeps, copies of other nodes' arcs included, and what was deleted or has ended lately. hints: of
     these, what it keeps for another that did not answer. under-replicated: keys it answers for with a replica silent
-    or behind. siblings: keys with concurrent values, each copy counted.
+    or behind. siblings: keys with concurrent values, each copy counted. damaged: copies that are not what was
+    written, and not replaced yet. A node that is degraded does not serve all requests; the reason stands below the
+    table.
     """
     out = target.out
     with target.connect() as ring:
@@ -53,6 +54,7 @@ def status_command(target: Target) -> int:
             "hints": sum(node.hints for node in nodes),
             "under_replicated": sum(node.under_replicated for node in nodes),
             "sibling_keys": sum(node.sibling_keys for node in nodes),
+            "damaged": sum(node.damaged for node in nodes),
             "nodes": [node_json(circle, node, names) for node in nodes],
             "unreachable": _unreachable(crawl),
         })
@@ -62,10 +64,11 @@ def status_command(target: Target) -> int:
         "hints": [node.hints for node in nodes],
         "under-replicated": [node.under_replicated for node in nodes],
         "siblings": [node.sibling_keys for node in nodes],
+        "damaged": [node.damaged for node in nodes],
     }
     shown = {title: counts for title, counts in troubles.items() if any(counts) or not out.as_table}
     rows = [
-        [node.name, node.address, _ids(circle, node), _state(node), percent(_share(circle, node)), str(node.keys),
+        [node.name, node.address, _ids(out, circle, node), _state(node), percent(_share(circle, node)), str(node.keys),
          bar(node.keys / busiest), *(str(counts[i]) for counts in shown.values())]
         for i, node in enumerate(nodes)
     ]
@@ -76,6 +79,8 @@ def status_command(target: Target) -> int:
     if out.as_table:
         out.line()
         out.line(_headline(nodes))
+    for warning in _warnings(nodes):
+        out.note(warning)
     left = who_left(nodes)
     for address, error in _errors(crawl):
         out.note(f"{address}: {'has left' if address in left else error.message}")
@@ -116,7 +121,7 @@ def members_command(target: Target) -> int:
         return OK
     rows = [
         [m["node"], m["address"], m["state"], "-" if m["rtt_ms"] is None else f"{m['rtt_ms']:.2f} ms",
-         ",".join(short_id(circle, int(v["id"])) for v in m["vnodes"])]
+         ",".join(out.id(circle, int(v["id"])) for v in m["vnodes"])]
         for m in members
     ]
     out.table([Column("node"), Column("address"), Column("state"), Column("rtt", "right"), Column("ids")], rows)
@@ -142,10 +147,11 @@ def ring_command(target: Target, svg: Path | None) -> int:
     rows = []
     for v in vnodes:
         successors = [names.get(c.address, c.address) for c in v.successors]
-        shown = " ".join(successors[:SUCCESSORS_SHOWN]) + (" …" if len(successors) > SUCCESSORS_SHOWN else "")
+        is_cut = out.as_table and len(successors) > SUCCESSORS_SHOWN
+        shown = " ".join(successors[:SUCCESSORS_SHOWN]) + " …" if is_cut else " ".join(successors)
         before = "-" if v.predecessor is None else names.get(v.predecessor.address, v.predecessor.address)
         share = owned_share(circle, v)
-        rows.append([short_id(circle, v.contact.id), percent(circle.fraction(v.contact.id)),
+        rows.append([out.id(circle, v.contact.id), percent(circle.fraction(v.contact.id)),
                      names.get(v.contact.address, v.contact.address), v.contact.address, before, shown,
                      percent(share), str(v.keys), bar(share)])
     out.table(
@@ -174,11 +180,12 @@ def fingers_command(target: Target, node: str | None) -> int:
     for run in sorted(vnode.fingers, key=lambda run: run.first):
         entries = str(run.first) if run.first == run.last else f"{run.first}-{run.last}"
         first, last = (circle.point(vnode.contact.id + (1 << i)) for i in (run.first, run.last))
-        starts = short_id(circle, first) if first == last else f"{short_id(circle, first)} … {short_id(circle, last)}"
-        rows.append([entries, starts, short_id(circle, run.contact.id),
+        to = "…" if out.as_table else "to"
+        starts = out.id(circle, first) if first == last else f"{out.id(circle, first)} {to} {out.id(circle, last)}"
+        rows.append([entries, starts, out.id(circle, run.contact.id),
                      names.get(run.contact.address, run.contact.address), run.contact.address])
     if out.as_table:
-        out.line(f"fingers of {chosen.node.name} at {short_id(circle, vnode.contact.id)}: finger i is the first vnode "
+        out.line(f"fingers of {chosen.node.name} at {out.id(circle, vnode.contact.id)}: finger i is the first vnode "
                  f"at or after id + 2^i")
         out.line()
     out.table([Column("i"), Column("start"), Column("id"), Column("node"), Column("address")], rows)
@@ -193,8 +200,10 @@ def _state(node: Description) -> str:
     return "isolated" if any(v.is_isolated for v in node.vnodes) else node.state
 
 
-def _ids(circle: Circle, node: Description) -> str:
-    ids = [short_id(circle, v.contact.id) for v in node.vnodes]
+def _ids(out: Out, circle: Circle, node: Description) -> str:
+    ids = [out.id(circle, v.contact.id) for v in node.vnodes]
+    if not out.as_table:
+        return ",".join(ids) or "-"
     return ids[0] + (f" +{len(ids) - 1}" if len(ids) > 1 else "") if ids else "-"
 
 
@@ -210,11 +219,23 @@ def _headline(nodes: list[Description]) -> str:
     first = nodes[0]
     keys = count_keys(nodes)
     misplaced = sum(node.misplaced for node in nodes)
-    text = (f"{len(nodes)} nodes, {keys} keys, N={first.replicas}, successor lists of {first.successors}, "
-            f"{first.bits} bits, cluster {first.cluster!r}")
+    text = (f"{counted(len(nodes), 'node')}, {counted(keys, 'key')}, N={first.replicas}, "
+            f"successor lists of {first.successors}, {first.bits} bits, cluster {first.cluster!r}")
     if is_small(nodes):
         text += ". Small ring: every member knows all; it takes one failure at a time"
+    return text + (f". {counted(misplaced, 'record')} on the way home" if misplaced else "")
+
+
+def _warnings(nodes: list[Description]) -> list[str]:
+    """Return what somebody has to see to; a pipe gets it, too, on stderr."""
+    found = [f"{node.name} is degraded: {why}" for node in nodes for why in node.troubles]
+    if damaged := sum(node.damaged for node in nodes):
+        found.append(f"{counted(damaged, 'copy', 'copies')} of records damaged, and not replaced: see chord check")
     if (skew_ms := max(node.clock_skew_ms for node in nodes)) > SKEW_REPORTED_MS:
-        text += f". Clocks differ by {skew_ms / 1000:.0f} s"
-        text += ": puts with a time to live are refused" if skew_ms > SKEW_REFUSED_MS else ""
-    return text + (f". {misplaced} records are on their way home" if misplaced else "")
+        refused = ": puts with a time to live are refused" if skew_ms > SKEW_REFUSED_MS else ""
+        found.append(f"Clocks differ by {skew_ms / 1000:.0f} s{refused}")
+    quorum = nodes[0].replicas // 2 + 1
+    if len(nodes) < quorum:
+        have = counted(len(nodes), "node")
+        found.append(f"The ring has {have}, fewer than its write quorum of {quorum}: a write is on {have} only")
+    return found

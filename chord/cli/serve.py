@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import trio
 
-from chord.cli.failures import INTERNAL, OK, USAGE, explain
-from chord.cli.output import Failure
+from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, USAGE, explain
+from chord.cli.output import Failure, duration
 from chord.config import NodeConfig
 from chord.errors import ChordError, OtherRing, WritesRefused, unwrapped
-from chord.events import Event, HandlerFailed, PeerChanged, StepFailed, StoreBegun
-from chord.identity import FILE_NAME
+from chord.events import Event, HandlerFailed, HealthChanged, PeerChanged, StoreBegun
 from chord.node import Node
+from chord.transport import TcpTransport
 
 FAREWELL_S = 3.0
 WHY_EMPTY = {
@@ -28,6 +30,9 @@ HOW = {
     "resumed": "resumed its place",
 }
 PATIENCE_S = 2.0  # a node that is not in the ring by then says what it is waiting for
+AGAIN_S = 10.0  # and says it again this often
+REACH_S = 1.0
+LOOK_S = 0.5
 
 
 def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd: int | None = None) -> int:
@@ -42,7 +47,7 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
     """
     try:
         with unwrapped(), _private_files():
-            trio.run(_live, config, on_ready, life_fd)
+            return trio.run(_live, config, on_ready, life_fd)
     except ChordError as error:
         failure = explain(error, config.listen)
         if isinstance(error, OtherRing) and config.data_dir is not None:
@@ -54,9 +59,20 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
         if error.filename is not None:
             hint = "Name a directory this user can write: --data DIR"
             raise Failure(f"cannot use {error.filename} ({why})", hint, USAGE, "data") from None
-        hint = f"Is another node there? See: chord status --node {config.listen}; or choose another --listen"
+        why = why.removeprefix(f"cannot listen on {config.listen}: ")
+        hint = _hint_to_listen(config, error)
         raise Failure(f"cannot listen on {config.listen} ({why})", hint, USAGE, "listen") from None
-    return OK
+
+
+def _hint_to_listen(config: NodeConfig, error: OSError) -> str:
+    """Return what to do about an address that this node cannot listen on."""
+    if isinstance(error, socket.gaierror):
+        return "No host has this name. Listen on an address of this machine: --listen HOST:PORT"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "It is not an address of this machine. Listen on one that is, and --advertise what others can reach"
+    if error.errno == errno.EACCES:
+        return "Ports below 1024 are reserved. Choose a higher one: --listen HOST:PORT"
+    return f"Is another node there? See: chord status --node {config.listen}; or choose another --listen"
 
 
 @contextmanager
@@ -69,18 +85,19 @@ def _private_files() -> Iterator[None]:
         os.umask(before)
 
 
-async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_fd: int | None) -> None:
+async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_fd: int | None) -> int:
+    exit_code = OK
     reasons: dict[str, str] = {}
-    unsaved: set[str] = set()
 
     def observe(event: Event) -> None:
         if isinstance(event, HandlerFailed):
             _say(f"ERROR in {event.where}:\n{event.traceback}")
         elif isinstance(event, StoreBegun):
-            _say(f"{node.name} begins with an empty store: {WHY_EMPTY[event.why]}")
-        elif isinstance(event, StepFailed) and event.step == "save_identity" and event.error not in unsaved:
-            unsaved.add(event.error)
-            _say(f"WARNING: {node.name} cannot write {FILE_NAME} ({event.error.lower()})")
+            name = node.name or config.listen  # the store is opened before the address is known
+            _say(f"{name} begins with an empty store: {WHY_EMPTY[event.why]}")
+        elif isinstance(event, HealthChanged):
+            name = node.name or config.listen
+            _say(f"{name} is degraded: {event.why}" if event.why else f"{name} is well again ({event.subject})")
         elif isinstance(event, PeerChanged) and event.address in config.join:
             reasons[event.address] = event.reason.removeprefix(f"{event.address}: ")
 
@@ -89,19 +106,56 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
         await nursery.start(node.run)
         # Ctrl-C at a terminal reaches a parent and its children at once; then it is the parent who decides.
         numbers = (signal.SIGTERM,) if life_fd is not None else (signal.SIGTERM, signal.SIGINT)
-        nursery.start_soon(_obey_signals, node, nursery, numbers)
+        signals: list[int] = []
+        nursery.start_soon(_obey_signals, node, nursery, numbers, signals)
         if life_fd is not None:
             nursery.start_soon(_stop_with_parent, node, life_fd, nursery.cancel_scope)
-        with trio.move_on_after(PATIENCE_S) as patience:
-            await _ready_or_refused(node)
-        if patience.cancelled_caught:
-            why = "; ".join(f"{address}: {reasons.get(address, 'no answer yet')}" for address in config.join)
-            _say(f"{node.name} is not in the ring yet and goes on trying ({why or 'resuming'})")
-            await _ready_or_refused(node)
+        await _until_ready(node, reasons)
+        while not node.closed.is_set() and node.host.health.reasons():  # each was said when it appeared
+            with trio.move_on_after(LOOK_S):
+                await node.closed.wait()
         if not node.closed.is_set() and node.state == "ready":
+            if config.join and node.origin == "created":
+                _say(f"{node.name} was given no address to join but its own")
             on_ready(node, HOW[node.origin])
+            if config.advertise is not None and (error := await _unreachable(config.advertise)):
+                _say(f"{node.name} cannot be reached at the address it advertises ({error})")
+        elif signals:
+            exit_code = INTERRUPTED if signals[0] == signal.SIGINT else TERMINATED
         await node.closed.wait()
         nursery.cancel_scope.cancel()
+    return exit_code
+
+
+async def _until_ready(node: Node, reasons: Mapping[str, str]) -> None:
+    """Wait until a node is in the ring, and say again and again why it is not."""
+    began, patience_s = trio.current_time(), PATIENCE_S
+    while True:
+        with trio.move_on_after(patience_s):
+            await _ready_or_refused(node)
+            return
+        why = await _why_not_ready(node.config, reasons)
+        seconds = duration(trio.current_time() - began)
+        _say(f"{node.name} is not in the ring yet after {seconds} and goes on trying ({why})")
+        patience_s = AGAIN_S
+
+
+async def _why_not_ready(config: NodeConfig, reasons: Mapping[str, str]) -> str:
+    if config.advertise is not None and (error := await _unreachable(config.advertise)):
+        return f"nobody answers at the advertised address {config.advertise}: {error}"
+    return "; ".join(f"{address}: {reasons.get(address, 'no answer yet')}" for address in config.join) or "resuming"
+
+
+async def _unreachable(address: str) -> str:
+    """Return why an address cannot be reached from here; "" if it can."""
+    try:
+        with trio.move_on_after(REACH_S):
+            stream = await TcpTransport().open_stream(address)
+            await trio.aclose_forcefully(stream)
+            return ""
+    except ChordError as error:
+        return error.message.removeprefix(f"{address}: ")
+    return f"no connection in {REACH_S:g} s"
 
 
 async def _ready_or_refused(node: Node) -> None:
@@ -111,15 +165,16 @@ async def _ready_or_refused(node: Node) -> None:
         await trio.sleep_forever()  # `node.run` raises the very same error, once
 
 
-async def _obey_signals(node: Node, nursery: trio.Nursery, numbers: tuple[signal.Signals, ...]) -> None:
-    """The first signal ends the node in good order, the second at once."""
-    ended = False
+async def _obey_signals(
+    node: Node, nursery: trio.Nursery, numbers: tuple[signal.Signals, ...], received: list[int]
+) -> None:
+    """The first signal ends the node in good order, the second at once; both are written down."""
     with trio.open_signal_receiver(*numbers) as signals:
-        async for _ in signals:
-            if ended:
+        async for number in signals:
+            received.append(number)
+            if len(received) > 1:
                 nursery.cancel_scope.cancel()
                 return
-            ended = True
             keeps = node.config.data_dir is not None
             how = "stops and keeps its place" if keeps else "hands over and leaves"
             if node.state != "ready":

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chord.cli.failures import USAGE
+from chord.cli.failures import USAGE, command_path
+from chord.cli.inputs import CONFIG_BYTES_MAX, read_limited
 from chord.cli.output import Failure
 from chord.cli.target import to_number
 from chord.config import NodeConfig, from_mapping
@@ -32,9 +33,23 @@ def node_config(flags: Mapping[str, Any], file: Path | None, environ: Mapping[st
         Failure: exit 2: an unknown key, a value that is none, or values that contradict each other.
     """
     values = _read(file)
+    wrong_in_file = _what_is_wrong(values)
     for key, value in _from_environment(environ).items():
         _put(values, key, value)
-    return from_flags(flags, values)
+    try:
+        return from_flags(flags, values)
+    except Failure as failure:
+        if failure.message == wrong_in_file:
+            failure.message = f"{file or DEFAULT_FILE}: {failure.message}"
+        raise
+
+
+def _what_is_wrong(values: Mapping[str, Any]) -> str | None:
+    try:
+        from_mapping(dict(values))
+    except ConfigError as error:
+        return error.message
+    return None
 
 
 def from_flags(flags: Mapping[str, Any], beneath: Mapping[str, Any] | None = None) -> NodeConfig:
@@ -50,7 +65,7 @@ def from_flags(flags: Mapping[str, Any], beneath: Mapping[str, Any] | None = Non
     try:
         return from_mapping(values)
     except ConfigError as error:
-        raise Failure(error.message, "See: chord node --help", USAGE, "config") from None
+        raise Failure(error.message, f"See: {command_path()} --help", USAGE, "config") from None
 
 
 def _read(file: Path | None) -> dict[str, Any]:
@@ -59,11 +74,11 @@ def _read(file: Path | None) -> dict[str, Any]:
         return {}
     try:
         with path.open("rb") as source:
-            return tomllib.load(source)
+            return tomllib.loads(read_limited(source, CONFIG_BYTES_MAX, str(path)).decode())
     except OSError as error:
         hint = "Name a file that can be read: --config FILE"
         raise Failure(f"cannot open {path} ({str(error.strerror).lower()})", hint, USAGE, "config") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Failure(f"{path}: {error}", "It should be a TOML file", USAGE, "config") from None
 
 

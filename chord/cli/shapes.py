@@ -73,6 +73,8 @@ def put_json(stored: Stored, owner: Json, trace: Json | None) -> Json:
         "context": context_json(stored.context),
         "w": stored.w,
         "w_needed": stored.w_needed,
+        "quorum": stored.quorum,
+        "under_replicated": stored.is_under_replicated,
         "sloppy": stored.is_sloppy,
         "beside": stored.beside,
         "trace": trace,
@@ -127,11 +129,17 @@ def lookup_json(circle: Circle, trace: Trace, names: Mapping[str, str], key: byt
         "route": trace.route,
         "owner": vnode_json(circle, trace.owner, names),
         "replicas": [vnode_json(circle, c, names) for c in trace.replicas],
+        "silent": [c.address for c in trace.replicas if not answers(trace, c, names)],
         "hops": [hop_json(circle, i, hop, names) for i, hop in enumerate(trace.hops)],
         "path_length": trace.path_length,
         "timeouts": trace.timeouts,
         "duration_ms": round(trace.duration_ms, 3),
     }
+
+
+def answers(trace: Trace, replica: Contact, names: Mapping[str, str]) -> bool:
+    """Return whether a replica answers: as the owner sees it, and as it told its name just now."""
+    return replica not in trace.silent and replica.address in names
 
 
 def owned_share(circle: Circle, vnode: VnodeInfo) -> float:
@@ -179,6 +187,7 @@ def node_json(circle: Circle, node: Description, names: Mapping[str, str]) -> Js
         "address": node.address,
         "pid": node.pid,
         "state": node.state,
+        "troubles": list(node.troubles),
         "version": node.version,
         "preset": node.preset,
         "uptime_s": round(node.uptime_ms / 1000, 3),
@@ -189,6 +198,7 @@ def node_json(circle: Circle, node: Description, names: Mapping[str, str]) -> Js
         "hints": node.hints,
         "under_replicated": node.under_replicated,
         "sibling_keys": node.sibling_keys,
+        "damaged": node.damaged,
         "clock_skew_s": node.clock_skew_ms / 1000,
         "owned": round(sum(owned_share(circle, v) for v in node.vnodes), 6),
         "isolated": any(v.is_isolated for v in node.vnodes),

@@ -79,7 +79,9 @@ def check_address(text: str) -> str:
     try:
         split_address(text)
     except ConfigError as error:
-        raise Failure(error.message, "Write it like 127.0.0.1:9000", USAGE, "usage") from None
+        scheme, slashes, rest = text.partition("://")
+        hint = f"Leave {scheme}:// out: {rest.partition('/')[0]}" if slashes else "Write it like 127.0.0.1:9000"
+        raise Failure(error.message, hint, USAGE, "usage") from None
     return text
 
 
@@ -161,7 +163,7 @@ def is_meant(word: str, bits: int, point: int) -> bool:
     """Return whether a word writes a point: as a number, or shortened as tables do."""
     if to_number(word) == point:
         return True
-    begin, _, end = word.lower().removeprefix("0x").replace("...", "…").partition("…")
+    begin, _, end = word.lower().removeprefix("0x").replace("...", "…").replace("~", "…").partition("…")
     text = Circle(bits).hex(point)
     return len(begin) >= PREFIX_MIN and len(begin) + len(end) <= len(text) and (
         text.startswith(begin) and text.endswith(end)

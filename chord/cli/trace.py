@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from chord.cli.output import Column, Out, bar, percent
+from chord.cli.output import Column, Out, bar, counted, full_id, is_table, percent, short_id
+from chord.cli.shapes import answers
 from chord.ids import Circle
 from chord.messages import Contact, HopTrace, ReplicaLine, Trace, Via
 from chord.values import Found, Stored
@@ -42,16 +44,16 @@ def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str]
         at = percent(circle.fraction(trace.key))
         name = _name(start, names)
         out.line(
-            f"lookup {what}   id {short_id(circle, trace.key)} ({at})   from {name}"
+            f"lookup {what}   id {out.id(circle, trace.key)} ({at})   from {name}"
             f"{'' if name == start.address else ' ' + start.address}   "
-            f"{'' if size.is_exact else 'about '}{size.nodes} nodes, {trace.mode}"
+            f"{'' if size.is_exact else 'about '}{counted(size.nodes, 'node')}, {trace.mode}"
         )
         out.line()
     columns = [c._replace(title="") if out.as_table and c.title == "outcome" else c for c in COLUMNS]
     out.table(columns, rows(circle, trace, names, with_bars=out.as_table))
     if out.as_table:
         out.line()
-        replicas = " ".join(f"{_name(c, names)} ●" for c in trace.replicas)
+        replicas = " ".join(f"{_name(c, names)} {'●' if answers(trace, c, names) else '✗'}" for c in trace.replicas)
         out.line(f"replicas  {replicas}   (N={max(1, len(trace.replicas))})")
         out.line(summary(trace, size))
 
@@ -60,7 +62,7 @@ def rows(circle: Circle, trace: Trace, names: Mapping[str, str], *, with_bars: b
     """Return the lines of the table: every hop in the order it was tried, and the owner.
 
     Args:
-        with_bars: draw what is still to go, where there is no outcome worth a word.
+        with_bars: for people: draw what is still to go, where there is no outcome worth a word, and shorten ids.
     """
     lines = []
     live = -1
@@ -72,7 +74,7 @@ def rows(circle: Circle, trace: Trace, names: Mapping[str, str], *, with_bars: b
     t = f"{trace.duration_ms:.1f} ms"
     rtt = _ms(trace.owner_rtt_ms if trace.owner_rtt_ms > 0 else None)
     how = _reached(circle, trace.owner_via, previous, names)
-    lines.append(["●", *_who(circle, trace.owner, names), how, "", "owner", rtt, t])
+    lines.append(["●", *_who(circle, trace.owner, names, is_short=with_bars), how, "", "owner", rtt, t])
     return lines
 
 
@@ -106,7 +108,8 @@ def print_replicas(
     """
     is_read = isinstance(result, Found)
     letter = "R" if is_read else "W"
-    rows = [_replica_row(circle, line, letter, names) for line in result.replicas]
+    is_short = is_table(sys.stderr) if is_read else out.as_table
+    rows = [_replica_row(circle, line, letter, names, is_short=is_short) for line in result.replicas]
     out.table(REPLICA_COLUMNS, rows, is_aside=is_read)
     text = f"{quorum_words(result)}   coordinated by {_name(result.owner, names)}   {duration_ms:.1f} ms"
     if is_read or not out.as_table:
@@ -123,18 +126,12 @@ def quorum_words(result: Found | Stored) -> str:
     return f"W: {result.w} of {result.w_needed}{sloppy}"
 
 
-def _replica_row(circle: Circle, line: ReplicaLine, letter: str, names: Mapping[str, str]) -> list[str]:
-    name, address, point, _ = _who(circle, line.contact, names)
+def _replica_row(
+    circle: Circle, line: ReplicaLine, letter: str, names: Mapping[str, str], *, is_short: bool
+) -> list[str]:
+    name, address, point, _ = _who(circle, line.contact, names, is_short=is_short)
     version = line.version[:VERSION_BYTES_SHOWN].hex() or "-"
     return [name, address, point, line.outcome, letter if line.is_counted else "", version, _ms(line.rtt_ms)]
-
-
-def short_id(circle: Circle, point: int) -> str:
-    """Return an id as people read it: decimal on toy circles, else the ends of its hexadecimal form."""
-    if circle.bits <= 16:
-        return str(int(point))
-    text = circle.hex(point)
-    return f"{text[:4]}…{text[-4:]}" if len(text) > 10 else text
 
 
 def _hop_row(
@@ -145,17 +142,17 @@ def _hop_row(
         outcome = f"✗ {outcome}"
     return [
         "✗" if hop.is_dead else str(live),
-        *_who(circle, hop.contact, names),
+        *_who(circle, hop.contact, names, is_short=with_bars),
         _reached(circle, hop.via, previous, names),
         "" if hop.is_dead else percent(hop.remaining),
         outcome, _ms(hop.rtt_ms), f"{hop.at_ms:.1f} ms",
     ]
 
 
-def _who(circle: Circle, contact: Contact, names: Mapping[str, str]) -> list[str]:
-    text = short_id(circle, contact.id)
-    return [_name(contact, names), contact.address, text.split("…")[0] + ("…" if "…" in text else ""),
-            percent(circle.fraction(contact.id))]
+def _who(circle: Circle, contact: Contact, names: Mapping[str, str], *, is_short: bool) -> list[str]:
+    begin, cut, _ = short_id(circle, contact.id).partition("…")
+    point = begin + cut if is_short else full_id(circle, contact.id)
+    return [_name(contact, names), contact.address, point, percent(circle.fraction(contact.id))]
 
 
 def _name(contact: Contact, names: Mapping[str, str]) -> str:

@@ -12,7 +12,6 @@ from chord.cli.failures import OK
 from chord.cli.output import Column, Out, bar, byte_size, duration, percent
 from chord.cli.shapes import Json, names_of, vnode_json
 from chord.cli.target import Target, descriptions, ring_options
-from chord.cli.trace import short_id
 from chord.ids import Circle
 from chord.messages import Contact, Description, TransferInfo
 
@@ -113,7 +112,7 @@ def _show(out: Out, ring: Ring, watcher: Watcher, is_watching: bool) -> None:
         return
     if is_watching and out.as_table:
         out.redraw()
-    out.table(COLUMNS, [_row(circle, move, names) for move in moves], plain=["progress"])
+    out.table(COLUMNS, [_row(out, circle, move, names) for move in moves], plain=["progress"])
     if not moves and out.as_table:
         out.line("nothing is under way")
     out.flush()
@@ -140,11 +139,11 @@ def move_json(circle: Circle, move: Move, names: dict[str, str]) -> Json:
     }
 
 
-def _row(circle: Circle, move: Move, names: dict[str, str]) -> list[str]:
+def _row(out: Out, circle: Circle, move: Move, names: dict[str, str]) -> list[str]:
     info, share, left_s = move.info, move.share, move.left_s
     return [
         move.node.name, info.kind, _name(info.peer, names),
-        f"{short_id(circle, info.arc_start)} to {short_id(circle, info.arc_end)}",
+        f"{out.id(circle, info.arc_start)} to {out.id(circle, info.arc_end)}",
         f"{info.done} of {'?' if info.total is None else info.total}",
         "-" if share is None else percent(share), "" if share is None else bar(share),
         f"{move.keys_per_s:.0f}/s, {byte_size(move.bytes_per_s)}/s", "-" if left_s is None else duration(left_s),

@@ -24,8 +24,8 @@ import click
 
 from chord.blocking import connect
 from chord.cli.check import examine
-from chord.cli.failures import INTERNAL, OK, TIMEOUT, USAGE
-from chord.cli.output import Failure, Out
+from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated, explain
+from chord.cli.output import Failure, Out, counted
 from chord.cli.settings import from_flags
 from chord.cli.target import check_address, descriptions, json_option, parse_id
 from chord.config import NodeConfig
@@ -75,7 +75,8 @@ def up_command(
     points = _points(ids)
     count = count or len(points) or 8
     if points and len(points) != count:
-        raise Failure(f"{len(points)} ids for {count} peers", "Give one id for each peer", USAGE, "usage")
+        what = f"{counted(len(points), 'id')} for {counted(count, 'peer')}"
+        raise Failure(what, "Give one id for each peer", USAGE, "usage")
     began = time.monotonic()
     existing = _existing(join) if join is not None else []
     port = _choose_ports(out, count, base_port, is_joining=join is not None)
@@ -116,15 +117,21 @@ class _Family:
         self._children: dict[int, Child] = {}
         self._ready: set[str] = set()
         self._stopping = False
+        self._is_announced = False
 
     def run(self) -> int:
-        """Live until Ctrl-C, SIGTERM, or until no child is left."""
+        """Live until Ctrl-C, SIGTERM, or until no child is left.
+
+        The handler of SIGINT is installed in any case: a shell script starts `chord up &` with SIGINT ignored, and
+        kill -INT would not reach it.
+        """
         from chord.cli import serve  # before the forks, so that the children share it
 
         assert serve
         gc.collect()
         gc.freeze()
-        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGTERM, _terminate)
+        signal.signal(signal.SIGINT, _interrupt)
         try:
             first = 1 if self._has_founder else len(self._configs)
             for config in self._configs[:first]:
@@ -140,18 +147,39 @@ class _Family:
                 time.sleep(4 * POLL_S)
             self._out.note("no peer is left")
             return OK
-        except KeyboardInterrupt:
-            if self._leaves:
-                self._leave()
-            return OK
+        except (KeyboardInterrupt, Terminated) as end:
+            return self._end(is_interrupt=isinstance(end, KeyboardInterrupt))
         finally:
             self._stop()
+
+    def _end(self, *, is_interrupt: bool) -> int:
+        """Stop all peers, say what became of them, and return the exit code.
+
+        SIGTERM is how a ring that is ready is stopped in good order: exit 0.
+        """
+        members = len(self._ready)
+        if self._leaves:
+            self._leave()
+        self._stop()
+        what = "interrupted" if is_interrupt else "terminated"
+        if not self._is_announced:
+            end = f"before the ring was ready: {members} of {len(self._configs)} peers were in it; all are stopped"
+        elif self._leaves:
+            end = "the peers have ended"
+        elif any(config.data_dir for config in self._configs):
+            end = "the peers are stopped; the same command with the same --data starts them again with their records"
+        else:
+            end = "the peers are stopped; their records were in memory and are gone"
+        self._out.note(f"{what}{'; ' if self._is_announced else ' '}{end}")
+        if is_interrupt:
+            return INTERRUPTED
+        return OK if self._is_announced else TERMINATED
 
     def _leave(self) -> None:
         """End each peer in good order: its ring lives on without it. A second Ctrl-C breaks it off."""
         timing = self._configs[0].timing
         deadline = time.monotonic() + timing.leave_s + timing.drain_s + STOP_S
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt, Terminated):
             for pid in self._children:
                 os.kill(pid, signal.SIGTERM)
             while self._children and time.monotonic() < deadline:
@@ -220,6 +248,7 @@ class _Family:
                 time.sleep(POLL_S)
 
     def _announce(self) -> None:
+        self._is_announced = True
         seconds = time.monotonic() - self._began
         children = sorted(self._children.values(), key=lambda c: [f.name for f in self._configs].index(c.name))
         if self._out.as_json:
@@ -227,7 +256,7 @@ class _Family:
             self._out.json({"ready": True, "seconds": round(seconds, 3), "nodes": nodes})
             return
         ports = f"{children[0].address}" + (f"-{children[-1].address.rpartition(':')[2]}" if len(children) > 1 else "")
-        peers = f"{len(children)} peer{'' if len(children) == 1 else 's'}"
+        peers = counted(len(children), "peer")
         leave = self._leaves and not any(config.data_dir for config in self._configs)
         end = "Ctrl-C: they hand over and leave the ring." if leave else "Ctrl-C stops them all."
         self._out.line(f"ready: {peers} on {ports}, ring proven in {seconds:.1f} s. {end}")
@@ -256,7 +285,9 @@ class _Family:
                 self._out.note(f"{child.name} {child.address} died ({how}); it is not restarted")
 
     def _stop(self) -> None:
-        """Close the pipe that keeps the children alive, and see them out."""
+        """Close the pipe that keeps the children alive, and see them out. Twice is once."""
+        if self._stopping:
+            return
         self._stopping = True
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.close(self._life_write)
@@ -276,6 +307,8 @@ def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with suppress(OSError):  # ps, top and pgrep then tell the peers apart
+        Path("/proc/self/comm").write_text(f"chord {config.name}", encoding="utf-8")
 
     def on_ready(node: Node, how: str) -> None:
         os.write(news_fd, json.dumps(describe_ready(node)).encode() + b"\n")
@@ -291,6 +324,10 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated
+
+
 def _points(ids: str | None) -> list[int]:
     context = click.get_current_context()
     points = [parse_id(context, context.command.params[3], text) for text in ids.split(",")] if ids else []
@@ -299,15 +336,19 @@ def _points(ids: str | None) -> list[int]:
 
 def _existing(join: str) -> list[Description]:
     check_address(join)
-    with connect(join) as ring:
-        return descriptions(ring.members())
+    try:
+        with connect(join) as ring:
+            return descriptions(ring.members())
+    except ChordError as error:
+        raise explain(error, join) from error
 
 
 def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bool) -> int:
     """Return the first of so many free ports; a busy default moves on, unless a ring runs there already."""
     first = base_port or BASE_PORT
     if first + count > 65536:
-        raise Failure(f"{count} peers do not fit from port {first} up", "Choose a lower --base-port", USAGE, "listen")
+        what = f"{counted(count, 'peer')} cannot have ports from {first} up"
+        raise Failure(what, "Choose a lower --base-port", USAGE, "listen")
     if all(_is_free(first + i) for i in range(count)):
         return first
     busy = next(first + i for i in range(count) if not _is_free(first + i))
@@ -341,5 +382,3 @@ def _is_ring(port: int) -> bool:
             return True
     except ChordError:
         return False
-
-

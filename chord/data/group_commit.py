@@ -86,6 +86,7 @@ class GroupCommit:
         began_s: since when the transaction under way runs, by the clock of the event loop; None: there is none.
         failed: set when the disk failed. From then on nothing is written.
         failure: why it failed; "" before.
+        refusal: why the last transaction came to nothing; "" if it did not.
         transactions, rows_written: totals since the opening.
     """
 
@@ -108,7 +109,7 @@ class GroupCommit:
         self.following = Group()
         self.began_s: float | None = None
         self.failed = trio.Event()
-        self.failure = ""
+        self.failure = self.refusal = ""
         self.transactions = self.rows_written = 0
 
     @property
@@ -183,12 +184,15 @@ class GroupCommit:
         try:
             result.unwrap()
         except Refused as error:
+            self.refusal = str(error)
             self._take_back()
             self._end(group, WritesRefused(f"no writes are taken: {error}"))
         except InDoubt as error:
+            self.refusal = str(error)
             self.fail(str(error))
             self._end(group, self.in_doubt())
         else:
+            self.refusal = ""
             self.transactions += 1
             self.rows_written += len(group.rows)
             self._settle(group)

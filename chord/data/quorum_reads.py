@@ -24,7 +24,7 @@ from chord.data.reading import Reading
 from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.view import ReplicaSet
-from chord.errors import Behind, Busy, ChordError, MalformedMessage, OwnerDown, TooFewReplicas
+from chord.errors import Behind, Busy, ChordError, MalformedMessage, OwnerDown, RecordDamaged, TooFewReplicas
 from chord.ids import Arc
 from chord.messages import Contact, Copy, Done, Get, ReadCopy, Record, StoreCopies, Values, Version
 from chord.ownership import Verdict
@@ -173,6 +173,7 @@ class QuorumReads:
 
         Raises:
             OwnerDown: definite; too many are silent for a denial.
+            RecordDamaged: definite; the copy here is damaged, and everyone else who may hold the key has none.
             Busy: definite; this vnode has lost the others, or too many are new.
         """
         if self._vnode.ring.is_isolated and self._host.constants.replicas > 1:
@@ -189,6 +190,8 @@ class QuorumReads:
         if len(silent) + len(unsettled) < self._vnode.write_quorum(who):
             return
         names = ", ".join(contact.address for contact in silent or unsettled)
+        if not silent and unsettled == [self._quorum.here(who)] and self._host.storage.is_damaged(reading.key):
+            raise RecordDamaged(f"the record is damaged at {self._host.address}, and no other node has a copy")
         if silent:
             since = None if verdict.taken is None else int(1000 * (trio.current_time() - verdict.taken.since))
             raise OwnerDown(f"what {names} may hold is not known here, and it is down", peer=silent[0], after_ms=since)

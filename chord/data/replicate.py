@@ -29,7 +29,7 @@ from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.storage import Batch
 from chord.data.writing import Writing, ended
-from chord.errors import Busy, ChordError, InvalidRequest, NotReady, QuorumFailed
+from chord.errors import Busy, ChordError, InvalidRequest, NotReady, QuorumFailed, WritesRefused
 from chord.messages import Merge, Put, Record, Written
 from chord.vnode import RETRY_MS, Vnode
 
@@ -171,6 +171,8 @@ class Coordinator:
             record, batch = make()
             seen = self._host.reap_log.seen_of(record.key)
             await self._host.storage.commit(batch)
+        except WritesRefused as error:
+            later.end(WritesRefused(f"{self._host.address}: {error.message}"))
         except ChordError as error:
             later.end(error)
         except trio.Cancelled:

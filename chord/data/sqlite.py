@@ -22,7 +22,7 @@ from chord.data.sqlite_rows import Rows
 from chord.data.storage import Batch
 from chord.data.worker import ThreadWorker, Worker
 from chord.errors import RemoteFailure
-from chord.ids import Arc, Circle
+from chord.ids import Arc, Circle, Point
 from chord.messages import Record
 
 CLOSE_S = 5.0
@@ -205,6 +205,12 @@ class SqliteStorage:
         """Whether what was held of a key was found damaged, and nothing has taken its place since."""
         return self._rows.place(key) in self._rows.summary.bad
 
+    def damaged(self, arc: Arc) -> list[Point]:
+        """Return the points of the records of an arc that are damaged, and nothing has taken their place since."""
+        bad = (point for point, _ in self._rows.summary.bad if _is_point(point))
+        points = [Point(int.from_bytes(point, "big")) for point in bad]
+        return [point for point in points if point in arc]
+
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
         for found in self._rows.rows(WHOLE_ROW, arc, after):
@@ -285,6 +291,11 @@ class SqliteStorage:
             raise self._commits.in_doubt()
 
     @property
+    def refusal(self) -> str:
+        """Why the last transaction came to nothing; "" if it did not."""
+        return self._commits.refusal
+
+    @property
     def _has_changes(self) -> bool:
         """Whether anything visible is not durable."""
         return bool(self._rows.changes or self._notes.changes)
@@ -316,3 +327,8 @@ class SqliteStorage:
     def _unreadable(self, error: sqlite3.Error) -> RemoteFailure:
         self._commits.fail(str(error))
         return RemoteFailure(f"the store cannot be read: {self._commits.failure}")
+
+
+def _is_point(point: object) -> bool:
+    """Whether a column of a damaged row is still what it was meant to be."""
+    return isinstance(point, bytes)

@@ -113,6 +113,7 @@ class StoreFile:
                 raise
         if not self._has_tables():
             self._create(incarnation)
+        self._require_writable()
         self._load_header()
         self._format = self._one("PRAGMA user_version")
         has_notes = self._format == FORMAT
@@ -121,6 +122,19 @@ class StoreFile:
         self._tune(self._reader)
         self._reader.execute("PRAGMA query_only = ON")
         self._load_summary()
+
+    def _require_writable(self) -> None:
+        """Refuse a file that can only be read: SQLite opens it, and says so at the first write."""
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            self._writer.execute("UPDATE store SET bits = bits")
+            self._writer.execute("ROLLBACK")
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_READONLY:
+                raise
+            raise ConfigError(
+                f"{self.path} is read-only; a node must write it: change its owner or mode, or how the disk is mounted"
+            ) from error
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
@@ -255,7 +269,8 @@ class StoreFile:
     def _explain(error: sqlite3.Error | OSError) -> str:
         if isinstance(error, OSError):
             return error.strerror or str(error)
-        if _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        is_gone = str(error).startswith(("no such column", "no such table"))  # the schema itself is damaged
+        if is_gone or _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             return f"it is damaged, or no store ({error}); move it away to start with an empty store"
         return str(error)
 

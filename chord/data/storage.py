@@ -89,6 +89,13 @@ class Storage(Protocol):
     def bad_records(self) -> int:
         """How many records were found damaged; they count as missing."""
 
+    def damaged(self, arc: Arc) -> list[Point]:
+        """Return the points of the records of an arc that are damaged, and nothing has taken their place since."""
+
+    @property
+    def refusal(self) -> str:
+        """Why the last change was refused (the disk is full, or can only be read); "" if it was not."""
+
     @property
     def counters(self) -> dict[str, int]:
         """Named totals since the opening, for those who watch the node."""
@@ -206,12 +213,13 @@ class MemoryStorage:
 
     failed = None
     busy_since = None
+    refusal = ""
     is_instant = True
     damaged_notes: Collection[bytes] = ()
 
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         self._circle = circle
-        self.damaged: dict[bytes, None] = {}
+        self.damaged_keys: dict[bytes, None] = {}
         self._clear(incarnation)
 
     def _clear(self, incarnation: bytes) -> None:
@@ -251,12 +259,17 @@ class MemoryStorage:
 
     def is_damaged(self, key: bytes) -> bool:
         """Whether what was held of a key was found damaged, and nothing has taken its place since."""
-        return key in self.damaged and self.get(key) is None
+        return key in self.damaged_keys and self.get(key) is None
 
     @property
     def bad_records(self) -> int:
         """How many records were found damaged."""
-        return len(self.damaged)
+        return len(self.damaged_keys)
+
+    def damaged(self, arc: Arc) -> list[Point]:
+        """Return the points of the records of an arc that are damaged, and nothing has taken their place since."""
+        points = [self._circle.hash(key) for key in self.damaged_keys if self.is_damaged(key)]
+        return [point for point in points if point in arc]
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield key and digest of each record in an arc, as `scan` would yield the records."""

@@ -114,6 +114,7 @@ class Writing:
             is_sloppy=is_sloppy,
             replicas=tuple(line for line in lines if line.outcome != "not asked"),
             beside=sum(one.op_id != op_id and versions.is_live(one, now_ms) for one in versions.siblings(record)),
+            quorum=self._host.constants.quorum,
         )
 
     def _store(self, contact: Contact, told: Told) -> None:

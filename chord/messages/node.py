@@ -93,7 +93,10 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Description(Reply, frozen=True, tag=176):
-    """A node as it sees itself. `counters` are named totals since its start, in ascending order of name."""
+    """A node as it sees itself. `counters` are named totals since its start, in ascending order of name.
+
+    `state` is that of the node, or "degraded" if it is ready and has `troubles`: why it does not serve all requests.
+    """
 
     name: Text
     address: Address
@@ -124,6 +127,8 @@ class Description(Reply, frozen=True, tag=176):
     clock_skew_ms: Count = 0  # the most by which a neighbour's wall clock differs
     transfers: Annotated[tuple[TransferInfo, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     sets: Annotated[tuple[ReplicaState, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
+    damaged: Count = 0  # records whose copy here is damaged, and has not been replaced
+    troubles: Annotated[tuple[Text, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
 
 
 class Describe(Request, frozen=True, tag=64):

@@ -11,6 +11,7 @@ from chord.ids import Point
 from chord.messages.base import (
     ACTORS_HELD_MAX,
     DIGEST_BYTES,
+    LIST_ENTRIES_MAX,
     PAGE_RECORDS_MAX,
     REPLICAS_MAX,
     SIBLINGS_MAX,
@@ -115,6 +116,8 @@ class Get(Request, frozen=True, tag=32):
 class Written(Reply, frozen=True, tag=145):
     """The put is durable on `w` nodes of the `w_needed`. `beside`: how many other live values stand beside it.
 
+    `quorum` is the ring's own write quorum, a majority of its N replicas; `w_needed` is less in a ring of fewer nodes.
+
     The context covers it and what it has replaced, as far as that can be without covering one of those: its writer has
     not seen them. `is_sloppy`: some of the nodes keep it for a replica that does not answer. `dead`: how many values of
     a merged record were left out, because they had been deleted and reaped since, or nothing vouches for them.
@@ -127,6 +130,7 @@ class Written(Reply, frozen=True, tag=145):
     is_sloppy: bool = False
     replicas: ReplicaLines = ()
     beside: Count = 0
+    quorum: Count = 0
     dead: Count = 0
 
 
@@ -167,7 +171,8 @@ class Merge(Request, frozen=True, tag=42):
 class ScanPage(Reply, frozen=True, tag=146):
     """Records in ring order. The scan is done up to `until` when `more_after` is None, else go on after that key.
 
-    `silent`: nodes that are down, where so many are that they may hold what nobody who answers has.
+    `silent`: nodes that are down, where so many are that they may hold what nobody who answers has. `damaged`, of the
+    last page: where records of the arc are that are damaged, and not among `records`.
     """
 
     records: Records
@@ -175,6 +180,7 @@ class ScanPage(Reply, frozen=True, tag=146):
     more_after: Key | None
     now_ms: Count = 0  # the owner's wall clock, by which values that live for a time are judged
     silent: Contacts = ()
+    damaged: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
 
 
 class Scan(Request, frozen=True, tag=34):

@@ -190,7 +190,10 @@ class HopTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Trace(Reply, frozen=True, tag=133):
-    """A finished lookup: the hops from the start to the key's predecessor, and the confirmed owner."""
+    """A finished lookup: the hops from the start to the key's predecessor, and the confirmed owner.
+
+    Of the `replicas` those at `silent` do not answer the owner. `hops` has a line for each dead hop of every attempt.
+    """
 
     key: Point
     start: Contact
@@ -208,6 +211,7 @@ class Trace(Reply, frozen=True, tag=133):
     nodes_estimate: Count
     arc_start: Point
     epoch: Count
+    silent: Contacts = ()
 
 
 class Lookup(Request, frozen=True, tag=18):

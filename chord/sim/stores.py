@@ -198,7 +198,7 @@ def left_on(disk: Disk, circle: Circle) -> WatchedStorage | None:
     whole = [row for row in image.rows.values() if row.is_whole]
     minted = {row.key: row.minted for row in whole if row.minted is not None}
     left.apply(Batch([row.record for row in whole], minted=minted, notes=image.notes))
-    left.damaged.update({place[1]: None for place, row in image.rows.items() if not row.is_whole})
+    left.damaged_keys.update({place[1]: None for place, row in image.rows.items() if not row.is_whole})
     return left
 
 

@@ -1,0 +1,94 @@
+"""What commands read: stdin and files, as bytes, up to a limit that has a name.
+
+A command reads one byte more than it takes. A longer input is refused before it fills the memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, Final
+
+from chord.cli.failures import USAGE
+from chord.cli.output import Failure, byte_size
+from chord.messages import CONTEXT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+
+STDIN: Final = "-"
+
+CONTEXT_TEXT_BYTES_MAX: Final = 2 * CONTEXT_BYTES_MAX
+"""A context in base64 takes four bytes for three; the rest is room for line ends."""
+
+LINE_BYTES_MAX: Final = 6 * (KEY_BYTES_MAX + VALUE_BYTES_MAX) + 256
+"""The longest line of `load`: JSON that writes each byte of a largest key and value as \\u0000."""
+
+CONFIG_BYTES_MAX: Final = 1 << 20
+
+
+def read_limited(source: BinaryIO, limit: int, what: str) -> bytes:
+    """Return all bytes of a source.
+
+    Args:
+        limit: the most bytes the source may have.
+        what: names the input in the error.
+
+    Raises:
+        Failure: exit 2: the source has more.
+    """
+    content = source.read(limit + 1)
+    if len(content) > limit:
+        raise too_long(what, limit)
+    return content
+
+
+def lines_limited(source: BinaryIO, limit: int, name: str) -> Iterator[bytes]:
+    """Yield the lines of a source, each with its end.
+
+    Args:
+        limit: the most bytes a line may have, without its end.
+
+    Raises:
+        Failure: exit 2: a line has more.
+    """
+    number = 0
+    while line := source.readline(limit + 2):
+        number += 1
+        if len(line.rstrip(b"\r\n")) > limit:
+            raise too_long(f"line {number} of {name}", limit)
+        yield line
+
+
+def too_long(what: str, limit: int) -> Failure:
+    """Return what to say of an input that is longer than its limit."""
+    return Failure(f"{what} is too long; at most {byte_size(limit)} are read", "Give a shorter one", USAGE, "too_long")
+
+
+def read_file(name: str, limit: int, what: str) -> bytes:
+    """Return the bytes of a file.
+
+    Raises:
+        Failure: exit 2: it cannot be read, or has more bytes than `limit`.
+    """
+    try:
+        with open(name, "rb") as source:
+            return read_limited(source, limit, what)
+    except OSError as error:
+        raise file_failure(name, error) from None
+
+
+@contextmanager
+def stdin_to_read() -> Iterator[BinaryIO]:
+    """Give stdin as bytes, for as long as it is read; one that is closed is an error, not an empty file."""
+    try:
+        yield sys.stdin.buffer
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise file_failure("stdin", error, "read") from None
+        raise Failure("stdin is closed", "Pipe into it what is to be stored", USAGE, "file") from None
+
+
+def file_failure(name: str, error: OSError, what: str = "open") -> Failure:
+    """Return what to say of a file that cannot be used."""
+    why = str(error.strerror).lower()
+    return Failure(f"cannot {what} {name} ({why})", "Name a file that can be read or written", USAGE, "file")

@@ -1,0 +1,220 @@
+"""Errors name what failed, what was expected and a next step that fits."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from cli_ring import CannedRing, Run
+from fake_node import refused_address
+
+import chord
+from chord import config
+from chord.blocking import HELLO_S
+from chord.cli import serve, up
+from chord.cli.failures import explain
+from chord.cli.output import Failure, counted
+from chord.cli.settings import node_config
+from chord.config import NodeConfig
+from chord.errors import ConfigError, WritesRefused
+from chord.identity import decode_kept
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("gett",), "No such command 'gett'. Did you mean get? See: chord --help"),
+        (("xyzzy",), "No such command 'xyzzy'. See: chord --help"),
+        (("lab", "compar"), "No such command 'compar'. Did you mean compare? See: chord lab --help"),
+        (
+            ("put", "temp", "-5"),
+            "No such option '-5'. A value that begins with - stands behind --: chord put -- VALUE. "
+            "See: chord put --help",
+        ),
+        (("put", "k", "v", "--ttl", "5m"), "Invalid value for '--ttl': '5m' is not a valid number."),
+        (("put", "", "v"), "the key is empty; a key has 1 to 1024 bytes. See: chord put --help"),
+        (("put", "k" * 1025, "v"), "the key has 1025 bytes; a key has 1 to 1024 bytes. See: chord put --help"),
+        (("up", "--replicas", "5", "--successors", "1"), "See: chord up --help"),
+        (
+            ("get", "k", "--node", "http://127.0.0.1:9200/x"),
+            "'http://127.0.0.1:9200/x' is not HOST:PORT. Leave http:// out: 127.0.0.1:9200",
+        ),
+        (("node", "--join", "user@host:9000"), "'user@host:9000' is not HOST:PORT: no host has such a name"),
+    ],
+)
+def test_misuse_is_exit_2_with_a_way_out(run: Run, args: tuple[str, ...], said: str) -> None:
+    ended = run(*args)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert said in ended.err
+
+
+def test_an_option_close_to_another_is_not_taken_for_a_value(run: Run) -> None:
+    ended = run("put", "k", "v", "--blin")
+    assert "--blin" in ended.err
+    assert "stands behind --" not in ended.err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "a-b.example", "bücher.example", "my_host"])
+def test_hosts_that_may_be_are_taken(host: str) -> None:
+    assert config.split_address(f"{host}:9000")[1] == 9000
+
+
+def test_an_unknown_host_is_not_asked_to_be_started(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(*_: object, **__: object) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    ended = run("get", "k", "--node", "no.such.host.invalid:9000")
+    assert (ended.code, "Check the name" in ended.err, "Start one" in ended.err) == (4, True, False)
+
+
+def test_a_deadline_too_short_to_tell_anything_is_exit_5(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        ended = run("get", "k", "--node", address, "--timeout", "0.001")
+        assert (ended.code, f"no answer from {address} within 0.001 s" in ended.err) == (5, True)
+        assert run("get", "k", "--node", address, "--timeout", str(HELLO_S)).code == 4
+    ended = run("get", "k", "--node", refused_address(), "--timeout", "0.001")
+    assert (ended.code, "connection refused" in ended.err) == (4, True), "a refusal is an answer"
+
+
+def test_a_full_disk_needs_room_and_no_restart() -> None:
+    failure = explain(WritesRefused("n1 127.0.0.1:9001 takes no writes: the disk is full"), "127.0.0.1:9000")
+    assert (failure.exit_code, "Make room" in failure.hint, "start it again" in failure.hint) == (6, True, False)
+
+
+def test_up_join_names_the_node_that_does_not_answer() -> None:
+    address = refused_address()
+    with pytest.raises(Failure) as caught:
+        up._existing(address)
+    assert (caught.value.exit_code, caught.value.hint.endswith(f"--listen {address}")) == (4, True)
+
+
+# -- addresses ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (OSError(errno.EADDRINUSE, "x"), "Is another node there? See: chord status --node 127.0.0.1:1"),
+        (OSError(errno.EADDRNOTAVAIL, "x"), "It is not an address of this machine."),
+        (OSError(errno.EACCES, "x"), "Ports below 1024 are reserved."),
+        (socket.gaierror(socket.EAI_NONAME, "x"), "No host has this name."),
+    ],
+)
+def test_an_address_that_cannot_be_listened_on(error: OSError, hint: str) -> None:
+    assert serve._hint_to_listen(NodeConfig(listen="127.0.0.1:1"), error).startswith(hint)
+
+
+async def test_an_address_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(OSError, match=f"cannot listen on {address}: ") as caught:
+            async with chord.open_node(listen=address):
+                pass
+    assert caught.value.errno == errno.EADDRINUSE
+
+
+async def test_a_wrong_advertised_address_is_blamed_and_not_the_contact() -> None:
+    wrong, contact = refused_address(), "127.0.0.1:1"
+    joining = NodeConfig(listen="127.0.0.1:0", advertise=wrong, join=(contact,))
+    why = await serve._why_not_ready(joining, {})
+    assert why == f"nobody answers at the advertised address {wrong}: connection refused"
+    plain = NodeConfig(listen="127.0.0.1:0", join=(contact, "127.0.0.1:2"))
+    why = await serve._why_not_ready(plain, {contact: "connection refused"})
+    assert why == "127.0.0.1:1: connection refused; 127.0.0.1:2: no answer yet"
+
+
+async def test_a_node_that_joins_says_again_and_again_why_it_is_not_ready(
+    autojump_clock: trio.testing.MockClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Joining:
+        config, name = NodeConfig(join=("127.0.0.1:1",)), "n7"
+
+        async def ready(self) -> None:
+            await trio.sleep_until(began + 23)
+
+    began = trio.current_time()
+    await serve._until_ready(Joining(), {"127.0.0.1:1": "connection refused"})  # type: ignore[arg-type]
+    assert capsys.readouterr().err.splitlines() == [
+        f"n7 is not in the ring yet after {seconds} s and goes on trying (127.0.0.1:1: connection refused)"
+        for seconds in (2, 12, 22)
+    ]
+
+
+# -- configuration ----------------------------------------------------------------------------------------------
+
+
+def test_a_mistake_in_a_file_is_said_to_be_there_with_the_nearest_key(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+
+    def said(text: str, **flags: Any) -> str:
+        file.write_text(text)
+        with pytest.raises(Failure) as caught:
+            node_config(flags, file, {})
+        return caught.value.message
+
+    assert said('listn = "x"') == f"{file}: unknown key listn; did you mean listen?"
+    near = "unknown key stabilise_s in [timing]; did you mean stabilize_s?"
+    assert said("[timing]\nstabilise_s = 1.0") == f"{file}: {near}"
+    assert "unknown key zzz; there are listen, advertise" in said("zzz = 1")
+    assert said('vnodes = "two"') == f"{file}: vnodes: expected a whole number, got a text"
+    assert said('[ring]\nbits = "x"') == f"{file}: bits in [ring]: expected a whole number, got a text"
+    assert said('name = "ada"', vnodes=0).startswith("vnodes must be"), "a flag is not the file's mistake"
+
+
+def test_a_negative_epoch_is_damage() -> None:
+    kept = {
+        "version": 1, "bits": 8, "ring": None, "address": "a:1", "known": [],
+        "vnodes": [{"id": "1", "owned_from": None, "epoch": -3, "predecessor": None, "successors": []}],
+    }
+    with pytest.raises(ConfigError, match=r"node\.json is damaged"):
+        decode_kept(msgspec.json.encode(kept), "node.json")
+
+
+# -- load, and counts ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", ["k1,v1", "k1;v1"])
+def test_load_refuses_csv(run: Run, canned: CannedRing, tmp_path: Path, line: str) -> None:
+    file = tmp_path / "keys.csv"
+    file.write_text(f"{line}\n")
+    ended = run("load", str(file))
+    assert (ended.code, canned.values) == (2, {})
+    assert "line 1: it looks like CSV, which is not read" in ended.err
+    assert run("load", str(file), "--words").code == 0
+    assert canned.values == {line.encode(): (line.encode(),)}
+    file.write_text("a,b\tc,d\n")
+    assert run("load", str(file)).code == 0
+    assert canned.values[b"a,b"] == (b"c,d",), "with a tab a comma is a comma"
+
+
+def test_counts_have_the_right_number(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [counted(n, "key") for n in (0, 1, 2)] == ["0 keys", "1 key", "2 keys"]
+    monkeypatch.setenv("CHORD_OUTPUT", "table")
+    assert "0 keys" in run("scan").err
+    canned.change = lambda point, node: msgspec.structs.replace(node, misplaced=int(point == 10))
+    assert "1 record on the way home" in run("status").out
+
+
+def test_siblings_with_a_file_leave_stdout_empty(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    canned.values[b"k"] = (b"one", b"two")
+    ended = run("get", "k", "-o", str(tmp_path / "value"))
+    assert (ended.code, ended.out) == (7, "")
+
+
+def test_a_nameless_node_is_not_named_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def serve_(config: NodeConfig, on_ready: Callable[[Any, str], None]) -> int:
+        host = SimpleNamespace(vnodes={})
+        on_ready(SimpleNamespace(config=config, name="a:1", address="a:1", host=host), "joined the ring")
+        return 0
+
+    monkeypatch.setattr(serve, "serve", serve_)
+    assert run("node").out == "ready: a:1, joined the ring, id \n"

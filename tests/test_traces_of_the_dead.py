@@ -1,0 +1,96 @@
+"""A trace tells of every node that did not answer: the owner, replicas, and dead hops of attempts before the last."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import trio
+from canned import contact, worked_trace
+from cli_ring import CannedRing, Run
+
+from chord.cli.output import Out
+from chord.cli.trace import Size, print_trace
+from chord.ids import Circle, Point
+from chord.messages import HopTrace, Trace, Via
+from chord.node import Node
+from chord.route import Path
+from chord.testing import MemoryRing, ring, run
+
+
+async def trace_with_dead_owner(memory: MemoryRing, owner: Node) -> Trace:
+    """Look a key up whose owner has just stopped answering."""
+    key = owner.contact.id
+    start = next(node for node in memory.nodes if node is not owner)
+    memory.network.freeze(owner.address.partition(":")[0])
+    with trio.fail_after(60):
+        return await start.lookup(key_id=key)
+
+
+def frozen_owner(seed: int, nodes: int) -> tuple[Trace, str]:
+    async def main() -> tuple[Trace, str]:
+        async with ring(nodes, seed=seed) as memory:
+            owner = memory[nodes - 1]
+            return await trace_with_dead_owner(memory, owner), owner.address
+
+    return run(main, seed=seed)
+
+
+@pytest.mark.parametrize(("seed", "nodes"), [(1, 4), (2, 4), (3, 12)])
+def test_a_dead_owner_has_a_line_with_the_reason(seed: int, nodes: int) -> None:
+    trace, owner = frozen_owner(seed, nodes)
+    assert trace.owner.address != owner
+    lines = [hop for hop in trace.hops if hop.contact.address == owner]
+    assert [hop.is_dead for hop in lines] == [True], "once, however often it was tried"
+    assert "no answer" in lines[0].outcome
+    assert trace.hops[0].via.kind == "start"
+    assert trace.timeouts >= 1
+    times = [hop.at_ms for hop in trace.hops]
+    assert times == sorted(times), "in the order in which it happened"
+    assert trace.path_length == sum(not hop.is_dead for hop in trace.hops) - 1
+
+
+def test_the_dead_owner_stands_behind_the_hop_that_named_it() -> None:
+    path = Path(Point(190), contact(80), "iterative", "classic", 0.0)
+    asked = ((80, 0.0), (160, 1.0), (120, 9.0))
+    start, before, other = (HopTrace(contact(point), Via("start"), 0.0, None, at) for point, at in asked)
+    dead = HopTrace(contact(200), Via("successor"), 0.0, None, 500.0, "no answer; suspect", True)
+    path.hops = [start, before, dead]
+    path.restart()
+    path.hops = [start, other, dead]
+    path.restart()
+    assert path.hops == []
+    late = [msgspec.structs.replace(hop, at_ms=hop.at_ms + 900) for hop in (start, before, other)]
+    path.hops = list(late)
+    assert path.shown() == (start, before, dead, other)
+    path.earlier = ()
+    assert path.shown() == tuple(late), "of one attempt it is as it was"
+
+
+def test_a_trace_that_forgets_its_earlier_attempts_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: each attempt begins its hops anew, as if nobody had been asked before."""
+    monkeypatch.setattr(Path, "shown", lambda self: tuple(self.hops))
+    with pytest.raises(AssertionError):
+        test_a_dead_owner_has_a_line_with_the_reason(1, 4)
+
+
+@pytest.mark.usefixtures("at_a_terminal")
+def test_a_silent_replica_has_no_dot(capsys: pytest.CaptureFixture[str]) -> None:
+    replicas = (contact(200), contact(230), contact(10))
+    trace = msgspec.structs.replace(worked_trace(), replicas=replicas, silent=(contact(230),))
+    names = {contact(200).address: "n5", contact(230).address: "n6"}
+    print_trace(Out(), Circle(8), trace, names, "id 190", Size(7, True, 8))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("replicas")]
+    assert line == f"replicas  n5 ● n6 ✗ {contact(10).address} ✗   (N=3)"
+
+
+def test_json_names_silent_replicas(run: Run, canned: CannedRing) -> None:
+    shape = run("lookup", "--key-id", "190", "--json").json("lookup")
+    assert shape["silent"] == []
+    canned.nodes[200].close()
+    shape = run("lookup", "--key-id", "190", "--json").json("lookup")
+    assert shape["silent"] == [canned.addresses[200]]
+
+
+@pytest.fixture
+def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHORD_OUTPUT", "table")
