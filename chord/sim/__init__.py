@@ -4,8 +4,9 @@
     life       one seed's run: everything at will, then calm; what becomes of it
     nemesis    what happens to a ring: joins, leaves, and the faults of the plan
     deaths     who is killed, who comes back, and who may die: the failure assumption of the proof
-    ledger     clients that write and read, and remember what they were told
-    story      what the one writer of a key was told, and what follows from that
+    ledger     clients that write and read
+    oracle     judges every answer they get
+    story      one key: every write and every version of it, and what follows from these
     losses     what happens to copies: put, dropped, gone with their nodes; who is to blame
     truth      who has what: the stores of the living, and the disks of the dead
     copies     whether all is where it is to be, and all replicas are equal

@@ -1,7 +1,7 @@
 """One seed's life: a ring is founded, lives through what its plan has drawn, and must be whole in the end.
 
-Two phases. *Safety*: faults at will, checked after every step. *Liveness*: faults stop, everybody
-who is down stays down, and within a bound the ring must be Ideal, every record with its owner, every
+Two phases. *Safety*: faults at will, checked after every step. *Liveness*: faults stop, every dead node
+comes back whose disk is left, and within a bound the ring must be Ideal, every record with its owner, every
 acknowledged write readable. What a seed does is a function of the seed alone.
 
 Source of the phases: TigerBeetle's simulator; of the swarm and of failing on any ERROR event: FoundationDB's.
@@ -162,8 +162,8 @@ class Life:
             rng = random.Random(f"ledger/{plan.seed}")
             self._ledger = Ledger(
                 ring, rng, watch.complain, recorder,
-                constants=plan.constants, down_out_s=plan.timing.down_out_s, grace_s=plan.timing.grace_s,
-                reads=plan.reads, draws=plan.draws,
+                constants=plan.constants, down_out_s=plan.timing.down_out_s,
+                reads=plan.reads, draws=plan.draws, shared=plan.shared,
             )  # fmt: skip
             losses = self._ledger.losses
             ring.on_put, ring.on_drop, ring.on_left = losses.saw, losses.dropped, losses.left
@@ -200,6 +200,7 @@ class Life:
             nemesis.stop()
             await nemesis.calm()
             clients.cancel()
+            self._deaths = nemesis.deaths
 
     def _is_enough(self, nemesis: Nemesis) -> bool:
         plan = self._plan
@@ -230,9 +231,10 @@ class Life:
         await self._none(self._astray, HOME_WITHIN_S)
 
     async def _be_live(self) -> float:
-        """Faults stop; the ring must become whole, from when all have come and gone who do only for the better."""
+        """Faults stop, the dead come back, and the ring must become whole."""
         self._network.heal()
         self._network.set_delay(uniform(*self._plan.delay_s))
+        await self._deaths.return_all()
         began = trio.current_time()
         await trio.sleep(self._plan.timing.timeout_cap_s)  # the last call that was lost may still make a node look dead
         with trio.move_on_after(READY_WITHIN_S):

@@ -1,8 +1,8 @@
 """What happens to copies: put, dropped, gone with their nodes; what is lost by that, and who is to blame.
 
-An acknowledged write is known to somebody until the last node that had it is gone with what it stood on: then it is
-*lost*, which is counted, and everything about it is excused. No node drops what fewer than a write quorum would have
-left.
+An acknowledged write is on W disks. It may be lost only if W of its copies were lost before all members of its replica
+set held it again. Everything else that makes the last copy disappear is a fault of the ring. No node drops what fewer
+than a write quorum would have left, the lost copies counted.
 
 With one copy of each record a death takes its keys out of reach. Then *owner down* is an answer and "not found" is not,
 unless a node has been restarted since: it may have lost the key itself, or have known whose death tore the gap.
@@ -10,15 +10,13 @@ unless a node has been restarted since: it may have lost the key itself, or have
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable
-from itertools import takewhile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 import trio
 
 from chord.config import RingConstants
 from chord.data import versions
-from chord.data.storage import Storage
 from chord.ids import Arc, Point
 from chord.messages import Record
 from chord.node import Node
@@ -28,12 +26,6 @@ from chord.testing.rings import MemoryRing
 
 WHOLE = Arc(Point(0), Point(0))
 DAY_S = 86_400.0
-GONE_S = 120.0
-"""Who is dead for so long after nobody waits for it never comes back."""
-DROPS_MAX = 10_000
-"""So many drops are remembered; a client that still waits for an acknowledgement began after all older ones."""
-PROOF_S = 30.0
-"""Between the proof that others hold a record and the drop. Copies that vanish meanwhile are nobody's fault."""
 
 
 class Losses:
@@ -41,9 +33,8 @@ class Losses:
 
     Args:
         stories: of every key that was written.
-        counts, complain: of the ledger.
+        counts, complain: of the oracle.
         down_out_s: of the ring: what is on no other disk than of nodes that are down for longer may be denied.
-        grace_s: of the ring: who was down for longer begins with an empty store.
 
     Attributes:
         truth: who has what.
@@ -58,7 +49,6 @@ class Losses:
         counts: Counter[str],
         complain: Callable[[str], None],
         down_out_s: float,
-        grace_s: float = DAY_S,
     ) -> None:
         self._ring = ring
         self._constants = constants
@@ -66,31 +56,42 @@ class Losses:
         self._counts = counts
         self._complain = complain
         self._down_out_s = down_out_s
-        self._away_s = min(down_out_s + GONE_S, grace_s)
         self._deniable: set[bytes] = set()
         self._away: set[bytes] = set()  # the only copy of a record is on the disk of a node that died
-        self._drops: deque[tuple[float, bytes]] = deque(maxlen=DROPS_MAX)  # when, and of which key
         self.truth = Truth(ring)
         self.lost: set[bytes] = set()
 
     # -- questions ------------------------------------------------------------------------------
 
     def may_deny(self, key: bytes) -> bool:
-        """Whether "not found" is excused, since somebody is back who cannot know any more."""
+        """Whether "not found" is excused: there was one copy, and a node is back that cannot know of it any more."""
         return key in self._deniable
 
     def holders(self, story: Story, op: Op, *, but: str = "") -> int:
         """Return on how many nodes an operation, or what has replaced it, is durable."""
-        copies = self.truth.copies(story.key)
-        return len({copy.host for copy in copies if copy.host != but and op.is_in(copy.durable)})
+        return len(self.hosts(story, op) - {but})
 
-    def dropped_since(self, at: float, key: bytes) -> int:
-        """Return how many copies of a record were dropped since then by nodes that leave.
+    def hosts(self, story: Story, op: Op) -> set[str]:
+        """Return the machines on which an operation, or what has replaced it, is durable."""
+        return {copy.host for copy in self.truth.copies(story.key) if op.is_in(copy.durable)}
 
-        They need leave no more than a quorum; who stays and drops a copy leaves as many as there are to be.
-        """
-        recent = takewhile(lambda drop: drop[0] >= at, reversed(self._drops))  # there are thousands, of all times
-        return sum(1 for _, dropped in recent if dropped == key)
+    def hosts_of(self, story: Story) -> dict[Op, set[str]]:
+        """Return the machines on which each acknowledged operation, or what has replaced it, is durable."""
+        copies = list(self.truth.copies(story.key))
+        return {op: {copy.host for copy in copies if op.is_in(copy.durable)} for op in story.required()}
+
+    def members(self, story: Story) -> list[Node]:
+        """Return the living nodes that keep a key, by their ids alone."""
+        vnodes = self._ring.vnodes()
+        places = [vnodes[point] for point in (*(p for p in vnodes if p >= story.point), *vnodes)]
+        by_address = {node.address: node for node in self._ring.nodes if self.truth.is_living(node)}
+        found = [by_address[v.me.address] for v in places if v.me.address in by_address]
+        return list(dict.fromkeys(found))[: self._constants.replicas]
+
+    def is_in_place(self, story: Story, op: Op) -> bool:
+        """Whether a write quorum of the nodes that keep a key have an operation durably."""
+        members = [node.name for node in self.members(story)]
+        return len(self.hosts(story, op).intersection(members)) >= min(self._constants.quorum, len(members))
 
     def in_reach(self, story: Story) -> dict[Op, set[Node]]:
         """Return what is required of a key, and which nodes in their places have it: what no other has is not read.
@@ -108,7 +109,7 @@ class Losses:
         return found
 
     def is_away(self, story: Story, required: list[Op]) -> bool:
-        """Whether only nodes have it that nobody waits for any more: by then it counts as lost to the ring."""
+        """Whether only nodes have it that are down for so long that the ring no longer waits for them."""
         holders = [copy for copy in self.truth.copies(story.key) if any(op.is_in(copy.record) for op in required)]
         if any(copy.is_living for copy in holders):
             return False
@@ -125,29 +126,40 @@ class Losses:
     def saw(self, host: str, record: Record, is_own: bool) -> None:
         """A record was put in a store."""
         story = self._stories.get(record.key)
-        if story is not None and (wrong := story.saw(record, is_shared=not is_own)):
+        if story is None:
+            return
+        if wrong := story.saw(record, host, is_own=is_own):
             self._complain(f"{host} has {record.key!r}, of which {wrong}")
+        for op in story.ops:
+            if op.vanished and self.holders(story, op) >= min(self._constants.replicas, len(self._ring)):
+                op.vanished = 0
 
     def dropped(self, host: str, record: Record) -> None:
         """A store is about to remove a record: enough others must have what it knows."""
         story = self._stories.get(record.key)
         if story is None:
             return
-        if all(node.host.is_leaving for node in self._ring.nodes if node.name == host):
-            self._drops.append((trio.current_time(), record.key))
+        is_leaving = all(node.host.is_leaving for node in self._ring.nodes if node.name == host)
+        for op in story.ops if is_leaving else ():
+            op.dropped += op.is_in(record)
         needed = min(self._constants.quorum, max(1, len(self._ring) - 1))
-        excused = self.truth.vanished_since(trio.current_time() - PROOF_S, story.key)
         for op in story.required():
             if not op.is_in(record):
                 continue
             left = self.holders(story, op, but=host)
-            if not versions.values(record):  # a value may be among what a delete has replaced that nobody answered
+            if self._is_over(story, record):  # a value may be among what a delete has replaced that nobody answered
                 if not left:
                     self._judge_reaping(host, story, op, record)
-            elif left + excused < needed:
+            elif left + op.vanished < needed:
                 self._complain(f"{host} drops {op} of {record.key!r}, which is left on {left} nodes")
             elif not left:
                 self.lose(story, op)
+
+    @staticmethod
+    def _is_over(story: Story, record: Record) -> bool:
+        """Whether a record holds tombstones and values that may have expired, and nothing else."""
+        now = trio.current_time()
+        return all(story.expiry(value)[0] <= now for value in versions.values(record))
 
     def left(self, node: Node) -> None:
         """A node has left: what it kept to the end is dropped now."""
@@ -157,7 +169,7 @@ class Losses:
     def _judge_reaping(self, host: str, story: Story, op: Op, record: Record) -> None:
         """The last tombstone may go when nobody has what it deletes, but who was away so long that it is emptied."""
         self._counts["reaped"] += 1
-        story.reaped(op)
+        story.reaped(op, record)
         given_up = trio.current_time() - self._ring[0].config.timing.grace_s
         for copy in self.truth.copies(story.key):
             is_over = not copy.is_living and self.truth.dead_since(copy.host) < given_up
@@ -169,14 +181,8 @@ class Losses:
         """A node is about to die: what it alone keeps in memory is lost."""
         if self._constants.replicas == 1:
             self._away.update(record.key for record in node.host.storage.scan(WHOLE) if record.key in self._stories)
-        self._reckon(self.truth.dies(node, self._stories.__contains__), "acknowledged and lost")
-        self.let_go()
-
-    def let_go(self) -> None:
-        """Who is dead for so long that it will not be back, or begins with an empty store if it is, has nothing."""
-        for gone in self.truth.gone(trio.current_time() - self._away_s):
-            self._reckon(gone, "acknowledged and away for ever")
-            self.revive()
+        vanished = self.truth.dies(node, self._stories.__contains__)
+        self._reckon(() if vanished is None else vanished.scan(WHOLE), "acknowledged and lost")
 
     def autopsy(self, node: Node) -> None:
         """A node is dead: what it had made durable must be on its disk."""
@@ -187,37 +193,47 @@ class Losses:
         """A node that died is back."""
         self.truth.comes_back(node.name)
 
-    def wipe(self, host: str) -> None:
+    def wipe(self, host: str, how: str = "acknowledged and lost") -> None:
         """A dead node's disk is about to be emptied."""
-        self._reckon(self.truth.is_wiped(host), "acknowledged and lost")
+        vanished = self.truth.is_wiped(host)
+        self._reckon(() if vanished is None else vanished.scan(WHOLE), how)
 
     def revive(self) -> None:
-        """A node that died is back: what is lost may be denied.
+        """A node that died is back: with one copy of each record, what is lost or away may be denied.
 
         It may have lost it itself, with its memory; or it was told whose death tore the gap, and no longer knows.
         """
-        self._deniable |= self.lost | self._away
+        if self._constants.replicas == 1:
+            self._deniable |= self.lost | self._away
 
     def damage(self, host: str, key: bytes) -> None:
         """A record on a dead node's disk is damaged."""
-        self.truth.is_damaged(host, key)
-        self._reckon_key(key, "acknowledged and lost")
+        record = self.truth.is_damaged(host, key)
+        self._reckon(() if record is None else (record,), "acknowledged and lost")
 
-    def _reckon(self, vanished: Storage | None, how: str) -> None:
-        for record in () if vanished is None else vanished.scan(WHOLE):
-            self._reckon_key(record.key, how)
-
-    def _reckon_key(self, key: bytes, how: str) -> None:
-        story = self._stories.get(key)
-        if story is not None:
-            merged = self.truth.merged(key)
+    def _reckon(self, vanished: Iterable[Record], how: str) -> None:
+        """These copies are gone for good."""
+        for story, record in self._known(vanished):
+            for op in story.ops:
+                op.vanished += op.is_in(record)
+            merged = self.truth.merged(story.key)
             for op in story.required():
                 if not op.is_in(merged) and (op.value is not None or op.replaces(merged)):
                     self.lose(story, op, how)
 
+    def _known(self, records: Iterable[Record]) -> Iterator[tuple[Story, Record]]:
+        for record in records:
+            story = self._stories.get(record.key)
+            if story is not None:
+                yield story, record
+
     def lose(self, story: Story, op: Op, how: str = "acknowledged and lost") -> None:
-        """Note that nobody has what was acknowledged any more, and nobody is to blame."""
-        op.is_lost = story.has_lost = True
+        """Note that nobody has what was acknowledged any more; that takes the loss of as many disks as a quorum has."""
+        needed = min(op.w, self._constants.quorum)
+        if op.vanished < needed:
+            gone = f"though only {op.vanished} of its copies were lost, not {needed}"
+            self._complain(f"{story.key!r}: {op} was acknowledged, and nobody has it, {gone}")
+        story.lost(op)
         self.lost.add(story.key)
         self._counts[how] += 1
         self._counts[f"{how}, of a quorum"] += op.w >= self._constants.quorum

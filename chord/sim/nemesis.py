@@ -41,6 +41,9 @@ FULL_BYTES = 2000
 Plot: TypeAlias = Callable[[Contact, Contact], Awaitable[None]]
 """What to do to a transfer that has just started, given the giver and the receiver."""
 
+CALM = (events.StepDone, events.StepAborted, events.FingerChanged, events.RecordsReceived, events.RecordsDropped)
+"""What changes no replica set."""
+
 Action: TypeAlias = Callable[[], Awaitable[None]]
 
 
@@ -124,6 +127,8 @@ class Nemesis:
 
     def on_event(self, event: Event) -> None:
         """Carry out what is planned for the next transfer; a leave in vain is a death."""
+        if not isinstance(event, CALM):
+            self._ledger.oracle.disturb()
         if isinstance(event, events.PeerChanged) and event.state == "dead":
             self._check_verdict(event)
         if isinstance(event, events.NodeStateChanged) and event.state == "stopped":

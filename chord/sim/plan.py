@@ -63,6 +63,11 @@ LATER = ("forget", "return")
 READS = 0.6
 """Of what clients do with a key that was written before, unless wished otherwise."""
 
+SHARED, SHARED_IN = 0.5, 0.5
+"""Which share of the operations is on keys that all clients write, in which share of the lives."""
+SHARING, SHARING_PAUSE_S = 6, 0.05
+"""Where keys are shared, there are as many clients at least, and they wait no longer between two operations."""
+
 DRAWS, DRAWS_OF_MANY = 4, 12
 """How many keys a client looks at to find one that has changed hands; more where much is written between two events."""
 
@@ -87,6 +92,7 @@ class Plan(msgspec.Struct, frozen=True):
         membership, steps: the safety phase ends after so many comings and goings and so many protocol steps…
         writes: …and so many acknowledged writes…
         until_s: …or after so many virtual seconds, where this is given.
+        shared: which share of the operations is on keys that all clients write at the same time.
     """
 
     seed: int
@@ -108,6 +114,7 @@ class Plan(msgspec.Struct, frozen=True):
     writes: int = 0
     until_s: float | None = None
     reads: float = READS
+    shared: float = 0.0
 
     @property
     def draws(self) -> int:
@@ -180,55 +187,81 @@ def draw(
     pause_s: float | None = None,
     until_s: float | None = None,
     reads: float | None = None,
+    shared: float | None = None,
 ) -> Plan:
     """Return the plan of a seed, with wishes in the place of what was drawn.
 
     Raises:
         ConfigError: a fault that there is not, lists too short for so many replicas, or too few nodes for the lists.
     """
-    rng = random.Random(f"plan/{seed}")
-    is_large = rng.random() < LARGE
-    drawn_successors = rng.randint(2, 5)
-    drawn_replicas = rng.choice([1, 2, 3, 3, 3, 3])
-    drawn_nodes = rng.randint(20, 36) if is_large else drawn_successors + rng.randint(4, 8)
-    drawn_faults = tuple(fault for fault in FAULTS if fault not in LATER and rng.random() < 0.5)
-    drawn_fidelity: Fidelity = "frames" if rng.random() < 1 / 16 else "messages"
-    least_s = rng.choice([0.0005, 0.002, 0.01])
-    drawn_pause_s = rng.choice([0.05, 0.1, 0.2])
-    drawn_clients, drawn_client_pause_s = rng.randint(1, 4), rng.choice([0.05, 0.15, 0.5])
-    quantum_s = rng.choice([0.0001, 0.001])
-    down_out_s, anti_entropy_s = rng.choice([20.0, 40.0, 60.0]), rng.choice([2.0, 5.0, 10.0])
-    drawn_faults += tuple(fault for fault in LATER if random.Random(f"plan/{seed}/{fault}").random() < 0.5)
-    faults = drawn_faults if faults is None else faults
+    drawn = _drawn(seed)
+    faults = drawn.faults if faults is None else faults
     unknown = [fault for fault in faults if fault not in FAULTS]
     if unknown:
         raise ConfigError(f"there is no fault {unknown[0]!r}; there are {', '.join(FAULTS)}")
     wish = replicas or 0
-    successors = successors or max(drawn_successors, wish - 1)
+    successors = successors or max(drawn.successors, wish - 1)
     if wish > successors + 1:
         raise ConfigError(f"{wish} replicas need lists of {wish - 1} successors at least, not {successors}")
-    nodes = nodes or max(drawn_nodes, successors + 4)
+    nodes = nodes or max(drawn.nodes, successors + 4)
     if nodes < successors + 3:
         why = f"{wish} replicas" if wish == successors + 1 else f"lists of {successors}"
         raise ConfigError(f"{nodes} nodes are too few for {why}: at least {successors + 3}")
-    return Plan(
-        seed=seed,
+    least_s = drawn.delay_s[0]
+    shared = drawn.shared if shared is None else shared
+    sharing = (max(SHARING, drawn.clients), min(SHARING_PAUSE_S, drawn.client_pause_s))
+    drawn_clients, drawn_client_pause_s = sharing if shared else (drawn.clients, drawn.client_pause_s)
+    return msgspec.structs.replace(
+        drawn,
         nodes=nodes,
         nodes_max=nodes + max(4, nodes // 4),
         successors=successors,
-        replicas=wish or min(drawn_replicas, successors + 1),
-        fidelity=fidelity or drawn_fidelity,
+        replicas=wish or min(drawn.replicas, successors + 1),
+        fidelity=fidelity or drawn.fidelity,
         faults=faults,
         delay_s=(least_s, max(2 * least_s, min(15 * least_s, JITTER_MAX_S)) if "jitter" in faults else 2 * least_s),
-        quantum_s=quantum_s,
-        pause_s=drawn_pause_s if pause_s is None else pause_s,
+        pause_s=drawn.pause_s if pause_s is None else pause_s,
         clients=drawn_clients if clients is None else clients,
         client_pause_s=drawn_client_pause_s if client_pause_s is None else client_pause_s,
-        down_out_s=down_out_s,
-        anti_entropy_s=anti_entropy_s,
         membership=membership,
         steps=steps,
         writes=writes,
         until_s=until_s,
         reads=READS if reads is None else reads,
+        shared=shared,
+    )
+
+
+def _drawn(seed: int) -> Plan:
+    """Return what a seed draws, before anything depends on anything else."""
+    rng = random.Random(f"plan/{seed}")
+    is_large = rng.random() < LARGE
+    successors = rng.randint(2, 5)
+    replicas = rng.choice([1, 2, 3, 3, 3, 3])
+    nodes = rng.randint(20, 36) if is_large else successors + rng.randint(4, 8)
+    faults = tuple(fault for fault in FAULTS if fault not in LATER and rng.random() < 0.5)
+    fidelity: Fidelity = "frames" if rng.random() < 1 / 16 else "messages"
+    least_s = rng.choice([0.0005, 0.002, 0.01])
+    pause_s = rng.choice([0.05, 0.1, 0.2])
+    clients, client_pause_s = rng.randint(1, 4), rng.choice([0.05, 0.15, 0.5])
+    quantum_s = rng.choice([0.0001, 0.001])
+    down_out_s, anti_entropy_s = rng.choice([20.0, 40.0, 60.0]), rng.choice([2.0, 5.0, 10.0])
+    faults += tuple(fault for fault in LATER if random.Random(f"plan/{seed}/{fault}").random() < 0.5)
+    is_shared = random.Random(f"plan/{seed}/shared").random() < SHARED_IN
+    return Plan(
+        seed=seed,
+        nodes=nodes,
+        nodes_max=nodes,
+        successors=successors,
+        replicas=replicas,
+        fidelity=fidelity,
+        faults=faults,
+        delay_s=(least_s, 2 * least_s),
+        quantum_s=quantum_s,
+        pause_s=pause_s,
+        clients=clients,
+        client_pause_s=client_pause_s,
+        down_out_s=down_out_s,
+        anti_entropy_s=anti_entropy_s,
+        shared=SHARED if is_shared else 0.0,
     )

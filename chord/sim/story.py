@@ -1,26 +1,49 @@
-"""What the one writer of a key was told, and what follows: which values must be there, and which may not.
+"""One key: every write of it, every version that a store minted, and what follows from these.
 
-The writer makes one operation after the other. An operation whose outcome nobody said may still be under way when the
-next begins, and then covers that one's value: so it goes on counting as possible for a while. What an acknowledged
-operation has covered is read from the context of its acknowledgement.
+Any number of clients write a key at the same time. The simulator sees every store, so nothing here is guessed. A
+version covers exactly what its coordinator found when it minted the version: the record's clock, or the context that
+the client named, or nothing if the put is blind. A write that nobody answered matters once a store has minted it.
 
 Source: causal histories as the reference for version vectors, Preguica et al. 2010, section 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 from chord.data import versions
 from chord.messages import Record
 
-ARRIVES_S = 60.0
-"""What nobody said anything of for so long was done by now, or never will be."""
 DOTS_MAX = 256
+"""A story remembers the operations behind this many dots, the latest ones."""
+
+PADDING = b"~"
 
 Kind: TypeAlias = Literal["put", "with context", "blind"]
 Dot: TypeAlias = tuple[bytes, int]
+Covers: TypeAlias = Mapping[bytes, int]
+
+
+class Mint:
+    """One version of an operation.
+
+    Attributes:
+        host: the machine that minted it; "" if the ring does not tell what its stores take.
+        covers: what it replaced; None if the ring does not tell.
+    """
+
+    __slots__ = ("covers", "host", "op")
+
+    def __init__(self, op: Op, host: str, covers: Covers | None) -> None:
+        self.op = op
+        self.host = host
+        self.covers = covers
+
+    def may_cover(self, dots: Iterable[Dot]) -> bool:
+        """Whether this version may have replaced one of these."""
+        return self.covers is None or any(covers(self.covers, dot) for dot in dots)
 
 
 class Op:
@@ -28,55 +51,57 @@ class Op:
 
     Attributes:
         number: among those of its key.
-        covers: what its writer had read where it says so; else, once acknowledged, what the coordinator has found.
-        dots: under which it is stored: of each attempt that came through one.
-        is_ok: acknowledged; None while nobody has said anything.
-        ended_s: when its writer stopped waiting.
-        w: on so many nodes, by the acknowledgement.
-        is_strict: all of these keep the key; no fallback stood in.
-        is_lost: nobody has it any more, and nobody is to blame.
+        given: the context that its client named; empty for a blind put.
+        covers: what it has replaced for certain, once it is acknowledged.
+        dots: its versions: one for each attempt that a store minted.
+        began, acked: when, on the story's own clock, which counts beginnings and acknowledgements.
+        is_ok: acknowledged.
+        w: on this many nodes, by the acknowledgement.
+        is_strict: all of these are members of the replica set; no stand-in counted.
+        is_lost: no store has it any more, and enough disks were lost to explain that.
+        vanished: lost copies of it, since all members last had it.
+        dropped: copies of it that leaving nodes dropped.
+        calm: the oracle's count of disturbances when it began, if the ring was calm then.
+        expires: the first and the last virtual second at which the value may expire; infinite without a time to live.
     """
 
-    __slots__ = ("covers", "dots", "ended_s", "is_lost", "is_ok", "is_strict", "kind", "number", "op_id", "value", "w")
+    __slots__ = (
+        "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_lost", "is_ok", "is_strict",
+        "kind", "number", "op_id", "value", "vanished", "w",
+    )  # fmt: skip
 
-    def __init__(self, number: int, value: bytes | None, kind: Kind, covers: Mapping[bytes, int]) -> None:
+    def __init__(self, number: int, value: bytes | None, kind: Kind, given: Covers, began: int) -> None:
         self.number = number
         self.value = value
         self.kind = kind
-        self.covers = covers
+        self.given = given
+        self.covers: Covers = {}
         self.op_id = b""
-        self.dots: dict[Dot, None] = {}
+        self.dots: dict[Dot, Mint] = {}
+        self.began = began
+        self.acked: int | None = None
         self.is_ok = False
-        self.ended_s: float | None = None
         self.w = 0
         self.is_strict = False
         self.is_lost = False
+        self.vanished = self.dropped = 0
+        self.calm: int | None = None
+        self.expires = (math.inf, math.inf)
 
     def __str__(self) -> str:
         word = "delete" if self.value is None else self.kind
         return f"{word} {self.number}" + (" (lost)" if self.is_lost else "" if self.is_ok else " (unknown)")
 
-    def may_cover(self, other: Op, now: float) -> bool:
-        """Whether this one may have replaced what another has written."""
-        if self is other or self.kind == "blind":
-            return False
-        if self.kind == "with context":
-            return not other.dots or any(covers(self.covers, dot) for dot in other.dots)
-        is_late = not self.is_ok and (self.ended_s is None or now - self.ended_s < ARRIVES_S)
-        return self.number > other.number or is_late
-
     def is_in(self, record: Record | None) -> bool:
-        """Whether a record knows of it, whatever has become of it since."""
+        """Whether a record knows of it, whatever has replaced it since."""
         return record is not None and any(knows(record, dot) for dot in self.dots)
 
     def replaces(self, record: Record | None) -> bool:
-        """Whether something stands in a record that this one has covered."""
-        if self.kind == "blind" or record is None:
-            return False
-        return any(covers(self.covers, dot) for dot in dots_in(record))
+        """Whether a record shows something that this operation has replaced for certain."""
+        return record is not None and any(covers(self.covers, dot) for dot in dots_in(record))
 
 
-def covers(context: Mapping[bytes, int], dot: Dot) -> bool:
+def covers(context: Covers, dot: Dot) -> bool:
     """Whether a context covers a dot."""
     return context.get(dot[0], 0) >= dot[1]
 
@@ -95,118 +120,225 @@ def dots_in(record: Record) -> dict[Dot, bytes]:
     }
 
 
+def _without(context: Covers, dots: Iterable[Dot]) -> dict[bytes, int]:
+    """Return a context that covers the same events, but not these dots, each the last of its actor."""
+    last = dict(iter(dots))
+    return {who: count - (last.get(who) == count) for who, count in context.items()}
+
+
 class Story:
-    """One key's life as its writer knows it.
+    """What is known of one key.
 
     Attributes:
-        ops: what still matters: not refused, and not covered by an acknowledged one.
-        issued: how many there ever were.
-        context: the writer's last, of a read or an acknowledgement.
+        ops: what still matters: not refused, and not replaced for certain.
+        issued: how many operations there ever were.
+        contexts: the last context that each client read or was given.
         owner: the address that coordinated the last acknowledged write.
-        has_lost: operations of this key are lost; then what they had replaced may be back.
+        has_lost: operations of this key are lost; what they had replaced may be back.
     """
 
-    __slots__ = ("_refused", "_replaced", "_seen", "context", "has_lost", "issued", "key", "ops", "owner", "point")
+    __slots__ = (
+        "_by_id", "_clock", "_expiring", "_gone", "_mints", "_names", "_reaped", "_refused", "contexts", "has_lost",
+        "issued", "key", "ops", "owner", "point",
+    )  # fmt: skip
 
     def __init__(self, key: bytes, point: int) -> None:
         self.key = key
         self.point = point
         self.ops: list[Op] = []
         self.issued = 0
-        self.context: bytes | None = None
+        self.contexts: dict[str, bytes] = {}
         self.owner = ""
         self.has_lost = False
+        self._clock = 0
         self._refused: set[int] = set()
-        self._replaced: dict[bytes, str] = {}  # acknowledged operations, by their ids
-        self._seen: dict[Dot, bytes] = {}
+        self._by_id: dict[bytes, Op] = {}
+        self._expiring: dict[bytes, tuple[float, float]] = {}
+        self._mints: dict[Dot, Mint] = {}
+        self._names: dict[Dot, dict[bytes, bool]] = {}  # by dot: the operations, and whether others rely on it
+        self._reaped: dict[bytes, int] = {}  # of tombstones
+        self._gone: dict[bytes, int] = {}  # what acknowledged operations have replaced for certain
 
-    # -- what the writer does ---------------------------------------------------------------------
+    # -- what clients do --------------------------------------------------------------------------
 
-    def begin(self, kind: Kind, *, is_delete: bool = False) -> Op:
+    def begin(self, kind: Kind, *, client: str = "", is_delete: bool = False, padding: int = 0) -> Op:
         """A write begins."""
         self.issued += 1
-        value = None if is_delete else b"%s/%d" % (self.key, self.issued)
-        given = versions.decode_context(self.context) if kind == "with context" and self.context else {}
-        self.ops.append(Op(self.issued, value, kind, given))
+        value = None if is_delete else b"%s/%d" % (self.key, self.issued) + padding * PADDING
+        context = self.contexts.get(client)
+        given = versions.decode_context(context) if kind == "with context" and context else {}
+        self.ops.append(Op(self.issued, value, kind, given, self._tick()))
         return self.ops[-1]
+
+    def sent(self, op: Op, op_id: bytes) -> None:
+        """An operation is about to be sent under this id."""
+        op.op_id = op_id
+        self._by_id[op_id] = op
 
     def refused(self, op: Op) -> None:
         """Nothing happened, and nothing ever will."""
-        self.ops.remove(op)
+        self.ops = [other for other in self.ops if other is not op]
         self._refused.add(op.number)
+        self._mints = {dot: mint for dot, mint in self._mints.items() if mint.op is not op}
 
-    def unknown(self, op: Op, now: float) -> None:
-        """Nobody said what became of it."""
-        op.ended_s = now
+    def acknowledged(self, op: Op, context: bytes, client: str = "", host: str = "") -> str:
+        """A write is done. The story must have seen its versions by now.
 
-    def acknowledged(self, op: Op, context: bytes, now: float) -> None:
-        """It is done. Its dots must be known by now."""
-        op.is_ok, op.ended_s, self.context = True, now, context
-        if op.kind == "put":
-            found = versions.decode_context(context)
-            op.covers = {who: count - ((who, count) in op.dots) for who, count in found.items()}
-        for old in self.ops:
-            if old.is_ok and old is not op and any(covers(op.covers, dot) for dot in old.dots):
-                self._replaced[old.op_id] = str(old)
-        while len(self._replaced) > DOTS_MAX:
-            del self._replaced[next(iter(self._replaced))]
-        self.ops = [o for o in self.ops if o is op or not self._is_over(o, op, now)]
+        Args:
+            context: as the client was given it.
+            host: the machine that coordinated it.
+        Returns:
+            What is wrong, in words: an acknowledged version shares its dot with another operation.
+        """
+        op.is_ok, op.acked = True, self._tick()
+        self.contexts[client] = context
+        mints = [mint for mint in op.dots.values() if mint.host == host] or list(op.dots.values())
+        told = _without(versions.decode_context(context), op.dots) if op.kind == "put" else op.given
+        every = [told if mint.covers is None else mint.covers for mint in mints]
+        op.covers = {who: min(one.get(who, 0) for one in every) for who in every[0]} if every else {}
+        self._raise_gone(op.covers)
+        self._prune()
+        wrong = [self._claim(dot, op.op_id, is_firm=True) for dot in op.dots]
+        return next(filter(None, wrong), "")
 
-    def _is_over(self, old: Op, by: Op, now: float) -> bool:
-        if not old.is_ok and (old.ended_s is None or now - old.ended_s < ARRIVES_S):
-            return False
-        return bool(old.dots or old.ended_s) and all(covers(by.covers, dot) for dot in old.dots)
+    def lost(self, op: Op) -> None:
+        """No store has an acknowledged operation any more: what it had replaced may be back."""
+        op.is_lost = self.has_lost = True
+        self._gone = {}
+        for context in (self._reaped, *(other.covers for other in self.required())):
+            self._raise_gone(context)
 
-    def reaped(self, op: Op) -> None:
-        """The tombstone that an acknowledged operation left, or that has replaced its value, is gone on proof."""
+    def reaped(self, op: Op, record: Record) -> None:
+        """The tombstone that has replaced an operation is gone from the last store that knew the operation."""
         if op.value is not None:
             self.ops.remove(op)
-            self._replaced[op.op_id] = str(op)
+            self._reaped.update(versions.context_of(record))
+            self._raise_gone(self._reaped)
 
-    # -- what must be ---------------------------------------------------------------------------
+    # -- what stores take -------------------------------------------------------------------------
+
+    def saw(self, record: Record, host: str = "", *, is_own: bool = False) -> str:
+        """Take note of the dots in a store. Returns what is wrong: one that names two operations.
+
+        Args:
+            is_own: this store has just minted the newest. If no other store knows it, a crash may take it back.
+        """
+        wrong = ""
+        for dot, op_id in dots_in(record).items():
+            op = self._by_id.get(op_id)
+            if op is not None and dot not in op.dots:
+                mint = op.dots[dot] = Mint(op, host if is_own else "", self._covered(op, record, dot, is_own))
+                if op.number not in self._refused:
+                    self._mints[dot] = mint
+            is_firm = not is_own or (op is not None and op.is_ok)
+            wrong = self._claim(dot, op_id, is_firm=is_firm) or wrong
+        while len(self._names) > DOTS_MAX:
+            del self._names[next(iter(self._names))]
+        return wrong
+
+    @staticmethod
+    def _covered(op: Op, record: Record, dot: Dot, is_own: bool) -> Covers | None:
+        if op.kind != "put":
+            return op.given
+        return _without(versions.context_of(record), [dot]) if is_own else None
+
+    def _claim(self, dot: Dot, op_id: bytes, *, is_firm: bool) -> str:
+        """Note that a dot is this operation's. It may not be another's too, if others rely on both."""
+        names = self._names.setdefault(dot, {})
+        names[op_id] = names.get(op_id, False) or is_firm
+        if len(names) > 1 and sum(names.values()) > 1:
+            return f"a dot was minted twice: {dot[0].hex()} {dot[1]}"
+        return ""
+
+    # -- what must be -----------------------------------------------------------------------------
 
     def was_written(self, value: bytes) -> bool:
         """Whether a value was ever written here, as far as anybody knows."""
-        key, _, number = value.rpartition(b"/")
+        key, _, number = value.rstrip(PADDING).rpartition(b"/")
         return key == self.key and 1 <= int(number) <= self.issued and int(number) not in self._refused
 
     def required(self) -> list[Op]:
         """Return the acknowledged operations that were not lost."""
         return [op for op in self.ops if op.is_ok and not op.is_lost]
 
+    def expiry(self, value: bytes) -> tuple[float, float]:
+        """Return the first and the last moment at which a value may expire; infinite, if it has no time to live."""
+        return self._expiring.get(value, (math.inf, math.inf))
+
+    def expires(self, op: Op, first: float, last: float) -> None:
+        """A value has a time to live."""
+        if op.value is not None:
+            op.expires = self._expiring[op.value] = (first, last)
+
     def must_be_found(self, now: float, w_min: int) -> list[Op]:
-        """Return the values of which not one may be denied: of all that no delete may have covered.
+        """Return the acknowledged values that may not be denied.
 
         Args:
-            w_min: acknowledged by fewer nodes, it may be.
+            now: a value whose time to live may be over does not count.
+            w_min: nor does one that fewer nodes acknowledged.
         """
-        deletes = [op for op in self.ops if op.value is None]
         return [
             op
             for op in self.required()
-            if op.value is not None and op.w >= w_min and not any(one.may_cover(op, now) for one in deletes)
+            if op.value is not None and op.w >= w_min and now < op.expires[0] and not self.may_be_deleted(op, now)
         ]
+
+    def may_be_deleted(self, op: Op, now: float) -> bool:
+        """Whether a minted tombstone, or a value that may have expired, replaces an operation, or what replaces it."""
+        todo, seen = [op], {op.number}
+        while todo:
+            dots = todo.pop().dots
+            for mint in self._mints.values():
+                if mint.op.number not in seen and mint.may_cover(dots):
+                    if mint.op.value is None or mint.op.expires[0] <= now:
+                        return True
+                    seen.add(mint.op.number)
+                    todo.append(mint.op)
+        return False
 
     def wrong(self, merged: Record | None, now: float) -> list[str]:
         """Return what is wrong with all that there is of the key together, in words; nothing, if all is well."""
         found: list[str] = []
+        visible = {} if merged is None else dots_in(merged)
         shown = {} if merged is None else dict.fromkeys(version.op_id for version in versions.siblings(merged))
-        if not self.has_lost:
-            back = [self._replaced[op_id] for op_id in shown if op_id in self._replaced]
-            found += [f"{op} was replaced, and is back" for op in back]
         for op in self.required():
             if op.replaces(merged):
                 found.append(f"{op} has replaced what is there again")
-            if op.value is None or op.op_id in shown:
+            if op.value is None or op.op_id in shown or now >= op.expires[0]:
                 continue
             if not op.is_in(merged):
                 found.append(f"{op} was acknowledged, and nobody has it")
-            elif not any(other.may_cover(op, now) for other in self.ops) and not self._is_covered(op):
+            elif not self.is_replaced(op, merged):
                 found.append(f"{op} was acknowledged, and is replaced by nothing that could")
+        for dot, op_id in visible.items():
+            if op_id in shown and covers(self._gone, dot) and not found:
+                found.append(f"{self._by_id.get(op_id, 'an older write')} was replaced, and is back")
         return found
 
-    def _is_covered(self, op: Op) -> bool:
-        return any(o.is_ok and any(covers(o.covers, dot) for dot in op.dots) for o in self.ops if o is not op)
+    def is_replaced(self, op: Op, merged: Record | None) -> bool:
+        """Whether a version that these records know may have replaced an operation."""
+        if merged is None:
+            return False
+        known = (mint for dot, mint in self._mints.items() if mint.op is not op and knows(merged, dot))
+        return any(mint.may_cover(op.dots) for mint in known)
+
+    def hidden(self, context: bytes, shown: Iterable[bytes], before: int) -> Op | None:
+        """Return a value that a reader's context covers although the reader was not shown it, and nothing replaced it.
+
+        Args:
+            before: only of what was acknowledged by then.
+        """
+        seen, covered = frozenset(shown), versions.decode_context(context)
+        for op in self.required():
+            is_old = op.acked is not None and op.acked <= before and op.value is not None and op.value not in seen
+            is_hidden = is_old and op.dots and all(covers(covered, dot) for dot in op.dots)
+            if is_hidden and math.isinf(op.expires[0]) and not self._is_covered_by(op, covered):
+                return op
+        return None
+
+    def _is_covered_by(self, op: Op, context: Covers) -> bool:
+        known = (mint for dot, mint in self._mints.items() if mint.op is not op and covers(context, dot))
+        return any(mint.may_cover(op.dots) for mint in known)
 
     def left_beside(self, op: Op, merged: Record | None, w_min: int) -> list[Op]:
         """Return what an operation without a context should have replaced, and has not.
@@ -220,21 +352,29 @@ class Story:
         if op.kind != "put" or not op.is_strict or merged is None:
             return []
         shown = {version.op_id for version in versions.siblings(merged)}
-        before = [old for old in self.required() if old.number < op.number and old.is_strict and old.w >= w_min]
-        return [old for old in before if old.op_id in shown and len(old.dots) == 1]  # a late second copy may be seen
+        before = [old for old in self.required() if old.is_strict and old.w >= w_min and (old.acked or 0) < op.began]
+        return [old for old in before if old.op_id in shown and len(old.dots) == 1 and old is not op]
 
-    def saw(self, record: Record, *, is_shared: bool = True) -> str:
-        """Take note of the dots in a store. Returns what is wrong: one that names two operations.
+    @property
+    def clock(self) -> int:
+        """Beginnings and acknowledgements so far."""
+        return self._clock
 
-        Args:
-            is_shared: others than the node that minted the newest know it. What nobody knew may be minted again.
-        """
-        for dot, op_id in dots_in(record).items():
-            for op in self.ops:
-                if op.op_id == op_id:
-                    op.dots[dot] = None
-            if is_shared and self._seen.setdefault(dot, op_id) != op_id:
-                return f"a dot was minted twice: {dot[0].hex()} {dot[1]}"
-        while len(self._seen) > DOTS_MAX:
-            del self._seen[next(iter(self._seen))]
-        return ""
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _tick(self) -> int:
+        self._clock += 1
+        return self._clock
+
+    def _raise_gone(self, context: Covers) -> None:
+        for who, count in context.items():
+            if count > self._gone.get(who, 0):
+                self._gone[who] = count
+
+    def _prune(self) -> None:
+        """Forget what was replaced for certain; contexts are closed, so what that had replaced is covered as well."""
+        gone = self._gone
+        self.ops = [op for op in self.ops if not (op.dots and all(covers(gone, dot) for dot in op.dots))]
+        self._mints = {dot: mint for dot, mint in self._mints.items() if not covers(gone, dot)}
+        while len(self._by_id) > DOTS_MAX:
+            del self._by_id[next(iter(self._by_id))]

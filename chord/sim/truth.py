@@ -38,17 +38,12 @@ class Dead(NamedTuple):
 
 
 class Truth:
-    """The copies of one ring's records.
-
-    Attributes:
-        vanished: when copies were gone for good, and which, of the last few times.
-    """
+    """The copies of one ring's records."""
 
     def __init__(self, ring: MemoryRing) -> None:
         self._ring = ring
         self._dead: dict[str, Dead] = {}
         self._claims: dict[str, dict[bytes, Record]] = {}
-        self.vanished: list[tuple[float, Callable[[bytes], object]]] = []
 
     # -- questions ------------------------------------------------------------------------------
 
@@ -81,10 +76,6 @@ class Truth:
         """Return when a dead node died."""
         return self._dead[host].since
 
-    def vanished_since(self, at: float, key: bytes) -> int:
-        """Return how many copies of a record vanished since then."""
-        return sum(1 for when, get in self.vanished if when >= at and get(key))
-
     # -- what happens to the copies ---------------------------------------------------------------
 
     def dies(self, node: Node, is_told: Callable[[bytes], bool]) -> Storage | None:
@@ -95,7 +86,6 @@ class Truth:
         """
         storage, circle = node.host.storage, node.host.circle
         if self._disk(node.name) is None:
-            self._vanish(storage.get)
             self._dead[node.name] = Dead(MemoryStorage(circle, bytes(8)), trio.current_time())
             return storage
         found = [record.key for record in storage.scan(Arc(circle.point(0), circle.point(0))) if is_told(record.key)]
@@ -120,33 +110,24 @@ class Truth:
     def is_wiped(self, host: str) -> Storage | None:
         """A dead node's disk is emptied. Returns what was on it."""
         dead = self._dead.pop(host, None)
-        if dead is None:
-            return None
-        self._vanish(dead.storage.get)
-        return dead.storage
+        return None if dead is None else dead.storage
 
-    def gone(self, before: float) -> Iterator[Storage]:
-        """Forget who died before a time, and its disk with it. Yields what vanishes with each."""
-        for host in [host for host, dead in self._dead.items() if dead.since < before]:
-            vanished = self.is_wiped(host)
-            self._disks.pop(host, None)
-            if vanished is not None:
-                yield vanished
+    def dead(self) -> list[str]:
+        """Return the machines whose node is dead, in the order of their deaths."""
+        return list(self._dead)
 
-    def is_damaged(self, host: str, key: bytes) -> None:
-        """A record on a dead node's disk is no more."""
+    def is_damaged(self, host: str, key: bytes) -> Record | None:
+        """A record on a dead node's disk is no more. Returns it as it was."""
         storage = self._dead[host].storage
         assert isinstance(storage, MemoryStorage)
-        self._vanish(key.__eq__)
+        record = storage.get(key)
         storage.apply(Batch(removals=[key]))
+        return record
 
     def records_of(self, host: str) -> list[bytes]:
         """Return the keys a dead node has left."""
         storage = self._dead[host].storage
         return [record.key for record in storage.scan(Arc(Point(0), Point(0)))]
-
-    def _vanish(self, get: Callable[[bytes], object]) -> None:
-        self.vanished = [*self.vanished[-15:], (trio.current_time(), get)]
 
     def _disk(self, host: str) -> Disk | None:
         return self._disks.get(host)

@@ -103,6 +103,7 @@ LEDGER = (
     (r" was replaced, and is back", "ledger: misread"),
     (r" does not find b'", "ledger: lost"),
     (r" was acknowledged, and nobody has it", "ledger: lost"),
+    (r" was told of b'.*' by \d+ nodes, and ", "ledger: quorum"),
     (r"; its disk has lost ", "ledger: lost"),
     (r" is stored(?: on \d+ nodes, and it is durable on|, by \d+ of) ", "ledger: acknowledged"),
     (r" drops .*, which is left on ", "ledger: dropped"),

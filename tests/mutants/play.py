@@ -203,6 +203,7 @@ def live(
     replicas: int = 1,
     membership: int = 20,
     steps: int = 500,
+    shared: float = 0.0,
 ) -> None:
     """Run one seed's life with these faults, whole messages, in a small ring (see `chord.sim.life`).
 
@@ -218,6 +219,7 @@ def live(
         faults=faults,
         membership=membership,
         steps=steps,
+        shared=shared,
     )
     Life(plan).run()
 

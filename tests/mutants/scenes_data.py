@@ -37,6 +37,11 @@ def comings_and_goings(seed: int) -> None:
     live(seed, "adjacent", "crash", "silent", "restart", replicas=N, successors=4)
 
 
+def shared_keys(seed: int) -> None:
+    """A life in which several clients write the same keys at the same time, and read them as soon."""
+    live(seed, "adjacent", "restart", "hiccup", replicas=N, successors=4, shared=0.8)
+
+
 def one_is_silent(seed: int) -> None:
     """A replica is stopped for a while, and the others go on writing and deleting; there is nobody to stand in."""
 

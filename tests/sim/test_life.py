@@ -56,7 +56,8 @@ def test_a_short_life_with_everything_on(seed: int, fidelity: Fidelity) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("reads", [0.1, 0.8])
 def test_clients_read_as_often_as_is_wished(reads: float) -> None:
-    plan = draw(3, nodes=6, successors=2, faults=(), fidelity="messages", clients=8, client_pause_s=0.05, until_s=2.5)
+    few = draw(3, nodes=6, successors=2, faults=(), fidelity="messages", clients=8, client_pause_s=0.05, shared=0.0)
+    plan = msgspec.structs.replace(few, until_s=2.5)
     told: list[Counter[str]] = []
     life = Life(
         msgspec.structs.replace(plan, reads=reads), on_progress=lambda *_: told.append(life._ledger.counts.copy())
@@ -159,7 +160,8 @@ async def test_a_value_that_nobody_wrote_is_a_misreading_whatever_has_happened(t
     await told.ring[0].put(b"old-5", b"somebody/77")
     told.ledger.is_lenient = True
     await told.ledger.read(told.ring[1], b"old-5")
-    (complaint,) = told.complaints
+    complaint, hidden = told.complaints
+    assert "its context covers put 1, which is not there" in hidden
     assert "reads (b'somebody/77',) under b'old-5', and not all of it was ever written" in complaint
 
 
@@ -180,8 +182,8 @@ async def test_an_acknowledgement_by_too_few_is_told_of(told: Told) -> None:
     story = told.ledger.stories[b"old-5"]
     for node in told.holders(b"old-5")[1:]:
         await node.host.storage.commit(Batch([], removals=[b"old-5"]))
-    stored = Stored(b"old-5", story.context or b"", told.owner(b"old-5").contact, 2, 2, False, ())
-    told.ledger._acknowledged(told.ring[0], story, story.ops[0], stored, trio.current_time())
+    stored = Stored(b"old-5", story.contexts["filler"], told.owner(b"old-5").contact, 2, 2, False, ())
+    told.ledger.oracle.acknowledged(told.ring[0], story, story.ops[0], stored, "filler", 2)
     (complaint,) = told.complaints
     assert "was told that b'old-5' is stored on 2 nodes, and it is durable on 1" in complaint
 

@@ -1,8 +1,9 @@
-"""What the ledger excuses: copies that nodes drop as they leave, and no others."""
+"""What the oracle excuses: lost disks as far as they explain a loss, and copies that leaving nodes drop."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from worlds import only
@@ -13,24 +14,81 @@ from chord.data.storage import Batch
 from chord.messages import ActorClock, Record, Version
 from chord.sim.copies import unreadable
 from chord.sim.losses import Losses
-from chord.sim.story import Story
+from chord.sim.story import Op, Story
+from chord.testing.rings import MemoryRing
 
 KEY = b"k"
 
 
+Made = tuple[Story, Op, Record]
+
+
+def written(ring: MemoryRing, *, is_ok: bool = True) -> Made:
+    """Return a story with one put that was acknowledged, and the record that the put made."""
+    actor = ring[0].host.storage.incarnation + bytes(8)
+    story = Story(KEY, ring[0].host.circle.hash(KEY))
+    put = story.begin("put")
+    story.sent(put, b"1" * 16)
+    record = Record(KEY, (ActorClock(actor, 1, (Version(put.value, put.op_id, 1),)),))
+    story.saw(record, ring[0].name, is_own=True)
+    if is_ok:
+        put.w = 2
+        story.acknowledged(put, versions.encode_context({actor: 1}), "client", ring[0].name)
+    return story, put, record
+
+
+def losses_of(ring: MemoryRing, story: Story, complain: Callable[[str], None]) -> Losses:
+    return Losses(ring, ring[0].host.constants, {KEY: story}, Counter(), complain, 600.0)
+
+
 @pytest.mark.parametrize("is_leaving", [False, True])
-def test_only_who_leaves_may_have_dropped_what_a_client_is_told_of(is_leaving: bool) -> None:
+def test_a_copy_counts_as_dropped_only_if_its_node_leaves(is_leaving: bool) -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
-            host = ring[0].host
-            complaints: list[str] = []
-            stories = {KEY: Story(KEY, host.circle.hash(KEY))}
-            losses = Losses(ring, host.constants, stories, Counter(), complaints.append, 600.0)
-            host.is_leaving = is_leaving
-            losses.dropped(ring[0].name, Record(KEY, ()))
-            assert losses.dropped_since(0.0, KEY) == is_leaving
-            assert losses.dropped_since(0.0, b"another") == 0
-            host.is_leaving = False
+            story, put, record = written(ring, is_ok=False)
+            losses = losses_of(ring, story, pytest.fail)
+            ring[0].host.is_leaving = is_leaving
+            losses.dropped(ring[0].name, record)
+            losses.dropped(ring[0].name, Record(b"another", ()))
+            assert put.dropped == is_leaving
+            ring[0].host.is_leaving = False
+
+    testing.run(main)
+
+
+@pytest.mark.parametrize(("disks", "complaints"), [(1, 1), (2, 0)])
+def test_a_write_is_lost_only_with_as_many_disks_as_it_was_on(disks: int, complaints: int) -> None:
+    """The second copy of the first case disappears without a disk: nothing excuses that."""
+
+    async def main() -> None:
+        async with testing.ring(4, seed=1) as ring:
+            told: list[str] = []
+            story, put, record = written(ring)
+            losses = losses_of(ring, story, told.append)
+            for node in list(ring.nodes)[:2]:
+                node.host.storage.apply(Batch(puts=(record,)))
+            if disks == 1:
+                ring[1].host.storage.apply(Batch(removals=(KEY,)))
+            for node in list(ring.nodes)[:disks]:
+                losses.bury(node)
+            assert put.is_lost
+            assert len(told) == complaints
+            assert all("nobody has it, though only 1 of its copies were lost, not 2" in text for text in told)
+
+    testing.run(main)
+
+
+def test_lost_disks_no_longer_count_once_all_members_have_the_write() -> None:
+    async def main() -> None:
+        async with testing.ring(4, seed=1) as ring:
+            story, put, record = written(ring)
+            losses = losses_of(ring, story, pytest.fail)
+            for node in ring.nodes:
+                node.host.storage.apply(Batch(puts=(record,)))
+            losses.bury(ring[0])
+            assert put.vanished == 1
+            losses.saw(ring[1].name, record, False)
+            assert put.vanished == 0
 
     testing.run(main)
 
@@ -42,20 +100,14 @@ def test_a_delete_nobody_answered_may_be_reaped_with_what_it_replaced(is_elsewhe
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
             host = ring[0].host
-            actor = host.storage.incarnation + bytes(8)
             complaints: list[str] = []
-            story = Story(KEY, host.circle.hash(KEY))
-            losses = Losses(ring, host.constants, {KEY: story}, Counter(), complaints.append, 600.0)
-            put = story.begin("put")
-            put.op_id = b"1" * 16
-            value = Record(KEY, (ActorClock(actor, 1, (Version(put.value, put.op_id, 1),)),))
-            story.saw(value)
-            story.acknowledged(put, versions.encode_context({actor: 1}), 0.0)
+            story, put, value = written(ring)
+            actor = value.clock[0].actor
+            losses = losses_of(ring, story, complaints.append)
             delete = story.begin("put", is_delete=True)
-            delete.op_id = b"2" * 16
+            story.sent(delete, b"2" * 16)
             tombstone = Record(KEY, (ActorClock(actor, 2, (Version(None, delete.op_id, 2),)),))
-            story.saw(tombstone)
-            story.unknown(delete, 1.0)
+            story.saw(tombstone, ring[0].name, is_own=True)
             host.storage.apply(Batch(puts=(tombstone,)))
             if is_elsewhere:
                 ring[1].host.storage.apply(Batch(puts=(value,)))
@@ -76,17 +128,10 @@ def test_a_put_must_replace_what_a_node_in_its_place_has_and_no_other(
 ) -> None:
     async def main() -> None:
         async with testing.ring(4, seed=1) as ring:
-            circle = ring[0].host.circle
-            actor = ring[0].host.storage.incarnation + bytes(8)
-            story = Story(KEY, circle.hash(KEY))
-            losses = Losses(ring, ring[0].host.constants, {KEY: story}, Counter(), pytest.fail, 600.0)
-            put = story.begin("put")
-            put.op_id = b"1" * 16
-            value = Record(KEY, (ActorClock(actor, 1, (Version(put.value, put.op_id, 1),)),))
+            story, put, value = written(ring)
+            losses = losses_of(ring, story, pytest.fail)
             for at in (0, 1):
                 ring[at].host.storage.apply(Batch(puts=(value,)))
-            story.saw(value)
-            story.acknowledged(put, versions.encode_context({actor: 1}), 0.0)
             for at in dies:
                 losses.truth.dies(ring[at], lambda _: False)
             for at in leaves:

@@ -26,10 +26,11 @@ def test_a_seed_means_the_same_for_ever() -> None:
         delay_s=(0.002, 0.03),
         quantum_s=0.0001,
         pause_s=0.05,
-        clients=2,
-        client_pause_s=0.15,
+        clients=6,
+        client_pause_s=0.05,
         down_out_s=20.0,
         anti_entropy_s=10.0,
+        shared=0.5,
     )
 
 
@@ -55,6 +56,8 @@ WISHES: list[tuple[dict[str, Any], set[str]]] = [
     ({"fidelity": "frames"}, {"fidelity"}),
     ({"writes": 100}, {"writes"}),
     ({"reads": 0.1}, {"reads"}),
+    ({"shared": 0.0}, {"shared", "clients", "client_pause_s"}),
+    ({"shared": 0.25}, {"shared", "clients", "client_pause_s"}),
     ({"clients": 9}, {"clients"}),
     ({"faults": ()}, {"faults", "delay_s"}),
     ({"faults": ("jitter",)}, {"faults", "delay_s"}),

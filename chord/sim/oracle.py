@@ -1,0 +1,257 @@
+"""What the ring is held to: each answer is compared with what the stores have, the moment it arrives.
+
+An acknowledged write is durable on as many nodes as the answer says, and some store has it until enough disks are lost.
+A reader gets what was written and nothing else; it gets an old value only while the replica set changes, and never "not
+found" for a value that is there. In the end every node reads the same. The excuses, and the planted bugs that show how
+little they excuse, are in docs/explanation/correctness.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import trio
+
+from chord.config import RingConstants
+from chord.data import versions
+from chord.messages import Contact
+from chord.node import Node
+from chord.sim.losses import Losses
+from chord.sim.story import Op, Story, covers
+from chord.testing.rings import MemoryRing
+from chord.values import Found, Stored
+from chord.vnode import Vnode
+
+ANSWERED = ("ok", "stale", "absent")
+"""What a line of a read says of a replica that told what it holds."""
+
+
+class Before(NamedTuple):
+    """What a read is held to, as things stood when it began.
+
+    Attributes:
+        clock: of the story.
+        required: the values that may not be denied.
+        hosts: where each acknowledged operation was durable.
+        is_whole: whether the ring could answer for the key; see `Oracle.is_whole`.
+        is_away: whether nodes have it for which nobody waits.
+        wanted: on how many nodes the read has to rest.
+    """
+
+    clock: int
+    required: list[Op]
+    hosts: dict[Op, set[str]]
+    is_whole: bool
+    is_away: bool
+    wanted: int
+
+
+class Oracle:
+    """Judges the answers of one ring.
+
+    Args:
+        down_out_s: see `Losses`.
+
+    Attributes:
+        complain: told, in words, what must not be.
+        is_lenient: something happened beyond the failure assumption, and the ring has not healed since: where it is not
+            whole, what was written elsewhere may be denied or old.
+        disturbances: how often a pointer, a node, an arc or a peer's state has changed; None if nobody tells. Between
+            two moments of the same number the replica sets are the same.
+    """
+
+    def __init__(
+        self,
+        ring: MemoryRing,
+        constants: RingConstants,
+        counts: Counter[str],
+        complain: Callable[[str], None],
+        down_out_s: float,
+    ) -> None:
+        self._ring = ring
+        self._constants = constants
+        self._counts = counts
+        self.complain = complain
+        self.is_lenient = False
+        self.disturbances: int | None = None
+        self._calm: tuple[int | None, bool] = (None, False)  # at that number: was the ring Ideal?
+        self.stories: dict[bytes, Story] = {}
+        self.losses = Losses(ring, constants, self.stories, counts, self._complained, down_out_s)
+        self.truth = self.losses.truth
+
+    def _complained(self, text: str) -> None:
+        self.complain(text)
+
+    # -- the state of the ring ------------------------------------------------------------------
+
+    def disturb(self) -> None:
+        """A pointer, a node, an arc or a peer's state has changed."""
+        self.disturbances = (self.disturbances or 0) + 1
+
+    def calm(self) -> int | None:
+        """Return the number of disturbances, if the ring is as it is to be; else None."""
+        now = self.disturbances
+        if now is None or self._is_disturbed():
+            return None
+        if self._calm[0] != now:
+            is_ready = all(node.state == "ready" for node in self._ring.nodes)
+            self._calm = now, is_ready and not self._ring.waiting()
+        return now if self._calm[1] else None
+
+    def _is_disturbed(self) -> bool:
+        """Whether a link is disturbed or a process is stopped."""
+        return self._ring.network.faults.any or bool(getattr(self._ring, "stopped", None))
+
+    def is_whole(self, story: Story) -> bool:
+        """Whether the ring is Ideal, no link is disturbed, and a quorum of the key's members has what is required."""
+        if self._is_disturbed() or self._ring.waiting():
+            return False
+        return all(self.losses.is_in_place(story, op) for op in story.required())
+
+    def wanted(self, story: Story, asked: int | None) -> int:
+        """Return on how many nodes an operation rests: as asked, or a quorum, if the owner has one."""
+        every = [vnode for node in self._ring.nodes for vnode in node.host.vnodes.values()]
+        seen = [self._members_seen(vnode, story) for vnode in every if vnode.ownership.is_owner(story.point)]
+        return min([asked or self._constants.quorum, *seen])
+
+    def _wanted_of(self, owner: Contact, story: Story, wanted: int) -> int:
+        """Return what was wanted of an operation, or as much of it as its coordinator has members to ask."""
+        vnode = self._ring.vnodes().get(owner.id)
+        return wanted if vnode is None else min(wanted, self._members_seen(vnode, story))
+
+    @staticmethod
+    def _members_seen(vnode: Vnode, story: Story) -> int:
+        return len(vnode.replica_set(story.point).members)
+
+    # -- writes ---------------------------------------------------------------------------------
+
+    def acknowledged(self, node: Node, story: Story, op: Op, stored: Stored, client: str, wanted: int) -> None:
+        """Hold an acknowledgement against the stores: the write must be durable on as many nodes as it says.
+
+        Or have been: a node that leaves needs only leave a quorum, however many the client had asked for.
+        """
+        for copy in self.truth.copies(story.key):
+            story.saw(copy.record, copy.host)
+        op.w, op.is_strict = stored.w_needed, not stored.is_sloppy
+        merged = self.truth.merged(story.key)
+        host = next((n.name for n in self._ring.nodes if n.address == stored.owner.address), "")
+        if wrong := story.acknowledged(op, stored.context, client, host):
+            self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and {wrong}")
+        self.losses.acknowledged(story.key)
+        durable = self.losses.holders(story, op)
+        if durable + op.vanished + op.dropped < stored.w:
+            self.complain(
+                f"{node.name} was told that {story.key!r} is stored on {stored.w} nodes, and it is durable on {durable}"
+            )
+        elif merged is None or not op.is_in(merged):
+            self.losses.lose(story, op)
+        wanted = self._wanted_of(stored.owner, story, wanted)
+        if stored.w_needed < wanted and self._is_bound(story):
+            self.complain(f"{node.name} was told that {story.key!r} is stored, by {stored.w_needed} of {wanted} nodes")
+
+    def hold_to_what_it_read(self, node: Node, story: Story, op: Op, in_reach: dict[Op, set[Node]]) -> None:
+        """Hold an acknowledgement against what its coordinator must have found on nodes that lived all the while."""
+        left = story.left_beside(op, self.truth.merged(story.key), self._constants.quorum) if in_reach else []
+        now = self.losses.in_reach(story) if left else {}
+        for old in left:
+            if in_reach.get(old, set()) & now.get(old, set()) and self._is_bound(story):
+                self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and beside it stands {old}")
+                break
+
+    def _is_bound(self, story: Story) -> bool:
+        """Whether nothing excuses a ring that does not know what was written."""
+        return not self.is_lenient or self.is_whole(story)
+
+    # -- reads ----------------------------------------------------------------------------------
+
+    def before(self, story: Story, r: int | None) -> Before:
+        """Return what a read that begins now is held to."""
+        required = story.must_be_found(trio.current_time(), self._constants.quorum)
+        return Before(
+            story.clock,
+            required,
+            self.losses.hosts_of(story),
+            not self.is_lenient or self.is_whole(story),
+            self.losses.is_away(story, required),
+            self.wanted(story, r),
+        )
+
+    def found(self, node: Node, story: Story, reply: Found, before: Before) -> None:
+        """Hold what was read against what was written. What nobody wrote may never be read, whatever has happened."""
+        values, read = reply.values, f"{node.name} reads {reply.values!r} under {story.key!r}"
+        if not all(story.was_written(value) for value in values):
+            self.complain(f"{read}, and not all of it was ever written")
+        if hidden := story.hidden(reply.context, values, before.clock):
+            self.complain(f"{read}, and its context covers {hidden}, which is not there")
+        told, wanted = f"{node.name} was told of {story.key!r} by", self._wanted_of(reply.owner, story, before.wanted)
+        if reply.r_needed < wanted and self._is_bound(story):
+            self.complain(f"{told} {reply.r_needed} nodes, and {wanted} had to answer")
+        if reply.r < reply.r_needed:
+            self.complain(f"{told} {reply.r} nodes, and {reply.r_needed} had to do so")
+        if old := self._missed(story, reply, before):
+            self.complain(f"{read}, which is old: {old}")
+        self._counts["read stale"] += set(values) != set(self.values(story))
+
+    def _missed(self, story: Story, reply: Found, before: Before) -> str:
+        """Return what a read should have known, and why, in words; nothing, if it knew all it should."""
+        context = versions.decode_context(reply.context)
+        told = {line.contact.address for line in reply.replicas if line.is_counted and line.outcome in ANSWERED}
+        names = {node.name for node in self._ring.nodes if node.address in told}
+        for op, hosts in before.hosts.items():
+            if op.is_lost or op not in story.ops or any(covers(context, dot) for dot in op.dots):
+                continue
+            now = self.losses.hosts(story, op)
+            if hosts & names & now:
+                return f"{op} was on a replica that answered"
+            is_promised = op.is_strict and op.w + before.wanted > self._constants.replicas
+            if now and is_promised and op.calm is not None and op.calm == self.calm():
+                return f"{op} was acknowledged by {op.w}, {before.wanted} had to answer, and nothing has changed since"
+        self._counts["read judged by its quorum"] += 1
+        return ""
+
+    def denied(self, node: Node, story: Story, before: Before) -> None:
+        """Hold "not found" against what was acknowledged."""
+        now = trio.current_time()
+        required = [
+            op
+            for op in before.required
+            if op in story.ops and not op.is_lost and now < op.expires[0] and not story.may_be_deleted(op, now)
+        ]
+        if not before.is_whole or not self._is_bound(story) or self.losses.may_deny(story.key):
+            self._counts["denied, and excused"] += bool(required)
+        elif required and (before.is_away or self.losses.is_away(story, required)):
+            self._counts["denied, away for too long"] += 1
+        elif required:
+            held = ", ".join(f"{c.host}{'' if c.is_living else ' (dead)'}" for c in self.truth.copies(story.key))
+            what = ", ".join(map(str, required))
+            self.complain(f"{node.name} denies {story.key!r}, which was acknowledged: {what}; held by {held}")
+        elif story.key in self.losses.lost and self._constants.replicas == 1:
+            self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def found_in_the_end(self, node: Node, story: Story, values: tuple[bytes, ...]) -> None:
+        """Nobody moves any more: what is there must be found, and nothing else."""
+        there = self.values(story)
+        if set(values) != set(there):
+            self.complain(f"{node.name} reads {values!r} under {story.key!r}, there is {there!r}")
+
+    def silent_in_the_end(self, node: Node, story: Story, outcome: str) -> None:
+        """Nobody moves any more: what is there must be found."""
+        if there := self.values(story, only_living=outcome != "not found"):
+            self.complain(f"{node.name} does not find {story.key!r}, of which somebody has {there!r}: {outcome}")
+
+    def values(self, story: Story, *, only_living: bool = False) -> list[bytes]:
+        """Return the values of a key that have not expired, of all stores together."""
+        record = self.truth.merged(story.key, only_living=only_living)
+        now = trio.current_time()
+        found = [] if record is None else versions.values(record)
+        return [value for value in found if story.expiry(value)[1] > now]
+
+    def check(self) -> None:
+        """Hold all there is against all that was told."""
+        for key, story in self.stories.items():
+            for text in story.wrong(self.truth.merged(key), trio.current_time()):
+                self.complain(f"{key!r}: {text}")
