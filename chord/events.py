@@ -200,12 +200,6 @@ class NodeStateChanged(Event, frozen=True):
     address: str
 
 
-class IdentityUnsaved(Event, frozen=True):
-    """For `unsaved_s` the node could not write down what its next start must know; `why` is for people."""
-
-    why: str
-
-
 class HealthChanged(Event, frozen=True):
     """The node no longer serves all requests: `why`; or it does again, and `why` is empty. See `chord.health`."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import trio
 
-from chord.events import IdentityUnsaved, StepFailed
+from chord.events import StepFailed
 from chord.host import Host
 from chord.identity import FILE_NAME, IdentityStore, Kept
 from chord.ids import Point
@@ -44,7 +44,6 @@ class Saver:
             self._reason = str(error.strerror)
             self._host.counters["identity_unsaved"] += 1
             self._host.tell([StepFailed(vnode, "save_identity", self._reason)])
-            self._host.health.report(FILE_NAME, f"{FILE_NAME} cannot be written: {self._reason.lower()}")
             if error.errno == errno.ENOENT:  # not the file but its directory, and the records went with it
                 self._is_gone()
         else:
@@ -62,7 +61,6 @@ class Saver:
         """Tell the observer once, if the file could not be written for `unsaved_s`."""
         if not self._is_told and (why := self.trouble()):
             self._is_told = True
-            self._host.tell([IdentityUnsaved(why)])
             self._host.health.report(FILE_NAME, why)
 
     def _unsaved_s(self) -> float:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from cli_ring import CannedRing, Run
-from fake_node import refused_address
 from live import CHORD, environment, interruptible, is_alive
+from ports import NOBODY
 
 from chord.blocking import Ring
 from chord.cli import serve, up
@@ -240,6 +240,6 @@ def test_a_node_that_is_ended_before_it_is_ready_does_not_say_that_all_is_well(
             signal.raise_signal(number)
 
     monkeypatch.setattr(serve, "_say", said)
-    config = NodeConfig(join=(refused_address(),), name="n1", preset="local")
+    config = NodeConfig(join=(NOBODY,), name="n1", preset="local")
     assert serve.serve(config, lambda node, how: None) == code
     assert "n1 stops, and was not in the ring yet" in capsys.readouterr().err

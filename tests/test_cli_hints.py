@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import trio
 from cli_ring import CannedRing, Run
-from fake_node import refused_address
+from ports import NOBODY
 
 import chord
 from chord import config
@@ -81,7 +81,7 @@ def test_a_deadline_too_short_to_tell_anything_is_exit_5(run: Run) -> None:
         ended = run("get", "k", "--node", address, "--timeout", "0.001")
         assert (ended.code, f"no answer from {address} within 0.001 s" in ended.err) == (5, True)
         assert run("get", "k", "--node", address, "--timeout", str(HELLO_S)).code == 4
-    ended = run("get", "k", "--node", refused_address(), "--timeout", "0.001")
+    ended = run("get", "k", "--node", NOBODY, "--timeout", "0.001")
     assert (ended.code, "connection refused" in ended.err) == (4, True), "a refusal is an answer"
 
 
@@ -91,7 +91,7 @@ def test_a_full_disk_needs_room_and_no_restart() -> None:
 
 
 def test_up_join_names_the_node_that_does_not_answer() -> None:
-    address = refused_address()
+    address = NOBODY
     with pytest.raises(Failure) as caught:
         up._existing(address)
     assert (caught.value.exit_code, caught.value.hint.endswith(f"--listen {address}")) == (4, True)
@@ -123,7 +123,7 @@ async def test_an_address_in_use_is_named() -> None:
 
 
 async def test_a_wrong_advertised_address_is_blamed_and_not_the_contact() -> None:
-    wrong, contact = refused_address(), "127.0.0.1:1"
+    wrong, contact = NOBODY, "127.0.0.1:1"
     joining = NodeConfig(listen="127.0.0.1:0", advertise=wrong, join=(contact,))
     why = await serve._why_not_ready(joining, {})
     assert why == f"nobody answers at the advertised address {wrong}: connection refused"

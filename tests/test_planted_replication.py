@@ -68,7 +68,7 @@ async def whatever_happened_meanwhile(self: Coordinator, *what: Any) -> None:
         del self._vnode.require_coordinator
 
 
-def overwrite(self: Records, records: Iterable[Record]) -> tuple[int, bool]:
+def overwrite(self: Records, records: Iterable[Record], seen: object) -> tuple[int, bool]:
     new = tuple(records)
     return len(new), self._host.storage.stage(Batch(puts=new))
 
@@ -84,8 +84,9 @@ def whoever_answers_counts(self: QuorumReads, reading: Reading, *what: Any) -> N
 
 
 def deny(
-    self: QuorumReads, reading: Reading, who: ReplicaSet, verdict: object, later: Later, then: Callable[[], None]
-) -> None:
+    self: QuorumReads, reading: Reading, who: ReplicaSet, verdict: object, later: Later, then: Callable[[], None],
+    *, until_found: bool,
+) -> None:  # fmt: skip
     then()
 
 
@@ -112,7 +113,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         lambda: test_denials.test_two_of_those_who_may_hold_a_key_are_silent((3, 4)),
     ),
     "a key is denied although nobody else was asked": (
-        QuorumReads, "_ask_everyone", deny,
+        QuorumReads, "ask_everyone", deny,
         lambda: test_denials.test_so_many_silent_replicas_are_too_many("killed", 2, False),
     ),
     "a vnode that fell silent is forgotten at once": (
@@ -153,7 +154,7 @@ EDITED: dict[str, tuple[Edit, Callable[[], None]]] = {
         test_coordinators.test_a_full_disk_is_no_reason_not_to_read,
     ),
     "a key is denied without another look": (
-        Edit(QuorumReads._ask_everyone, "self._host.storage.durable(reading.key)", "None"),
+        Edit(QuorumReads.ask_everyone, "self._host.storage.durable(reading.key)", "None"),
         test_denials.test_a_copy_that_comes_home_while_the_others_are_asked_is_not_denied,
     ),
 }

@@ -121,7 +121,7 @@ async def test_a_quorum_that_fails_after_the_own_dot_is_no_definite_answer() -> 
 @virtual
 async def test_strict_counts_only_replicas_and_sloppy_says_that_it_was() -> None:
     async with settled_ring(7, 4) as ring:
-        owner, second, third, fallback, *_ = clockwise(ring, KEY)
+        owner, second, third, *_ = clockwise(ring, KEY)
         for node in (second, third):
             await ring.kill(node)
         await until(lambda: all(owner.host.peers.is_doubtful(only(node).me) for node in (second, third)))
@@ -132,8 +132,10 @@ async def test_strict_counts_only_replicas_and_sloppy_says_that_it_was() -> None
         assert (written.w >= 2, written.is_sloppy) == (True, True)
         outcomes = {line.contact.address: line.outcome for line in written.replicas}
         assert outcomes[owner.address] == "ok"
-        assert outcomes[fallback.address] == "hinted"
-        assert holding(ring, KEY)[:2] == [owner.name, fallback.name]
+        stored = [node.name for node in ring.nodes if outcomes.get(node.address) in ("ok", "hinted")]
+        assert len(stored) >= 2
+        assert set(stored) <= set(holding(ring, KEY))
+        assert "hinted" in outcomes.values()
 
 
 @virtual

@@ -16,7 +16,7 @@ from worlds import virtual
 
 from chord.config import PRESETS, NodeConfig
 from chord.errors import ConfigError
-from chord.events import Event, IdentityUnsaved
+from chord.events import Event, HealthChanged
 from chord.identity import FileIdentity, Kept, MemoryIdentity
 from chord.node import Node
 from chord.testing import MemoryNetwork
@@ -51,13 +51,13 @@ class Scene:
 
     def __init__(self) -> None:
         self.identity = Faulty()
-        self.told: list[IdentityUnsaved] = []
+        self.told: list[HealthChanged] = []
         seams = MemoryNetwork(1).seams("n0")
         config = NodeConfig(listen="n0:1", timing=TIMING)
         self.node = Node(config, **seams, identity=self.identity, rng=random.Random(1), observe=self._observe)
 
     def _observe(self, event: Event) -> None:
-        if isinstance(event, IdentityUnsaved):
+        if isinstance(event, HealthChanged) and event.why:
             self.told.append(event)
 
     @property
