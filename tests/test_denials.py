@@ -259,20 +259,42 @@ def test_planted_two_who_are_new_call_each_other_level(monkeypatch: pytest.Monke
         testing.run(nobody_is_left_who_was_level, seed=75)
 
 
-@pytest.mark.slow
-@virtual
-async def test_what_nobody_had_for_so_long_counts_as_lost() -> None:
-    """Both who held a write are out: the others deny what was never written, and what was, as is promised."""
+async def three_holders_gone() -> None:
+    """Time alone does not make what they may hold count as lost; that an operator forgets them does."""
     async with testing.ring(7, seed=76, timing=timing(down_out_s=15.0)) as ring:
         await settled(ring)
-        for node in clockwise(ring, ABSENT)[:3]:
+        gone = clockwise(ring, ABSENT)[:3]
+        for node in gone:
             await ring.kill(node)
-        await trio.sleep(8)
-        with pytest.raises((Busy, OwnerDown)):
-            await ask_owner(ring, ABSENT)
-        await trio.sleep(15)
+        for wait_s in (8, 15, 60):
+            await trio.sleep(wait_s)
+            with pytest.raises((Busy, OwnerDown)):
+                await ask_owner(ring, ABSENT)
+        for number, dead in enumerate(gone):
+            for node in ring.nodes:
+                await node.host.peers.call(node.address, Forget(dead.address), Done)
+            if number < 2:
+                await trio.sleep(10)
+                with pytest.raises((Busy, OwnerDown)):
+                    await ask_owner(ring, ABSENT)
+        await trio.sleep(20)
         with trio.fail_after(5):
             assert (await ask_owner(ring, ABSENT)).values == ()
+
+
+@pytest.mark.slow
+def test_key_of_silent_nodes_is_denied_only_once_they_are_forgotten() -> None:
+    testing.run(three_holders_gone, seed=76)
+
+
+@pytest.mark.slow
+def test_planted_bug_silent_nodes_given_up_with_time_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_given_up(self: Repair) -> bool:
+        return trio.current_time() - self._grown_at >= self._host.timing.down_out_s
+
+    monkeypatch.setattr(Repair, "_is_given_up", is_given_up)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        testing.run(three_holders_gone, seed=76)
 
 
 @virtual

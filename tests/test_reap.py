@@ -1,43 +1,73 @@
-"""Tombstones go on proof, and never too early: a delete must not be undone by whoever was away with the old value."""
+"""Tombstones are reaped when they are old, and no store that was away brings back what was deleted."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 import trio
-from quorums import until
-from worlds import get, misplaced, patiently, put, replicas, virtual
+from models.absence import keys_in_slices
+from quorums import keep_disks, until
+from worlds import get, misplaced, owner, patiently, put, replicas, virtual
 
 from chord import testing
-from chord.config import PRESETS
-from chord.data import reap
-from chord.data.reap import Reaper, is_ripe, knows_of_silent
-from chord.data.storage import Batch
-from chord.errors import ChordError, NotFound
-from chord.host import Host
-from chord.messages import ActorClock, Forget, Ping, Pong, Reap, Record, Version
+from chord.config import PRESETS, Limits
+from chord.data import quorum_reads, reap, reap_log
+from chord.data.catch_up import CatchUp
+from chord.data.quorum_reads import QuorumReads
+from chord.data.reap import Held, Reaper, is_ripe, on_are_expired
+from chord.data.reap_log import ReapLog
+from chord.errors import Busy, NotFound, OwnerDown
+from chord.messages import ActorClock, AreExpired, Forget, Record, Version
 from chord.messages.base import Done
 from chord.node import Node
-from chord.resume import Resumption
 from chord.testing.rings import MemoryRing
 
 GRACE_S = 5.0
 TIMING = msgspec.structs.replace(
     PRESETS["local"], grace_s=GRACE_S, anti_entropy_s=1.0, reprobe_first_s=2.0, reprobe_max_s=8.0
 )
+LAST = Limits(reap_log_entries=1, reap_log_entries_max=1)
+NOTHING = Limits(reap_log_entries=0, reap_log_entries_max=0)
+MANY = 20
+"""More writes than a record remembers as replaced: then no tag of an operation decides about the first one."""
 
 
 def holders(ring: MemoryRing, key: bytes) -> list[str]:
     return [node.name for node in ring.nodes if node.host.storage.get(key) is not None]
 
 
+def hidden(record: Record | None) -> list[bytes]:
+    """Return the values of a record that are in quarantine."""
+    found = [] if record is None else [version.value for entry in record.quarantine for version in entry.versions]
+    return [value for value in found if value is not None]
+
+
+def hidden_at(ring: MemoryRing, key: bytes) -> list[str]:
+    """Return which nodes hold values of a key in quarantine."""
+    return [node.name for node in ring.nodes if hidden(node.host.storage.get(key))]
+
+
 def named(ring: MemoryRing, name: str) -> Node:
     return next(node for node in ring.nodes if node.name == name)
 
 
+async def visible(node: Node, key: bytes) -> tuple[bytes, ...]:
+    """Return the values that a reader sees, none if the key is not found."""
+    try:
+        return await get(node, key)
+    except NotFound:
+        return ()
+
+
+# -- what is reaped ---------------------------------------------------------------------------------
+
+
 @pytest.mark.slow
 @virtual
-async def test_a_tombstone_goes_from_all_replicas_when_it_is_old_enough_and_no_sooner() -> None:
+async def test_tombstone_older_than_grace_leaves_every_replica() -> None:
     async with testing.ring(6, seed=1, timing=TIMING) as ring:
         await put(ring[0], b"k", b"v")
         await put(ring[1], b"k", None)
@@ -56,7 +86,7 @@ async def test_a_tombstone_goes_from_all_replicas_when_it_is_old_enough_and_no_s
 
 @pytest.mark.slow
 @virtual
-async def test_values_that_lived_for_a_time_go_likewise() -> None:
+async def test_expired_value_is_reaped_after_grace() -> None:
     async with testing.ring(6, seed=2, timing=TIMING) as ring:
         await ring[0].put("k", "v", ttl_s=2)
         assert (await ring[1].get("k")).value == b"v"
@@ -70,7 +100,7 @@ async def test_values_that_lived_for_a_time_go_likewise() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_a_key_with_a_living_sibling_stays() -> None:
+async def test_tombstone_beside_living_sibling_stays() -> None:
     async with testing.ring(6, seed=3, timing=TIMING) as ring:
         await put(ring[0], b"k", b"v", context=b"")
         await put(ring[0], b"k", None, context=b"")
@@ -78,95 +108,48 @@ async def test_a_key_with_a_living_sibling_stays() -> None:
         assert await get(ring[1], b"k") == (b"v",)
 
 
-async def deleted_while_one_is_frozen(ring: MemoryRing) -> str:
-    """Freeze a replica that holds a value, delete the value, let the grace period pass; return who it was."""
-    await put(ring[0], b"k", b"v")
-    await trio.sleep(2)
-    away = replicas(ring, b"k")[1]
-    ring.network.freeze(away)
-    others = [node for node in ring.nodes if node.name != away]
-    await patiently(lambda: put(others[0], b"k", None))
-    await trio.sleep(GRACE_S + 10)
-    return away
+@pytest.mark.slow
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_expired_value_is_kept_while_one_clock_is_behind(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By that clock the value still lives. The planted owner trusts its own clock."""
+    if is_planted:
+
+        async def believe(self: Reaper, records: list[Record], who: object) -> list[Record]:
+            return records
+
+        monkeypatch.setattr(Reaper, "_expired_everywhere", believe)
+
+    async def main() -> None:
+        async with testing.ring(6, seed=2, timing=TIMING) as ring:
+            await ring[0].put("k", "v", ttl_s=2)
+            late = named(ring, replicas(ring, b"k")[1]).host
+            late.wall_now_ms = lambda: int(1000 * trio.current_time()) - 60_000
+            await trio.sleep(20)
+            assert (holders(ring, b"k") == []) is is_planted
+            late.wall_now_ms = lambda: int(1000 * trio.current_time())
+            await trio.sleep(5)
+            assert holders(ring, b"k") == []
+
+    testing.run(main, seed=2)
 
 
 @pytest.mark.slow
 @virtual
-async def test_while_a_node_is_silent_nothing_is_forgotten_and_when_it_is_back_it_is() -> None:
-    async with testing.ring(6, seed=4, timing=TIMING) as ring:
-        away = await deleted_while_one_is_frozen(ring)
-        assert len(holders(ring, b"k")) >= 3
+async def test_expired_value_is_kept_while_one_member_is_silent() -> None:
+    async with testing.ring(6, seed=2, timing=TIMING) as ring:
+        await ring[0].put("k", "v", ttl_s=2)
+        away = replicas(ring, b"k")[1]
+        await trio.sleep(2)
+        ring.network.freeze(away)
+        await trio.sleep(20)
+        others = [name for name in holders(ring, b"k") if name != away]
+        assert others != []
         ring.network.unfreeze(away)
-        await trio.sleep(30)
-        assert holders(ring, b"k") == []
-        with pytest.raises(NotFound):
-            await named(ring, away).get("k")
-
-
-@pytest.mark.slow
-@virtual
-async def test_an_operator_may_say_that_it_will_never_be_back() -> None:
-    async with testing.ring(6, seed=5, timing=TIMING) as ring:
-        away = named(ring, await deleted_while_one_is_frozen(ring))
-        await ring.kill(away)
-        await trio.sleep(5)
-        assert holders(ring, b"k") != []
-        for node in ring.nodes:
-            await node.host.peers.call(node.address, Forget(away.address), Done)
         await trio.sleep(20)
         assert holders(ring, b"k") == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("is_planted", [False, True])
-def test_planted_forgetting_while_somebody_is_away_undoes_the_delete(
-    is_planted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a write quorum has deleted, and forgotten, comes back with the one who was away."""
-    if is_planted:
-        monkeypatch.setattr(reap, "knows_of_silent", lambda host: False)
-
-        def is_whole(self: Reaper, arc: object, who: object) -> bool:
-            return True
-
-        async def reap_at_w(self: Reaper, heads: list[object], who: object) -> None:
-            up = [place.contact for place in who.everyone if self._vnode.is_up(place)]  # type: ignore[attr-defined]
-            for contact in up:
-                await self._ask(contact, Reap(tuple(heads), "drop"))  # type: ignore[arg-type]
-
-        monkeypatch.setattr(Reaper, "_is_whole", is_whole)
-        monkeypatch.setattr(Reaper, "_reap", reap_at_w)
-
-    async def main() -> bool:
-        async with testing.ring(6, seed=4, timing=TIMING) as ring:
-            away = await deleted_while_one_is_frozen(ring)
-            ring.network.unfreeze(away)
-            await trio.sleep(30)
-            try:
-                return bool((await ring[0].get("k")).values)
-            except ChordError:
-                return False
-
-    assert testing.run(main, seed=4) == is_planted
-
-
-@pytest.mark.slow
-@virtual
-async def test_what_is_left_over_where_nobody_knew_of_goes_too() -> None:
-    """A replica holds a reaped tombstone still, its owner or another. All are equal again long before `REAPED_S`."""
-    async with testing.ring(6, seed=6, timing=TIMING) as ring:
-        await put(ring[0], b"k", b"v")
-        await put(ring[1], b"k", None)
-        tombstone = next(r for node in ring.nodes if (r := node.host.storage.get(b"k")) is not None)
-        await trio.sleep(GRACE_S + 10)
-        assert holders(ring, b"k") == []
-        for name in replicas(ring, b"k"):
-            named(ring, name).host.storage.apply(Batch(puts=(tombstone,)))
-            await trio.sleep(12)
-            assert holders(ring, b"k") == [], name
-
-
-def test_ripe_is_what_has_ended_long_enough_ago() -> None:
+def test_record_is_ripe_once_everything_in_it_ended() -> None:
     def record(*versions: Version) -> Record:
         return Record(b"k", (ActorClock(bytes(16), len(versions), versions),))
 
@@ -179,47 +162,386 @@ def test_ripe_is_what_has_ended_long_enough_ago() -> None:
     assert not is_ripe(record(expired), 1_000)
     assert not is_ripe(record(gone, living), 10_000)
     assert is_ripe(record(gone, expired), 1_001)
+    hidden = (ActorClock(bytes(16), 1, (living,)),)
+    assert not is_ripe(Record(b"k", (), b"", hidden), 10_000), "what is in quarantine is nobody's to reap"
 
 
-# -- who is coming back -----------------------------------------------------------------------------
+def test_held_times_an_unchanged_record_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reap, "HELD_RECORDS_MAX", 2)
+    held = Held()
+    assert held.since(b"a", b"1", 10.0) == 10.0
+    assert held.since(b"a", b"1", 20.0) == 10.0
+    assert held.since(b"a", b"2", 30.0) == 30.0, "it has changed"
+    held.next_round()
+    assert held.since(b"a", b"2", 40.0) == 30.0
+    held.next_round()
+    held.next_round()
+    assert held.since(b"a", b"2", 50.0) == 50.0, "nobody asked about it for a round"
+    held.since(b"b", b"1", 50.0)
+    assert held.since(b"c", b"1", 50.0) == 50.0
+    assert held.since(b"c", b"1", 60.0) == 60.0, "there is no room for a third"
 
 
-def only_doubtful(host: Host) -> bool:
-    """Planted for `knows_of_silent`: who is heard of again is there."""
-    return any(host.peers.is_doubtful(contact) for contact in host.peers.passive.contacts())
+@virtual
+async def test_are_expired_says_no_only_of_what_lives() -> None:
+    async with testing.ring(1, seed=1, timing=TIMING) as ring:
+        await put(ring[0], b"living", b"v")
+        await put(ring[0], b"gone", None)
+        asked = AreExpired((b"living", b"gone", b"unheard of"))
+        assert on_are_expired(ring[0].host, asked).each == (False, False, True)
+        await trio.sleep(GRACE_S + 0.5)
+        assert on_are_expired(ring[0].host, asked).each == (False, True, True)
+
+
+# -- who was away ---------------------------------------------------------------------------------------
+
+SLICE_KEYS = keys_in_slices(1, 12)
+KEY, OTHER = SLICE_KEYS[:2]
+
+
+async def away_while_reaped(ring: MemoryRing, writes: int = 0) -> str:
+    """Freeze a replica that holds a value; delete the value and let the tombstone be reaped; return who it was.
+
+    Then the same happens to another key of its slice: a log of one entry keeps nothing of the first.
+
+    Args:
+        writes: made before the delete; the frozen replica misses them as well.
+    """
+    for key in (KEY, OTHER):
+        await put(ring[0], key, b"v")
+    await trio.sleep(2)
+    away = replicas(ring, KEY)[1]
+    ring.network.freeze(away)
+    node = next(node for node in ring.nodes if node.name != away)
+    for number in range(writes):
+        await patiently(lambda number=number: put(node, KEY, b"%d" % number))  # type: ignore[misc]
+    for key in (KEY, OTHER):
+        await patiently(lambda key=key: put(node, key, None))  # type: ignore[misc]
+        await trio.sleep(GRACE_S + 8)
+        still = [name for name in replicas(ring, key) if name != away and name in holders(ring, key)]
+        assert still == [], "the others have reaped it, and waited for nobody"
+    return away
+
+
+def merges_from_anywhere(patch: pytest.MonkeyPatch) -> None:
+    """Records are merged whatever their store has seen of the reap log."""
+    patch.setattr(ReapLog, "digest_in", lambda self, arc: b"")
+    patch.setattr(ReapLog, "require_level", lambda self, records, seen: None)
+    patch.setattr(ReapLog, "durably_seen_of", lambda self, key: b"")
+
+
+def raises_no_floor(patch: pytest.MonkeyPatch) -> None:
+    """A trim forgets which actors its entries named."""
+    trim_to = reap_log._Work.trim_to
+
+    def trim(self: Any, part: int, keep: int) -> None:
+        floors = dict(self.slice(part).floors)
+        trim_to(self, part, keep)
+        self.slice(part).floors = floors
+
+    patch.setattr(reap_log._Work, "trim_to", trim)
+
+
+def waits_for_silent(patch: pytest.MonkeyPatch) -> None:
+    """Nothing is reaped while a node is silent, as it was once."""
+    bury = Reaper._bury
+
+    async def wait(self: Reaper, records: list[Record], crowded: Any, others: Any) -> None:
+        if not any(self._host.peers.passive.contacts()):
+            await bury(self, records, crowded, others)
+
+    patch.setattr(Reaper, "_bury", wait)
+
+
+class Ended(NamedTuple):
+    """What there is once a node that was away is back: what readers see, what is hidden, how often one caught up."""
+
+    seen: tuple[bytes, ...]
+    hidden: list[bytes]
+    caught_up: int
+
+
+def back_after_reaping(limits: Limits, writes: int, before_return: Callable[[], None] = lambda: None) -> Ended:
+    async def main() -> Ended:
+        async with testing.ring(6, seed=4, timing=TIMING, limits=limits) as ring:
+            away = await away_while_reaped(ring, writes)
+            before_return()
+            ring.network.unfreeze(away)
+            await trio.sleep(30)
+            seen = await visible(ring[0], KEY)
+            assert [await visible(node, KEY) for node in ring.nodes] == [seen] * 6
+            held = [named(ring, name).host.storage.get(KEY) for name in replicas(ring, KEY)]
+            assert held == [held[0]] * 3, "quarantine is replicated like everything else"
+            return Ended(seen, hidden(held[0]), ring.totals()["slices_caught_up"])
+
+    return testing.run(main, seed=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limits", "writes", "is_hidden"),
+    [(Limits(), 0, False), (Limits(), MANY, False), (LAST, 0, False), (LAST, MANY, True)],
+)
+def test_node_cut_off_while_tombstone_is_reaped_undoes_nothing(limits: Limits, writes: int, is_hidden: bool) -> None:
+    """An entry decides about its old value, or the tag of an operation; without either the value is in quarantine."""
+    ended = back_after_reaping(limits, writes)
+    assert ended.seen == ()
+    assert ended.hidden == ([b"v"] if is_hidden else [])
+    assert bool(ended.caught_up) == (limits is LAST)
+
+
+@pytest.mark.slow
+def test_reap_log_without_any_room_brings_nothing_back() -> None:
+    async def main() -> None:
+        async with testing.ring(6, seed=4, timing=TIMING, limits=NOTHING) as ring:
+            for key in SLICE_KEYS:
+                await put(ring[0], key, b"v")
+            await trio.sleep(2)
+            away = replicas(ring, KEY)[1]
+            ring.network.freeze(away)
+            node = next(node for node in ring.nodes if node.name != away)
+            for key in SLICE_KEYS[:6]:
+                await patiently(lambda key=key: put(node, key, None))  # type: ignore[misc]
+            await trio.sleep(GRACE_S + 8)
+            assert ring.totals()["keys_reaped"] >= 6
+            ring.network.unfreeze(away)
+            await trio.sleep(30)
+            for number, key in enumerate(SLICE_KEYS):
+                assert await visible(named(ring, away), key) == (() if number < 6 else (b"v",))
+            assert {node.host.reap_log.state(node.host.reap_log.slice_of(KEY)).entries for node in ring.nodes} == {0}
+
+    testing.run(main, seed=4)
+
+
+@pytest.mark.slow
+def test_planted_bug_merging_without_level_logs_undoes_the_delete(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert back_after_reaping(Limits(), 0, lambda: merges_from_anywhere(monkeypatch)).seen == (b"v",)
+
+
+@pytest.mark.slow
+def test_planted_bug_trimming_without_floor_undoes_the_delete(monkeypatch: pytest.MonkeyPatch) -> None:
+    raises_no_floor(monkeypatch)
+    assert back_after_reaping(LAST, MANY).seen == (b"v",)
+
+
+@pytest.mark.slow
+def test_planted_bug_reaping_that_waits_for_silent_nodes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits_for_silent(monkeypatch)
+    with pytest.raises(AssertionError, match="waited for nobody"):
+        back_after_reaping(Limits(), 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limits", [Limits(), NOTHING])
+def test_returned_store_catches_up_and_denies_nothing(limits: Limits) -> None:
+    """A node stops for many grace periods, with its disk: it forgets what was deleted, and holds what was written."""
+
+    async def main() -> None:
+        async with testing.ring(6, seed=6, timing=TIMING, limits=limits) as ring:
+            keep_disks(ring)
+            keys = [b"key-%d" % number for number in range(60)]
+            for key in keys:
+                await put(ring[0], key, b"old")
+            await trio.sleep(3)
+            away = named(ring, replicas(ring, keys[0])[1])
+            await ring.kill(away)
+            node = ring[0]
+            for key in keys[::3]:
+                await patiently(lambda key=key: put(node, key, None))  # type: ignore[misc]
+            for key in keys[1::3]:
+                await patiently(lambda key=key: put(node, key, b"new"))  # type: ignore[misc]
+            await trio.sleep(10 * GRACE_S)
+            assert ring.totals()["keys_reaped"] >= 10, "all but those of the node that is away"
+            back = await ring.start(name=away.name)
+            await back.ready()
+            await trio.sleep(20)
+            await ring.converged()
+            for number, key in enumerate(keys):
+                expected = ((), (b"new",), (b"old",))[number % 3]
+                for node in (back, ring[0]):
+                    assert await visible(node, key) == expected
+            assert misplaced(ring) == []
+            assert [key for key in keys if hidden_at(ring, key)] == [], "a tag or a clock decides about all of them"
+            assert bool(ring.totals()["slices_caught_up"]) == (limits is NOTHING)
+
+    testing.run(main, seed=6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_who_answers_and_has_no_place_yet_counts_as_silent(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It holds what it held, and nobody compares it; that it is heard of is no proof of anything."""
-    resume = Resumption.resume
-    is_silent = only_doubtful if is_planted else knows_of_silent
+def test_entry_reaches_members_that_missed_the_push(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison brings it; the planted one does not compare logs."""
+
+    async def unheard(self: CatchUp, partner: object, logs: object) -> None:
+        raise Busy("lost on its way")
+
+    async def nothing(self: CatchUp, partner: object, arc: object) -> None:
+        """Instead of levelling."""
+
+    monkeypatch.setattr(CatchUp, "tell", unheard)
+    if is_planted:
+        monkeypatch.setattr(CatchUp, "level", nothing)
 
     async def main() -> None:
-        async with testing.ring(6, seed=8, timing=TIMING) as ring:
-            away = ring[2]
-            await ring.kill(away)
-            await until(lambda: missing(ring, away))
-            witness = missing(ring, away)[0]
-            monkeypatch.setattr(Resumption, "resume", never)
-            again = await ring.start(join=(), name=away.name)
-            await again.host.peers.call(witness.address, Ping(), Pong)
-            assert not witness.host.peers.is_doubtful(away.contact)
-            assert is_silent(witness.host) is not is_planted
-            await trio.sleep(TIMING.reprobe_max_s)
-            assert is_silent(witness.host) is not is_planted
-            monkeypatch.setattr(Resumption, "resume", resume)
-            await (await ring.restart(again)).ready()
-            await until(lambda: not knows_of_silent(witness.host), within_s=3 * TIMING.reprobe_max_s)
+        async with testing.ring(6, seed=1, timing=TIMING) as ring:
+            await put(ring[0], b"k", b"v")
+            await put(ring[1], b"k", None)
+            await trio.sleep(GRACE_S + 10)
+            assert ring.totals()["reaps_unheard"] > 0
+            assert (holders(ring, b"k") == []) is not is_planted
+            log = owner(ring, b"k").host.reap_log
+            seen = {named(ring, name).host.reap_log.seen_of(b"k") for name in replicas(ring, b"k")}
+            assert (seen == {log.seen_of(b"k")}) is not is_planted
 
-    testing.run(main, seed=8)
+    testing.run(main, seed=1)
 
 
-def missing(ring: MemoryRing, away: Node) -> list[Node]:
-    """Return who remembers a node as silent."""
-    return [node for node in ring.nodes if away.contact in node.host.peers.passive.contacts()]
+@pytest.mark.slow
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_read_of_reaped_key_levels_stand_ins_first(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All who may hold a key are asked before it is denied; those that hold nothing of the slice have no log of it.
+
+    The planted reader takes a holder with another log for one that does not answer.
+    """
+    if is_planted:
+        monkeypatch.setattr(QuorumReads, "_level_soon", lambda self, *args: quorum_reads._give_up(*args))
+
+    async def main() -> bool:
+        async with testing.ring(6, seed=1, timing=TIMING) as ring:
+            await put(ring[0], b"k", b"v")
+            await put(ring[1], b"k", None)
+            await trio.sleep(GRACE_S + 10)
+            assert holders(ring, b"k") == []
+            try:
+                return await get(ring[2], b"k") != ()
+            except OwnerDown:
+                return True
+
+    assert testing.run(main, seed=1) is is_planted
 
 
-async def never(resumption: Resumption, *args: object) -> None:
-    await trio.sleep_forever()
+# -- how long a log is -----------------------------------------------------------------------------------
+
+SHORT = Limits(reap_log_entries=4, reap_log_entries_max=8)
+
+
+def entries_at(ring: MemoryRing) -> dict[str, int]:
+    """Return how long the log of the slice of these keys is at its members."""
+    part = ring[0].host.reap_log.slice_of(SLICE_KEYS[0])
+    members = [named(ring, name) for name in replicas(ring, SLICE_KEYS[0]) if name in {n.name for n in ring.nodes}]
+    return {node.name: node.host.reap_log.state(part).entries for node in members}
+
+
+async def deleted(ring: MemoryRing, keys: list[bytes], node: Node) -> None:
+    for key in keys:
+        await patiently(lambda key=key: put(node, key, None))  # type: ignore[misc]
+    await trio.sleep(GRACE_S + 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_trimming_waits_for_silent_nodes_up_to_the_hard_limit(
+    is_planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_planted:
+        monkeypatch.setattr(Reaper, "_is_whole", lambda self, arc, who: True)
+
+    async def main() -> None:
+        async with testing.ring(6, seed=4, timing=TIMING, limits=SHORT) as ring:
+            keys = SLICE_KEYS
+            for key in keys:
+                await put(ring[0], key, b"v")
+            await trio.sleep(3)
+            away = next(name for name in (n.name for n in ring.nodes) if name not in replicas(ring, keys[0]))
+            ring.network.freeze(away)  # no member: it holds nothing, but how are the others to know?
+            asker = named(ring, replicas(ring, keys[0])[0])
+            await deleted(ring, keys[:8], asker)
+            if is_planted:
+                assert set(entries_at(ring).values()) == {SHORT.reap_log_entries // 2}
+                return
+            assert set(entries_at(ring).values()) == {8}, "somebody is silent, and the log still fits the hard limit"
+            assert {node.host.reap_log.forced_trims for node in ring.nodes} == {0}
+            await deleted(ring, keys[8:9], asker)
+            assert set(entries_at(ring).values()) == {SHORT.reap_log_entries}
+            assert asker.host.reap_log.forced_trims > 0, "it is counted"
+            ring.network.unfreeze(away)
+            await deleted(ring, keys[9:], asker)
+            await trio.sleep(20)
+            assert max(entries_at(ring).values()) <= SHORT.reap_log_entries
+
+    testing.run(main, seed=4)
+
+
+@pytest.mark.slow
+@virtual
+async def test_trimming_goes_on_once_the_silent_node_is_forgotten() -> None:
+    async with testing.ring(6, seed=4, timing=TIMING, limits=SHORT) as ring:
+        keys = SLICE_KEYS
+        for key in keys:
+            await put(ring[0], key, b"v")
+        await trio.sleep(3)
+        away = next(node for node in ring.nodes if node.name not in replicas(ring, keys[0]))
+        await ring.kill(away, is_silent=True)
+        asker = named(ring, replicas(ring, keys[0])[0])
+        await deleted(ring, keys[:8], asker)
+        assert set(entries_at(ring).values()) == {8}
+        for node in ring.nodes:
+            await node.host.peers.call(node.address, Forget(away.address), Done)
+        await until(lambda: set(entries_at(ring).values()) == {SHORT.reap_log_entries // 2})
+        assert {node.host.reap_log.forced_trims for node in ring.nodes} == {0}
+
+
+# -- quarantine --------------------------------------------------------------------------------------------
+
+
+async def with_hidden_value(ring: MemoryRing) -> None:
+    """Bring all replicas of a key to hold its old value in quarantine."""
+    away = await away_while_reaped(ring, MANY)
+    ring.network.unfreeze(away)
+    await until(lambda: sorted(hidden_at(ring, KEY)) == sorted(replicas(ring, KEY)))
+
+
+@pytest.mark.slow
+@virtual
+async def test_quarantined_value_is_freed_by_a_store_that_holds_it_live() -> None:
+    """A live value of its actor shows that the actor was not reaped."""
+    async with testing.ring(6, seed=4, timing=TIMING, limits=LAST) as ring:
+        await with_hidden_value(ring)
+        node = owner(ring, KEY)
+        record = node.host.storage.get(KEY)
+        assert record is not None
+        live = Record(KEY, record.quarantine)
+        await next(iter(node.parts.values())).records.merge([live], node.host.reap_log.seen_of_each([live]))
+        await until(lambda: hidden_at(ring, KEY) == [])
+        assert [await visible(node, KEY) for node in ring.nodes] == [(b"v",)] * 6
+
+
+@pytest.mark.slow
+@virtual
+async def test_key_with_quarantined_value_can_be_written_and_deleted() -> None:
+    async with testing.ring(6, seed=4, timing=TIMING, limits=LAST) as ring:
+        await with_hidden_value(ring)
+        await put(ring[1], KEY, b"new")
+        assert [await visible(node, KEY) for node in ring.nodes] == [(b"new",)] * 6
+        await trio.sleep(5)
+        assert sorted(hidden_at(ring, KEY)) == sorted(replicas(ring, KEY))
+        await put(ring[2], KEY, None)
+        await trio.sleep(GRACE_S + 10)
+        assert [await visible(node, KEY) for node in ring.nodes] == [()] * 6
+        assert sorted(hidden_at(ring, KEY)) == sorted(replicas(ring, KEY)), "an operator decides about it"
+        held = owner(ring, KEY).host.storage.get(KEY)
+        assert held is not None
+        assert held.clock == (), "the tombstone beside it is reaped like any other"
+
+
+@pytest.mark.slow
+@virtual
+async def test_quarantine_outlives_its_first_holder() -> None:
+    """What one store brought is at all replicas: a lost disk does not take it."""
+    async with testing.ring(6, seed=4, timing=TIMING, limits=LAST) as ring:
+        await with_hidden_value(ring)
+        first = named(ring, replicas(ring, KEY)[1])
+        await ring.restart(first)
+        await ring.converged()
+        await until(lambda: sorted(hidden_at(ring, KEY)) == sorted(replicas(ring, KEY)))
+        assert await visible(ring[0], KEY) == ()

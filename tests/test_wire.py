@@ -36,21 +36,33 @@ from chord.ids import Circle, Point
 from chord.messages import (
     REPLIES,
     REQUESTS,
+    ActorClock,
+    AreExpired,
+    AskLog,
     Candidate,
+    Claim,
     Confirm,
     Contact,
     CopiesRead,
     Copy,
+    DeadActor,
     Describe,
     Description,
     ErrorReply,
+    Expired,
     FindNext,
     Forwarded,
     Get,
+    GetLogs,
     GetMany,
+    GetSeen,
     Got,
     GotMany,
     Hello,
+    Holding,
+    Level,
+    LogEntry,
+    Logs,
     Merge,
     NextHops,
     Notify,
@@ -64,9 +76,19 @@ from chord.messages import (
     Reply,
     Request,
     RingPointers,
+    Run,
+    SeenIn,
+    SliceLog,
+    SliceSeen,
+    StoreCopies,
+    StoreLogs,
     Trace,
+    UpTo,
     Values,
+    Version,
     Via,
+    Vouch,
+    Vouched,
     Written,
     Wrote,
     WroteMany,
@@ -124,7 +146,7 @@ def values_of(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
             return text.filter(lambda t: t.encode(errors="ignore").decode() == t)
         case inspect.IntType():
             low, high = -(1 << 63) if info.ge is None else info.ge, (1 << 63) - 1 if info.le is None else info.le
-            return st.integers(low, high)
+            return st.integers(low, high if info.lt is None else info.lt - 1)
         case inspect.FloatType():
             return st.floats(info.ge, info.le, allow_nan=False, allow_infinity=False)
         case inspect.BoolType():
@@ -324,6 +346,11 @@ def golden_frames() -> dict[str, bytes]:
     at = Point(0x8F3A << 144)
     me = Contact(at, "127.0.0.1:9000")
     toy = Contact(Point(80), "127.0.0.1:9080")
+    clock = ActorClock(b"A" * 16, 5, (Version(b"Ada", b"o" * 16, 1000),))
+    entry = LogEntry(b"point of", (DeadActor(b"A" * 16, 5),), b"t" * 8)
+    maker, runs = b"M" * 8, (Run(b"M" * 8, 3, (entry,)),)
+    log = SliceLog(7, (UpTo(maker, 3),), (UpTo(maker, 2),), (UpTo(b"I" * 8, 9),), b"t" * 8, runs)
+    copies = (Record(b"user:42", (clock,)), Record(b"user:43", (), b"", (clock,)))
     return {
         "hello": encode_hello(Hello(1, 1, "node", "control", "chord", 160, 8, 1, b"r" * 16, "10.0.0.1:9000", b"i" * 8)),
         "call ping, node": CODEC.encode_call(1, None, 500, Ping()),
@@ -343,6 +370,17 @@ def golden_frames() -> dict[str, bytes]:
         ),
         "reply wrote many": CODEC.encode_reply(7, WroteMany((Wrote(Written(b"ctx", me, 2, 2)), Wrote(None)))),
         "reply copies read": CODEC.encode_reply(8, CopiesRead((Copy(None, True), None))),
+        "call store copies": CODEC.encode_call(9, at, 500, StoreCopies(copies, False, (b"s" * 8, b""))),
+        "call get seen": CODEC.encode_call(10, at, 500, GetSeen(at, Point(at + 1))),
+        "reply seen in": CODEC.encode_reply(10, SeenIn((SliceSeen(4095, b"s" * 8),))),
+        "call get logs": CODEC.encode_call(11, at, 500, GetLogs((AskLog(7, (UpTo(b"M" * 8, 3),)),))),
+        "reply logs": CODEC.encode_reply(11, Logs((log,))),
+        "call store logs": CODEC.encode_call(12, at, 500, StoreLogs((log,))),
+        "call level": CODEC.encode_call(13, at, 500, Level(at, Point(at + 1), me)),
+        "call vouch": CODEC.encode_call(14, at, 500, Vouch(7, (Claim(b"user:42", b"A" * 16),))),
+        "reply vouched": CODEC.encode_reply(14, Vouched((UpTo(b"M" * 8, 2),), (Holding(5, 1),))),
+        "call are expired": CODEC.encode_call(15, at, 500, AreExpired((b"user:42", b"user:43"))),
+        "reply expired": CODEC.encode_reply(15, Expired((True, False))),
         "reply pong": CODEC.encode_reply(1, Pong("leaving")),
         "reply values": CODEC.encode_reply(2, Values((b"Ada",), b"ctx", me)),
         "reply pointers, 8 bits": TOY.encode_reply(6, RingPointers(toy, None, (toy,), (), Point(42))),

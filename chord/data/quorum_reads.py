@@ -10,6 +10,8 @@ Source: DeCandia et al. 2007 (Dynamo), sections 4.5 and 4.7; Demers et al. 1987 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
 
 import trio
 
@@ -24,11 +26,14 @@ from chord.data.reading import Reading
 from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.view import ReplicaSet
-from chord.errors import Behind, Busy, ChordError, MalformedMessage, OwnerDown, RecordDamaged, TooFewReplicas
+from chord.errors import Behind, Busy, ChordError, MalformedMessage, NotReady, OwnerDown, RecordDamaged, TooFewReplicas
 from chord.ids import Arc
 from chord.messages import Contact, Copy, Done, Get, ReadCopy, Record, StoreCopies, Values, Version
 from chord.ownership import Verdict
 from chord.vnode import RETRY_MS, Vnode
+
+IfBehind: TypeAlias = Callable[[Reading, Contact, Told], None]
+"""What to do about a holder whose store has seen other entries of the reap log."""
 
 
 class QuorumReads:
@@ -174,10 +179,12 @@ class QuorumReads:
         Raises:
             OwnerDown: definite; too many are silent for a denial.
             RecordDamaged: definite; the copy here is damaged, and everyone else who may hold the key has none.
-            Busy: definite; this vnode has lost the others, or too many are new.
+            Busy: definite; this vnode has lost the others, or too many are new, or it was behind with its reap log.
         """
         if self._vnode.ring.is_isolated and self._host.constants.replicas > 1:
             raise Busy("this node has lost the others, and cannot know what they hold", after_ms=RETRY_MS)
+        if self._host.reap_log.durably_seen_of(reading.key) != reading.seen:
+            raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
         if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):
             raise Busy("who stands in for the owner does not know what else is silent", after_ms=RETRY_MS)
         members = [place.contact for place in who.members]
@@ -198,29 +205,27 @@ class QuorumReads:
         raise Busy(f"{names} is being brought level", after_ms=RETRY_MS)
 
     def _fan(self, reading: Reading, spare: list[Contact]) -> Fan:
-        def ask(contact: Contact, told: Told) -> None:
-            mine = reading.own
-            sent = trio.current_time()
+        return Fan(self._host, partial(self._ask, reading, self._level_soon), spare)
 
-            def heard(answer: Copy | ChordError) -> None:
-                if isinstance(answer, ChordError):
-                    told(answer)
-                    return
-                if answer.record is not None and not reading.takes(answer.record):
-                    told(MalformedMessage(f"{contact.address} answered with the record of another key, or none at all"))
-                    return
-                if answer.seen != reading.seen and not answer.is_same:
-                    self._level_soon(contact, reading.key)
-                    told(Behind(f"{contact.address} has reaped what this node has not, or this node more"))
-                    return
+    def _ask(self, reading: Reading, behind: IfBehind, contact: Contact, told: Told) -> None:
+        """Ask one holder."""
+        mine = reading.own
+        sent = trio.current_time()
+
+        def heard(answer: Copy | ChordError) -> None:
+            if isinstance(answer, ChordError):
+                told(answer)
+            elif answer.record is not None and not reading.takes(answer.record):
+                told(MalformedMessage(f"{contact.address} answered with the record of another key, or none at all"))
+            elif answer.seen != reading.seen and not answer.is_same:
+                behind(reading, contact, told)
+            else:
                 reading.rtt_ms[contact] = 1000 * (trio.current_time() - sent)
                 reading.add(contact, mine if answer.is_same else answer.record, answer.is_settled)
                 told(None)
 
-            request = ReadCopy(reading.key, reading.digest(mine))
-            reading.over.begin(contact, request, Copy, heard, deadline=sent + self._host.timing.timeout_cap_s)
-
-        return Fan(self._host, ask, spare)
+        request = ReadCopy(reading.key, reading.digest(mine))
+        reading.over.begin(contact, request, Copy, heard, deadline=sent + self._host.timing.timeout_cap_s)
 
     def _answer(self, reading: Reading, who: ReplicaSet, needed: int) -> Values:
         self._host.counters["gets"] += 1
@@ -240,15 +245,28 @@ class QuorumReads:
             written_ms=tuple(version.written_ms for version in told),
         )
 
-    def _level_soon(self, contact: Contact, key: bytes) -> None:
-        if not self._host.is_ending:
-            self._host.start_task(self._level, contact, key)
+    def _level_soon(self, reading: Reading, contact: Contact, told: Told) -> None:
+        if self._host.is_ending:
+            told(_ending())
+        else:
+            self._host.start_task(self._ask_level, reading, contact, told)
 
-    async def _level(self, contact: Contact, key: bytes) -> None:
+    async def _ask_level(self, reading: Reading, contact: Contact, told: Told) -> None:
+        """Level the reap log with a holder, and ask it again. If this store was behind, the read has to begin again."""
         try:
-            await self._catch_up.level_slice(contact, key)
-        except ChordError:
+            with trio.fail_after(self._host.timing.timeout_cap_s):
+                await self._catch_up.level_slice(contact, reading.key)
+        except (ChordError, trio.TooSlowError):
             self._host.counters["logs_unlevelled"] += 1  # the next read, or anti-entropy, tries again
+            _give_up(reading, contact, told)
+        except trio.Cancelled:
+            told(_ending())
+            raise
+        else:
+            if self._host.reap_log.durably_seen_of(reading.key) == reading.seen:
+                self._ask(reading, _give_up, contact, told)
+            else:
+                _give_up(reading, contact, told)
 
     # -- read repair ----------------------------------------------------------------------------
 
@@ -289,3 +307,11 @@ class QuorumReads:
 
     def _is_live(self, version: Version) -> bool:
         return versions.is_live(version, self._host.wall_now_ms())
+
+
+def _give_up(_: Reading, contact: Contact, told: Told) -> None:
+    told(Behind(f"{contact.address} has reaped what this node has not, or this node more"))
+
+
+def _ending() -> NotReady:
+    return NotReady("the node is ending", after_ms=RETRY_MS)

@@ -21,7 +21,7 @@ import msgspec
 import trio
 
 from chord import invariants
-from chord.config import PRESETS, NodeConfig, RingConstants, Timing
+from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 from chord.errors import ChordError, DuplicateId, OtherRing, unwrapped
 from chord.events import Event, HandlerFailed, Observer, ignore
 from chord.identity import MemoryIdentity
@@ -241,6 +241,7 @@ async def ring(
     vnodes: int = 1,
     replicas: int = RingConstants().replicas,
     timing: Timing = PRESETS["local"],
+    limits: Limits | None = None,
     network: FaultyNetwork | None = None,
     observe: Observer = ignore,
     is_converged: bool = True,
@@ -250,7 +251,7 @@ async def ring(
     Args:
         n: how many nodes; the first founds the ring, all others join at once.
         seed: draws ids' addresses apart, everything: delays, jitter, session ids.
-        successors, bits, vnodes, replicas, timing: see `chord.config`.
+        successors, bits, vnodes, replicas, timing, limits: see `chord.config`.
         ids: the nodes' points, for toy rings; n of them.
         network: where they live; default: one of their own.
         observe: called with every event of every node.
@@ -261,6 +262,7 @@ async def ring(
     template = NodeConfig(
         ring=RingConstants(bits=bits, successors=successors, replicas=replicas),
         timing=timing,
+        limits=limits or Limits(),
         preset="local",
         vnodes=vnodes,
     )
