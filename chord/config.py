@@ -101,6 +101,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         lease_s: a joiner's slot is freed after so long without progress.
         leave_s: a leave hands over for at most this long; for so long others believe one that they were told of.
         drain_s: calls in flight get this long when the node stops.
+        disk_stall_s: a node whose disk has worked at one transaction for so long serves nobody until it is done.
+        disk_stop_s: after so long it stops as if it had crashed; at least `disk_stall_s`.
         resume_s: a restarted node waits so long for a running ring before it resumes with its stored lists.
         grace_s: a node that was down for longer finds what was deleted meanwhile forgotten: it rejoins empty.
 
@@ -123,6 +125,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease_s: float = 5.0
     leave_s: float = 10.0
     drain_s: float = 2.0
+    disk_stall_s: float = 10.0
+    disk_stop_s: float = 60.0
     resume_s: float = 1.0
     grace_s: float = 86400.0
 
@@ -134,12 +138,14 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("timeouts must satisfy floor <= stranger <= cap")
         if not 1 <= self.suspect_misses <= self.dead_misses or self.dead_refusals < 1:
             raise ConfigError("misses must satisfy 1 <= suspect <= dead, and refusals >= 1")
+        if self.disk_stop_s < self.disk_stall_s:
+            raise ConfigError(f"disk_stop_s must be at least disk_stall_s, {self.disk_stall_s}, not {self.disk_stop_s}")
         if self.self_lookup_rounds < 1:
             raise ConfigError("self_lookup_rounds must be at least 1")
 
 
 PRESETS: dict[str, Timing] = {
-    "local": Timing(stabilize_s=0.25, finger_s=0.25, timeout_cap_s=2.0),
+    "local": Timing(stabilize_s=0.25, finger_s=0.25, timeout_cap_s=2.0, disk_stall_s=4.0),
     "lan": Timing(),
     "wan": Timing(
         stabilize_s=15.0,
@@ -147,6 +153,7 @@ PRESETS: dict[str, Timing] = {
         timeout_floor_s=0.3,
         timeout_stranger_s=2.0,
         timeout_cap_s=8.0,
+        disk_stall_s=16.0,
         dead_misses=5,
     ),
 }

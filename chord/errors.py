@@ -148,6 +148,7 @@ class PeerUnreachable(DefiniteError):
 
     Attributes:
         is_refused: the machine answered, and nobody listens at the port: a sign of death sooner than silence is.
+        is_own: the node that answers says so of itself: its caller is to take it for silent.
     """
 
     code, word, is_retryable = 17, "unreachable", True
@@ -157,11 +158,13 @@ class PeerUnreachable(DefiniteError):
         message: str = "",
         *,
         is_refused: bool = False,
+        is_own: bool = False,
         peer: Contact | None = None,
         after_ms: int | None = None,
     ) -> None:
         super().__init__(message, peer=peer, after_ms=after_ms)
         self.is_refused = is_refused
+        self.is_own = is_own
 
 
 class ConfigError(DefiniteError):
@@ -231,7 +234,7 @@ SILENCE = (PeerUnreachable, PeerLost, DeadlineExceeded)
 def retold(error: ChordError) -> ChordError:
     """Return what to answer a call with that failed so: a third node's silence must not pass for our own."""
     if isinstance(error, PeerUnreachable):
-        return LookupFailed(error.message)
+        return PeerUnreachable(error.message) if error.is_own else LookupFailed(error.message)
     if isinstance(error, (PeerLost, DeadlineExceeded)):
         return RemoteFailure(error.message)
     return error

@@ -200,6 +200,13 @@ class NodeStateChanged(Event, frozen=True):
     address: str
 
 
+class DiskStalled(Event, frozen=True):
+    """The disk of this node has worked at one transaction for too long: the node serves nobody until it is done."""
+
+    address: str
+    seconds: float
+
+
 class ClockSkewed(Event, frozen=True):
     """The wall clock of a neighbour and our own differ by so many ms: values that live for a time may err by that."""
 

@@ -39,7 +39,7 @@ class Maintenance:
         self._parts = parts
         self._misplaced = misplaced
         self._save = save
-        self._timetable = Timetable(host.rng, self._on_step_failed, host.timers)
+        self._timetable = Timetable(host.rng, self._on_step_failed, host.timers, lambda: host.is_stalled)
         self._stabilizing: list[Periodic] = []
         self.run = self._timetable.run
 

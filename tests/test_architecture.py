@@ -32,8 +32,8 @@ ROWS: dict[int, str] = {
     "data.exchange data.sending data.transfer data.misplaced data.fan "
     "data.gather data.batches data.reading data.writing data.quorum data.quorum_reads data.replicate "
     "data.repair data.prune data.reap",
-    5: "vnode_parts dispatch farewell maintenance describe remember interface node embedded short_cuts asking "
-    "asking_many operations client links_pool blocking testing",
+    5: "vnode_parts dispatch farewell disk_watch maintenance describe remember interface node embedded short_cuts "
+    "asking asking_many operations client links_pool blocking testing",
     6: "cli",
     7: "experiments experiments.pool sim lab lab.clock",
 }
