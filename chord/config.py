@@ -103,6 +103,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         drain_s: calls in flight get this long when the node stops.
         disk_stall_s: a node whose disk has worked at one transaction for so long serves nobody until it is done.
         disk_stop_s: after so long it stops as if it had crashed; at least `disk_stall_s`.
+        scrub_s: every record of a store on a disk is read and checked once in so long, unless that takes more than
+            `scrub_bytes_s`. A week: two copies of a record hardly rot in the same one.
         resume_s: a restarted node waits so long for a running ring before it resumes with its stored lists.
         grace_s: a node that was down for longer finds what was deleted meanwhile forgotten: it rejoins empty.
 
@@ -127,6 +129,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drain_s: float = 2.0
     disk_stall_s: float = 10.0
     disk_stop_s: float = 60.0
+    scrub_s: float = 604800.0
     resume_s: float = 1.0
     grace_s: float = 86400.0
 
@@ -188,6 +191,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         siblings_max: concurrent values of a record, likewise; at most 64.
         page_bytes: about so many bytes of records go in one page, as scans, transfers and repairs read them.
         repair_bytes_s: bytes of records that are brought level with other replicas, per second.
+        scrub_bytes_s: bytes of records that the scrub reads, per second.
         staged_bytes_max: bytes of changes that wait for the disk; a write beyond it is refused (`Overloaded`). At least
             two bulk frames.
         hints_max: records kept for replicas that do not answer; beyond it no more are taken.
@@ -216,6 +220,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     siblings_max: int = 64
     page_bytes: int = 64 * 1024
     repair_bytes_s: int = 8 << 20
+    scrub_bytes_s: int = 8 << 20
     staged_bytes_max: int = 64 << 20
     hints_max: int = 1_000_000
     passive_max: int = 128

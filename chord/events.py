@@ -207,6 +207,13 @@ class DiskStalled(Event, frozen=True):
     seconds: float
 
 
+class RecordsDamaged(Event, frozen=True):
+    """The scrub found so many damaged records in the store of this node; they count as missing."""
+
+    address: str
+    records: int
+
+
 class ClockSkewed(Event, frozen=True):
     """The wall clock of a neighbour and our own differ by so many ms: values that live for a time may err by that."""
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from chord.config import NodeConfig
 from chord.data.misplaced import Misplaced
+from chord.data.scrub import Scrub
 from chord.events import StepFailed
 from chord.host import Host
 from chord.ids import Point
@@ -60,10 +61,13 @@ class Maintenance:
         self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s)
 
     def keep_at_home(self, contact: Contact) -> None:
-        """Begin to bring misplaced records home, on behalf of the node's first vnode."""
+        """Begin to bring misplaced records home, and to scrub the store, on behalf of the node's first vnode."""
         step = partial(self.bring_home, contact)
         bring_home = self._repeat(contact.id, "bring_home", step, 4 * self._host.timing.stabilize_s)
         self._host.bring_home_soon = bring_home.kick
+        if not self._host.storage.is_instant:
+            scrub = Scrub(self._host)
+            self._repeat(contact.id, "scrub", scrub.step, scrub.period_s)
 
     async def bring_home(self, contact: Contact) -> None:
         """Bring misplaced records home, unless an arc is being given away just now."""
