@@ -103,6 +103,10 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         leave_s: a leave hands over for at most this long; for so long others believe one that they were told of.
         drain_s: calls in flight get this long when the node stops.
         unsaved_s: a node that could not write its identity file for so long says so.
+        disk_stall_s: a node whose disk has worked at one transaction for so long serves nobody until it is done.
+        disk_stop_s: after so long it stops as if it had crashed; at least `disk_stall_s`.
+        scrub_s: every record of a store on a disk is read and checked once in so long, unless that takes more than
+            `scrub_bytes_s`. A week: two copies of a record hardly rot in the same one.
         resume_s: a restarted node waits so long for a running ring before it resumes with its stored lists.
         grace_s: a node that was down for longer finds what was deleted meanwhile forgotten: it rejoins empty.
 
@@ -126,6 +130,9 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     leave_s: float = 10.0
     drain_s: float = 2.0
     unsaved_s: float = 60.0
+    disk_stall_s: float = 10.0
+    disk_stop_s: float = 60.0
+    scrub_s: float = 604800.0
     resume_s: float = 1.0
     grace_s: float = 86400.0
 
@@ -137,12 +144,14 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("timeouts must satisfy floor <= stranger <= cap")
         if not 1 <= self.suspect_misses <= self.dead_misses or self.dead_refusals < 1:
             raise ConfigError("misses must satisfy 1 <= suspect <= dead, and refusals >= 1")
+        if self.disk_stop_s < self.disk_stall_s:
+            raise ConfigError(f"disk_stop_s must be at least disk_stall_s, {self.disk_stall_s}, not {self.disk_stop_s}")
         if self.self_lookup_rounds < 1:
             raise ConfigError("self_lookup_rounds must be at least 1")
 
 
 PRESETS: dict[str, Timing] = {
-    "local": Timing(stabilize_s=0.25, finger_s=0.25, timeout_cap_s=2.0),
+    "local": Timing(stabilize_s=0.25, finger_s=0.25, timeout_cap_s=2.0, disk_stall_s=4.0),
     "lan": Timing(),
     "wan": Timing(
         stabilize_s=15.0,
@@ -150,6 +159,7 @@ PRESETS: dict[str, Timing] = {
         timeout_floor_s=0.3,
         timeout_stranger_s=2.0,
         timeout_cap_s=8.0,
+        disk_stall_s=16.0,
         dead_misses=5,
     ),
 }
@@ -185,6 +195,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         siblings_max: concurrent values of a record, likewise; at most 64.
         page_bytes: about so many bytes of records go in one page, as scans, transfers and repairs read them.
         repair_bytes_s: bytes of records that are brought level with other replicas, per second.
+        scrub_bytes_s: bytes of records that the scrub reads, per second.
         staged_bytes_max: bytes of changes that wait for the disk; a write beyond it is refused (`Overloaded`). At least
             two bulk frames.
         hints_max: records kept for replicas that do not answer; beyond it no more are taken.
@@ -217,6 +228,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     siblings_max: int = 64
     page_bytes: int = 64 * 1024
     repair_bytes_s: int = 8 << 20
+    scrub_bytes_s: int = 8 << 20
     staged_bytes_max: int = 64 << 20
     hints_max: int = 1_000_000
     passive_max: int = 128

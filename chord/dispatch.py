@@ -26,6 +26,7 @@ from chord.errors import (
     Leaving,
     NotReady,
     Overloaded,
+    PeerUnreachable,
     UnknownRequest,
     UnknownVnode,
     WritesRefused,
@@ -139,6 +140,8 @@ class Dispatcher:
         """
         if caller.address and caller.address != self._host.address:
             self._host.peers.heard_from(caller.address)
+        if self._host.is_stalled and not isinstance(request, Describe):
+            raise PeerUnreachable("the disk of this node does not answer; ask another node", is_own=True)
         if vnode is None:
             if isinstance(request, (Departing, Pausing, Retiring, Returned)):
                 return self._on_goodbye(request, caller)

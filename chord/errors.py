@@ -150,6 +150,7 @@ class PeerUnreachable(DefiniteError):
         is_refused: the machine answered, and nobody listens at the port: a sign of death sooner than silence is.
         is_unknown: no host has that name.
         is_late: the time that the caller gave it ran out; nothing else is known.
+        is_own: the node that answers says so of itself: its caller is to take it for silent.
     """
 
     code, word, is_retryable = 17, "unreachable", True
@@ -161,6 +162,7 @@ class PeerUnreachable(DefiniteError):
         is_refused: bool = False,
         is_unknown: bool = False,
         is_late: bool = False,
+        is_own: bool = False,
         peer: Contact | None = None,
         after_ms: int | None = None,
     ) -> None:
@@ -168,6 +170,7 @@ class PeerUnreachable(DefiniteError):
         self.is_refused = is_refused
         self.is_unknown = is_unknown
         self.is_late = is_late
+        self.is_own = is_own
 
 
 class ConfigError(DefiniteError):
@@ -254,7 +257,7 @@ SILENCE = (PeerUnreachable, PeerLost, DeadlineExceeded)
 def retold(error: ChordError) -> ChordError:
     """Return what to answer a call with that failed so: a third node's silence must not pass for our own."""
     if isinstance(error, PeerUnreachable):
-        return LookupFailed(error.message)
+        return PeerUnreachable(error.message) if error.is_own else LookupFailed(error.message)
     if isinstance(error, (PeerLost, DeadlineExceeded)):
         return RemoteFailure(error.message)
     return error

@@ -207,6 +207,20 @@ class HealthChanged(Event, frozen=True):
     why: str
 
 
+class DiskStalled(Event, frozen=True):
+    """The disk of this node has worked at one transaction for too long: the node serves nobody until it is done."""
+
+    address: str
+    seconds: float
+
+
+class RecordsDamaged(Event, frozen=True):
+    """The scrub found so many damaged records in the store of this node; they count as missing."""
+
+    address: str
+    records: int
+
+
 class ClockSkewed(Event, frozen=True):
     """The wall clock of a neighbour and our own differ by so many ms: values that live for a time may err by that."""
 

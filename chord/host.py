@@ -58,6 +58,7 @@ class Host:
         counters: named totals since the start.
         is_leaving: the node hands everything over and accepts nothing new.
         is_ending: the node begins no new work.
+        is_stalled: the disk hangs; the node serves nobody and calls nobody until it answers (`disk_watch`).
         timers: run with the maintenance.
         on_write: called with every key that changes, just before it does, so that a transfer sends it again.
     """
@@ -92,6 +93,7 @@ class Host:
             self.health.watch("records", lambda: _refuses(self.storage.refusal))
         self.is_leaving = False
         self.is_ending = False
+        self.is_stalled = False
         self.timers = Timers()
         self.on_write: list[Callable[[Point, bytes], None]] = []
         self.start_task: Callable[..., None] = _no_tasks

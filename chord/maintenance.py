@@ -9,6 +9,7 @@ from typing import Final
 
 from chord.config import NodeConfig
 from chord.data.misplaced import Misplaced
+from chord.data.scrub import Scrub
 from chord.data.storage import Batch
 from chord.errors import WritesRefused
 from chord.events import StepFailed
@@ -49,7 +50,7 @@ class Maintenance:
         self._misplaced = misplaced
         self._save = save
         self._look = look
-        self._timetable = Timetable(host.rng, self._on_step_failed, host.timers)
+        self._timetable = Timetable(host.rng, self._on_step_failed, host.timers, lambda: host.is_stalled)
         self._stabilizing: list[Periodic] = []
         self.run = self._timetable.run
 
@@ -70,11 +71,14 @@ class Maintenance:
         self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s)
 
     def keep_at_home(self, contact: Contact) -> None:
-        """Begin the steps that the node's first vnode does for all: to bring misplaced records home, and to save."""
+        """Begin the steps that the node's first vnode does for all: to bring records home, to save, to scrub."""
         self._repeat(contact.id, "save_identity", self._save, self._host.timing.stabilize_s)
         step = partial(self.bring_home, contact)
         bring_home = self._repeat(contact.id, "bring_home", step, 4 * self._host.timing.stabilize_s)
         self._host.bring_home_soon = bring_home.kick
+        if not self._host.storage.is_instant:
+            scrub = Scrub(self._host)
+            self._repeat(contact.id, "scrub", scrub.step, scrub.period_s)
 
     async def bring_home(self, contact: Contact) -> None:
         """Bring misplaced records home, unless an arc is being given away just now; and try a store that refused."""

@@ -28,6 +28,7 @@ from chord.data.misplaced import Misplaced
 from chord.data.records import Records
 from chord.data.storage import Storage
 from chord.describe import NodeFacts, describe
+from chord.disk_watch import DiskWatch
 from chord.dispatch import Dispatcher
 from chord.errors import (
     ChordError,
@@ -194,7 +195,7 @@ class Node(AsyncRing):
             with unwrapped():
                 async with trio.open_nursery() as connections:
                     if (failed := self.host.storage.failed) is not None:
-                        connections.start_soon(self._end_with_storage, failed, connections.cancel_scope)
+                        connections.start_soon(self._end_with_disk, failed, connections.cancel_scope)
                     bound = await connections.start(self._rpc.run, self.config.listen, name="calls")
                     self.started_at = trio.current_time()
                     self._settle_address(bound, kept)
@@ -227,10 +228,9 @@ class Node(AsyncRing):
         self._goodbye = self._farewell.neighbours()
         maintenance.cancel_scope.cancel()
 
-    async def _end_with_storage(self, failed: trio.Event, scope: trio.CancelScope) -> None:
-        """Where the disk fails, end as in a crash: what this node says and hands over could be wrong."""
-        await failed.wait()
-        self._fatal = WritesRefused(f"the disk of {self.name} failed, and the node stopped as if it had crashed")
+    async def _end_with_disk(self, failed: trio.Event, scope: trio.CancelScope) -> None:
+        """If the disk fails, end as in a crash: what this node says and hands over could be wrong."""
+        self._fatal = await DiskWatch(self.host, self.parts, self._farewell).run(failed, self.name)
         scope.cancel()
 
     async def ready(self) -> None:

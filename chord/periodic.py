@@ -61,11 +61,19 @@ class Timetable:
     Args:
         timers: of the node, which are swept by the same task.
         failed: told the vnode, the name of its step and the word of the error when a run fails as expected.
+        is_paused: asked before each run; if so, the run is left out.
     """
 
-    def __init__(self, rng: random.Random, failed: Callable[[Point, str, str], None], timers: Timers) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        failed: Callable[[Point, str, str], None],
+        timers: Timers,
+        is_paused: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._rng = rng
         self._failed = failed
+        self._is_paused = is_paused
         self._timers = timers
         self._lines: list[tuple[float, int, Periodic]] = []  # a heap: when, the number of the line, what
         self._last_number = _RUNNING
@@ -123,7 +131,8 @@ class Timetable:
         periodic.is_kicked = False
         try:
             with trio.fail_after(periodic.deadline_s):
-                await periodic.step()
+                if not self._is_paused():
+                    await periodic.step()
         except ChordError as error:
             self._failed(periodic.vnode, periodic.name, error.word)
         except trio.TooSlowError:

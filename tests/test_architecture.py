@@ -31,9 +31,9 @@ ROWS: dict[int, str] = {
     4: "host earlier vnode route lookup stabilize bounds self_lookup membership resume data.records data.copies "
     "data.exchange data.sending data.transfer data.misplaced data.fan "
     "data.gather data.catch_up data.batches data.reading data.writing data.quorum data.quorum_reads data.replicate "
-    "data.repair data.prune data.reap",
-    5: "vnode_parts dispatch farewell maintenance describe remember saving interface node embedded short_cuts asking "
-    "asking_many operations client links_pool blocking testing",
+    "data.repair data.prune data.reap data.scrub",
+    5: "vnode_parts dispatch farewell disk_watch maintenance describe remember saving interface node embedded "
+    "short_cuts asking asking_many operations client links_pool blocking testing",
     6: "cli",
     7: "experiments experiments.pool sim lab lab.clock",
 }

@@ -28,7 +28,8 @@ from chord.data.digest import SLICE_LEVEL
 from chord.data.group_commit import Group, GroupCommit, bytes_of
 from chord.data.sqlite import SqliteStorage
 from chord.data.sqlite_file import ASIDE, FILE_NAME, StoreFile
-from chord.data.storage import Batch, MemoryStorage
+from chord.data.sqlite_rows import SCRUB_ROW_BYTES
+from chord.data.storage import SCRUB_NOTE, Batch, MemoryStorage
 from chord.errors import ChordError, ConfigError, Overloaded, RemoteFailure, WritesRefused
 from chord.ids import Arc, Circle, Point
 from chord.messages import ActorClock, Record, Version
@@ -870,6 +871,67 @@ async def damaged_once(store: SqliteStorage, touch: str, others: list[Record]) -
     assert store.get(b"k1") == record(b"k1", b"new")
     assert len(store) == 3
     assert summed(store) == summed_of(*others, record(b"k1", b"new"))
+
+
+# -- the scrub --------------------------------------------------------------------------------------------
+
+
+def scrub(store: SqliteStorage, bytes_max: int = 1 << 20) -> int:
+    """Scrub once round; return in how many steps."""
+    for step in range(1, 1000):
+        if store.scrub(bytes_max)[1]:
+            return step
+    raise AssertionError("it has no end")
+
+
+@pytest.mark.parametrize(("column", "value"), [*COLUMNS, ("point", 3)])
+async def test_a_scrub_finds_damage_that_nobody_met(tmp_path: Path, column: str, value: object) -> None:
+    others = [record(b"k0", LARGE), record(b"k2", LARGE)]
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([*others, record(b"k1", LARGE)]))
+        scrub(store)
+        assert store.bad_records == 0
+        set_column(tmp_path, column, value)
+        scrub(store)
+        assert (store.bad_records, len(store), summed(store)) == (1, 2, summed_of(*others))
+        scrub(store)
+        assert (store.bad_records, len(store), summed(store)) == (1, 2, summed_of(*others))
+        assert store.counters["scrub_rounds"] == 3
+
+
+async def test_a_scrub_reads_every_record_in_steps_of_so_many_bytes(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"%d" % number, bytes(1000)) for number in range(50)]))
+        assert store.scrub_bytes == 50 * (1000 + SCRUB_ROW_BYTES)
+        assert scrub(store, store.scrub_bytes // 10) == 11
+        assert store.counters["scrub_rows"] == 50
+        assert scrub(store, 1) == 51, "one at least"
+
+
+async def test_a_scrub_goes_on_behind_its_note_after_a_restart(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"%d" % number) for number in range(20)]))
+        for _ in range(15):
+            store.scrub(1)
+        await store.commit(Batch(notes={SCRUB_NOTE: store.scrubbed}))
+    async with opened(tmp_path) as store:
+        scrub(store)
+        assert store.counters["scrub_rows"] == 5
+        assert store.scrubbed is None
+
+
+async def test_a_scrub_leaves_alone_what_is_being_changed(tmp_path: Path) -> None:
+    gate = Gate()
+    async with opened(tmp_path, gate) as store:
+        await store.commit(Batch([record(b"k1", LARGE)]))
+        set_column(tmp_path, "digest", None)
+        async with one_under_way(store, gate):
+            store.stage(Batch([record(b"k1", b"new")]))
+            scrub(store)
+            assert store.get(b"k1") == record(b"k1", b"new")
+            gate.open()
+        scrub(store)
+        assert_holds(store, record(b"k1", b"new"), record(b"first"))
 
 
 def model_of(records: list[Record]) -> MemoryStorage:

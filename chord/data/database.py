@@ -209,6 +209,13 @@ class Database(Protocol):
             sqlite3.Error: they cannot be read.
         """
 
+    def rows_behind(self, place: Place | None) -> Generator[tuple[Any, ...], None, None]:
+        """Yield all rows behind a place, in the order in which the file has them; None: from the first.
+
+        Raises:
+            sqlite3.Error: they cannot be read.
+        """
+
     def write(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
         """Store and remove rows and notes in one transaction; durable when this returns.
 

@@ -117,6 +117,12 @@ class Repair:
         for level in self._level.values():
             level.pop(address, None)
 
+    def stood_still(self) -> None:
+        """This node stood still for a while: it does not know what others wrote in its stead."""
+        self._level.clear()
+        if (arc := self._vnode.ownership.arc) is not None and self._host.constants.replicas > 1:
+            self._vnode.ownership.doubt(arc)
+
     # -- the periodic step ----------------------------------------------------------------------
 
     async def repair(self) -> None:
@@ -125,9 +131,7 @@ class Repair:
         Concurrency: checkpoints; cancellation loses nothing, and what is level stays so.
         """
         if trio.current_time() - self._ended_at > 1.5 * self._host.timing.stabilize_s + PAUSE_S:
-            self._level.clear()  # who stood still does not know what others wrote in its stead
-            if (arc := self._vnode.ownership.arc) is not None and self._host.constants.replicas > 1:
-                self._vnode.ownership.doubt(arc)
+            self.stood_still()
         self._vnode.note_quorum()
         try:
             await self._compare()

@@ -19,7 +19,7 @@ from chord.data.group_commit import Group, GroupCommit, bytes_of
 from chord.data.sqlite_file import StoreFile
 from chord.data.sqlite_notes import Notes
 from chord.data.sqlite_rows import Rows
-from chord.data.storage import Batch
+from chord.data.storage import SCRUB_NOTE, Batch
 from chord.data.worker import ThreadWorker, Worker
 from chord.errors import RemoteFailure
 from chord.ids import Arc, Circle, Point
@@ -78,6 +78,9 @@ class SqliteStorage:
         self._commits.key_epoch = self._file.key_epoch
         self._rows.opened()
         self._notes = Notes(self._file.notes)
+        scrubbed = self._notes.visible.get(SCRUB_NOTE)
+        width = self._circle.width
+        self._rows.scrubbed = None if scrubbed is None else (scrubbed[:width], scrubbed[width:])
 
     async def close(self) -> None:
         """Let what is under way become durable, and close the file. Twice is once.
@@ -157,6 +160,8 @@ class SqliteStorage:
     def counters(self) -> dict[str, int]:
         """How many records a transaction holds on average, and whether the disk damages any, can be told from these."""
         return {
+            "scrub_rounds": self._rows.scrubs,
+            "scrub_rows": self._rows.scrubbed_rows,
             "store_bad_records": self.bad_records,
             "store_rows_written": self.rows_written,
             "store_transactions": self.transactions,
@@ -210,6 +215,21 @@ class SqliteStorage:
         bad = (point for point, _ in self._rows.summary.bad if _is_point(point))
         points = [Point(int.from_bytes(point, "big")) for point in bad]
         return [point for point in points if point in arc]
+
+    def scrub(self, bytes_max: int) -> tuple[int, bool]:
+        """Read and check the next records, one at least, and begin anew behind the last; see `Storage.scrub`."""
+        return self._rows.scrub(bytes_max)
+
+    @property
+    def scrub_bytes(self) -> int:
+        """The bytes that `scrub` reads to check every record."""
+        return self._rows.scrub_bytes
+
+    @property
+    def scrubbed(self) -> bytes | None:
+        """How far `scrub` has come, as the note that a restart goes on from; None: nowhere."""
+        place = self._rows.scrubbed
+        return None if place is None else b"".join(place)
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""

@@ -287,6 +287,15 @@ class StoreFile:
         with closing(self._reader.execute(query, (*start, last))) as found:
             yield from found
 
+    def rows_behind(self, place: Place | None) -> Generator[tuple[Any, ...], None, None]:
+        """Yield all rows behind a place, in the order in which the file has them; None: from the first.
+
+        Damage may have given a point another type; in the file it sorts before all others.
+        """
+        where, values = ("", ()) if place is None else ("WHERE (point, key) > (?, ?)", place)
+        with closing(self._reader.execute(f"SELECT * FROM records {where} ORDER BY point, key", values)) as found:
+            yield from found
+
     # -- writing, in the thread -----------------------------------------------------------------
 
     def write(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:

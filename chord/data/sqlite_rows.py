@@ -17,6 +17,8 @@ from chord.errors import ChordError
 from chord.ids import Arc, Circle
 
 RECENT_ROWS = 256
+SCRUB_ROW_BYTES = 128
+"""What the scrub reads of a row beside the bytes of its values, about."""
 
 
 class Change:
@@ -38,6 +40,8 @@ class Rows:
 
     Attributes:
         changes: what is not durable, by place.
+        scrubbed: the last place that the scrub has read; None: it begins anew.
+        scrubs, scrubbed_rows: how often it has read them all, and how many rows in all.
         bad_records: how many records were found damaged since the opening; they count as missing.
     """
 
@@ -47,6 +51,8 @@ class Rows:
         self._unreadable = unreadable
         self._recent: dict[Place, Row | None] = {}
         self.changes: SortedDict[Place, Change] = SortedDict()
+        self.scrubbed: Place | None = None
+        self.scrubs = self.scrubbed_rows = 0
         self.bad_records = 0
 
     @property
@@ -143,6 +149,35 @@ class Rows:
         if place not in self.summary.bad:
             self.summary.lose(row)
             self._lose(place)
+
+    # -- the scrub ------------------------------------------------------------------------------
+
+    def scrub(self, bytes_max: int) -> tuple[int, bool]:
+        """Read and check the next rows of the file; see `Storage.scrub`."""
+        total = 0
+        try:
+            with closing(self._file.rows_behind(self.scrubbed)) as found:
+                for columns in found:
+                    row = Row._make(columns)
+                    place, is_whole = (row.point, row.key), row.is_whole
+                    if not is_whole and place not in self.changes:
+                        self.count_bad(row)
+                    total += SCRUB_ROW_BYTES + (row.value_bytes if is_whole else 0)
+                    self.scrubbed_rows += 1
+                    if isinstance(row.point, bytes) and isinstance(row.key, bytes):
+                        self.scrubbed = place
+                        if total >= bytes_max:
+                            return total, False
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        self.scrubbed = None
+        self.scrubs += 1
+        return total, True
+
+    @property
+    def scrub_bytes(self) -> int:
+        """The bytes that `scrub` reads to check every row."""
+        return self.summary.value_bytes + SCRUB_ROW_BYTES * (self.summary.keys + len(self.summary.bad))
 
     def _lose(self, place: tuple[Any, Any]) -> None:
         """Count a row as bad, once, and count the slices anew to which it may have belonged.

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 from sortedcontainers import SortedList
@@ -14,6 +14,9 @@ from sortedcontainers import SortedList
 from chord.data.digest import Digests, digest_of
 from chord.ids import Arc, Circle, Point
 from chord.messages import Record
+
+SCRUB_NOTE: Final = b"scrub"
+"""The note that says how far the scrub has come: a restart goes on there."""
 
 
 class Batch:
@@ -85,6 +88,21 @@ class Storage(Protocol):
     def is_damaged(self, key: bytes) -> bool:
         """Whether what was held of a key was found damaged, and nothing has taken its place since."""
 
+    def scrub(self, bytes_max: int) -> tuple[int, bool]:
+        """Read and check the next records, one at least and about so many bytes, and begin anew behind the last.
+
+        Returns:
+            The bytes read, and whether the last record was among them.
+        """
+
+    @property
+    def scrub_bytes(self) -> int:
+        """The bytes that `scrub` reads to check every record."""
+
+    @property
+    def scrubbed(self) -> bytes | None:
+        """How far `scrub` has come, for its note; None: nowhere."""
+
     @property
     def bad_records(self) -> int:
         """How many records were found damaged; they count as missing."""
@@ -133,12 +151,11 @@ class Storage(Protocol):
     def note(self, name: bytes) -> bytes | None:
         """Return the note of a name, or None; it may not be durable yet.
 
-        Notes are small values beside the records. They change in the batch that changes the records: visible at once,
-        durable and taken back with them. They are all in memory.
+        Notes are small values in memory. They change, and are taken back, with the records of their batch.
         """
 
     def notes(self) -> Mapping[bytes, bytes]:
-        """Return all notes by name, durable or not: a view to read, not to change."""
+        """Return all notes by name, durable or not, to read."""
 
     def durable_note(self, name: bytes) -> bytes | None:
         """Return the note of a name as no crash can take it back."""
@@ -214,6 +231,8 @@ class MemoryStorage:
     failed = None
     busy_since = None
     refusal = ""
+    scrub_bytes = 0
+    scrubbed = None
     is_instant = True
     damaged_notes: Collection[bytes] = ()
 
@@ -270,6 +289,10 @@ class MemoryStorage:
         """Return the points of the records of an arc that are damaged, and nothing has taken their place since."""
         points = [self._circle.hash(key) for key in self.damaged_keys if self.is_damaged(key)]
         return [point for point in points if point in arc]
+
+    def scrub(self, bytes_max: int) -> tuple[int, bool]:
+        """Nothing rots in memory."""
+        return 0, True
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield key and digest of each record in an arc, as `scan` would yield the records."""

@@ -83,6 +83,13 @@ class SimulatedFile:
             row = image.rows[place]
             yield row[:3] if is_head else row
 
+    def rows_behind(self, place: Place | None) -> Generator[tuple[Any, ...], None, None]:
+        """Yield all rows behind a place, in order; None: from the first."""
+        self._require_readable()
+        image = self._disk.image
+        for found in [] if image is None else list(image.rows.irange(place, inclusive=(False, False))):
+            yield image.rows[found]  # type: ignore[union-attr]
+
     def _require_readable(self) -> None:
         if self._disk.is_unreadable:
             error = sqlite3.OperationalError("disk I/O error")

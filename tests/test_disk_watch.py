@@ -1,0 +1,185 @@
+"""A disk that hangs: its node goes out of service, others stand in for it, and it is back or ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+from live import HANG_S
+from worlds import get, owner, patiently, put, virtual
+
+from chord.config import PRESETS, NodeConfig, RingConstants, Timing
+from chord.data.sqlite import SqliteStorage
+from chord.data.storage import Batch
+from chord.errors import ChordError, ConfigError, PeerUnreachable, WritesRefused
+from chord.events import DiskStalled, Event
+from chord.messages import Ping, Pong
+from chord.node import Node
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.disk import flash
+
+RING = RingConstants(replicas=3, successors=4)
+KEYS = [b"key-%d" % number for number in range(60)]
+STALL_S = PRESETS["local"].disk_stall_s
+NEVER = 10_000.0
+
+
+@asynccontextmanager
+async def five(timing: Timing = PRESETS["local"]) -> AsyncIterator[tuple[Cluster, Node, list[bytes], list[Event]]]:
+    """Five nodes on disks; one of them, keys that it owns, and what happens."""
+    told: list[Event] = []
+    async with cluster(seed=3, ring=RING, timing=timing, sync_delay=flash, observe=told.append) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        for _ in range(4):
+            await (await machines.start(join=[first])).ready()
+        await machines.converged()
+        for key in KEYS:
+            await put(first, key, b"old")
+        node = machines[2]
+        yield machines, node, [key for key in KEYS if owner(machines, key) is node], told
+
+
+async def write(node: Node, keys: list[bytes], value: bytes, within_s: float) -> list[bytes]:
+    """Write keys through a node, again and again; return those that were acknowledged in time."""
+    done = []
+    with trio.move_on_after(within_s):
+        for key in keys:
+            while key not in done:
+                with suppress(ChordError):
+                    await put(node, key, value)
+                    done.append(key)
+                await trio.sleep(0.05)
+    return done
+
+
+@virtual
+async def test_a_node_whose_disk_hangs_is_replaced_and_comes_back() -> None:
+    async with five() as (machines, node, keys, told):
+        assert len(keys) > 3
+        disk, other = machines.disk(node.name), machines[0]
+        disk.hang()
+        began = trio.current_time()
+        assert await write(other, keys, b"new", 30) == keys
+        assert trio.current_time() - began < 3 * STALL_S
+        assert [event.address for event in told if isinstance(event, DiskStalled)] == [node.address]
+        assert node.host.is_stalled
+        assert node.description().counters  # `status` answers
+        with pytest.raises(PeerUnreachable, match="disk"):
+            await other.host.peers.call(node.address, Ping(), Pong)
+        assert node.host.storage.staged_bytes < 100_000  # type: ignore[attr-defined]
+        disk.resume()
+        await trio.sleep(2 * STALL_S)
+        assert not node.host.is_stalled
+        await machines.converged()
+        for key in keys:
+            assert await patiently(lambda k=key: get(node, k)) == (b"new",)  # type: ignore[misc]
+        assert node.state == "ready"
+
+
+@virtual
+async def test_planted_without_the_watchdog_nobody_stands_in() -> None:
+    timing = msgspec.structs.replace(PRESETS["local"], disk_stall_s=NEVER, disk_stop_s=NEVER)
+    async with five(timing) as (machines, node, keys, _):
+        machines.disk(node.name).hang()
+        assert await write(machines[0], keys, b"new", 60) == []
+
+
+@virtual
+async def test_a_node_whose_disk_hangs_for_too_long_ends_as_after_a_failed_sync() -> None:
+    timing = msgspec.structs.replace(PRESETS["local"], disk_stop_s=3 * STALL_S)
+    async with five(timing) as (machines, node, keys, _):
+        machines.disk(node.name).hang()
+        began = trio.current_time()
+        node.host.storage.stage(Batch(notes={b"touched": b""}))
+        with trio.fail_after(60):
+            await node.closed.wait()
+        assert 3 * STALL_S <= trio.current_time() - began <= 3 * STALL_S + STALL_S + 6
+        with pytest.raises(WritesRefused, match=r"has not answered for \d+ s, and the node stopped"):
+            await node.ready()
+        assert await write(machines[0], keys, b"new", 60) == keys
+        machines.disk(node.name).resume()
+        back = await machines.start(join=(), name=node.name)
+        await back.ready()
+        for key in keys:
+            assert await patiently(lambda k=key: get(back, k)) == (b"new",)  # type: ignore[misc]
+
+
+@virtual
+async def test_a_slow_disk_below_the_limit_stays_in_service() -> None:
+    async with five() as (machines, node, keys, told):
+        machines.disk(node.name).slow(0.8 * STALL_S)
+        assert await write(machines[0], keys[:2], b"new", 60) == keys[:2]
+        await trio.sleep(5 * STALL_S)
+        assert not [event for event in told if isinstance(event, DiskStalled)]
+
+
+@virtual
+async def test_a_node_of_a_ring_without_replicas_is_not_replaced_while_its_disk_hangs() -> None:
+    """Its arc is its own: nobody else has the records."""
+    async with cluster(seed=4, ring=RingConstants(replicas=1), sync_delay=flash) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        for _ in range(3):
+            await (await machines.start(join=[first])).ready()
+        await machines.converged()
+        for key in KEYS:
+            await put(first, key, b"old")
+        node = machines[2]
+        keys = [key for key in KEYS if owner(machines, key) is node]
+        machines.disk(node.name).hang()
+        assert await write(first, keys[:1], b"new", 3 * STALL_S) == []
+        assert node.host.is_stalled
+        machines.disk(node.name).resume()
+        assert await write(first, keys, b"new", 60) == keys
+
+
+def test_disk_stop_s_is_at_least_disk_stall_s() -> None:
+    assert Timing(disk_stall_s=5, disk_stop_s=5).disk_stop_s == 5
+    with pytest.raises(ConfigError, match=r"disk_stop_s must be at least disk_stall_s, 5, not 4\.9"):
+        Timing(disk_stall_s=5, disk_stop_s=4.9)
+
+
+# -- real disks, threads and sockets -----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_a_real_node_whose_commit_hangs_is_replaced_and_comes_back(tmp_path: Path) -> None:
+    """One COMMIT blocks, as on a stalled volume. The other nodes and the event loop go on."""
+    timing = msgspec.structs.replace(PRESETS["local"], disk_stall_s=1.0)
+    gate = threading.Event()
+    gate.set()
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            nodes: list[Node] = []
+            for number in range(4):
+                directory = str(tmp_path / str(number))
+                hanging = SqliteStorage(RING.circle, directory, os.urandom(8), gate.wait) if number == 1 else None
+                join = (nodes[0].address,) if nodes else ()
+                config = NodeConfig(
+                    listen="127.0.0.1:0", join=join, data_dir=directory, preset="local", timing=timing, ring=RING
+                )
+                node = Node(config, storage=hanging)
+                await nursery.start(node.run)
+                await node.ready()
+                nodes.append(node)
+            bad, circle = nodes[1], RING.circle
+            await nodes[0].put("first", "x")
+            gate.clear()
+            keys = [b"key-%d" % n for n in range(400) if bad.host.owner_of(circle.hash(b"key-%d" % n)) is not None][:5]
+            try:
+                assert await write(nodes[0], keys, b"new", HANG_S) == keys
+                assert bad.host.is_stalled
+            finally:
+                gate.set()
+            while bad.host.is_stalled:
+                await trio.sleep(0.05)
+            for key in keys:
+                assert await patiently(lambda k=key: get(bad, k)) == (b"new",)  # type: ignore[misc]
+            nursery.cancel_scope.cancel()
