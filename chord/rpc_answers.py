@@ -25,10 +25,11 @@ from chord.wire import Call, Codec
 class _Pending:
     """A call whose answer takes a while: what it waits for, and until when."""
 
-    __slots__ = ("body_bytes", "call", "deadline", "later", "scope")
+    __slots__ = ("body_bytes", "call", "deadline", "is_for_client", "later", "scope")
 
-    def __init__(self, call: Call, body_bytes: int, deadline: float) -> None:
+    def __init__(self, call: Call, body_bytes: int, deadline: float, *, is_for_client: bool) -> None:
         self.call = call
+        self.is_for_client = is_for_client
         self.body_bytes = body_bytes
         self.deadline = deadline
         self.later: Later | None = None
@@ -97,14 +98,14 @@ class Answers:
                 self._outbox.post(self._codec.encode_reply(call.call_id, answer))
                 return
             budget_s = call.budget_ms / 1000 - late_s
-            self._admit(answer, len(body), budget_s)
+            is_for_client = not self._caller.address or call.request.for_clients
+            self._admit(answer, len(body), budget_s, is_for_client=is_for_client)
         except Exception as error:
             self._post_error(call, self._answer_to(call, error))
             return
-        pending = _Pending(call, len(body), now + budget_s)
+        pending = _Pending(call, len(body), now + budget_s, is_for_client=is_for_client)
         self._pending[pending] = None
-        shared.calls_in_work += 1
-        shared.bytes_in_work += len(body)
+        shared.count_work(1, len(body), is_for_client=is_for_client)
         self._wait_for(pending, answer)
 
     def _wait_for(self, pending: _Pending, answer: Later | Work) -> None:
@@ -155,13 +156,11 @@ class Answers:
             self._outbox.flush_and_tell()
 
     def _forget(self, pending: _Pending) -> None:
-        shared = self._shared
         del self._pending[pending]
-        shared.calls_in_work -= 1
-        shared.bytes_in_work -= pending.body_bytes
-        shared.settled.unpark_all()
+        self._shared.count_work(-1, -pending.body_bytes, is_for_client=pending.is_for_client)
+        self._shared.settled.unpark_all()
 
-    def _admit(self, answer: Later | Work, body_bytes: int, budget_s: float) -> None:
+    def _admit(self, answer: Later | Work, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
         """Refuse to begin with an answer beyond the limits, or when its caller has given up. What needs no waiting is
         answered all the same.
         """
@@ -172,6 +171,12 @@ class Answers:
             excess = f"{shared.calls_in_work} calls are in work"
         elif shared.bytes_in_work + body_bytes > limits.inflight_bytes_max:
             excess = f"{shared.bytes_in_work} bytes of calls are in work"
+        elif is_for_client and shared.client_calls_in_work >= limits.clients_share * limits.calls_max:
+            excess = f"{shared.client_calls_in_work} calls of clients are in work"
+        elif is_for_client and (
+            shared.client_bytes_in_work + body_bytes > limits.clients_share * limits.inflight_bytes_max
+        ):
+            excess = f"{shared.client_bytes_in_work} bytes of calls of clients are in work"
         elif budget_s <= 0:
             throw_away(answer)
             raise Busy("the call was on its way for longer than its budget")

@@ -23,7 +23,7 @@ import outcome
 import trio
 
 from chord.calls import Caller, Told
-from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable
+from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, Overloaded, PeerLost, PeerUnreachable
 from chord.events import ConnectionClosed, ConnectionOpened
 from chord.ids import Point
 from chord.messages import Reply, Request, StreamName
@@ -62,6 +62,8 @@ class Link:
         opened_at: when, on Trio's clock.
         is_draining: no new calls are made here; it closes when the last is answered.
         has_ended: it carries nothing any more; `reason` says why.
+        frame_due: when the frame that has begun is overdue.
+        partial_bytes: what there is of it.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Link:
         self._alarm = shared.alarm
         self._forget = forget
         self._frames = met.frames
+        self.partial_bytes = 0
         self._early = met.early
         self._reading = trio.CancelScope()
         self._pending: dict[int, _Waiting] = {}
@@ -96,7 +99,7 @@ class Link:
         self._peer_is_draining = False
         self._was_used = False
         self._quiet_due = self.opened_at + shared.limits.idle_s
-        self._frame_due = math.inf
+        self.frame_due = math.inf
         self._pipe = pipe_of(stream)
         self._outbox = Outbox(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
         self._answers = Answers(codec, self._outbox, shared, Caller(self.address), Transit(self.opened_at))
@@ -194,6 +197,8 @@ class Link:
                 try:
                     self._take(self._early)
                     self._early.clear()
+                    if self._frames.is_partial:
+                        self._hold_partial(is_new=True)
                     while self._take_in(await self._pipe.receive_some(RECEIVE_BYTES)):
                         pass
                 except trio.BrokenResourceError:
@@ -224,6 +229,9 @@ class Link:
             return
         self.has_ended, self.reason = True, reason
         self._forget(self)
+        self._frames.drop()
+        self._shared.hold(-self.partial_bytes)
+        self.partial_bytes = 0
         pending, self._pending = self._pending, {}
         for waiting in pending.values():
             waiting.told(PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
@@ -241,7 +249,7 @@ class Link:
                 waiting.told(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
             else:
                 due = min(due, waiting.deadline)
-        if self._frame_due <= now:
+        if self.frame_due <= now:
             self.cut(f"half a frame, then silence for {limits.frame_s:g} s")
         elif self._outbox.stuck_due <= now:
             self.cut(f"took nothing for {limits.stuck_s:g} s")
@@ -254,7 +262,7 @@ class Link:
             else:
                 self.drain()
         due = min(due, self._answers.sweep(now))
-        return math.inf if self.has_ended else min(due, self._quiet_due, self._frame_due, self._outbox.stuck_due)
+        return math.inf if self.has_ended else min(due, self._quiet_due, self.frame_due, self._outbox.stuck_due)
 
     def _close_if_drained(self) -> None:
         """A draining connection is done when the peer makes no more calls either and nothing is owed both ways."""
@@ -285,8 +293,8 @@ class Link:
         self._stats.bytes_received += len(data)
         frames = self._frames.feed(data)
         self._take(frames)
-        if self._frames.is_partial or self._frame_due != math.inf:
-            self._time_frame(is_new=bool(frames))
+        if self._frames.is_partial or self.partial_bytes:
+            self._hold_partial(is_new=bool(frames))
         if self.is_draining:
             self._close_if_drained()
         if self._outbox.is_overflowing:
@@ -300,13 +308,25 @@ class Link:
         with suppress(trio.BrokenResourceError):
             await wait_for_end(self._stream)
 
-    def _time_frame(self, *, is_new: bool) -> None:
-        """Set or clear the deadline of a frame that has begun and not ended."""
+    def _hold_partial(self, *, is_new: bool) -> None:
+        """Set or clear the deadline of a frame that has begun and not ended, and count it."""
+        if self.has_ended:
+            return
         if not self._frames.is_partial:
-            self._frame_due = math.inf
-        elif is_new or self._frame_due == math.inf:
-            self._frame_due = trio.current_time() + self._shared.limits.frame_s
-            self._alarm.by(self._frame_due)
+            self.frame_due = math.inf
+        elif is_new or self.frame_due == math.inf:
+            self.frame_due = trio.current_time() + self._shared.limits.frame_s
+            self._alarm.by(self.frame_due)
+        change, self.partial_bytes = self._frames.partial_bytes - self.partial_bytes, self._frames.partial_bytes
+        self._shared.hold(change)
+
+    def cut_partial(self) -> None:
+        """End the connection for the sake of others: all of them together hold too much of unfinished frames."""
+        limit = self._shared.limits.partial_bytes_max
+        error = Overloaded(f"more than {limit} bytes of unfinished frames are held here, and yours is the oldest")
+        self._outbox.post_small(encode_refusal(error))
+        self._outbox.flush()
+        self.cut(error.message)
 
     def _take(self, frames: list[tuple[Kind, bytes]]) -> None:
         """Deal with everything one read brought, then answer with one write."""

@@ -108,6 +108,7 @@ class Get(Request, frozen=True, tag=32):
     r: Quorum = 0
     reply = Values
     patient = True
+    for_clients = True
 
 
 class Written(Reply, frozen=True, tag=145):
@@ -144,6 +145,7 @@ class Put(Request, frozen=True, tag=33):
     is_retry: bool = False
     reply = Written
     patient = True
+    for_clients = True
 
 
 def as_retry(request: Request) -> Request:
@@ -158,6 +160,7 @@ class Merge(Request, frozen=True, tag=42):
     w: Quorum = 0
     reply = Written
     patient = True
+    for_clients = True
 
 
 class ScanPage(Reply, frozen=True, tag=146):
@@ -181,4 +184,5 @@ class Scan(Request, frozen=True, tag=34):
     limit: Annotated[int, Meta(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS_MAX
     reply = ScanPage
     patient = True
+    for_clients = True
     bulk = True
