@@ -6,12 +6,12 @@ with the same read. One that must wait counts against the limits until it is don
 
 from __future__ import annotations
 
-import math
 import traceback
 from functools import partial
 
 import trio
 
+from chord.alarm import Deadlines
 from chord.calls import Caller, Conclusion, Later, Work, throw_away
 from chord.errors import Busy, ChordError, DeadlineExceeded, Overloaded, RemoteFailure, retold
 from chord.events import HandlerFailed
@@ -39,10 +39,11 @@ class _Pending:
 class Answers:
     """Answers the calls of one peer."""
 
-    __slots__ = ("_caller", "_codec", "_is_beginning", "_outbox", "_pending", "_shared", "_transit")
+    __slots__ = ("_caller", "_codec", "_deadlines", "_is_beginning", "_outbox", "_pending", "_shared", "_transit")
 
     def __init__(self, codec: Codec, outbox: Outbox, shared: Shared, caller: Caller, transit: Transit) -> None:
         self._pending: dict[_Pending, None] = {}
+        self._deadlines: Deadlines[_Pending] = Deadlines()  # of those without a task
         self._is_beginning = False
         self._codec = codec
         self._outbox = outbox
@@ -66,15 +67,12 @@ class Answers:
 
     def sweep(self, now: float) -> float:
         """Answer what is overdue at this time, and return when to look again. Tasks have their own deadlines."""
-        due = math.inf
-        for pending in [pending for pending in self._pending if pending.later is not None]:
-            if pending.deadline > now:
-                due = min(due, pending.deadline)
-            elif pending.later is not None:
+        for pending in self._deadlines.expired(now):
+            if pending.later is not None:
                 pending.later.give_up()
                 self._post_error(pending.call, DeadlineExceeded("the caller's budget was used up"))
                 self._finish(pending)
-        return due
+        return self._deadlines.next()
 
     def on_call(self, body: bytes, now: float) -> None:
         """Answer a call at once, or see to it that it is answered.
@@ -114,6 +112,7 @@ class Answers:
             self._shared.start_task(self._work, pending, answer, pending.scope, name="answer")
             return
         pending.later = answer
+        self._deadlines.set(pending, pending.deadline)
         if pending.deadline < self._shared.alarm.at:
             self._shared.alarm.by(pending.deadline)
         self._is_beginning = True
@@ -122,6 +121,7 @@ class Answers:
 
     def _concluded(self, pending: _Pending, conclusion: Conclusion) -> None:
         pending.later = None
+        self._deadlines.clear(pending)
         if not isinstance(conclusion, (Reply, Exception)):
             self._wait_for(pending, conclusion)
         elif isinstance(conclusion, Reply) and self._outbox.buffered > self._outbox.bytes_max:
@@ -157,6 +157,7 @@ class Answers:
 
     def _forget(self, pending: _Pending) -> None:
         del self._pending[pending]
+        self._deadlines.clear(pending)
         self._shared.count_work(-1, -pending.body_bytes, is_for_client=pending.is_for_client)
         self._shared.settled.unpark_all()
 

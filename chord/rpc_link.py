@@ -22,6 +22,7 @@ import msgspec
 import outcome
 import trio
 
+from chord.alarm import Deadlines
 from chord.calls import Caller, Told
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, Overloaded, PeerLost, PeerUnreachable
 from chord.events import ConnectionClosed, ConnectionOpened
@@ -49,7 +50,6 @@ class _Waiting(msgspec.Struct, eq=False):
     told: Told
     request: Request
     asked_at: float
-    deadline: float
 
 
 class Link:
@@ -95,6 +95,7 @@ class Link:
         self._early = met.early
         self._reading = trio.CancelScope()
         self._pending: dict[int, _Waiting] = {}
+        self._deadlines: Deadlines[int] = Deadlines()
         self._last_call_id = 0
         self._peer_is_draining = False
         self._was_used = False
@@ -129,7 +130,7 @@ class Link:
         call_id = self._send(vnode, request, wake, now, deadline, left)
 
         def abandon(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-            del self._pending[call_id]
+            self._take_pending(call_id)
             return trio.lowlevel.Abort.SUCCEEDED
 
         answer: Reply | ChordError = await trio.lowlevel.wait_task_rescheduled(abandon)
@@ -163,9 +164,11 @@ class Link:
             self._outbox.flush_soon()  # others are at it as well: what they say in this pass leaves together
         else:
             self._outbox.flush()
-        self._pending[call_id] = _Waiting(told, request, now, deadline)
-        if deadline < self._alarm.at:
-            self._alarm.by(deadline)
+        self._pending[call_id] = _Waiting(told, request, now)
+        if deadline < math.inf:
+            self._deadlines.set(call_id, deadline)
+            if deadline < self._alarm.at:
+                self._alarm.by(deadline)
         return call_id
 
     async def _wait_for_room(self, deadline: float) -> None:
@@ -232,7 +235,7 @@ class Link:
         self._frames.drop()
         self._shared.hold(-self.partial_bytes)
         self.partial_bytes = 0
-        pending, self._pending = self._pending, {}
+        pending, self._pending, self._deadlines = self._pending, {}, Deadlines()
         for waiting in pending.values():
             waiting.told(PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
         self._outbox.close()
@@ -241,14 +244,13 @@ class Link:
 
     def sweep(self, now: float) -> float:
         """End what is overdue at this time, and return when to look again."""
-        limits, due = self._shared.limits, math.inf
-        for call_id, waiting in list(self._pending.items()):
-            if waiting.deadline <= now:
-                del self._pending[call_id]
-                took = now - waiting.asked_at
-                waiting.told(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
-            else:
-                due = min(due, waiting.deadline)
+        limits = self._shared.limits
+        for call_id in self._deadlines.expired(now):
+            waiting = self._pending.pop(call_id, None)
+            if waiting is None:
+                continue  # what the one before was told has ended the connection
+            took = now - waiting.asked_at
+            waiting.told(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
         if self.frame_due <= now:
             self.cut(f"half a frame, then silence for {limits.frame_s:g} s")
         elif self._outbox.stuck_due <= now:
@@ -261,7 +263,7 @@ class Link:
                 self.cut("drained")
             else:
                 self.drain()
-        due = min(due, self._answers.sweep(now))
+        due = min(self._deadlines.next(), self._answers.sweep(now))
         return math.inf if self.has_ended else min(due, self._quiet_due, self.frame_due, self._outbox.stuck_due)
 
     def _close_if_drained(self) -> None:
@@ -349,9 +351,13 @@ class Link:
                 self._outbox.flush()
         self._outbox.flush()
 
+    def _take_pending(self, call_id: int) -> _Waiting | None:
+        self._deadlines.clear(call_id)
+        return self._pending.pop(call_id, None)
+
     def _on_reply(self, body: bytes) -> None:
         call_id, content = self._codec.open_reply(body)
-        waiting = self._pending.pop(call_id, None)
+        waiting = self._take_pending(call_id)
         if waiting is None:
             return  # too late: its caller gave up
         try:
@@ -363,5 +369,5 @@ class Link:
         call_id, error = self._codec.decode_error(body)
         if call_id == REFUSED_CALL_ID:
             self.cut(f"refused by the peer: {error.message}")
-        elif waiting := self._pending.pop(call_id, None):
+        elif waiting := self._take_pending(call_id):
             waiting.told(error)

@@ -132,8 +132,9 @@ async def test_strict_counts_only_replicas_and_sloppy_says_that_it_was() -> None
         assert (written.w >= 2, written.is_sloppy) == (True, True)
         outcomes = {line.contact.address: line.outcome for line in written.replicas}
         assert outcomes[owner.address] == "ok"
-        assert outcomes[fallback.address] == "hinted"
-        assert holding(ring, KEY)[:2] == [owner.name, fallback.name]
+        assert "hinted" in outcomes.values(), "one of those who stand in has it; which one is first, the network says"
+        assert outcomes[fallback.address] in ("hinted", "on its way")
+        await until(lambda: holding(ring, KEY)[:2] == [owner.name, fallback.name])
 
 
 @virtual
