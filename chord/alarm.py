@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import Final, Generic, TypeVar
 
 import trio
+
+K = TypeVar("K", bound=Hashable)
+
+STALE_MAX: Final = 64
+"""So many lines of what was called off are kept, and as many more as there are deadlines."""
 
 
 class Alarm:
@@ -50,6 +57,51 @@ class Alarm:
         return trio.lowlevel.Abort.FAILED
 
 
+class Deadlines(Generic[K]):
+    """When each of many things is due. Nearly all of them are called off before, and the next is found at once.
+
+    A heap has a line for each deadline that was ever set. A line counts if it is the last one of its thing; the others
+    are dropped when they come up, or when there are too many of them.
+    """
+
+    __slots__ = ("_due", "_last_number", "_lines")
+
+    def __init__(self) -> None:
+        self._due: dict[K, tuple[float, int]] = {}
+        self._lines: list[tuple[float, int, K]] = []
+        self._last_number = 0  # of the lines; of two that are due at the same time, the older comes first
+
+    def set(self, what: K, when: float) -> None:
+        """Let it be due at this time, and at no other."""
+        self._last_number = number = self._last_number + 1
+        self._due[what] = when, number
+        heappush(self._lines, (when, number, what))
+        if len(self._lines) > 2 * len(self._due) + STALE_MAX:
+            self._lines = [(when, number, what) for what, (when, number) in self._due.items()]
+            heapify(self._lines)
+
+    def clear(self, what: K) -> None:
+        """Call it off, if it is not due yet."""
+        self._due.pop(what, None)
+
+    def expired(self, now: float) -> Iterator[K]:
+        """Take out one after the other what is due by now; meanwhile others may be set and called off."""
+        while self.next() <= now:
+            _, _, what = heappop(self._lines)
+            del self._due[what]
+            yield what
+
+    def next(self) -> float:
+        """Return when the next one is due; infinity, if there is none."""
+        lines = self._lines
+        while lines:
+            when, number, what = lines[0]
+            if self._due.get(what) == (when, number):
+                return when
+            heappop(lines)
+        return math.inf
+
+
 class Timers:
     """What is to be done at a time, unless it is called off before: nearly all of it is.
 
@@ -61,21 +113,20 @@ class Timers:
 
     def __init__(self) -> None:
         self.alarm = Alarm()
-        self._due: dict[Callable[[], None], float] = {}
+        self._due: Deadlines[Callable[[], None]] = Deadlines()
 
     def set(self, do: Callable[[], None], when: float) -> None:
         """Let it be done at this time, and not at another that was set before."""
-        self._due[do] = when
+        self._due.set(do, when)
         if when < self.alarm.at:
             self.alarm.by(when)
 
     def clear(self, do: Callable[[], None]) -> None:
         """Call it off, if it was not done yet."""
-        self._due.pop(do, None)
+        self._due.clear(do)
 
     def sweep(self, now: float) -> float:
         """Do what is due, and return when something is to be done next."""
-        for do in [do for do, when in self._due.items() if when <= now]:
-            if self._due.pop(do, math.inf) <= now:  # the one before may have called it off
-                do()
-        return min(self._due.values(), default=math.inf)
+        for do in self._due.expired(now):  # one of them may call off another
+            do()
+        return self._due.next()

@@ -7,6 +7,7 @@ What is written is the shortest form (RFC 8949, section 4.1).
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
@@ -150,6 +151,74 @@ class _NoTags(dict[int, Callable[..., Any]]):
 
     def __missing__(self, tag: int) -> Callable[..., NoReturn]:
         return _refuse_tag
+
+
+def _item_of_fixed_size() -> bytes:
+    """Return the pattern of an item without its content: a number, a head, or a string of up to 23 bytes."""
+    patterns = [rb"[\x00-\x17\x20-\x37\x40\x60\x80-\x97\xa0-\xb7\xc0-\xd7\xe0-\xf7]"]
+    for size in range(1, 24):
+        heads = [_BYTES + size, _TEXT + size]
+        if size in (1, 2, 4, 8):
+            heads += [major + 24 + size.bit_length() - 1 for major in range(0, 256, 32) if major not in (_BYTES, _TEXT)]
+        patterns.append(b"[%s].{%d}" % (b"".join(rb"\x%02x" % head for head in heads), size))
+    return b"(?:%s)" % b"|".join(patterns)
+
+
+_ITEM: Final = _item_of_fixed_size()
+_ITEMS: Final = re.compile(_ITEM + b"{0,16384}+", re.DOTALL)
+_ITEMS_IN_A_ROW: Final = {count: re.compile(_ITEM + b"{%d}+" % count, re.DOTALL) for count in (4096, 64, 1)}
+_LENGTH_BYTES: Final = {major + 24 + power: 1 << power for major in (_BYTES, _TEXT) for power in range(4)}
+"""How many bytes tell the length of a string that begins with this one."""
+
+
+def require_items(body: bytes, items_max: int) -> None:
+    """Refuse a body of more items than that, without decoding it: each becomes an object, and takes its time.
+
+    What matters is the size: a body has no more items than bytes. The rest looks at the heads only.
+
+    Raises:
+        MalformedMessage: it has more, or is no CBOR.
+    """
+    if len(body) > items_max and _bytes_between_strings(body) > items_max:
+        _count_items(body, items_max)
+
+
+def _bytes_between_strings(body: bytes) -> int:
+    """Return the size of a body without its longer strings: it has no more items than that."""
+    found = at = 0
+    while at < len(body):
+        run = _ITEMS.match(body, at)
+        assert run is not None  # it may be empty
+        if run.end() == at:
+            found, at = found + 1, _behind_string(body, at)
+        else:
+            found, at = found + run.end() - at, run.end()
+    return found
+
+
+def _count_items(body: bytes, items_max: int) -> None:
+    found = at = 0
+    while at < len(body):
+        for count, pattern in _ITEMS_IN_A_ROW.items():
+            if row := pattern.match(body, at):
+                found, at = found + count, row.end()
+                break
+        else:
+            found, at = found + 1, _behind_string(body, at)
+        if found > items_max:
+            raise MalformedMessage(f"a frame of more than {items_max} items; that is the limit")
+
+
+def _behind_string(body: bytes, at: int) -> int:
+    """Return where a string of 24 bytes and more ends."""
+    size_bytes = _LENGTH_BYTES.get(body[at])
+    if size_bytes is None:
+        raise MalformedMessage(f"not strict CBOR: no item begins with {body[at]:#04x}")
+    start = at + 1 + size_bytes
+    end = start + int.from_bytes(body[at + 1 : start], "big")
+    if end > len(body) or start > len(body):
+        raise MalformedMessage("not strict CBOR: it ends in the middle of a string")
+    return end
 
 
 _NO_TAGS: Final = _NoTags()

@@ -175,14 +175,20 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         frame_control_bytes_max: bytes of a frame's body on the control stream; more than `bulk_from_bytes`.
         frame_bulk_bytes_max: bytes of a frame's body on the bulk stream; at least as many, and less than 16 MiB.
+        frame_items_max: CBOR items of a frame, each string, number and array; at least `page_bytes`, which is more than
+            a page ever has.
+        partial_bytes_max: bytes of frames that have begun and not ended, all connections together; beyond it the
+            connections are cut that have kept one waiting longest. At least `frame_bulk_bytes_max`.
         bulk_from_bytes: requests and replies of more bytes go to the bulk stream.
         buffer_bytes_max: bytes waiting to be written to one peer; beyond it the peer's requests are refused. Of a
             client: bytes in a batch of `put_many` or `merge_many`.
         inflight_bytes_max: bytes of requests being worked on, all peers together.
         calls_per_connection_max: requests being worked on from one peer.
         calls_max: requests being worked on in all; and as many items of batches.
+        clients_share: of `calls_max`, `inflight_bytes_max` and `connections_max`, clients and what is asked on their
+            behalf may take this share; the rest is for what nodes ask of each other. At most 1.
         connections_max: accepted streams in all.
-        connections_per_host_max: accepted streams from one address outside loopback.
+        connections_per_host_max: accepted streams from one address outside loopback, without those of nodes.
         lookups_max: host names looked up at once; beyond it dials to other names fail.
         handshake_s: seconds for the first frames of a stream.
         frame_s: seconds for the rest of a frame once it has begun.
@@ -210,11 +216,14 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     frame_control_bytes_max: int = 64 * 1024
     frame_bulk_bytes_max: int = (1 << 20) + 64 * 1024
+    frame_items_max: int = 64 * 1024
+    partial_bytes_max: int = 32 << 20
     bulk_from_bytes: int = 16 * 1024
     buffer_bytes_max: int = 4 << 20
     inflight_bytes_max: int = 64 << 20
     calls_per_connection_max: int = 128
     calls_max: int = 4096
+    clients_share: float = 0.75
     connections_max: int = 1024
     connections_per_host_max: int = 32
     lookups_max: int = 64
@@ -252,6 +261,12 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"staged_bytes_max must be at least two bulk frames, {2 * self.frame_bulk_bytes_max} bytes, "
                 f"not {self.staged_bytes_max}"
             )
+        if self.partial_bytes_max < self.frame_bulk_bytes_max:
+            raise ConfigError("partial_bytes_max must be at least frame_bulk_bytes_max: one frame is to fit")
+        if self.frame_items_max < self.page_bytes:
+            raise ConfigError("frame_items_max must be at least page_bytes: a page is to fit a frame")
+        if self.clients_share > 1:
+            raise ConfigError(f"clients_share must be at most 1, not {self.clients_share}")
         if self.record_bytes_max + 16 * 1024 > self.frame_bulk_bytes_max:
             raise ConfigError("a record must fit a bulk frame: record_bytes_max + 16 KiB <= frame_bulk_bytes_max")
 

@@ -39,7 +39,8 @@ class Link:
         self.hello: Hello | None = None
         self.codec: Codec | None = None
         self.is_open = False
-        self._frames = Frames(limits.frame_bulk_bytes_max if kind == "bulk" else limits.frame_control_bytes_max)
+        frame_bytes_max = limits.frame_bulk_bytes_max if kind == "bulk" else limits.frame_control_bytes_max
+        self._frames = Frames(frame_bytes_max, limits.frame_items_max)
         self._arrived: list[tuple[Kind, bytes]] = []
         self._socket: socket.socket | None = None
         self._targets: list[tuple[socket.AddressFamily, object]] = []

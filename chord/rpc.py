@@ -77,7 +77,8 @@ class Rpc:
         self._accepting = trio.CancelScope()
         self._accepted = 0
         self._turned_away = 0
-        self._accepted_from: dict[str, int] = {}
+        self._accepted_from: dict[str, int] = {}  # without nodes, of which several may be behind one address
+        self._clients = 0
         self._dials: dict[tuple[str, StreamName], _Dial] = {}
         self._links: dict[tuple[str, StreamName], Link] = {}  # whom we can call, by address
 
@@ -309,12 +310,20 @@ class Rpc:
             await trio.aclose_forcefully(stream)
 
     async def _welcome(self, stream: Stream, host: str | None) -> None:
+        is_client = False
         try:
             link = await self._met(stream, host)
             if link is not None:
+                if link.address:
+                    self._count_from(host, -1)
+                    host = None
+                else:
+                    self._clients += 1
+                    is_client = True
                 self._register(link, None)
                 await link.run()
         finally:
+            self._clients -= is_client
             self._count(host, -1)
             await trio.aclose_forcefully(stream)
 
@@ -323,7 +332,7 @@ class Rpc:
         reason = f"no hello within {self._limits.handshake_s:g} s"
         try:
             with trio.move_on_after(self._limits.handshake_s):
-                met = await welcome(stream, self._hello, self._check, self._limits)
+                met = await welcome(stream, self._hello, self._check_guest, self._limits)
                 return self._link(stream, met, is_dialled=False)
         except ChordError as error:
             reason = error.message
@@ -334,10 +343,19 @@ class Rpc:
 
     def _count(self, host: str | None, change: int) -> None:
         self._accepted += change
+        self._count_from(host, change)
+
+    def _count_from(self, host: str | None, change: int) -> None:
         if host is not None:
             self._accepted_from[host] = self._accepted_from.get(host, 0) + change
             if not self._accepted_from[host]:
                 del self._accepted_from[host]
+
+    def _check_guest(self, peer: Hello) -> None:
+        """Refuse who does not belong here, and clients where the rest of the connections is for nodes."""
+        self._check(peer)
+        if peer.role == "client" and self._clients >= self._limits.clients_share * self._limits.connections_max:
+            raise Overloaded(f"{self._clients} connections of clients are open here; that is the limit")
 
     # -- both -----------------------------------------------------------------------------------
 

@@ -6,12 +6,12 @@ with the same read. One that must wait counts against the limits until it is don
 
 from __future__ import annotations
 
-import math
 import traceback
 from functools import partial
 
 import trio
 
+from chord.alarm import Deadlines
 from chord.calls import Caller, Conclusion, Later, Work, throw_away
 from chord.errors import Busy, ChordError, DeadlineExceeded, Overloaded, RemoteFailure, retold
 from chord.events import HandlerFailed
@@ -25,10 +25,11 @@ from chord.wire import Call, Codec
 class _Pending:
     """A call whose answer takes a while: what it waits for, and until when."""
 
-    __slots__ = ("body_bytes", "call", "deadline", "later", "scope")
+    __slots__ = ("body_bytes", "call", "deadline", "is_for_client", "later", "scope")
 
-    def __init__(self, call: Call, body_bytes: int, deadline: float) -> None:
+    def __init__(self, call: Call, body_bytes: int, deadline: float, *, is_for_client: bool) -> None:
         self.call = call
+        self.is_for_client = is_for_client
         self.body_bytes = body_bytes
         self.deadline = deadline
         self.later: Later | None = None
@@ -38,10 +39,11 @@ class _Pending:
 class Answers:
     """Answers the calls of one peer."""
 
-    __slots__ = ("_caller", "_codec", "_is_beginning", "_outbox", "_pending", "_shared", "_transit")
+    __slots__ = ("_caller", "_codec", "_deadlines", "_is_beginning", "_outbox", "_pending", "_shared", "_transit")
 
     def __init__(self, codec: Codec, outbox: Outbox, shared: Shared, caller: Caller, transit: Transit) -> None:
         self._pending: dict[_Pending, None] = {}
+        self._deadlines: Deadlines[_Pending] = Deadlines()  # of those without a task
         self._is_beginning = False
         self._codec = codec
         self._outbox = outbox
@@ -65,15 +67,12 @@ class Answers:
 
     def sweep(self, now: float) -> float:
         """Answer what is overdue at this time, and return when to look again. Tasks have their own deadlines."""
-        due = math.inf
-        for pending in [pending for pending in self._pending if pending.later is not None]:
-            if pending.deadline > now:
-                due = min(due, pending.deadline)
-            elif pending.later is not None:
+        for pending in self._deadlines.expired(now):
+            if pending.later is not None:
                 pending.later.give_up()
                 self._post_error(pending.call, DeadlineExceeded("the caller's budget was used up"))
                 self._finish(pending)
-        return due
+        return self._deadlines.next()
 
     def on_call(self, body: bytes, now: float) -> None:
         """Answer a call at once, or see to it that it is answered.
@@ -97,14 +96,14 @@ class Answers:
                 self._outbox.post(self._codec.encode_reply(call.call_id, answer))
                 return
             budget_s = call.budget_ms / 1000 - late_s
-            self._admit(answer, len(body), budget_s)
+            is_for_client = not self._caller.address or call.request.for_clients
+            self._admit(answer, len(body), budget_s, is_for_client=is_for_client)
         except Exception as error:
             self._post_error(call, self._answer_to(call, error))
             return
-        pending = _Pending(call, len(body), now + budget_s)
+        pending = _Pending(call, len(body), now + budget_s, is_for_client=is_for_client)
         self._pending[pending] = None
-        shared.calls_in_work += 1
-        shared.bytes_in_work += len(body)
+        shared.count_work(1, len(body), is_for_client=is_for_client)
         self._wait_for(pending, answer)
 
     def _wait_for(self, pending: _Pending, answer: Later | Work) -> None:
@@ -113,6 +112,7 @@ class Answers:
             self._shared.start_task(self._work, pending, answer, pending.scope, name="answer")
             return
         pending.later = answer
+        self._deadlines.set(pending, pending.deadline)
         if pending.deadline < self._shared.alarm.at:
             self._shared.alarm.by(pending.deadline)
         self._is_beginning = True
@@ -121,6 +121,7 @@ class Answers:
 
     def _concluded(self, pending: _Pending, conclusion: Conclusion) -> None:
         pending.later = None
+        self._deadlines.clear(pending)
         if not isinstance(conclusion, (Reply, Exception)):
             self._wait_for(pending, conclusion)
         elif isinstance(conclusion, Reply) and self._outbox.buffered > self._outbox.bytes_max:
@@ -155,13 +156,12 @@ class Answers:
             self._outbox.flush_and_tell()
 
     def _forget(self, pending: _Pending) -> None:
-        shared = self._shared
         del self._pending[pending]
-        shared.calls_in_work -= 1
-        shared.bytes_in_work -= pending.body_bytes
-        shared.settled.unpark_all()
+        self._deadlines.clear(pending)
+        self._shared.count_work(-1, -pending.body_bytes, is_for_client=pending.is_for_client)
+        self._shared.settled.unpark_all()
 
-    def _admit(self, answer: Later | Work, body_bytes: int, budget_s: float) -> None:
+    def _admit(self, answer: Later | Work, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
         """Refuse to begin with an answer beyond the limits, or when its caller has given up. What needs no waiting is
         answered all the same.
         """
@@ -172,6 +172,12 @@ class Answers:
             excess = f"{shared.calls_in_work} calls are in work"
         elif shared.bytes_in_work + body_bytes > limits.inflight_bytes_max:
             excess = f"{shared.bytes_in_work} bytes of calls are in work"
+        elif is_for_client and shared.client_calls_in_work >= limits.clients_share * limits.calls_max:
+            excess = f"{shared.client_calls_in_work} calls of clients are in work"
+        elif is_for_client and (
+            shared.client_bytes_in_work + body_bytes > limits.clients_share * limits.inflight_bytes_max
+        ):
+            excess = f"{shared.client_bytes_in_work} bytes of calls of clients are in work"
         elif budget_s <= 0:
             throw_away(answer)
             raise Busy("the call was on its way for longer than its budget")

@@ -21,6 +21,9 @@ from chord.wire import Frames, Kind, decode_hello, decode_refusal, encode_hello,
 
 RECEIVE_BYTES: Final = 64 * 1024
 
+HELLO_BYTES_MAX: Final = 16 * 1024
+"""The largest first frame of who dials: until it is there, nothing is known of them."""
+
 FAREWELL_S: Final = 1.0
 """How long a peer is given to take a refusal."""
 
@@ -40,7 +43,7 @@ async def greet(stream: Stream, mine: Hello, check: Callable[[Hello], None], lim
     Raises:
         ChordError: what either side refuses the other with; nothing has happened.
     """
-    frames = Frames(limits.frame_control_bytes_max)
+    frames = Frames(limits.frame_control_bytes_max, limits.frame_items_max)
     try:
         await stream.send_all(encode_hello(mine))
         peer, early = await _receive_hello(stream, frames)
@@ -68,7 +71,7 @@ async def welcome(
         ChordError: what either side refuses the other with.
         trio.BrokenResourceError: the peer is gone.
     """
-    frames = Frames(limits.frame_control_bytes_max)
+    frames = Frames(min(HELLO_BYTES_MAX, limits.frame_control_bytes_max), limits.frame_items_max)
     try:
         peer, early = await _receive_hello(stream, frames)
         met = _met(hello(peer.stream), peer, frames, early, check, limits)
@@ -127,6 +130,5 @@ def _met(
             f"{peer.version_min} to {peer.version_max} there"
         )
     check(peer)
-    if peer.stream == "bulk":
-        frames.limit = limits.frame_bulk_bytes_max
+    frames.limit = limits.frame_bulk_bytes_max if peer.stream == "bulk" else limits.frame_control_bytes_max
     return Met(mine, peer, frames, early)

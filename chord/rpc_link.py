@@ -22,8 +22,9 @@ import msgspec
 import outcome
 import trio
 
+from chord.alarm import Deadlines
 from chord.calls import Caller, Told
-from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable
+from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, Overloaded, PeerLost, PeerUnreachable
 from chord.events import ConnectionClosed, ConnectionOpened
 from chord.ids import Point
 from chord.messages import Reply, Request, StreamName
@@ -49,7 +50,6 @@ class _Waiting(msgspec.Struct, eq=False):
     told: Told
     request: Request
     asked_at: float
-    deadline: float
 
 
 class Link:
@@ -62,6 +62,8 @@ class Link:
         opened_at: when, on Trio's clock.
         is_draining: no new calls are made here; it closes when the last is answered.
         has_ended: it carries nothing any more; `reason` says why.
+        frame_due: when the frame that has begun is overdue.
+        partial_bytes: what there is of it.
     """
 
     def __init__(
@@ -89,14 +91,16 @@ class Link:
         self._alarm = shared.alarm
         self._forget = forget
         self._frames = met.frames
+        self.partial_bytes = 0
         self._early = met.early
         self._reading = trio.CancelScope()
         self._pending: dict[int, _Waiting] = {}
+        self._deadlines: Deadlines[int] = Deadlines()
         self._last_call_id = 0
         self._peer_is_draining = False
         self._was_used = False
         self._quiet_due = self.opened_at + shared.limits.idle_s
-        self._frame_due = math.inf
+        self.frame_due = math.inf
         self._pipe = pipe_of(stream)
         self._outbox = Outbox(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
         self._answers = Answers(codec, self._outbox, shared, Caller(self.address), Transit(self.opened_at))
@@ -126,7 +130,7 @@ class Link:
         call_id = self._send(vnode, request, wake, now, deadline, left)
 
         def abandon(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-            del self._pending[call_id]
+            self._take_pending(call_id)
             return trio.lowlevel.Abort.SUCCEEDED
 
         answer: Reply | ChordError = await trio.lowlevel.wait_task_rescheduled(abandon)
@@ -160,9 +164,11 @@ class Link:
             self._outbox.flush_soon()  # others are at it as well: what they say in this pass leaves together
         else:
             self._outbox.flush()
-        self._pending[call_id] = _Waiting(told, request, now, deadline)
-        if deadline < self._alarm.at:
-            self._alarm.by(deadline)
+        self._pending[call_id] = _Waiting(told, request, now)
+        if deadline < math.inf:
+            self._deadlines.set(call_id, deadline)
+            if deadline < self._alarm.at:
+                self._alarm.by(deadline)
         return call_id
 
     async def _wait_for_room(self, deadline: float) -> None:
@@ -194,6 +200,8 @@ class Link:
                 try:
                     self._take(self._early)
                     self._early.clear()
+                    if self._frames.is_partial:
+                        self._hold_partial(is_new=True)
                     while self._take_in(await self._pipe.receive_some(RECEIVE_BYTES)):
                         pass
                 except trio.BrokenResourceError:
@@ -224,7 +232,10 @@ class Link:
             return
         self.has_ended, self.reason = True, reason
         self._forget(self)
-        pending, self._pending = self._pending, {}
+        self._frames.drop()
+        self._shared.hold(-self.partial_bytes)
+        self.partial_bytes = 0
+        pending, self._pending, self._deadlines = self._pending, {}, Deadlines()
         for waiting in pending.values():
             waiting.told(PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
         self._outbox.close()
@@ -233,15 +244,14 @@ class Link:
 
     def sweep(self, now: float) -> float:
         """End what is overdue at this time, and return when to look again."""
-        limits, due = self._shared.limits, math.inf
-        for call_id, waiting in list(self._pending.items()):
-            if waiting.deadline <= now:
-                del self._pending[call_id]
-                took = now - waiting.asked_at
-                waiting.told(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
-            else:
-                due = min(due, waiting.deadline)
-        if self._frame_due <= now:
+        limits = self._shared.limits
+        for call_id in self._deadlines.expired(now):
+            waiting = self._pending.pop(call_id, None)
+            if waiting is None:
+                continue  # what the one before was told has ended the connection
+            took = now - waiting.asked_at
+            waiting.told(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
+        if self.frame_due <= now:
             self.cut(f"half a frame, then silence for {limits.frame_s:g} s")
         elif self._outbox.stuck_due <= now:
             self.cut(f"took nothing for {limits.stuck_s:g} s")
@@ -253,8 +263,8 @@ class Link:
                 self.cut("drained")
             else:
                 self.drain()
-        due = min(due, self._answers.sweep(now))
-        return math.inf if self.has_ended else min(due, self._quiet_due, self._frame_due, self._outbox.stuck_due)
+        due = min(self._deadlines.next(), self._answers.sweep(now))
+        return math.inf if self.has_ended else min(due, self._quiet_due, self.frame_due, self._outbox.stuck_due)
 
     def _close_if_drained(self) -> None:
         """A draining connection is done when the peer makes no more calls either and nothing is owed both ways."""
@@ -285,8 +295,8 @@ class Link:
         self._stats.bytes_received += len(data)
         frames = self._frames.feed(data)
         self._take(frames)
-        if self._frames.is_partial or self._frame_due != math.inf:
-            self._time_frame(is_new=bool(frames))
+        if self._frames.is_partial or self.partial_bytes:
+            self._hold_partial(is_new=bool(frames))
         if self.is_draining:
             self._close_if_drained()
         if self._outbox.is_overflowing:
@@ -300,13 +310,25 @@ class Link:
         with suppress(trio.BrokenResourceError):
             await wait_for_end(self._stream)
 
-    def _time_frame(self, *, is_new: bool) -> None:
-        """Set or clear the deadline of a frame that has begun and not ended."""
+    def _hold_partial(self, *, is_new: bool) -> None:
+        """Set or clear the deadline of a frame that has begun and not ended, and count it."""
+        if self.has_ended:
+            return
         if not self._frames.is_partial:
-            self._frame_due = math.inf
-        elif is_new or self._frame_due == math.inf:
-            self._frame_due = trio.current_time() + self._shared.limits.frame_s
-            self._alarm.by(self._frame_due)
+            self.frame_due = math.inf
+        elif is_new or self.frame_due == math.inf:
+            self.frame_due = trio.current_time() + self._shared.limits.frame_s
+            self._alarm.by(self.frame_due)
+        change, self.partial_bytes = self._frames.partial_bytes - self.partial_bytes, self._frames.partial_bytes
+        self._shared.hold(change)
+
+    def cut_partial(self) -> None:
+        """End the connection for the sake of others: all of them together hold too much of unfinished frames."""
+        limit = self._shared.limits.partial_bytes_max
+        error = Overloaded(f"more than {limit} bytes of unfinished frames are held here, and yours is the oldest")
+        self._outbox.post_small(encode_refusal(error))
+        self._outbox.flush()
+        self.cut(error.message)
 
     def _take(self, frames: list[tuple[Kind, bytes]]) -> None:
         """Deal with everything one read brought, then answer with one write."""
@@ -329,9 +351,13 @@ class Link:
                 self._outbox.flush()
         self._outbox.flush()
 
+    def _take_pending(self, call_id: int) -> _Waiting | None:
+        self._deadlines.clear(call_id)
+        return self._pending.pop(call_id, None)
+
     def _on_reply(self, body: bytes) -> None:
         call_id, content = self._codec.open_reply(body)
-        waiting = self._pending.pop(call_id, None)
+        waiting = self._take_pending(call_id)
         if waiting is None:
             return  # too late: its caller gave up
         try:
@@ -343,5 +369,5 @@ class Link:
         call_id, error = self._codec.decode_error(body)
         if call_id == REFUSED_CALL_ID:
             self.cut(f"refused by the peer: {error.message}")
-        elif waiting := self._pending.pop(call_id, None):
+        elif waiting := self._take_pending(call_id):
             waiting.told(error)

@@ -28,6 +28,8 @@ class Shared:
 
     Attributes:
         calls_in_work, bytes_in_work: requests whose handler is waiting for something, and their size.
+        client_calls_in_work, client_bytes_in_work: those among them that clients ask for, themselves or through nodes.
+        partial_bytes: what there is of frames that have begun and not ended.
         running: the connections that finished their handshake; a dict, because its order is always the same.
         start_task: runs an async function in a task that ends with the `Rpc`.
         settled: whoever waits for calls and buffers to come to rest is parked here.
@@ -41,11 +43,29 @@ class Shared:
         self.stats = Stats()
         self.calls_in_work = 0
         self.bytes_in_work = 0
+        self.client_calls_in_work = 0
+        self.client_bytes_in_work = 0
+        self.partial_bytes = 0
         self.running: dict[Link, None] = {}
         self.start_task: Callable[..., None] = _no_tasks
         self.settled = trio.lowlevel.ParkingLot()
         self._soon: list[Callable[[], None]] = []
         self._resting: trio.lowlevel.Task | None = None
+
+    def count_work(self, calls: int, size: int, *, is_for_client: bool) -> None:
+        """So many more calls are in work, of that size."""
+        self.calls_in_work += calls
+        self.bytes_in_work += size
+        if is_for_client:
+            self.client_calls_in_work += calls
+            self.client_bytes_in_work += size
+
+    def hold(self, change: int) -> None:
+        """So much more is held of unfinished frames; beyond the limit the oldest of them goes, clients' first."""
+        self.partial_bytes += change
+        while self.partial_bytes > self.limits.partial_bytes_max:
+            holding = [link for link in self.running if link.partial_bytes]
+            min(holding, key=lambda link: (link.address != "", link.frame_due)).cut_partial()
 
     def soon(self, do: Callable[[], None]) -> None:
         """Let something be done in the next pass of the scheduler."""

@@ -27,7 +27,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from chord.cbor import Encoder, decode
+from chord.cbor import Encoder, decode, require_items
+from chord.config import Limits
 from chord.errors import ChordError, MalformedMessage, RemoteFailure, UnknownRequest, from_wire
 from chord.ids import Circle, Point
 from chord.messages import REQUEST_BY_TAG, ErrorReply, Hello, Reply, Request
@@ -75,27 +76,32 @@ _SENT: Final = Struct(">BQ")
 class Frames:
     """Cuts a byte stream into frames.
 
+    Args:
+        items_max: the most CBOR items of a body.
+
     Attributes:
         limit: the largest body accepted, in bytes. It may be raised once the peer is known.
         is_partial: whether the stream stands inside an unfinished frame.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, items_max: int = Limits().frame_items_max) -> None:
         self.limit = limit
         self.is_partial = False
+        self._items_max = items_max
         self._rest = bytearray()
 
     def feed(self, data: bytes | bytearray) -> list[tuple[Kind, bytes]]:
         """Return the frames that these bytes complete, in order.
 
         Raises:
-            MalformedMessage: an unknown kind, or a body over the limit. The stream is of no further use.
+            MalformedMessage: an unknown kind, a body over the limit, or of too many items. The stream is of no further
+                use.
         """
         rest = self._rest
         if not rest and int.from_bytes(data[1:PREFIX_BYTES], "big") == len(data) - PREFIX_BYTES <= self.limit:
             kind = _KINDS.get(data[0])
             if kind is not None:  # most reads bring exactly one frame
-                return [(kind, bytes(data[PREFIX_BYTES:]))]
+                return [(kind, self._checked(bytes(data[PREFIX_BYTES:])))]
         source: bytes | bytearray = data
         if rest:  # a bytearray grows in place: a body in tiny pieces costs no more than one in large ones
             rest += data
@@ -112,13 +118,27 @@ class Frames:
             if end - body_start < body_bytes:
                 break
             start = body_start + body_bytes
-            frames.append((kind, bytes(source[body_start:start])))
+            frames.append((kind, self._checked(bytes(source[body_start:start]))))
         if source is rest:
             del rest[:start]
         elif start < end:
             rest += data[start:]
         self.is_partial = bool(rest)
         return frames
+
+    @property
+    def partial_bytes(self) -> int:
+        """The size of what is there of an unfinished frame."""
+        return len(self._rest)
+
+    def drop(self) -> None:
+        """Give back the memory of what is unfinished; the stream is of no further use."""
+        self._rest = bytearray()
+
+    def _checked(self, body: bytes) -> bytes:
+        if len(body) > self._items_max:
+            require_items(body, self._items_max)
+        return body
 
 
 def _frame(kind: Kind, body: bytes) -> bytes:

@@ -67,8 +67,8 @@ async def node_and_stranger(**changes: float) -> AsyncIterator[tuple[Peer, Raw, 
         "an HTTP client": (b"GET / HTTP/1.1\r\n\r\n", "unknown kind of frame"),
         "a call": (call(1), "the first frame is not a hello"),
         "a goodbye": (GOODBYE, "the first frame is not a hello"),
-        "a frame over the limit": (frame(Kind.HELLO, bytes(64 * 1024 + 1)), "the limit here is 65536"),
-        "an announced frame over the limit": (b"\x01\xff\xff\xff", "the limit here is 65536"),
+        "a frame over the limit": (frame(Kind.HELLO, bytes(64 * 1024 + 1)), "the limit here is 16384"),
+        "an announced frame over the limit": (b"\x01\xff\xff\xff", "the limit here is 16384"),
         "no CBOR": (frame(Kind.HELLO, b"\xff"), "not strict CBOR"),
         "deep CBOR": (frame(Kind.HELLO, b"\x81" * 5000), "depth"),
         "a tag": (frame(Kind.HELLO, b"\xc1\x00"), "not strict CBOR"),
@@ -339,7 +339,7 @@ async def test_calls_in_work_of_one_connection() -> None:
 @virtual
 async def test_calls_in_work_in_all() -> None:
     network = MemoryNetwork()
-    node = Peer(network.transport("n"), "n:1", limits=limits(calls_max=10))
+    node = Peer(network.transport("n"), "n:1", limits=limits(calls_max=10, clients_share=1.0))
     askers = [Peer(network.transport(f"c{i}")) for i in range(4)]
     refused: list[Any] = []
 
@@ -354,7 +354,7 @@ async def test_calls_in_work_in_all() -> None:
 
 @virtual
 async def test_bytes_in_work_in_all() -> None:
-    a, b = pair(MemoryNetwork(), limits=limits(inflight_bytes_max=100_000))
+    a, b = pair(MemoryNetwork(), limits=limits(inflight_bytes_max=100_000, clients_share=1.0))
     outcomes: list[Any] = []
     async with running(a, b), trio.open_nursery() as nursery:
         for _ in range(10):
@@ -373,7 +373,7 @@ async def test_bytes_in_work_in_all() -> None:
 @virtual
 async def test_connections_in_all() -> None:
     network = MemoryNetwork()
-    node = Peer(network.transport("n"), "n:1", limits=limits(connections_max=3))
+    node = Peer(network.transport("n"), "n:1", limits=limits(connections_max=3, clients_share=1.0))
     clients = [Peer(network.transport(f"c{i}")) for i in range(4)]
     async with running(node, *clients):
         for client in clients[:3]:

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chord.cbor import CONTACTS_MAX, DEPTH_MAX, Encoder, decode
+from chord.cbor import CONTACTS_MAX, DEPTH_MAX, Encoder, decode, require_items
 from chord.errors import (
     BY_CODE,
     ChordError,
@@ -450,7 +450,7 @@ def test_an_unknown_kind_is_refused(kind: int) -> None:
 
 
 def test_a_body_in_single_bytes_costs_no_more_than_its_size() -> None:
-    frames, body = Frames(1 << 20), bytes(1 << 17)
+    frames, body = Frames(1 << 20), b"\x5a\x00\x02\x00\x00" + bytes(1 << 17)
     data = frame(3, body)
     assert [out for i in range(len(data)) for out in frames.feed(data[i : i + 1])] == [(Kind.REPLY, body)]
 
@@ -683,3 +683,68 @@ def test_a_swarm_of_random_frames_leaves_no_escape() -> None:
                         CODEC.decode_call(body)
         except MalformedMessage:
             continue
+
+
+# -- items -----------------------------------------------------------------------------------------------
+
+
+def items_in(value: object) -> int:
+    """Count an item and those in it, the slow way."""
+    if isinstance(value, (list, tuple)):
+        return 1 + sum(map(items_in, value))
+    if isinstance(value, dict):
+        return 1 + sum(items_in(one) for pair in value.items() for one in pair)
+    return 1
+
+
+def is_refused(body: bytes, items_max: int) -> bool:
+    try:
+        require_items(body, items_max)
+    except MalformedMessage:
+        return True
+    return False
+
+
+@settings(max_examples=300)
+@given(json_like)
+def test_items_are_counted_without_decoding(value: object) -> None:
+    body, count = cbor2.dumps(value), items_in(value)
+    for items_max in range(max(1, count - 2), count + 3):
+        assert is_refused(body, items_max) == (items_max < count < len(body) + 1)
+
+
+@pytest.mark.parametrize("filler", [b"\x80", b"\x18\xff", b"\x39\xff\xff", b"\xfb" + bytes(8), b"\x57" + b"\x80" * 23,
+                                    b"\x58\x18" + b"\x80" * 24, b"\x59\x01\x00" + b"\x80" * 256, b"\x40", b"\xf6"])
+def test_items_of_every_form_are_counted_to_the_edge(filler: bytes) -> None:
+    body = b"\x99\x4e\x20" + filler * 20_000
+    assert not is_refused(body, 20_001)
+    assert is_refused(body, 20_000)
+    body = b"\x82\x5a\x00\x01\x00\x00" + b"\x80" * (1 << 16) + b"\x80"
+    assert not is_refused(body, 3)
+    assert is_refused(body, 2)
+
+
+ENDS = [b"\xff", b"\x9f", b"\x5f", b"\x1c", b"\x58", b"\x59\x01", b"\x58\x20", b"\x5b" + b"\xff" * 8]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_bodies_that_are_no_cbor_are_refused_before_they_are_decoded(end: bytes) -> None:
+    assert is_refused(b"\x80" * 100 + end, 100)
+
+
+def test_items_within_a_control_frame_need_no_look() -> None:
+    assert Frames(LIMIT).feed(frame(2, b"\x80" * (1 << 16)))
+    with pytest.raises(MalformedMessage, match="more than 65536 items"):
+        Frames(2 * LIMIT).feed(frame(2, b"\x9a\x00\x01\x00\x00" + b"\x80" * (1 << 16)))
+
+
+@settings(max_examples=300)
+@given(st.binary(min_size=1, max_size=200), st.integers(1, 40))
+def test_items_of_any_bytes_are_counted_or_refused(body: bytes, items_max: int) -> None:
+    """It ends, and raises nothing else; and what it lets through as CBOR has no more items."""
+    if not is_refused(body, items_max):
+        try:
+            value = decode(body)
+        except MalformedMessage:
+            return
+        assert items_in(value) <= items_max

@@ -5,6 +5,7 @@ defaults; meanings never change. Requests are imperative; each names its reply i
 
 A request with `patient = True` waits for work elsewhere, so silence before the caller's own
 deadline says nothing about the peer. One with `bulk = True` always travels on the bulk stream.
+One with `for_clients = True` is asked by clients, or by nodes on their behalf.
 Requests are addressed to a vnode, or (marked *node*) to the node as a whole.
 """
 

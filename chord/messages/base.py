@@ -79,6 +79,7 @@ class Request(Message, frozen=True):
 
     reply: ClassVar[type[Reply]] = Done
     patient: ClassVar[bool] = False
+    for_clients: ClassVar[bool] = False
     bulk: ClassVar[bool] = False
 
 

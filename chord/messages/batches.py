@@ -37,6 +37,7 @@ class GetMany(Request, frozen=True, tag=43):
     gets: Annotated[tuple[Get, ...], Meta(max_length=BATCH_ITEMS_MAX)]
     reply = GotMany
     patient = True
+    for_clients = True
     bulk = True
 
 
@@ -59,6 +60,7 @@ class PutMany(Request, frozen=True, tag=44):
     writes: Annotated[tuple[Put | Merge, ...], Meta(max_length=BATCH_ITEMS_MAX)]
     reply = WroteMany
     patient = True
+    for_clients = True
     bulk = True
 
 

@@ -111,6 +111,7 @@ class Get(Request, frozen=True, tag=32):
     r: Quorum = 0
     reply = Values
     patient = True
+    for_clients = True
 
 
 class Written(Reply, frozen=True, tag=145):
@@ -152,6 +153,7 @@ class Put(Request, frozen=True, tag=33):
     is_retry: bool = False
     reply = Written
     patient = True
+    for_clients = True
 
 
 def as_retry(request: Request) -> Request:
@@ -166,6 +168,7 @@ class Merge(Request, frozen=True, tag=42):
     w: Quorum = 0
     reply = Written
     patient = True
+    for_clients = True
 
 
 class ScanPage(Reply, frozen=True, tag=146):
@@ -191,4 +194,5 @@ class Scan(Request, frozen=True, tag=34):
     limit: Annotated[int, Meta(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS_MAX
     reply = ScanPage
     patient = True
+    for_clients = True
     bulk = True
