@@ -106,7 +106,7 @@ def test_a_silent_replica_has_no_dot(capsys: pytest.CaptureFixture[str]) -> None
 def test_json_names_silent_replicas(run: Run, canned: CannedRing) -> None:
     shape = run("lookup", "--key-id", "190", "--json").json("lookup")
     assert shape["silent"] == []
-    canned.nodes[200].close()
+    canned.nodes[200].die()
     shape = run("lookup", "--key-id", "190", "--json").json("lookup")
     assert shape["silent"] == [canned.addresses[200]]
 
