@@ -198,7 +198,8 @@ class Dispatcher:
         """Return the next page of a vnode's records clockwise after a point: as it holds them, whoever else does."""
         circle = self._host.circle
         parts.vnode.require_owner(circle.point(request.after + 1))
-        if not parts.repair.is_complete():
+        silent = parts.repair.silent() if self._host.constants.replicas > 1 else ()
+        if not silent and not parts.repair.is_complete():  # with so many silent it may stay so: the page says who
             raise Busy("the records of this arc are being brought level", after_ms=RETRY_MS)
         records, is_cut = self._records.page(Arc(request.after, parts.vnode.id), request.after_key, request.limit)
         page = tuple(versions.cut(record, self._host.limits.record_bytes_max) for record in records)
@@ -206,7 +207,6 @@ class Dispatcher:
             await self._host.storage.commit(Batch())
         except WritesRefused:
             raise Busy("what was read has been taken back: the disk is full", after_ms=RETRY_MS) from None
-        silent = parts.repair.silent() if self._host.constants.replicas > 1 else ()
         damaged = () if is_cut else tuple(self._host.storage.damaged(Arc(request.after, parts.vnode.id)))
         last = page[-1].key if is_cut else None
         return ScanPage(page, parts.vnode.id, last, self._host.wall_now_ms(), silent, damaged[:LIST_ENTRIES_MAX])

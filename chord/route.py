@@ -342,6 +342,7 @@ class Router:
         outcome = "ok"
         if error is not None:
             reason = error.message if isinstance(error, ChordError) else "no answer in time"
+            reason = reason.replace(f" from {candidate.contact.address}", "")  # it stands in the same line
             outcome = f"{reason}; {self.peers.suspicion.state(candidate.contact.address)}" if is_dead else reason
         return HopTrace(
             contact=candidate.contact,

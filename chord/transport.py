@@ -103,13 +103,18 @@ class TcpListener:
             except OSError as error:
                 if error.errno not in _OUT_OF_RESOURCES:
                     raise
-                await self._turn_away(self._exhausted(error))
-                await trio.sleep(_ACCEPT_AGAIN_S)
+                if not await self._turn_away(self._exhausted(error)):
+                    await trio.sleep(_ACCEPT_AGAIN_S)
 
-    async def _turn_away(self, why: str) -> None:
-        """Tell one caller that there is no descriptor for it: to it this node cannot be reached."""
+    async def _turn_away(self, why: str) -> bool:
+        """Tell one caller that there is no descriptor for it: to it this node cannot be reached.
+
+        Returns:
+            Whether there was a caller to tell.
+        """
+        stream: trio.SocketStream | None = None
         if not self._spare.release():
-            return
+            return False
         try:
             with trio.move_on_after(_FAREWELL_S):
                 stream = await self._listener.accept()
@@ -122,6 +127,7 @@ class TcpListener:
             pass  # the caller is gone, or another has taken the descriptor
         finally:
             self._spare.take()
+        return stream is not None
 
     async def aclose(self) -> None:
         """Stop accepting."""

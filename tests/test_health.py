@@ -21,7 +21,7 @@ from chord.cli import serve
 from chord.config import NodeConfig, RingConstants
 from chord.data.sqlite import SqliteStorage
 from chord.data.sqlite_file import FILE_NAME, StoreFile
-from chord.errors import ConfigError, RecordDamaged, WritesRefused
+from chord.errors import ConfigError, PeerUnreachable, RecordDamaged, WritesRefused
 from chord.events import Event, HealthChanged
 from chord.health import Health
 from chord.identity import Kept, MemoryIdentity
@@ -368,3 +368,12 @@ def test_status_says_that_the_ring_is_smaller_than_its_quorum(run: Run, canned: 
 
 def test_descriptions_say_nothing_of_a_node_that_is_well() -> None:
     assert (Description.__struct_defaults__[-2:]) == (0, ())
+
+
+def test_check_says_what_a_silent_node_says_of_itself(run: Run, canned: CannedRing) -> None:
+    address, why = canned.addresses[200], "the node has run out of file descriptors"
+    canned.nodes[200]._refusal = PeerUnreachable(f"{address}: {why}")
+    assert f"silent  {address} does not answer: {why}\n" in run("check").out
+    assert f"{address}: {why}" in run("status").err
+    canned.nodes[200].die()
+    assert f"silent  {address} does not answer. If it will never be back: chord forget" in run("check").out

@@ -10,6 +10,7 @@ from cli_ring import CannedRing, Run
 
 from chord.cli.output import Out
 from chord.cli.trace import Size, print_trace
+from chord.errors import OwnerDown
 from chord.ids import Circle, Point
 from chord.messages import HopTrace, Trace, Via
 from chord.node import Node
@@ -73,6 +74,25 @@ def test_a_trace_that_forgets_its_earlier_attempts_is_caught(monkeypatch: pytest
         test_a_dead_owner_has_a_line_with_the_reason(1, 4)
 
 
+def test_a_scan_names_the_dead_instead_of_waiting_for_them() -> None:
+    async def main() -> None:
+        async with ring(8, seed=4) as memory:
+            await memory[0].put_many((f"key{number}", "value") for number in range(50))
+            trace = await memory[0].lookup("key7")
+            gone = {contact.address for contact in trace.replicas}
+            reader = next(node for node in memory.nodes if node.address not in gone)
+            for node in [node for node in memory.nodes if node.address in gone]:
+                await memory.kill(node, is_silent=True)
+            await trio.sleep(20)
+            found = [replica for node in memory.nodes for replica in node.description().sets if replica.silent]
+            assert found
+            with pytest.raises(OwnerDown, match="may hold is not among them, and is down"):
+                async for _ in reader.scan():
+                    pass
+
+    run(main, seed=4)
+
+
 @pytest.mark.usefixtures("at_a_terminal")
 def test_a_silent_replica_has_no_dot(capsys: pytest.CaptureFixture[str]) -> None:
     replicas = (contact(200), contact(230), contact(10))
@@ -86,7 +106,7 @@ def test_a_silent_replica_has_no_dot(capsys: pytest.CaptureFixture[str]) -> None
 def test_json_names_silent_replicas(run: Run, canned: CannedRing) -> None:
     shape = run("lookup", "--key-id", "190", "--json").json("lookup")
     assert shape["silent"] == []
-    canned.nodes[200].close()
+    canned.nodes[200].die()
     shape = run("lookup", "--key-id", "190", "--json").json("lookup")
     assert shape["silent"] == [canned.addresses[200]]
 

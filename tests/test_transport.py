@@ -96,7 +96,7 @@ async def test_out_of_descriptors_the_listener_waits_for_better_times(autojump_c
     listener = TcpListener(Scarce(), exhausted)  # type: ignore[arg-type]
     assert await listener.accept() is accepted  # type: ignore[comparison-overlap]
     assert told == [errno.EMFILE, errno.ENOMEM]
-    assert trio.current_time() == pytest.approx(0.2 + 0.2), "two rests, and a moment for the farewell"
+    assert trio.current_time() == pytest.approx(0.1 + 0.2), "one rest, and a moment for the farewell"
     ((kind, body),) = Frames(1 << 16).feed(bytes(await turned_away.receive_some(1 << 16)))
     assert kind is Kind.ERROR
     refusal = decode_refusal(body)

@@ -68,9 +68,9 @@ def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int],
             writer.add(record)
             show(writer.count)
     except OwnerDown as error:
-        if not has_copies or error.peer is None:
+        if not has_copies:
             raise
-        return lost_failure([error.peer.address])
+        return explain(error, ring.entry)
     except RecordDamaged as error:
         writer.damaged = error.records
         return explain(error, ring.entry)

@@ -36,6 +36,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         silent: addresses that others name and that do not answer: the ring goes on without them, their copies do not.
+        told: of these addresses, what a node said of itself as it turned the caller away.
         under_replicated: records with a copy on a silent node, or on one that does not have everything yet.
         damaged: nodes with damaged copies that are not replaced, and how many.
         troubles: nodes that do not serve all requests, and why.
@@ -55,6 +56,7 @@ class Verdict(NamedTuple):
     troubles: tuple[tuple[str, str], ...] = ()
     unavailable: float = 0.0
     absent: tuple[str, ...] = ()
+    told: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_ideal(self) -> bool:
@@ -119,7 +121,10 @@ def examine(ring: Ring) -> Verdict:
     crawl, unsettled = _survey(ring)
     nodes = descriptions(crawl)
     waited_for = {contact.address for node in nodes for contact in node.known} - who_left(nodes)
-    return judge(nodes, unsettled, [a for a in waited_for if isinstance(crawl.get(a), SILENCE)])
+    silent = {at: outcome for at in waited_for if isinstance(outcome := crawl.get(at), SILENCE)}
+    words = {at: error.message for at, error in silent.items()}
+    told = [(at, said.removeprefix(f"{at}: ")) for at, said in words.items() if said.startswith(f"{at}: ")]
+    return judge(nodes, unsettled, silent)._replace(told=tuple(sorted(told)))
 
 
 def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] = ()) -> Verdict:
@@ -269,7 +274,10 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
         small = " (small ring: it takes one failure at a time)" if verdict.is_small else ""
         out.line(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")
     for address in verdict.silent:
-        out.line(f"silent  {address} does not answer. If it will never be back: chord forget {address}")
+        if why := dict(verdict.told).get(address):
+            out.line(f"silent  {address} does not answer: {why}")
+        else:
+            out.line(f"silent  {address} does not answer. If it will never be back: chord forget {address}")
     if verdict.under_replicated:
         count = verdict.under_replicated
         out.line(f"copies  records with a copy where nobody answers, or with one still to be made: {count}")
