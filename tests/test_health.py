@@ -18,7 +18,7 @@ from fake_node import Heard
 from worlds import virtual
 
 from chord.cli import serve
-from chord.config import NodeConfig, RingConstants
+from chord.config import PRESETS, NodeConfig, RingConstants
 from chord.data.sqlite import SqliteStorage
 from chord.data.sqlite_file import FILE_NAME, StoreFile
 from chord.errors import ConfigError, PeerUnreachable, RecordDamaged, WritesRefused
@@ -115,13 +115,16 @@ class ReadOnly(MemoryIdentity):
 @virtual
 async def test_a_node_that_cannot_write_its_identity_is_not_ready() -> None:
     identity = ReadOnly()
-    node = Node(NodeConfig(listen="n0:1", preset="local"), **MemoryNetwork(1).seams("n0"), identity=identity)
+    timing = msgspec.structs.replace(PRESETS["local"], unsaved_s=1.0)
+    config = NodeConfig(listen="n0:1", preset="local", timing=timing)
+    node = Node(config, **MemoryNetwork(1).seams("n0"), identity=identity)
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
         await node.ready()
         identity.error = OSError(errno.EROFS, "Read-only file system")
         await trio.sleep(2)
-        assert node.description().troubles == ("node.json cannot be written: read-only file system",)
+        assert "node.json could not be written for" in node.description().troubles[0]
+        assert "(read-only file system)" in node.description().troubles[0]
         assert node.description().state == "degraded"
         identity.error = None
         await trio.sleep(2)

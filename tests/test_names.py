@@ -22,10 +22,13 @@ class Resolver:
 
     def __init__(self) -> None:
         self.is_free = threading.Event()
+        self.twice = threading.Event()
         self.asked: list[str] = []
 
     def __call__(self, host: str, *_: object, **__: object) -> list[Any]:
         self.asked.append(host)
+        if len(self.asked) == 2:
+            self.twice.set()
         if host.startswith("hung"):
             assert self.is_free.wait(HANG_S)
             raise socket.gaierror(socket.EAI_AGAIN, "temporary failure")
@@ -102,6 +105,7 @@ def test_names_of_a_run_that_has_ended_are_no_business_of_the_next(resolver: Res
     names = Names(4, resolver)
     for _ in range(2):
         trio.run(give_up, names, "hung")
+    assert resolver.twice.wait(HANG_S)
     assert resolver.asked == ["hung", "hung"]
     resolver.is_free.set()
     for thread in threading.enumerate():
