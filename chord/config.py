@@ -96,8 +96,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dead_refusals: so many refused connections in a row, and a peer leaves the lists; at least 1.
         reprobe_first_s: who fell silent is tried once more soon, then after so long, after twice that, and so on.
         reprobe_max_s: the longest of these waits.
-        down_out_s: a silent node is waited for this long before its copies are made anew elsewhere. Until then the
-            answer is "owner down" where it may hold more than the others; afterwards what only it held counts as lost.
+        down_out_s: a silent node is waited for this long before its copies are made anew elsewhere. If it may hold
+            more than the others, they deny no key until it is back, or `chord forget` says that it is lost.
         anti_entropy_s: an arc is compared with each of its replicas this often.
         lease_s: a joiner's slot is freed after so long without progress.
         leave_s: a leave hands over for at most this long; for so long others believe one that they were told of.
@@ -108,7 +108,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         scrub_s: every record of a store on a disk is read and checked once in so long, unless that takes more than
             `scrub_bytes_s`. A week: two copies of a record hardly rot in the same one.
         resume_s: a restarted node waits so long for a running ring before it resumes with its stored lists.
-        grace_s: a node that was down for longer finds what was deleted meanwhile forgotten: it rejoins empty.
+        grace_s: tombstones and expired values take room for this long. Then they are reaped: an entry in the reap log
+            remains. A node may be down for longer; it keeps its store.
 
     Bounds: each time is more than 0, and finite.
     """

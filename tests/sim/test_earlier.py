@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 import trio
 from worlds import get, only, patiently, put, virtual
 
 from chord import earlier
-from chord.config import RingConstants
-from chord.earlier import Keep, give_up_if_outdated
-from chord.errors import ChordError, ConfigError, OtherRing
+from chord.config import PRESETS, Limits, RingConstants
+from chord.data.storage import Batch
+from chord.errors import ChordError, ConfigError, NotFound, OtherRing
 from chord.events import Event, Observer, StoreBegun
-from chord.host import Host
 from chord.identity import Kept
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
@@ -31,12 +31,12 @@ class World:
         self.machines = machines
         self.begun = begun
 
-    async def found(self) -> list[Node]:
-        """Start them."""
-        first = await self.machines.start(join=())
+    async def found(self, **changes: Any) -> list[Node]:
+        """Start them, with these fields of `NodeConfig`."""
+        first = await self.machines.start(join=(), **changes)
         await first.ready()
         for _ in range(2):
-            await (await self.machines.start(join=[first])).ready()
+            await (await self.machines.start(join=[first], **changes)).ready()
         await self.machines.converged()
         for key in KEYS:
             await put(first, key, key)
@@ -66,8 +66,8 @@ def told(begun: list[str]) -> Observer:
     return observe
 
 
-async def away(after_s: float, *, all_of_them: bool, apart_s: float = 0.0) -> tuple[list[str], bool, bool]:
-    """Restart nodes after a time; return why stores were begun anew, whether the name is the old one, and the id."""
+async def away(after_s: float, *, all_of_them: bool, apart_s: float = 0.0) -> None:
+    """Restart nodes after a time. Their stores and ids are the old ones, and no record is lost."""
     begun: list[str] = []
     async with cluster(seed=3, sync_delay=flash, observe=told(begun)) as machines:
         world = World(machines, begun)
@@ -75,94 +75,106 @@ async def away(after_s: float, *, all_of_them: bool, apart_s: float = 0.0) -> tu
         chosen = nodes if all_of_them else nodes[-1:]
         before = [(node.host.storage.incarnation, only(node).id) for node in chosen]
         started = await world.again(*chosen, after_s=after_s, apart_s=apart_s)
-        after = [(node.host.storage.incarnation, only(node).id) for node in started]
-        names = [a[0] == b[0] for a, b in zip(before, after, strict=True)]
-        ids = [a[1] == b[1] for a, b in zip(before, after, strict=True)]
-        assert len(set(names)) == 1
-        return begun, names[0], all(ids)
+        assert [(node.host.storage.incarnation, only(node).id) for node in started] == before
+        assert begun == []
+        for key in KEYS:
+            for node in machines.nodes:
+                assert await patiently(lambda k=key, n=node: get(n, k)) == (key,)  # type: ignore[misc]
 
 
 @virtual
-async def test_a_node_that_was_away_for_too_long_begins_anew_under_its_id_where_the_ring_has_gone_on() -> None:
-    assert await away(2 * DAY_S, all_of_them=False) == (["away"], False, True)
+async def test_node_away_for_days_keeps_its_store() -> None:
+    await away(100 * DAY_S, all_of_them=False)
 
 
 @virtual
-async def test_a_short_absence_is_none() -> None:
-    assert await away(0.9 * DAY_S, all_of_them=False) == ([], True, True)
+async def test_node_away_for_hours_keeps_its_store() -> None:
+    await away(0.9 * DAY_S, all_of_them=False)
 
 
 @virtual
-async def test_where_all_were_away_all_records_count() -> None:
-    assert await away(2 * DAY_S, all_of_them=True) == ([], True, True)
+async def test_ring_away_for_days_keeps_its_stores() -> None:
+    await away(100 * DAY_S, all_of_them=True)
 
 
 @virtual
-async def test_they_need_not_come_back_at_the_very_same_moment() -> None:
-    """The first is a member again while the others still look around: it was as long away as they were."""
-    assert await away(2 * DAY_S, all_of_them=True, apart_s=0.3) == ([], True, True)
+async def test_ring_that_returns_one_by_one_keeps_its_stores() -> None:
+    """The first is a member again while the others still look around."""
+    await away(100 * DAY_S, all_of_them=True, apart_s=0.3)
 
 
-async def settled_in(kept: Kept, host: Host, keep: Keep, *, is_first: bool) -> int:
-    """Give up what is outdated, and say in how many arcs the vnodes still hold everything, or so they believe."""
-    assert await give_up_if_outdated(kept, host, keep, is_first=is_first)
-    assert len(host.storage) == 0
-    return sum(len(vnode.view.settled_arcs()) for vnode in host.vnodes.values())
+class Fate(NamedTuple):
+    """What becomes of a value that the node holds, while it is away."""
+
+    key: bytes
+    is_deleted: bool
+    seen: tuple[bytes, ...]
+
+
+async def back_after_days(limits: Limits, is_planted: bool = False) -> list[Fate]:
+    """A node misses deletes and writes that are reaped long before it is back; return what all read in the end.
+
+    Args:
+        is_planted: its store forgets which log entries it lacks.
+    """
+    timing = msgspec.structs.replace(PRESETS["local"], anti_entropy_s=1.0, grace_s=5.0)
+    async with cluster(seed=3, sync_delay=flash, timing=timing) as machines:
+        world = World(machines, [])
+        nodes = await world.found(limits=limits)
+        away = nodes[-1]
+        await trio.sleep(5)
+        await machines.kill(away, is_power_lost=True)
+        await machines.converged()
+        for key in KEYS[:20]:
+            await patiently(lambda k=key: put(nodes[0], k, None))  # type: ignore[misc]
+        for key in KEYS[20:30]:
+            await patiently(lambda k=key: put(nodes[0], k, b"new"))  # type: ignore[misc]
+        await trio.sleep(60)
+        machines.skew(away.name, 30 * DAY_S)
+        await machines.start(join=(), name=away.name, limits=limits)
+        if is_planted:
+            for node in machines.nodes:
+                await node.host.storage.commit(Batch(notes=dict.fromkeys(node.host.storage.notes())))
+                node.host.reap_log._slices = None
+        for node in machines.nodes:
+            await node.ready()
+        await machines.converged()
+        await trio.sleep(20)
+        fates = []
+        for number, key in enumerate(KEYS):
+            seen = {await found(node, key) for node in machines.nodes}
+            assert len(seen) == 1
+            fates.append(Fate(key, number < 20, seen.pop()))
+        assert machines.totals()["keys_reaped"] >= 10
+        return fates
+
+
+async def found(node: Node, key: bytes) -> tuple[bytes, ...]:
+    try:
+        return tuple(await patiently(lambda: get(node, key)))
+    except NotFound:
+        return ()
 
 
 @pytest.mark.slow
-def test_who_begins_anew_holds_nothing_for_sure(monkeypatch: pytest.MonkeyPatch) -> None:
-    virtual(lambda: begun_anew(monkeypatch))()
-
-
-async def begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with cluster(seed=3, sync_delay=flash) as machines:
-        world = World(machines, [])
-        node = (await world.found())[-1]
-        await trio.sleep(20)
-        assert only(node).view.settled_arcs()
-        found: list[int] = []
-
-        async def give_up(kept: Kept, host: Host, keep: Keep, *, is_first: bool) -> bool:
-            found.append(await settled_in(kept, host, keep, is_first=is_first))
-            return True
-
-        monkeypatch.setattr(earlier, "give_up_if_outdated", give_up)
-        started = (await world.again(node, after_s=2 * DAY_S))[0]
-        assert found == [0]
-        for key in KEYS:
-            assert await patiently(lambda k=key: get(started, k)) == (key,)  # type: ignore[misc]
-
-
-async def not_given_up(*_: object, **__: object) -> bool:
-    return False
-
-
-def test_planted_a_node_that_never_gives_up_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier, "give_up_if_outdated", not_given_up)
-
+@pytest.mark.parametrize("limits", [Limits(), Limits(reap_log_entries=0, reap_log_entries_max=0)])
+def test_node_back_after_days_brings_nothing_back_and_loses_nothing(limits: Limits) -> None:
     @virtual
     async def main() -> None:
-        assert (await away(2 * DAY_S, all_of_them=False))[:2] == ([], True)
+        for number, fate in enumerate(await back_after_days(limits)):
+            assert fate.seen == (() if fate.is_deleted else (b"new",) if number < 30 else (fate.key,))
 
     main()
 
 
 @pytest.mark.slow
-@virtual
-async def test_what_a_node_says_of_a_time_before_it_was_kept_is_nothing() -> None:
-    """The stamp is there from the first minute on, and goes on."""
-    async with cluster(seed=4, sync_delay=flash) as machines:
-        node = await machines.start(join=())
-        await node.ready()
-        first = machines.kept("n0")
-        await trio.sleep(200)
-        later = machines.kept("n0")
-        assert first is not None
-        assert later is not None
-        assert first.incarnation == later.incarnation == node.host.storage.incarnation.hex()
-        assert 0 < first.alive_ms < later.alive_ms
-        assert node.host.wall_now_ms() - later.alive_ms < 62_000
+def test_planted_bug_lost_reap_logs_bring_deleted_values_back() -> None:
+    @virtual
+    async def main() -> None:
+        fates = await back_after_days(Limits(), is_planted=True)
+        assert any(fate.is_deleted and fate.seen == (fate.key,) for fate in fates)
+
+    main()
 
 
 @virtual
@@ -186,17 +198,19 @@ async def test_a_node_whose_records_are_gone_keeps_its_id_and_says_so() -> None:
 
 
 @virtual
-async def test_a_node_that_left_begins_anew() -> None:
+async def test_node_that_left_joins_again_with_its_store() -> None:
+    """It handed everything over; what it knows of reaped records is still good."""
     begun: list[str] = []
     async with cluster(seed=6, sync_delay=flash, observe=told(begun)) as machines:
         world = World(machines, begun)
         nodes = await world.found()
         name = nodes[-1].host.storage.incarnation
         await nodes[-1].leave()
+        assert len(nodes[-1].host.storage) == 0
         started = await machines.start(join=[nodes[0]], name="n2")
         await started.ready()
-        assert begun == ["left"]
-        assert started.host.storage.incarnation != name
+        assert begun == []
+        assert started.host.storage.incarnation == name
         await machines.converged()
         for key in KEYS:
             found = await patiently(lambda k=key: get(started, k))  # type: ignore[misc]
