@@ -14,7 +14,7 @@ import trio
 from live import HANG_S
 from worlds import get, owner, patiently, put, virtual
 
-from chord.config import PRESETS, NodeConfig, RingConstants, Timing
+from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 from chord.data.sqlite import SqliteStorage
 from chord.data.storage import Batch
 from chord.errors import ChordError, ConfigError, PeerUnreachable, WritesRefused
@@ -27,6 +27,7 @@ from chord.sim.disk import flash
 RING = RingConstants(replicas=3, successors=4)
 KEYS = [b"key-%d" % number for number in range(60)]
 STALL_S = PRESETS["local"].disk_stall_s
+LEAST_STAGED = 2 * Limits().frame_bulk_bytes_max
 NEVER = 10_000.0
 
 
@@ -109,6 +110,37 @@ async def test_a_node_whose_disk_hangs_for_too_long_ends_as_after_a_failed_sync(
         await back.ready()
         for key in keys:
             assert await patiently(lambda k=key: get(back, k)) == (b"new",)  # type: ignore[misc]
+
+
+async def staged_while_it_hangs(staged_bytes_max: int) -> int:
+    """Have a disk hang, without the watchdog so that copies go on arriving; return how much waits for it."""
+    timing = msgspec.structs.replace(PRESETS["local"], disk_stall_s=NEVER, disk_stop_s=NEVER)
+    limits = Limits(staged_bytes_max=staged_bytes_max)
+    async with cluster(seed=3, ring=RING, timing=timing, sync_delay=flash) as machines:
+        first = await machines.start(join=(), limits=limits)
+        await first.ready()
+        for _ in range(4):
+            await (await machines.start(join=[first], limits=limits)).ready()
+        await machines.converged()
+        node = machines[2]
+        machines.disk(node.name).hang()
+        others = [b"large-%d" % n for n in range(400) if owner(machines, b"large-%d" % n) is not node]
+        assert await write(first, others, bytes(200_000), 600) == others
+        staged: int = node.host.storage.staged_bytes  # type: ignore[attr-defined]
+        machines.disk(node.name).resume()
+        await trio.sleep(1)
+        assert node.host.storage.staged_bytes == 0  # type: ignore[attr-defined]
+        return staged
+
+
+@virtual
+async def test_what_is_sent_to_a_hung_disk_is_bounded_and_others_go_on() -> None:
+    assert LEAST_STAGED - 300_000 < await staged_while_it_hangs(LEAST_STAGED) <= LEAST_STAGED
+
+
+@virtual
+async def test_planted_without_the_bound_more_is_staged() -> None:
+    assert await staged_while_it_hangs(64 << 20) > 2 * LEAST_STAGED
 
 
 @virtual

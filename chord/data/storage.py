@@ -15,8 +15,8 @@ from chord.data.digest import Digests, digest_of
 from chord.ids import Arc, Circle, Point
 from chord.messages import Record
 
-SCRUB_NOTE: Final = b"scrub"
-"""The note that says how far the scrub has come: a restart goes on there."""
+SCRUB_NOTE: Final = b"\0scrub"
+"""The note that says how far the scrub has come: a restart goes on there. No other name begins with a zero."""
 
 
 class Batch:

@@ -37,7 +37,7 @@ CLIENTS = 8
 SMALL_DISK_BYTES = 16 << 20
 
 FAILING = (sys.executable, "-c", """
-import errno, sys
+import errno, sys, time
 from pathlib import Path
 from chord.data import sqlite_file
 from chord.cli import main
@@ -47,6 +47,8 @@ class File(sqlite_file.StoreFile):
         def fail():
             if (Path(directory) / "fail").exists():
                 raise OSError(errno.EIO, "Input/output error")
+            while (Path(directory) / "hang").exists():
+                time.sleep(0.02)
         super().__init__(circle, directory, fail)
 
 from chord.data import sqlite
@@ -205,6 +207,29 @@ def scene_failing_disk(cluster: Cluster, load: Load, rng: random.Random, tell: T
     verify(cluster, ledger, tell, "failing disk")
 
 
+def scene_hung_disk(cluster: Cluster, load: Load, rng: random.Random, tell: Tell) -> None:
+    """A peer's disk answers nothing for a while under load: the others stand in for it, and it catches up."""
+    number = rng.randrange(1, len(cluster.all))
+    cluster.kill(number)
+    cluster.restart(number, program=FAILING)
+    cluster.ready()
+    cluster.calm()
+    with load.running() as ledger:
+        time.sleep(1)
+        keys = [key for key in list(ledger.writes) if cluster.is_owner(number, key)]
+        (cluster.directories[number] / "hang").touch()
+        others = [address for place, address in enumerate(cluster.addresses) if place != number]
+        answers = read_all(others, keys, HEALED_S)
+        errors = [answer for answer in answers.values() if isinstance(answer, ChordError)]
+        assert not errors, f"the others have what a hung disk has: {errors[:3]}"
+        before = ledger.acknowledged
+        eventually(lambda: ledger.acknowledged > before + 200, HEALED_S)
+        assert cluster.all[number].process.poll() is None
+        (cluster.directories[number] / "hang").unlink()
+        time.sleep(1)
+    verify(cluster, ledger, tell, "hung disk")
+
+
 def main() -> int:
     """Run every scene once, at length."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -232,6 +257,7 @@ def main() -> int:
         scene_wiped(cluster, load, rng, tell, whole=False)
         scene_wiped(cluster, load, rng, tell, whole=True)
         scene_failing_disk(cluster, load, rng, tell)
+        scene_hung_disk(cluster, load, rng, tell)
         scene_full_disk(cluster, load, tell)
     return 0
 

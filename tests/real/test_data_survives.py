@@ -20,6 +20,7 @@ from soak import (
     scene_all_at_once,
     scene_failing_disk,
     scene_full_disk,
+    scene_hung_disk,
     scene_kills,
     scene_stopped,
     scene_wiped,
@@ -38,8 +39,11 @@ from chord.data import sqlite
 
 class Eager(sqlite.SqliteStorage):
     def stage(self, batch):
-        if batch.puts or batch.removals:
-            self._apply(batch)
+        before, after = self._rows_of(batch)
+        for place, row in after.items():
+            self._rows.change(place, before[place], row)
+        for name, value in batch.notes.items():
+            self._notes.change(name, value)
         return True
 
     async def commit(self, batch):
@@ -80,6 +84,7 @@ def test_disks_wiped_failing_and_full(tmp_path: Path) -> None:
         scene_wiped(cluster, load, rng, tell, whole=False)
         scene_wiped(cluster, load, rng, tell, whole=True)
         scene_failing_disk(cluster, load, rng, tell)
+        scene_hung_disk(cluster, load, rng, tell)
         scene_full_disk(cluster, load, tell)
 
 
