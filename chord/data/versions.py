@@ -262,7 +262,7 @@ def is_sound(record: Record) -> bool:
     """Return whether a record can be worked with. What members tell is checked no further, and not before."""
     before = b""
     for entry in record.clock:
-        if entry.actor <= before or entry.count < max(1, len(entry.versions)):
+        if entry.actor <= before or not max(1, len(entry.versions)) <= entry.count < COUNT_MAX:
             return False
         before = entry.actor
     return len(record.superseded) % superseded.ENTRY_BYTES == 0
