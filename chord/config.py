@@ -15,6 +15,7 @@ import msgspec
 
 from chord.errors import ConfigError, PeerUnreachable
 from chord.ids import BITS_MAX, BITS_MIN, Circle
+from chord.messages import FALLBACKS_MAX
 
 PROTOCOL_VERSION = 1
 
@@ -67,7 +68,7 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def fallbacks(self) -> int:
         """How many nodes behind the replicas of a key may stand in for one that does not answer."""
-        return 0 if self.replicas == 1 else min(3, self.successors + 1 - self.replicas)
+        return 0 if self.replicas == 1 else min(FALLBACKS_MAX, self.successors + 1 - self.replicas)
 
     @property
     def quorum(self) -> int:
@@ -200,6 +201,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         record_bytes_max: bytes of a record with several concurrent values: then a put must cover some of them
             (`VersionConflict`). With 16 KiB more it must fit `frame_bulk_bytes_max`.
         siblings_max: concurrent values of a record, likewise; at most 64.
+        context_ahead_max: a context may claim so many writes of one coordinator beyond what is known here; at most
+            2^32, or counts might one day not fit a message.
         page_bytes: about so many bytes of records go in one page, as scans, transfers and repairs read them.
         repair_bytes_s: bytes of records that are brought level with other replicas, per second.
         scrub_bytes_s: bytes of records that the scrub reads, per second.
@@ -207,6 +210,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             two bulk frames.
         hints_max: records kept for replicas that do not answer; beyond it no more are taken.
         passive_max: silent peers remembered beyond the lists.
+        forgotten_max: addresses that each vnode remembers an operator to have forgotten.
         arcs_max: arcs of which it is remembered who answered for them last.
         reap_log_entries: entries that the reap log of a slice, a 4,096th of the circle, keeps for stores that are away.
             Beyond it the oldest go when every replica has seen them and no node is silent; 0 and more.
@@ -236,12 +240,14 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value_bytes_max: int = 1 << 20
     record_bytes_max: int = 1 << 20
     siblings_max: int = 64
+    context_ahead_max: int = 1 << 32
     page_bytes: int = 64 * 1024
     repair_bytes_s: int = 8 << 20
     scrub_bytes_s: int = 8 << 20
     staged_bytes_max: int = 64 << 20
     hints_max: int = 1_000_000
     passive_max: int = 128
+    forgotten_max: int = 256
     arcs_max: int = 4096
     reap_log_entries: int = 1024
     reap_log_entries_max: int = 2048
@@ -266,6 +272,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("partial_bytes_max must be at least frame_bulk_bytes_max: one frame is to fit")
         if self.frame_items_max < self.page_bytes:
             raise ConfigError("frame_items_max must be at least page_bytes: a page is to fit a frame")
+        if self.context_ahead_max > 1 << 32:
+            raise ConfigError(f"context_ahead_max must be at most 2^32, not {self.context_ahead_max}")
         if self.clients_share > 1:
             raise ConfigError(f"clients_share must be at most 1, not {self.clients_share}")
         if self.record_bytes_max + 16 * 1024 > self.frame_bulk_bytes_max:

@@ -278,7 +278,7 @@ class Dispatcher:
         """Wait no longer for what a node holds: an operator says that it will not be back."""
         now = self._host.peers.now()
         for vnode in self._host.vnodes.values():
-            vnode.view.forget(request.address, now)
+            vnode.view.forget(request.address, now, forgotten_max=self._host.limits.forgotten_max)
             vnode.ownership.owner_left(request.address)
         self._host.peers.passive.forget(request.address)
         return Done()

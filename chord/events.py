@@ -153,6 +153,12 @@ class RecordsReceived(VnodeEvent, frozen=True):
     records: int
 
 
+class RecordUnmerged(Event, frozen=True):
+    """A record from elsewhere cannot be merged with what is held of its key: `why` names it. Both stay."""
+
+    why: str
+
+
 class RecordsDropped(VnodeEvent, frozen=True):
     """Records were let go of after their owner acknowledged them."""
 

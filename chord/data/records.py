@@ -6,13 +6,14 @@ nothing is shown to others before it is durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from chord.config import SKEW_REFUSED_MS
 from chord.data import versions
 from chord.data.storage import Batch, bytes_of_values
 from chord.errors import InvalidRequest, VersionConflict, WritesRefused
+from chord.events import RecordUnmerged
 from chord.host import Host
 from chord.ids import Arc
 from chord.messages import ACTORS_HELD_MAX, Put, Record, Version
@@ -51,32 +52,41 @@ class Records:
         if old is not None and versions.is_done(old, request.op_id):
             return old, self.to_merge([old])  # the first attempt may be visible and not durable yet
         context = None if request.context is None else versions.decode_context(request.context)
+        self._check_context(old, context)
         now = self._host.wall_now_ms()
         expires = now + request.ttl_ms if request.ttl_ms else 0
-        actor = self._actor(request.key)
+        actor = self._actor(request.key, old)
         version = Version(request.value, request.op_id, now, expires, request.is_retry)
         new = versions.put(old, request.key, context, actor, version)
         self._check_siblings(new)
         self.note_write(request.key)  # before the wait: a transfer may end meanwhile, and must have taken it
         return new, Batch(puts=(new,), minted={request.key: actor})
 
-    def to_merge(self, records: Iterable[Record]) -> Batch:
+    def to_merge(self, records: Iterable[Record], unmerged: list[InvalidRequest] | None = None) -> Batch:
         """Return the change that merges records from elsewhere by version: those that are new or changed by it.
 
         Nothing may happen between this and the change.
+
+        Args:
+            unmerged: gets the reason for each record that cannot be merged, and the others are merged; None: one such
+                record refuses all.
 
         Raises:
             InvalidRequest: definite; one is no record, or together they remember more coordinators than any may.
         """
         changed: dict[bytes, Record] = {}
         for record in records:
-            if not versions.is_sound(record):
-                raise InvalidRequest(f"not a record: {versions.check(record)[0]}")
             old = changed.get(record.key) or self._host.storage.get(record.key)
-            new = record if old is None else versions.sync(old, record)
+            try:
+                new = self._synced(old, record)
+            except InvalidRequest as error:
+                if unmerged is None:
+                    raise
+                unmerged.append(error)
+                self._host.counters["records_unmerged"] += 1
+                self._host.tell([RecordUnmerged(f"{record.key!r}: {error.message}")])
+                continue
             if new != old:
-                if len(new.clock) > ACTORS_HELD_MAX:
-                    raise InvalidRequest(f"{len(new.clock)} nodes have coordinated writes of {record.key!r}")
                 changed[record.key] = new
         for key in changed:
             self.note_write(key)
@@ -84,26 +94,34 @@ class Records:
 
     async def merge(self, records: Sequence[Record], seen: Sequence[bytes]) -> int:
         """Merge records from elsewhere by version, durably. Returns how many were new or changed. Raises as `stage`."""
-        changed, is_durable = self.stage(records, seen)
+        changed, is_durable = self.stage(records, seen, must_all=False)
         if not is_durable:
             await self._host.storage.commit(Batch())
         return changed
 
-    def stage(self, records: Sequence[Record], seen: Sequence[bytes]) -> tuple[int, bool]:
+    def stage(self, records: Sequence[Record], seen: Sequence[bytes], *, must_all: bool = True) -> tuple[int, bool]:
         """Merge records from elsewhere by version; they are visible now.
+
+        One that cannot be merged is left out, counted and told of; the others are merged.
 
         Args:
             seen: of each record, what its store had seen of its slice when it was read (`ReapLog.seen_of_each`).
+            must_all: the sender takes the answer for a proof that all of them are here.
         Returns:
             How many were new or changed, and whether all of them are durable already: the others may not be either.
 
         Raises:
             Behind: definite; the logs differ, and nothing was merged.
-            InvalidRequest, WritesRefused: definite; nothing was merged.
+            InvalidRequest: one could not be merged, and all must be.
+            WritesRefused: definite; nothing was merged.
         """
         self._host.reap_log.require_level(records, seen)
-        batch = self.to_merge(records)
-        return len(batch.puts), self._host.storage.stage(batch)
+        unmerged: list[InvalidRequest] = []
+        batch = self.to_merge(records, unmerged)
+        is_durable = self._host.storage.stage(batch)
+        if unmerged and must_all:
+            raise unmerged[0]
+        return len(batch.puts), is_durable
 
     def new_actor(self) -> bytes:
         """Return an actor that nothing was minted under.
@@ -156,14 +174,39 @@ class Records:
         mine = self._host.storage.get(key)
         return versions.sync(mine, seen) if mine is not None and seen is not None else mine or seen
 
-    def _actor(self, key: bytes) -> bytes:
+    def _synced(self, old: Record | None, record: Record) -> Record:
+        """Return what is held of a key after a record from elsewhere has been merged.
+
+        Raises:
+            InvalidRequest: definite; it is no record, or together they remember more coordinators than any may.
+        """
+        if not versions.is_sound(record):
+            wrong = versions.check(record) or ["a count is beyond what fits a context"]
+            raise InvalidRequest(f"not a record: {wrong[0]}")
+        new = record if old is None else versions.sync(old, record)
+        if new != old and len(new.clock) > ACTORS_HELD_MAX:
+            raise InvalidRequest(f"{len(new.clock)} nodes have coordinated writes of {record.key!r}")
+        return new
+
+    def _actor(self, key: bytes, old: Record | None) -> bytes:
         """Return the actor that mints the next dot: the one this store minted under and has held since, or a new one.
 
         A dot is never reused: a record that was given away and came back, by whatever way, may be older than the
-        last dot minted here, so a new key epoch begins.
+        last dot minted here, so a new key epoch begins. So it does if no count is left: contexts may claim too much.
         """
-        storage = self._host.storage
-        return storage.minted(key) or self.new_actor()
+        actor = self._host.storage.minted(key)
+        if actor is None or (old is not None and versions.context_of(old).get(actor, 0) >= versions.COUNT_MAX - 1):
+            return self.new_actor()
+        return actor
+
+    def _check_context(self, old: Record | None, context: Mapping[bytes, int] | None) -> None:
+        """Refuse a context that claims far more than is known: no reader ever saw it."""
+        known = {} if old is None else versions.context_of(old)
+        ahead_max = self._host.limits.context_ahead_max
+        if context is not None and any(count - known.get(who, 0) > ahead_max for who, count in context.items()):
+            raise InvalidRequest(
+                f"the context claims more than {ahead_max} writes that no replica knows of: read the key again"
+            )
 
     def _check_siblings(self, record: Record) -> None:
         limits = self._host.limits

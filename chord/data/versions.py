@@ -357,7 +357,7 @@ def is_sound(record: Record) -> bool:
     for entries in (record.clock, record.quarantine):
         before = b""
         for entry in entries:
-            if entry.actor <= before or entry.count < max(1, len(entry.versions)):
+            if entry.actor <= before or not max(1, len(entry.versions)) <= entry.count < COUNT_MAX:
                 return False
             before = entry.actor
     return len(record.superseded) % superseded.ENTRY_BYTES == 0

@@ -92,10 +92,17 @@ class View:
         self._replace({point: down for point, down in self._downs.items() if down[0].address != address})
         self.stays(address)
 
-    def forget(self, address: str, now: float) -> None:
-        """An operator says that a node will not be back; for a while others' views do not count against that."""
+    def forget(self, address: str, now: float, *, forgotten_max: int = 256) -> None:
+        """An operator says that a node will not be back; for a while others' views do not count against that.
+
+        Args:
+            forgotten_max: so many addresses are remembered; beyond it the one that was forgotten first goes.
+        """
         self.gone(address)
+        self._forgotten.pop(address, None)
         self._forgotten[address] = now
+        while len(self._forgotten) > forgotten_max:
+            del self._forgotten[next(iter(self._forgotten))]
 
     def retires(self, address: str, now: float) -> None:
         """A node is about to leave: it holds replicas still and is a member no more."""

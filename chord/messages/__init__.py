@@ -18,6 +18,7 @@ from chord.messages.base import BATCH_BYTES_MAX as BATCH_BYTES_MAX
 from chord.messages.base import BATCH_ITEMS_MAX as BATCH_ITEMS_MAX
 from chord.messages.base import CONTEXT_BYTES_MAX as CONTEXT_BYTES_MAX
 from chord.messages.base import DIGEST_BYTES as DIGEST_BYTES
+from chord.messages.base import FALLBACKS_MAX as FALLBACKS_MAX
 from chord.messages.base import HEADS_MAX as HEADS_MAX
 from chord.messages.base import HOPS_MAX as HOPS_MAX
 from chord.messages.base import KEY_BYTES_MAX as KEY_BYTES_MAX

@@ -29,6 +29,7 @@ DIGEST_BYTES = 16
 SUMS_MAX = 64
 HEADS_MAX = 512
 REPLICAS_MAX = 16
+FALLBACKS_MAX = 3  # nodes behind the replicas of a key that may stand in for one that does not answer
 TTL_MS_MAX = 10 * 365 * 86_400_000
 BATCH_ITEMS_MAX = PAGE_RECORDS_MAX  # so that what a batch writes fits one page of copies
 BATCH_BYTES_MAX = 1 << 18  # who makes a batch keeps it to this, and who answers one the answers: others wait behind it

@@ -11,6 +11,7 @@ from chord.ids import Point
 from chord.messages.base import (
     ACTORS_HELD_MAX,
     DIGEST_BYTES,
+    FALLBACKS_MAX,
     LIST_ENTRIES_MAX,
     PAGE_RECORDS_MAX,
     REPLICAS_MAX,
@@ -80,7 +81,8 @@ class ReplicaLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     version: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
 
 
-ReplicaLines: TypeAlias = Annotated[tuple[ReplicaLine, ...], Meta(max_length=2 * REPLICAS_MAX)]
+REPLICA_LINES_MAX = 2 * (REPLICAS_MAX + FALLBACKS_MAX)  # so many are chosen, and as many may be about to leave
+ReplicaLines: TypeAlias = Annotated[tuple[ReplicaLine, ...], Meta(max_length=REPLICA_LINES_MAX)]
 
 
 class Values(Reply, frozen=True, tag=144):
