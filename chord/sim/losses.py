@@ -20,7 +20,7 @@ from chord.data import versions
 from chord.ids import Arc, Point
 from chord.messages import Record
 from chord.node import Node
-from chord.sim.story import Op, Story, dots_in, knows
+from chord.sim.story import Op, Story
 from chord.sim.truth import Truth
 from chord.testing.rings import MemoryRing
 
@@ -149,7 +149,8 @@ class Losses:
             left = self.holders(story, op, but=host)
             if self._is_over(story, record):  # a value may be among what a delete has replaced that nobody answered
                 if not left:
-                    self._judge_reaping(host, story, op, record)
+                    self._counts["reaped"] += 1
+                    story.reaped(op, record)  # whoever has what it deletes must not show it again: reads are judged
             elif left + op.vanished < needed:
                 self._complain(f"{host} drops {op} of {record.key!r}, which is left on {left} nodes")
             elif not left:
@@ -165,17 +166,6 @@ class Losses:
         """A node has left: what it kept to the end is dropped now."""
         for record in node.host.storage.scan(WHOLE):
             self.dropped(node.name, record)
-
-    def _judge_reaping(self, host: str, story: Story, op: Op, record: Record) -> None:
-        """The last tombstone may go when nobody has what it deletes, but who was away so long that it is emptied."""
-        self._counts["reaped"] += 1
-        story.reaped(op, record)
-        given_up = trio.current_time() - self._ring[0].config.timing.grace_s
-        for copy in self.truth.copies(story.key):
-            is_over = not copy.is_living and self.truth.dead_since(copy.host) < given_up
-            if copy.host != host and not is_over and any(knows(record, dot) for dot in dots_in(copy.record)):
-                text = f"which is left on 0 nodes, and {copy.host} has what it deletes"
-                self._complain(f"{host} drops {op} of {story.key!r}, {text}")
 
     def bury(self, node: Node) -> None:
         """A node is about to die: what it alone keeps in memory is lost."""

@@ -62,7 +62,7 @@ MUTANTS = (
         (Edit(Mover._note_write, "outbound is not None and", "False and"),),
         scenes.busy,
         4,
-        ("ledger: denied", "ledger: misread"),
+        ("ledger: denied", "ledger: misread", "ledger: replaced"),
     ),
     Mutant(
         "switch not idempotent",

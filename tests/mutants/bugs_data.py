@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from chord.data import reap, versions
+from chord.data import versions
 from chord.data.database import Summary
 from chord.data.misplaced import Misplaced
 from chord.data.quorum_reads import QuorumReads
 from chord.data.reading import Reading
+from chord.data.reap_log import ReapLog
 from chord.data.records import Records
 from chord.data.replicate import Coordinator
 from chord.data.sqlite import SqliteStorage
@@ -162,10 +163,24 @@ MUTANTS = (
         ("ledger: misread",),
     ),
     Mutant(
-        "tombstone reaped while a replica is silent",
-        "who hears again brings home what was deleted",
-        (Edit(reap.knows_of_silent, "return any(host", "return False and any(host"),),
+        "merged whatever its store has reaped",
+        "a replica that was away brings back what was deleted",
+        (
+            Edit(ReapLog.require_level, "if not seen and not self._known():", "if True:"),
+            Edit(ReapLog.digest_in, "if not found:", "if True:"),
+        ),
         scenes.deleted_while_away,
+        4,
+        ("ledger: dropped", "ledger: misread"),
+    ),
+    Mutant(
+        "trimmed entries counted as seen",
+        "a replica that was away for longer than the log is long brings back what was deleted",
+        (
+            Edit(ReapLog.claims, "if entry.versions and not", "if False and not"),
+            Edit(ReapLog.catch_up, "if decided is not record:", "if False:"),
+        ),
+        scenes.deleted_while_away_and_trimmed,
         4,
         ("ledger: dropped", "ledger: misread"),
     ),

@@ -9,6 +9,7 @@ import msgspec
 import trio
 
 from chord.config import PRESETS
+from chord.ids import Arc, Point
 from chord.node import Node
 from chord.sim.disk import flash
 from chord.testing import MemoryNetwork
@@ -16,6 +17,7 @@ from chord.testing import MemoryNetwork
 from .play import World, live, play
 
 N = 3
+WHOLE = Arc(Point(0), Point(0))
 HASTY = msgspec.structs.replace(PRESETS["local"], anti_entropy_s=2.0, down_out_s=15.0, reprobe_first_s=1.0)
 SLOW = msgspec.structs.replace(PRESETS["local"], anti_entropy_s=30.0)
 OBLIVIOUS = msgspec.structs.replace(HASTY, grace_s=4.0, down_out_s=2.0)
@@ -116,11 +118,16 @@ def bad_record(seed: int) -> None:
 
 
 def deleted_while_away(seed: int) -> None:
-    """A replica hears nothing for longer than tombstones are kept and anybody waits for it; then it hears all again.
+    """A replica hears nothing for longer than tombstones are kept and anybody waits for it; then it hears all again."""
+    _away_while_reaped(seed, is_trimmed=False)
 
-    The ring is so small that everybody knows it: only who knows of a silent one can wait for it.
-    """
 
+def deleted_while_away_and_trimmed(seed: int) -> None:
+    """Likewise, and the others have dropped the log entries by then."""
+    _away_while_reaped(seed, is_trimmed=True)
+
+
+def _away_while_reaped(seed: int, *, is_trimmed: bool) -> None:
     async def scene(world: World) -> None:
         await world.ledger.fill(20)
         await world.level(N)
@@ -132,6 +139,10 @@ def deleted_while_away(seed: int) -> None:
         for number in range(20):
             await world.ledger.write(world.rng.choice(others), b"old-%d" % number, "filler", "put", is_delete=True)
         await trio.sleep(12)
+        for node in others if is_trimmed else ():
+            log = node.host.reap_log
+            for part in log.slices_in(WHOLE):
+                await node.host.storage.commit(log.trim(part, 0))
         world.ring.network.unfreeze(away.name)
         await world.converged()
         await world.level(N)
