@@ -5,6 +5,7 @@ The pointer and the arc are two things (`ownership.py`): a predecessor that was 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from contextlib import suppress
 
@@ -18,7 +19,11 @@ from chord.vnode import Vnode
 
 
 class Bounds:
-    """Keeps the arc of one vnode in line with its predecessor."""
+    """Keeps the arc of one vnode in line with its predecessor.
+
+    Attributes:
+        confirmed_at: when the predecessor at which the arc begins last named this vnode as the one behind it.
+    """
 
     def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
         self._vnode = vnode
@@ -26,6 +31,7 @@ class Bounds:
         self._host = vnode.host
         self._peers = vnode.host.peers
         self._stabilizer = stabilizer
+        self.confirmed_at = -math.inf
 
     async def refresh_predecessor(self) -> None:
         """Ask the predecessor how it is; copy its list, and bring the arc in line with it (`ownership.py`).
@@ -57,6 +63,8 @@ class Bounds:
             return
         if predecessor.id == own.start:
             own.learn_boundary(predecessor, reply.predecessors)
+            if _names_as_head(reply, self._vnode.me):
+                self.confirmed_at = trio.current_time()
         elif reply.owned_from is None:
             await self._look_past(predecessor, reply)
         elif between(own.start, predecessor.id, self._vnode.id):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
+import trio
+
 from chord.config import NodeConfig
 from chord.data.misplaced import Misplaced
+from chord.data.repair import PAUSE_S
 from chord.data.scrub import Scrub
 from chord.data.storage import Batch
 from chord.errors import WritesRefused
@@ -52,6 +56,8 @@ class Maintenance:
         self._look = look
         self._timetable = Timetable(host.rng, self._on_step_failed, host.timers, lambda: host.is_stalled)
         self._stabilizing: list[Periodic] = []
+        self._repaired_at: dict[Point, float] = {}
+        self._woken_at: dict[Point, float] = {}  # of vnodes that stood still, and are not confirmed yet
         self.run = self._timetable.run
 
     def keep(self, parts: Parts, others: tuple[str, ...]) -> None:
@@ -67,7 +73,7 @@ class Maintenance:
         self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s)
         self._repeat(vnode, "fix_finger", stabilizer.fix_finger, timing.finger_s)
         if self._has_replicas:
-            self._repeat(vnode, "repair", parts.repair.repair, timing.stabilize_s)
+            self._repeat(vnode, "repair", partial(self._repair, parts), timing.stabilize_s)
         self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s)
 
     def keep_at_home(self, contact: Contact) -> None:
@@ -106,6 +112,25 @@ class Maintenance:
 
     def _on_step_failed(self, vnode: Point, name: str, word: str) -> None:
         self._host.tell([StepFailed(vnode, name, word)])
+
+    async def _repair(self, parts: Parts) -> None:
+        """Repair, unless this node stood still and its predecessor has not named it since.
+
+        A process that was stopped for long wakes up with the arc it had, and others may stand in it by now. Who is no
+        owner must not bring others level in that arc: together they would deny what the owner holds.
+        """
+        vnode, now = parts.vnode, trio.current_time()
+        pause_s = now - self._repaired_at.get(vnode.id, now)
+        if pause_s > 1.5 * self._host.timing.stabilize_s + PAUSE_S:
+            self._woken_at[vnode.id] = now
+            if (arc := vnode.ownership.arc) is not None:
+                vnode.ownership.doubt(arc)
+        try:
+            if parts.bounds.confirmed_at >= self._woken_at.get(vnode.id, -math.inf):
+                self._woken_at.pop(vnode.id, None)
+                await parts.repair.repair()
+        finally:
+            self._repaired_at[vnode.id] = trio.current_time()
 
     async def _round(self, parts: Parts) -> None:
         """One stabilize round. What is kept of it is saved by a step of its own, which a disk may hold up for ever."""

@@ -12,10 +12,10 @@ Points travel as big-endian bytes of the circle's width. Whatever the bytes and 
 chunks, only `MalformedMessage` comes out. Of a call whose envelope can be read, what is wrong inside comes out
 as a value, because then the caller can be told and the connection lives.
 
-The order of the defences: the length is refused before the body is buffered; CBOR is decoded without tags,
-indefinite lengths, duplicate or odd map keys, depth over 16 or trailing bytes; and what remains is converted
-to the one type expected, bounds included. Fields behind the known ones are ignored, missing ones have defaults:
-that is how a protocol version grows.
+The order of the defences: the length is refused before the body is buffered; a large body of too many items is
+refused before it is decoded; CBOR is decoded without tags, indefinite lengths, duplicate or odd map keys, depth over
+16 or trailing bytes; and what remains is converted to the one type expected, bounds included. Fields behind the known
+ones are ignored, missing ones have defaults: that is how a protocol version grows.
 """
 
 from __future__ import annotations
