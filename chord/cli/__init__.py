@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -99,6 +100,8 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    if sys.argv[1:2] == ["up"]:  # a script starts `chord up &` with SIGINT ignored; kill -INT is to reach it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     _replace_closed_streams(is_service=sys.argv[1:2] in SERVICES)
     sys.exit(run(sys.argv[1:]))
 
@@ -122,6 +125,8 @@ def run(args: Sequence[str]) -> int:
         out.failure(_misused(error))
         return USAGE
     except (KeyboardInterrupt, click.Abort):
+        if list(args[:1]) == ["up"]:  # once there are peers, `up` itself says what became of them
+            out.note("interrupted before any peer was started")
         return INTERRUPTED
     except Terminated:
         return TERMINATED

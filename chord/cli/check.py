@@ -274,8 +274,8 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
         small = " (small ring: it takes one failure at a time)" if verdict.is_small else ""
         out.line(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")
     for address in verdict.silent:
-        if why := dict(verdict.told).get(address):
-            out.line(f"silent  {address} does not answer: {why}")
+        if said := dict(verdict.told).get(address):
+            out.line(f"silent  {address} does not answer: {said}")
         else:
             out.line(f"silent  {address} does not answer. If it will never be back: chord forget {address}")
     if verdict.under_replicated:
