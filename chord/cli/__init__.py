@@ -95,7 +95,7 @@ def cli() -> None:
     """A Chord ring you can run, watch and break."""
     wish = os.environ.get("CHORD_OUTPUT", "")
     if wish not in ("", "table", "tsv"):
-        raise Failure(f"CHORD_OUTPUT={wish} is no way to print", "It may be table or tsv, or unset", USAGE, "usage")
+        raise Failure(f'invalid CHORD_OUTPUT "{wish}": expected "table" or "tsv"', "Or unset it", USAGE, "usage")
 
 
 def main() -> None:
