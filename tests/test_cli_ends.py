@@ -243,3 +243,34 @@ def test_a_node_that_is_ended_before_it_is_ready_does_not_say_that_all_is_well(
     config = NodeConfig(join=(NOBODY,), name="n1", preset="local")
     assert serve.serve(config, lambda node, how: None) == code
     assert "n1 stops, and was not in the ring yet" in capsys.readouterr().err
+
+
+def test_up_that_is_interrupted_at_once_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(up, "_choose_ports", interrupted)
+    ended = run("up", "-n", "1")
+    assert (ended.code, ended.err.strip()) == (130, "interrupted before any peer was started")
+
+
+def test_the_command_up_takes_sigint_before_it_loads_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    from chord import cli
+
+    before = signal.getsignal(signal.SIGINT)
+    seen: list[object] = []
+
+    def look(args: object) -> int:
+        seen.append(signal.getsignal(signal.SIGINT))
+        return 0
+
+    monkeypatch.setattr(cli, "run", look)
+    try:
+        for command in ("up", "get"):
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            monkeypatch.setattr(sys, "argv", ["chord", command])
+            with pytest.raises(SystemExit):
+                cli.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [signal.default_int_handler, signal.SIG_IGN]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 from collections.abc import Callable
@@ -12,7 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+from canned import described
 from cli_ring import CannedRing, Run
+from fake_node import FakeNode
+from live import HANG_S
 from ports import NOBODY
 
 import chord
@@ -218,3 +222,18 @@ def test_a_nameless_node_is_not_named_twice(run: Run, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(serve, "serve", serve_)
     assert run("node").out == "ready: a:1, joined the ring, id \n"
+
+
+async def test_a_node_that_answers_where_it_says_is_reached_and_no_other_is_taken_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serve, "REACH_S", HANG_S)
+    async with chord.open_node(preset="local") as node:
+        assert await serve._unreachable(node.address) == ""
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            address = f"127.0.0.1:{silent.getsockname()[1]}"
+            with monkeypatch.context() as patched:
+                patched.setattr(serve, "REACH_S", 0.02)
+                assert await serve._unreachable(address) == "no answer in 0.02 s"
+    with contextlib.closing(FakeNode(lambda heard: described()[0])) as other:
+        assert await serve._unreachable(other.address) == "n0 answers there"

@@ -23,7 +23,8 @@ in this order, a name, HOST:PORT, 0xHEX or a decimal id; or an id as tables shor
 
 | exit code | means | after a write |
 |---|---|---|
-| 0 | done. `node` and `up` also end with it after SIGTERM and Ctrl-C | it is stored |
+| 0 | done. `node` also ends with it after SIGTERM and Ctrl-C, and `up` after SIGTERM, once they were ready | it is \
+stored |
 | 1 | a bug here or in a node; or `node` itself ended because its disk failed or its data \
 directory was removed | it may have happened |
 | 2 | usage: wrong arguments, a file that cannot be read or written, a node that refuses to start as \
@@ -36,14 +37,16 @@ sent | it may have happened, if it broke after sending |
 the time was up | it may have happened |
 | 6 | too few replicas answered or could be asked, or nodes that are down may have the key | it may have happened |
 | 6 | the disk of the node that owns the key is full or has failed (`writes_refused`) | nothing happened |
+| 6 | the only copy of a record is damaged; a scan or a backup lacks damaged records (`record_damaged`) | |
 | 7 | conflict: concurrent values where one was asked for; or a put into a record with too many values, which needs a \
 context that covers some | nothing happened |
-| 8 | check failed | |
-| 130 | interrupted | it may have happened |
-| 143 | ended by SIGTERM | it may have happened |
+| 8 | check failed: the ring is not Ideal, a node is degraded, copies are damaged, or a get may fail | |
+| 130 | interrupted; `up` always says so after Ctrl-C, `node` if it was not ready yet | it may have happened |
+| 143 | ended by SIGTERM; `up` and `node` if they were not ready yet | it may have happened |
 
 `load` and `restore` go on after a key that failed, as long as others succeed, and end with the code of the first
-failure.
+failure. Input has limits: a value on stdin 1 MiB, a line of `load` 6.3 MiB, a context 16 KiB, a configuration 1 MiB.
+Where a terminal or a pipe has no Unicode, characters are replaced: `~` for `…`, `*` for `●`, `x` for `✗`, `#` for bars.
 
 With `--json`, an error is `{"error": {"code", "message", "hint"}}` on stderr. `code` tells apart
 what shares an exit code.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -94,11 +95,13 @@ def cli() -> None:
     """A Chord ring you can run, watch and break."""
     wish = os.environ.get("CHORD_OUTPUT", "")
     if wish not in ("", "table", "tsv"):
-        raise Failure(f"CHORD_OUTPUT={wish} is no way to print", "It may be table or tsv, or unset", USAGE, "usage")
+        raise Failure(f'invalid CHORD_OUTPUT "{wish}": expected "table" or "tsv"', "Or unset it", USAGE, "usage")
 
 
 def main() -> None:
     """Run the command line and exit."""
+    if sys.argv[1:2] == ["up"]:  # a script starts `chord up &` with SIGINT ignored; kill -INT is to reach it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     _replace_closed_streams(is_service=sys.argv[1:2] in SERVICES)
     sys.exit(run(sys.argv[1:]))
 
@@ -122,6 +125,8 @@ def run(args: Sequence[str]) -> int:
         out.failure(_misused(error))
         return USAGE
     except (KeyboardInterrupt, click.Abort):
+        if list(args[:1]) == ["up"]:  # once there are peers, `up` itself says what became of them
+            out.note("interrupted before any peer was started")
         return INTERRUPTED
     except Terminated:
         return TERMINATED

@@ -14,11 +14,11 @@ import trio
 
 from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, USAGE, explain
 from chord.cli.output import Failure, duration
+from chord.client import open_client
 from chord.config import NodeConfig
 from chord.errors import ChordError, OtherRing, WritesRefused, unwrapped
 from chord.events import Event, HandlerFailed, HealthChanged, PeerChanged, StoreBegun
 from chord.node import Node
-from chord.transport import TcpTransport
 
 FAREWELL_S = 3.0
 WHY_EMPTY = {
@@ -147,15 +147,16 @@ async def _why_not_ready(config: NodeConfig, reasons: Mapping[str, str]) -> str:
 
 
 async def _unreachable(address: str) -> str:
-    """Return why an address cannot be reached from here; "" if it can."""
+    """Return why this node does not answer at an address, as seen from here; "" if it does."""
     try:
-        with trio.move_on_after(REACH_S):
-            stream = await TcpTransport().open_stream(address)
-            await trio.aclose_forcefully(stream)
-            return ""
+        with trio.fail_after(REACH_S):
+            async with open_client(address) as client:
+                node = await client.describe(address)
     except ChordError as error:
         return error.message.removeprefix(f"{address}: ")
-    return f"no connection in {REACH_S:g} s"
+    except trio.TooSlowError:
+        return f"no answer in {REACH_S:g} s"
+    return "" if node.pid == os.getpid() and node.address == address else f"{node.name} answers there"
 
 
 async def _ready_or_refused(node: Node) -> None:

@@ -125,14 +125,14 @@ class _Family:
         The handler of SIGINT is installed in any case: a shell script starts `chord up &` with SIGINT ignored, and
         kill -INT would not reach it.
         """
-        from chord.cli import serve  # before the forks, so that the children share it
-
-        assert serve
-        gc.collect()
-        gc.freeze()
         signal.signal(signal.SIGTERM, _terminate)
         signal.signal(signal.SIGINT, _interrupt)
         try:
+            from chord.cli import serve  # before the forks, so that the children share it
+
+            assert serve
+            gc.collect()
+            gc.freeze()
             first = 1 if self._has_founder else len(self._configs)
             for config in self._configs[:first]:
                 self._fork(config)
