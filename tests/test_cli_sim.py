@@ -92,9 +92,13 @@ async def nobody_waits(stabilizer: Stabilizer) -> None:
 
 
 def test_a_run_says_what_was_drawn_and_what_was_taken(sim: Sim) -> None:
-    ended = sim("run", "--seeds", "0-2", "--jobs", "1", "--nodes", "6", "--successors", "2", "--until", "1")
+    wishes = ("run", "--seeds", "0-2", "--jobs", "1", "--nodes", "6", "--successors", "2", "--until", "1")
+    ended = sim(*wishes, "--counts")
     assert (ended.code, ended.err) == (0, "")
-    faults, taken, summary = (part.splitlines() for part in ended.out.split("\n\n"))
+    summary, situations, faults, taken = (part.splitlines() for part in ended.out.split("\n\n"))
+    assert sim(*wishes).out.split("\n\n") == ["\n".join(summary), "\n".join(situations) + "\n"]
+    assert situations[0] == "situation\ttimes"
+    assert "theme mixed\t3" in situations
     assert faults[0] == "fault\tseeds\tmeaning"
     assert [line.split("\t")[0] for line in faults[1:]] == list(FAULTS)
     assert any(0 < int(line.split("\t")[1]) <= 3 for line in faults[1:])
@@ -224,7 +228,7 @@ def test_many_failures_are_named_and_some_are_shown(sim: Sim, monkeypatch: pytes
         (("run", "--seeds", "-3"), "'-3' is not a seed or a range of seeds", "--seeds 0-99"),
         (("run", "--seeds", "1-2-3"), "'1-2-3' is not a seed", "--seeds 0-99"),
         (("run", "--faults", "crash,gremlins"), "there is no fault 'gremlins'; there are adjacent, crash", "--help"),
-        (("run", "--nodes", "4"), "4 is not in the range", "--help"),
+        (("run", "--nodes", "0"), "0 is not in the range", "--help"),
         (("run", "--nodes", "5", "--successors", "4"), "5 nodes are too few for lists of 4", "more --nodes"),
         (("run", "--until", "0"), "0 is not in the range", "--help"),
         (("run", "--fidelity", "smoke"), "'smoke' is not one of 'messages', 'frames'", "--help"),

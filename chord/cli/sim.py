@@ -40,11 +40,14 @@ WRITES_TOLD = 10_000
 
 WISHES = (
     "nodes", "successors", "replicas", "faults", "fidelity", "membership", "steps", "writes", "clients",
-    "client_pause", "reads", "pause", "until"
+    "client_pause", "reads", "pause", "until", "theme"
 )  # fmt: skip
 FAULTS_HELP = """Exactly these, or all, or none; default: drawn, each with p = 1/2. There are adjacent, crash, silent,
 row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter, memory, wipe, damage, full, eio, skew,
-forget, return; every run explains them."""
+forget, return; --counts explains them."""
+
+THEME_HELP = """What the life has most of: mixed (a little of each fault), absence, power, clocks, stop, disks,
+addresses or delivery; default: drawn. Without a number of --nodes, all but mixed have rings of one to seven nodes."""
 
 
 @click.group("sim", no_args_is_help=False)
@@ -55,7 +58,7 @@ def sim_command() -> None:
 def _wishes(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options by which a plan differs from what its seed draws."""
     options = (
-        click.option("--nodes", type=click.IntRange(5, 1000), metavar="N", help="How many nodes; default: drawn."),
+        click.option("--nodes", type=click.IntRange(1, 1000), metavar="N", help="How many nodes; default: drawn."),
         click.option("--successors", type=click.IntRange(2, 32), metavar="R", help="r of the ring; default: drawn."),
         click.option("--replicas", type=click.IntRange(1, 16), metavar="N", help="N of the ring; default: drawn."),
         click.option("--faults", metavar="A,B", help=FAULTS_HELP),
@@ -78,6 +81,7 @@ def _wishes(command: Callable[..., int]) -> Callable[..., int]:
                      help="Mean time between two events; default: drawn."),
         click.option("--until", type=FiniteRange(min=0, min_open=True), metavar="S",
                      help="Go on for this many virtual seconds instead."),
+        click.option("--theme", metavar="T", help=THEME_HELP),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -88,9 +92,10 @@ def _wishes(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--seeds", default="0-19", show_default=True, metavar="A-B", help="One seed or a range.")
 @_wishes
 @click.option("--shares", is_flag=True, help="Fail where too few writes are blind, deletes, or by a new coordinator.")
+@click.option("--counts", is_flag=True, help="Print how often each fault was drawn and each path taken.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="J", help="Processes; default: one for each core.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def run_command(seeds: str, shares: bool, jobs: int | None, as_json: bool, **wishes: Any) -> int:
+def run_command(seeds: str, shares: bool, counts: bool, jobs: int | None, as_json: bool, **wishes: Any) -> int:
     """Run seeds: each a ring that lives through what its seed has drawn, checked after every step.
 
     Exit code 8 where a check failed, 1 where a bug raised an error, 5 where a ring did not become whole in time. Then
@@ -128,7 +133,7 @@ def run_command(seeds: str, shares: bool, jobs: int | None, as_json: bool, **wis
     if as_json:
         out.json(outcome_json(outcome, never_taken, lambda seed: _replay(seed, wishes)))
     else:
-        print_outcome(out, outcome, never_taken, lambda seed: _replay(seed, wishes))
+        print_outcome(out, outcome, never_taken, lambda seed: _replay(seed, wishes), has_counts=counts)
     return _exit_code(outcome, never_taken)
 
 
@@ -247,6 +252,7 @@ def _plan(seed: int, wishes: dict[str, Any]) -> Plan:
             client_pause_s=wishes["client_pause"],
             reads=wishes["reads"],
             pause_s=wishes["pause"],
+            theme=wishes["theme"],
             fidelity=wishes["fidelity"],
             faults=faults,
             until_s=wishes["until"],

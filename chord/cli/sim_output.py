@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHOWN_MAX = 5
+SITUATION = "situation "
 
 Replay = Callable[[int], str]
 """Returns the command that runs a seed again."""
@@ -67,29 +68,43 @@ def writing(path: Path) -> Iterator[Late[bytes]]:
 def drawn(plan: Plan) -> str:
     """Return what a seed has drawn, in words."""
     faults = ", ".join(plan.faults) or "no faults"
+    theme = "" if plan.theme == "mixed" else f"{plan.theme}: "
     least, most = plan.delay_s
     return (
-        f"{plan.nodes} nodes, r = {plan.successors}, N = {plan.replicas}, {plan.fidelity}, "
+        f"{theme}{plan.nodes} nodes, r = {plan.successors}, N = {plan.replicas}, {plan.fidelity}, "
         f"{1000 * least:g} to {1000 * most:g} ms, {plan.clients} clients; {faults}"
     )
 
 
-def print_outcome(out: Out, outcome: Outcome, never_taken: list[str], replay: Replay) -> None:
-    """Print what was drawn, what was taken, what failed, and last how to see it again."""
+def print_outcome(
+    out: Out, outcome: Outcome, never_taken: list[str], replay: Replay, *, has_counts: bool = False
+) -> None:
+    """Print what matters first, then how often each situation came about, what failed, and how to see it again.
+
+    Args:
+        has_counts: print as well which faults were drawn, and how often everything was taken.
+    """
     from chord.sim.plan import FAULTS
 
-    faults = [[fault, str(outcome.drawn[fault]), FAULTS[fault]] for fault in FAULTS]
-    out.table([Column("fault"), Column("seeds", "right"), Column("meaning")], faults)
-    out.line()
-    taken = [[name, f"{count:,}"] for name, count in sorted(outcome.counts.items())]
-    out.table([Column("taken"), Column("times", "right")], taken)
-    out.line()
     for text in _summary(outcome):
         out.line(text)
+    counts = {name: count for name, count in sorted(outcome.counts.items()) if count}
+    in_situations = {name.removeprefix(SITUATION): n for name, n in counts.items() if name.startswith(SITUATION)}
+    if in_situations:
+        out.line()
+        out.table([Column("situation"), Column("times", "right")], [[n, f"{c:,}"] for n, c in in_situations.items()])
+    if has_counts:
+        out.line()
+        faults = [[fault, str(outcome.drawn[fault]), FAULTS[fault]] for fault in FAULTS]
+        out.table([Column("fault"), Column("seeds", "right"), Column("meaning")], faults)
+        out.line()
+        taken = [[name, f"{count:,}"] for name, count in counts.items() if not name.startswith(SITUATION)]
+        out.table([Column("taken"), Column("times", "right")], taken)
+    if never_taken or outcome.broken:
+        out.line()
     if never_taken:
         out.line(f"never taken: {', '.join(never_taken)}")
     for broken in outcome.broken[:SHOWN_MAX]:
-        out.line()
         out.line(f"seed {broken.plan.seed}: {drawn(broken.plan)}")
         out.line(f"{broken.kind}: {broken.text}")
     if len(outcome.broken) > SHOWN_MAX:

@@ -7,6 +7,8 @@ a machine has and a process has not.
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -27,10 +29,37 @@ from chord.sim.stores import DiskIdentity, SimulatedStorage, kept_on
 from chord.sim.watched import WatchedStorage
 from chord.testing.faults import FaultyNetwork
 from chord.testing.network import MemoryNetwork
-from chord.testing.rings import PORT, MemoryRing
+from chord.testing.rings import PORT, MemoryRing, network_host
+from chord.testing.runner import stop_tasks, wake_tasks
 
 EPOCH_S = 1_800_000_000
 """What wall clocks show when a simulation begins, in Unix time."""
+
+
+class RefusingIdentity:
+    """The identity on a machine's disk, while node.json can be written and while it cannot."""
+
+    def __init__(self, inner: DiskIdentity, is_refusing: Callable[[], bool]) -> None:
+        self._inner = inner
+        self._is_refusing = is_refusing
+
+    def load(self) -> Kept | None:
+        """Return what was kept."""
+        return self._inner.load()
+
+    async def save(self, kept: Kept) -> None:
+        """Keep this instead, unless the machine refuses.
+
+        Raises:
+            OSError: it does.
+        """
+        if self._is_refusing():
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        await self._inner.save(kept)
+
+    def close(self) -> None:
+        """Let another node use it."""
+        self._inner.close()
 
 
 class _Machine:
@@ -50,7 +79,7 @@ class _Machine:
         self._cluster.on_drop(self._host, record)
 
     def now_ms(self) -> int:
-        return int(1000 * (EPOCH_S + trio.current_time() + self._cluster.skews_s.get(self._host, 0.0)))
+        return self._cluster.wall_now_ms(self._host)
 
     def observe(self, event: Event) -> None:
         """Pass events on; but a client of a node that has ended goes on asking in vain, and blames the others."""
@@ -65,8 +94,13 @@ class Cluster(MemoryRing):
         disks: of every machine that has or had one, by host.
         on_stopped, on_left: told of a node that has ended by itself, and what it says of that: the one may not have
             handed over all it held, the other has.
+        on_refused: told of a node that the ring has refused, or whose disk has failed.
         on_put, on_drop: told what stores take and remove, with the host (see `WatchedStorage`).
         skews_s: by how much each host's wall clock is ahead, or (negative) behind.
+        drifts: how many seconds each host's wall clock gains, or (negative) loses, in one.
+        refusing: the machines on which node.json cannot be written.
+        clones: the machines that have a copy of another's disk.
+        stopped: the machines whose process is stopped (SIGSTOP), and the host of the network of each.
         expected: a node whose disk has failed ends as if it had crashed.
     """
 
@@ -86,10 +120,15 @@ class Cluster(MemoryRing):
         self._sync_delay = sync_delay
         self._without_disk = without_disk
         self.on_stopped: Callable[[Node], object] = lambda node: None
+        self.on_refused: Callable[[Node], object] = lambda node: None
         self.on_left: Callable[[Node], object] = lambda node: None
         self.on_put: Callable[[str, Record, bool], object] = lambda host, record, is_own: None
         self.on_drop: Callable[[str, Record], object] = lambda host, record: None
         self.skews_s: dict[str, float] = {}
+        self.drifts: dict[str, float] = {}
+        self.refusing: dict[str, None] = {}
+        self.clones: dict[str, None] = {}
+        self.stopped: dict[str, str] = {}
         self._placement: Placement | None = None
         self.disks: dict[str, Disk] = {}
 
@@ -115,12 +154,13 @@ class Cluster(MemoryRing):
 
     def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
         """Build a node on a machine: on its disk, where it has one, and by its clock."""
-        world: dict[str, Any] = {**self.network.seams(host), "identity": self.identity(host)}
+        at = (config.listen or "").partition(":")[0]
+        world: dict[str, Any] = {**self.network.seams(at), "identity": self.identity(host)}
         circle, incarnation = config.ring.circle, rng.randbytes(8)
         if self.has_disk(host):
             disk, staged_bytes_max = self.disk(host), config.limits.staged_bytes_max
             storage: SimulatedStorage | WatchedStorage = SimulatedStorage(circle, disk, incarnation, staged_bytes_max)
-            world["identity"] = DiskIdentity(disk)
+            world["identity"] = RefusingIdentity(DiskIdentity(disk), lambda: host in self.refusing)
         else:
             storage = WatchedStorage(circle, incarnation)
         machine = _Machine(self, host)
@@ -140,6 +180,7 @@ class Cluster(MemoryRing):
             is_power_lost: as a power failure does: of what was not durable on its disk any part may be gone.
         """
         host = node.config.name or ""
+        self.wake(host)
         if host in self.disks:
             (self.disks[host].crash if is_power_lost or is_silent else self.disks[host].kill)()
         await super().kill(node, is_silent=is_silent)
@@ -148,6 +189,11 @@ class Cluster(MemoryRing):
         """Tell who stopped and who left in good order."""
         if node.state in ("stopped", "left"):
             (self.on_stopped if node.state == "stopped" else self.on_left)(node)
+
+    def refused(self, node: Node) -> None:
+        """Tell that a node has ended by an error, unless it has been killed or has stopped before."""
+        if node in self.nodes:
+            self.on_refused(node)
 
     # -- machines -------------------------------------------------------------------------------
 
@@ -175,9 +221,32 @@ class Cluster(MemoryRing):
         self.disks.pop(host, None)
         self.forget_identity(host)
 
+    def clone(self, host: str, to: str) -> None:
+        """Give a machine a copy of another's disk, as it is at this moment."""
+        self.clones[to] = None
+        self.disks[to] = self.disk(host).clone(random.Random(f"{self._seed}/disk/{to}"))
+
     def skew(self, host: str, seconds: float) -> None:
         """Set a machine's wall clock ahead of the true time, or (negative) behind it."""
         self.skews_s[host] = seconds
+
+    def wall_now_ms(self, host: str) -> int:
+        """Return what a machine's wall clock shows, in milliseconds since 1970."""
+        true_s = trio.current_time()
+        return int(1000 * (EPOCH_S + true_s * (1 + self.drifts.get(host, 0.0)) + self.skews_s.get(host, 0.0)))
+
+    def stop(self, node: Node) -> None:
+        """Stop a node's process: none of its tasks and timers runs, and what arrives waits."""
+        self.stopped[node.name] = network_host(node)
+        stop_tasks(node.name)
+        self.network.stop(network_host(node))
+
+    def wake(self, host: str) -> None:
+        """Let the process of a machine go on, if it was stopped."""
+        at = self.stopped.pop(host, None)
+        if at is not None:
+            wake_tasks(host)
+            self.network.wake(at)
 
 
 @asynccontextmanager
@@ -190,6 +259,7 @@ async def cluster(
     observe: Observer = ignore,
     sync_delay: SyncDelay | None = None,
     without_disk: float = 0.0,
+    vnodes: int = 1,
 ) -> AsyncIterator[Cluster]:
     """Have machines without nodes for the length of the block; then whatever runs on them is gone at once.
 
@@ -200,11 +270,17 @@ async def cluster(
         observe: called with every event of every node.
         sync_delay: of the machines' disks; None: nodes keep everything in memory, and restart empty.
         without_disk: so many of the machines have none.
+        vnodes: of each node.
 
     Concurrency: checkpoints. Run it under `chord.testing.run`.
     """
-    template = NodeConfig(ring=ring or RingConstants(), timing=timing, preset="local")
+    template = NodeConfig(ring=ring or RingConstants(), timing=timing, preset="local", vnodes=vnodes)
     with unwrapped():
         async with trio.open_nursery() as nursery:
-            yield Cluster(nursery, network or MemoryNetwork(seed), seed, template, observe, sync_delay, without_disk)
+            made = Cluster(nursery, network or MemoryNetwork(seed), seed, template, observe, sync_delay, without_disk)
+            try:
+                yield made
+            finally:
+                for host in list(made.stopped):
+                    made.wake(host)  # what is stopped cannot end
             nursery.cancel_scope.cancel()

@@ -77,14 +77,27 @@ class Deaths:
             self._cluster.skew(node.config.name or "", self._rng.uniform(-SKEW_MAX_S, SKEW_MAX_S))
         return node
 
-    async def kill(self, node: Node, *, is_silent: bool = False) -> None:
+    async def kill(self, node: Node, *, is_silent: bool = False, is_power_lost: bool | None = None) -> None:
         """Kill a node, within the failure assumption or not; every other time by pulling the plug."""
+        self._cluster.wake(node.name)
         self._ledger.losses.bury(node)
         self._watch.somebody_died()
         self._last_words += [(trio.current_time(), entries) for entries in self._lists_of(node)]
-        await self._cluster.kill(node, is_silent=is_silent, is_power_lost=self._rng.random() < 0.5)
+        is_lost = self._rng.random() < 0.5 if is_power_lost is None else is_power_lost
+        await self._cluster.kill(node, is_silent=is_silent, is_power_lost=is_lost)
         self._ledger.losses.autopsy(node)
         self._watch.check()
+
+    def refused(self, node: Node) -> None:
+        """The ring has refused a node, or its disk has failed: it is dead. A copy of a directory never counted."""
+        if node.name in self._cluster.clones or node.name in self._ledger.truth.dead():
+            return
+        self.count("refused", 0)
+        self._ledger.losses.bury(node)
+        self._watch.somebody_died()
+        if node.name in self._cluster.disks:
+            self._cluster.disks[node.name].kill()
+        self._ledger.losses.autopsy(node)
 
     async def end(self, node: Node, what: str, *, is_silent: bool = False) -> None:
         """Kill a node that will never be back; where the fault *return* is on, it will."""

@@ -138,7 +138,7 @@ class Ledger:
         rng = self._rng
         while True:
             await trio.sleep(rng.uniform(0, 2 * pause_s))
-            ready = [node for node in self._ring.nodes if node.state == "ready"]
+            ready = [node for node in self._ring.nodes if node.state == "ready" and self._is_served(node)]
             if not ready:
                 continue
             node = rng.choice(ready)
@@ -154,6 +154,10 @@ class Ledger:
                 (kind,) = rng.choices(kinds, weights)
                 strict = rng.random() < UNUSUAL / 2
                 await self.write(node, key, name, kind, is_delete=is_delete, w=self._unusual(), strict=strict)
+
+    def _is_served(self, node: Node) -> bool:
+        """Whether clients talk to a node: not while its process is stopped, and not to a copy of another."""
+        return node.name not in getattr(self._ring, "stopped", ()) and self.truth.is_living(node)
 
     def _a_key(self, name: str) -> bytes:
         """Draw a key, and rather one that is another coordinator's now than when it was written last."""

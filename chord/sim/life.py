@@ -23,10 +23,11 @@ from chord.events import Event, Observer, ignore
 from chord.history.recorder import Recorder
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.copies import astray, unequal, unreadable
+from chord.sim.hardships import Hardships
 from chord.sim.ledger import Ledger
 from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import Nemesis
-from chord.sim.plan import WITHOUT_DISK, Plan
+from chord.sim.plan import EPISODES, WITHOUT_DISK, Plan
 from chord.sim.watch import Violated, Watch
 from chord.testing.network import MemoryNetwork, uniform
 from chord.testing.rings import NotConverged
@@ -156,6 +157,7 @@ class Life:
             observe=watch,
             sync_delay=_sync_delay,
             without_disk=WITHOUT_DISK if "memory" in plan.faults else 0.0,
+            vnodes=plan.vnodes,
         ) as ring:
             self._cluster = ring
             recorder = Recorder(trio.current_time, self._write_history) if self._write_history else None
@@ -170,6 +172,8 @@ class Life:
             with watch.over(ring), trio.fail_after(plan.virtual_s_max), trio.CancelScope() as scope:
                 watch.on_broken = scope.cancel
                 watch.on_event = self._observer(ignore)
+                if plan.theme != "mixed":  # small rings and several vnodes are beyond the proof from the beginning
+                    watch.go_outside()
                 await self._found()
                 await self._be_safe()
                 report.settled_s = await self._be_live()
@@ -191,10 +195,14 @@ class Life:
         async with trio.open_nursery() as nursery:
             nemesis = Nemesis(plan, self._cluster, self._ledger, watch, nursery, self._heal)
             watch.on_event = self._observer(nemesis.on_event)
+            self._cluster.on_refused = nemesis.deaths.refused
             clients: trio.CancelScope = await nursery.start(self._ledger.clients, plan.clients, plan.client_pause_s)
             await trio.sleep(random.Random(f"start/{plan.seed}").uniform(0, 2))
-            while not self._is_enough(nemesis):
-                await nemesis.do_something()
+            hardships = Hardships(plan, self._cluster, self._ledger, watch, nemesis.deaths, self._heal)
+            if plan.theme != "mixed":
+                hardships.begin()
+            while not self._is_enough(nemesis, hardships):
+                await (nemesis if plan.theme == "mixed" else hardships).do_something()
                 self._on_progress(self._ledger.writes, nemesis.membership)
             self.report.membership = nemesis.membership
             nemesis.stop()
@@ -202,10 +210,12 @@ class Life:
             clients.cancel()
             self._deaths = nemesis.deaths
 
-    def _is_enough(self, nemesis: Nemesis) -> bool:
+    def _is_enough(self, nemesis: Nemesis, hardships: Hardships) -> bool:
         plan = self._plan
         if plan.until_s is not None:
             return trio.current_time() >= plan.until_s
+        if plan.theme != "mixed":
+            return hardships.episodes >= EPISODES and self._ledger.writes >= plan.writes
         enough_writes = self._ledger.writes >= plan.writes
         return nemesis.membership >= plan.membership and self._watch.steps >= plan.steps and enough_writes
 
@@ -233,6 +243,8 @@ class Life:
     async def _be_live(self) -> float:
         """Faults stop, the dead come back, and the ring must become whole."""
         self._network.heal()
+        if isinstance(self._network, MessageNetwork):
+            await trio.sleep(self._network.lateness.stop())
         self._network.set_delay(uniform(*self._plan.delay_s))
         await self._deaths.return_all()
         began = trio.current_time()
@@ -276,10 +288,23 @@ class Life:
         report.counts.update({f"client {word}": count for word, count in self._ledger.counts.items()})
         totals = self._cluster.totals()
         report.counts.update({name: totals[name] for name in COUNTERS})
+        report.counts.update(self._situations())
         report.virtual_s = trio.current_time()
         report.deliveries = self._network.deliveries
         self._digest.update(self._network.digest().encode())
         report.digest = self._digest.hexdigest()
+
+    def _situations(self) -> Counter[str]:
+        """Return which situations this life was in from its beginning, and how its requests arrived."""
+        plan = self._plan
+        found = Counter({f"situation theme {plan.theme}": 1})
+        found["situation ring of one to four nodes"] = plan.nodes <= 4
+        found["situation several vnodes"] = plan.vnodes > 1
+        found["situation four or five replicas"] = plan.replicas > 3
+        found["situation keys with many writers"] = self._ledger.counts["writes of one key at the same time"]
+        if isinstance(self._network, MessageNetwork):
+            found.update({f"situation request {how}": n for how, n in self._network.lateness.counts.items()})
+        return found
 
 
 def _sync_delay(rng: random.Random) -> float:

@@ -142,7 +142,8 @@ class Losses:
         is_leaving = all(node.host.is_leaving for node in self._ring.nodes if node.name == host)
         for op in story.ops if is_leaving else ():
             op.dropped += op.is_in(record)
-        needed = min(self._constants.quorum, max(1, len(self._ring) - 1))
+        staying = sum(1 for n in self._ring.nodes if n.name != host and n.state == "ready" and not n.host.is_leaving)
+        needed = min(self._constants.quorum, max(1, staying))
         for op in story.required():
             if not op.is_in(record):
                 continue

@@ -21,6 +21,9 @@ import trio
 from chord.calls import Caller, Conclusion, Handler, Later, Stats, Told, Work, throw_away
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable, retold
 from chord.messages import Contact, Reply, Request
+from chord.rpc_transit import JITTER_S
+from chord.sim.lateness import Lateness
+from chord.sim.ticket import Ticket
 from chord.testing.faults import FaultyNetwork, Seams
 from chord.testing.network import LAN_DELAY, Delay
 from chord.testing.runner import VirtualClock
@@ -44,6 +47,7 @@ class MessageNetwork(FaultyNetwork):
 
     Attributes:
         deliveries: messages that arrived.
+        lateness: which requests arrive late, or twice.
         faults: cuts, partitions, frozen hosts; a cut refuses, everything else loses.
     """
 
@@ -65,7 +69,9 @@ class MessageNetwork(FaultyNetwork):
         self._delay = delay
         self._quantum_s = quantum_s
         self._trace = hashlib.blake2b(digest_size=16) if is_traced else None
-        self._heap: list[tuple[float, int, Callable[[Any], None], Any]] = []
+        self.lateness = Lateness(random.Random(f"lateness/{seed}"))
+        self._heap: list[tuple[float, int, str, Callable[[Any], None], Any]] = []
+        self._stopped: dict[str, list[tuple[Callable[[Any], None], Any]]] = {}  # and what waits for them
         self._sequence = 0
         self._hosts: dict[str, MessageCalls] = {}
         self._is_attached = False
@@ -109,26 +115,35 @@ class MessageNetwork(FaultyNetwork):
         """Return who answers at a host, or None."""
         return self._hosts.get(host)
 
-    def send(self, source: str, target: str, arrive: Callable[[T], None], what: T) -> None:
-        """Let something arrive at the target after a drawn delay, unless it is lost on the way."""
-        due = trio.current_time() + self._delay(self.rng, source, target)
+    def send(self, source: str, target: str, arrive: Callable[[T], None], what: T, after_s: float = 0.0) -> None:
+        """Let something arrive at the target after a drawn delay, and `after_s` more, unless it is lost on the way."""
+        due = trio.current_time() + after_s + self._delay(self.rng, source, target)
         if self.loss and self.rng.random() < self.loss:
             return
         if self.passage(source, target) == "stalled":
             return
         if self._trace is not None:
             self._trace.update(f"{due:.9f} {source} {target}\n".encode())
-        self.at(math.ceil(due / self._quantum_s) * self._quantum_s, arrive, what)
+        self.at(math.ceil(due / self._quantum_s) * self._quantum_s, target, arrive, what)
 
-    def at(self, due: float, happen: Callable[[T], None], what: T) -> None:
-        """Let something happen at a time."""
+    def stop(self, host: str) -> None:
+        """A host's process is stopped: what arrives for it, and its timers, wait until it goes on."""
+        self._stopped.setdefault(host, [])
+
+    def wake(self, host: str) -> None:
+        """A stopped process goes on: everything that waited for it happens now."""
+        for happen, what in self._stopped.pop(host, ()):
+            self.at(trio.current_time(), host, happen, what)
+
+    def at(self, due: float, host: str, happen: Callable[[T], None], what: T) -> None:
+        """Let something happen at a time, in the process of a host."""
         if not self._is_attached:
             clock = trio.lowlevel.current_clock()
             assert isinstance(clock, VirtualClock), "a message network needs chord.testing.run"
             clock.attach(self)
             self._is_attached = True
         self._sequence += 1
-        heappush(self._heap, (due, self._sequence, happen, what))
+        heappush(self._heap, (due, self._sequence, host, happen, what))
 
     def next_due(self) -> float:
         """When the next thing happens; infinity for never."""
@@ -138,34 +153,11 @@ class MessageNetwork(FaultyNetwork):
         """Let happen what is due."""
         heap = self._heap
         while heap and heap[0][0] <= now:
-            _, _, happen, what = heappop(heap)
-            happen(what)
-
-
-class _Ticket:
-    """A call under way: what is asked of whom, and who is told the outcome, once."""
-
-    __slots__ = ("address", "budget", "caller", "request", "result", "to", "told")
-
-    def __init__(
-        self, caller: MessageCalls, to: Contact | str, address: str, request: Request, budget: float, told: Told
-    ) -> None:
-        self.caller = caller
-        self.to = to
-        self.address = address
-        self.request = request
-        self.budget = budget
-        self.result: Reply | ChordError | None = None  # on its way back
-        self.told: Told | None = told
-
-    def settle(self, answer: Reply | ChordError) -> None:
-        told, self.told = self.told, None
-        if told is not None:
-            told(answer)
-
-    def abandon(self, _: object) -> trio.lowlevel.Abort:
-        self.told = None
-        return trio.lowlevel.Abort.SUCCEEDED
+            _, _, host, happen, what = heappop(heap)
+            if self._stopped and host in self._stopped:
+                self._stopped[host].append((happen, what))
+            else:
+                happen(what)
 
 
 class MessageCalls:
@@ -182,7 +174,7 @@ class MessageCalls:
         self.host = host
         self._handler: Handler | None = None
         self._nursery: trio.Nursery | None = None
-        self._waiting: dict[_Ticket, None] = {}
+        self._waiting: dict[Ticket, None] = {}
         self.as_caller = Caller("")
         self._idle = trio.lowlevel.ParkingLot()
         self.stats = Stats()
@@ -248,7 +240,7 @@ class MessageCalls:
         def wake(answer: Reply | ChordError) -> None:
             trio.lowlevel.reschedule(task, outcome.Value(answer))
 
-        ticket = self._send(_Ticket(self, to, address, request, budget, wake), deadline)
+        ticket = self._send(Ticket(self, to, address, request, budget, wake), deadline)
         answer: Reply | ChordError = await trio.lowlevel.wait_task_rescheduled(ticket.abandon)
         if isinstance(answer, Reply):
             return answer
@@ -263,26 +255,29 @@ class MessageCalls:
         elif deadline <= trio.current_time():
             told(DeadlineExceeded("the deadline had passed before the call"))
         else:
-            self._send(_Ticket(self, to, address, request, deadline, self._unless_dead(told)), deadline)
+            self._send(Ticket(self, to, address, request, deadline, self._unless_dead(told)), deadline)
 
     def _unless_dead(self, told: Told) -> Told:
         """A crash ends who would have been told, as it ends a task."""
         return lambda answer: None if self._nursery is None else told(answer)
 
-    def _send(self, ticket: _Ticket, deadline: float) -> _Ticket:
+    def _send(self, ticket: Ticket, deadline: float) -> Ticket:
         network = self._network
-        network.send(self.host, host_of(ticket.address), self._arrive, ticket)
+        first_s, again_s = network.lateness.draw()
+        network.send(self.host, host_of(ticket.address), self._arrive, ticket, first_s)
+        if again_s is not None:
+            network.send(self.host, host_of(ticket.address), self._arrive, ticket.again(), again_s)
         if network.weigh is not None:
             self.stats.bytes_sent += network.weigh(ticket.request)
         if deadline < math.inf:
-            network.at(deadline, self._expire, ticket)
+            network.at(deadline, self.host, self._expire, ticket)
         return ticket
 
-    def _expire(self, ticket: _Ticket) -> None:
+    def _expire(self, ticket: Ticket) -> None:
         if ticket.told is not None:
             ticket.settle(DeadlineExceeded(f"{ticket.address}: no answer"))
 
-    def _arrive(self, ticket: _Ticket) -> None:
+    def _arrive(self, ticket: Ticket) -> None:
         network, target = self._network, host_of(ticket.address)
         network.deliveries += 1
         peer = network.at_host(target)
@@ -292,7 +287,7 @@ class MessageCalls:
             ticket.result = PeerUnreachable(f"{ticket.address}: connection refused", is_refused=True)
             network.send(target, self.host, self._hear, ticket)
 
-    def _hear(self, ticket: _Ticket) -> None:
+    def _hear(self, ticket: Ticket) -> None:
         self._network.deliveries += 1
         assert ticket.result is not None
         ticket.settle(ticket.result)
@@ -304,11 +299,14 @@ class MessageCalls:
         """Whether the host is up and knows what to say."""
         return self._handler is not None and self._nursery is not None
 
-    def answer(self, ticket: _Ticket) -> None:
+    def answer(self, ticket: Ticket) -> None:
         """Answer one call, at once or in time."""
         assert self._handler is not None
         assert self._nursery is not None
         self.stats.calls_received += 1
+        if trio.current_time() > ticket.budget + JITTER_S:  # see `chord.rpc_transit`: what is read late is not begun
+            self._reply(ticket, DeadlineExceeded("the caller's time was up before the call was read"))
+            return
         to = ticket.to
         try:
             answer = self._handler(None if isinstance(to, str) else to.id, ticket.request, ticket.caller.as_caller)
@@ -321,30 +319,30 @@ class MessageCalls:
         self._waiting[ticket] = None
         if isinstance(answer, Later):
             if ticket.budget < math.inf:
-                self._network.at(ticket.budget, self._time_is_up, (ticket, answer))
+                self._network.at(ticket.budget, self.host, self._time_is_up, (ticket, answer))
             answer.begin(partial(self._concluded, ticket), ticket.budget)
         else:
             self._nursery.start_soon(self._work, ticket, answer, name="answer")
 
-    def _concluded(self, ticket: _Ticket, conclusion: Conclusion) -> None:
+    def _concluded(self, ticket: Ticket, conclusion: Conclusion) -> None:
         if isinstance(conclusion, Reply):
             self._ended(ticket, conclusion)
         elif isinstance(conclusion, ChordError):
             self._ended(ticket, retold(conclusion))
         elif isinstance(conclusion, Exception):  # a bug; not from here, where others wait to go on
-            self._network.at(trio.current_time(), _raise, conclusion)
+            self._network.at(trio.current_time(), self.host, _raise, conclusion)
         elif self._nursery is not None:
             self._nursery.start_soon(self._work, ticket, conclusion, name="answer")
         else:
             throw_away(conclusion)
 
-    def _time_is_up(self, late: tuple[_Ticket, Later]) -> None:
+    def _time_is_up(self, late: tuple[Ticket, Later]) -> None:
         ticket, later = late
         if later.is_pending:
             later.give_up()
             self._ended(ticket, DeadlineExceeded("the caller's time is up"))
 
-    async def _work(self, ticket: _Ticket, work: Work) -> None:
+    async def _work(self, ticket: Ticket, work: Work) -> None:
         result: Reply | ChordError = DeadlineExceeded("the caller's time is up")
         try:
             with trio.CancelScope(deadline=ticket.budget):
@@ -355,13 +353,13 @@ class MessageCalls:
         finally:
             self._ended(ticket, result)
 
-    def _ended(self, ticket: _Ticket, result: Reply | ChordError) -> None:
+    def _ended(self, ticket: Ticket, result: Reply | ChordError) -> None:
         if self._waiting.pop(ticket, ticket) is None:
             self._reply(ticket, result)
         if not self._waiting:
             self._idle.unpark_all()
 
-    def _reply(self, ticket: _Ticket, result: Reply | ChordError) -> None:
+    def _reply(self, ticket: Ticket, result: Reply | ChordError) -> None:
         if isinstance(result, Reply) and not isinstance(result, ticket.request.reply):
             result = MalformedMessage(f"{ticket.address}: {type(result).__name__} is no answer")
         ticket.result = result

@@ -133,7 +133,7 @@ class Nemesis:
             self._check_verdict(event)
         if isinstance(event, events.NodeStateChanged) and event.state == "stopped":
             for node in self._cluster.nodes:
-                if node.address == event.address:
+                if node.address == event.address and node.name not in self._cluster.clones:
                     self._ledger.losses.bury(node)
                     self._ledger.losses.autopsy(node)
                     self._watch.somebody_died()

@@ -45,6 +45,26 @@ FAULTS: dict[str, str] = {
 }
 """Every fault that can be on, and what it means."""
 
+THEMES: dict[str, str] = {
+    "mixed": "all the faults above, a little of each, in a ring that keeps to the failure assumption",
+    "absence": "some nodes, or all, are dead, cut off or stopped for a tenth of a period to a hundred periods",
+    "power": "all machines lose their power, and start one after the other",
+    "clocks": "clocks differ, drift and are set by up to three days while tombstones are reaped",
+    "stop": "processes are stopped with their timers, and wake",
+    "disks": "disks are slow, hang or are full for long, and node.json cannot be written",
+    "addresses": "nodes come back at other addresses, at those of others, or twice from a copied directory",
+    "delivery": "requests arrive late, or twice",
+}
+"""What a life has most of. All themes but *mixed* have rings of one to seven nodes, some with several vnodes each,
+and periods so short that a life sees the end of them."""
+
+HELD_BACK: tuple[str, ...] = ("absence", "power", "clocks", "stop", "disks", "addresses")
+"""Themes that no seed draws yet: the ring does not survive them."""
+THEMED = 0.5
+"""The share of lives with another theme than *mixed*, once no theme is held back; as much less before."""
+EPISODES = 4
+THEMED_FAULTS = ("return",)
+
 GRACE_S = 8.0
 """How long tombstones are kept where the fault *forget* is on: longer than anybody is down who comes back. But with
 clocks that are an hour off from one start to the next nobody could tell how long it was down: then it is a day."""
@@ -93,6 +113,9 @@ class Plan(msgspec.Struct, frozen=True):
         writes: …and so many acknowledged writes…
         until_s: …or after so many virtual seconds, where this is given.
         shared: which share of the operations is on keys that all clients write at the same time.
+        theme: what the life has most of, out of `THEMES`.
+        vnodes: of each node.
+        grace_s: see `chord.config.Timing`; None: as the faults say.
     """
 
     seed: int
@@ -115,6 +138,9 @@ class Plan(msgspec.Struct, frozen=True):
     until_s: float | None = None
     reads: float = READS
     shared: float = 0.0
+    theme: str = "mixed"
+    vnodes: int = 1
+    grace_s: float | None = None
 
     @property
     def draws(self) -> int:
@@ -129,13 +155,15 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def timing(self) -> Timing:
         """Preset local, and what is waited for comes soon: virtual minutes cost real seconds."""
+        is_reaping = "forget" in self.faults and "skew" not in self.faults
+        first_s, most_s = (2.0, 16.0) if self.theme == "mixed" else (1.0, 4.0)
         return msgspec.structs.replace(
             PRESETS["local"],
-            reprobe_first_s=2.0,
-            reprobe_max_s=16.0,
+            reprobe_first_s=first_s,
+            reprobe_max_s=most_s,
             down_out_s=self.down_out_s,
             anti_entropy_s=self.anti_entropy_s,
-            grace_s=GRACE_S if "forget" in self.faults and "skew" not in self.faults else Timing().grace_s,
+            grace_s=self.grace_s or (GRACE_S if is_reaping else Timing().grace_s),
         )
 
     @property
@@ -152,7 +180,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def is_clear(self) -> bool:
         """Whether nothing can make a living node look dead."""
-        return not any(fault in self.faults for fault in SILENCING)
+        return self.theme == "mixed" and not any(fault in self.faults for fault in SILENCING)
 
     @property
     def mourning_s(self) -> float:
@@ -168,6 +196,8 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def nodes_min(self) -> int:
         """Fewer may never remain: the failure assumption needs more than r + 1 principals."""
+        if self.theme != "mixed":
+            return 1
         return max(self.successors + 3, self.nodes // 2)
 
 
@@ -188,13 +218,15 @@ def draw(
     until_s: float | None = None,
     reads: float | None = None,
     shared: float | None = None,
+    theme: str | None = None,
 ) -> Plan:
     """Return the plan of a seed, with wishes in the place of what was drawn.
 
     Raises:
-        ConfigError: a fault that there is not, lists too short for so many replicas, or too few nodes for the lists.
+        ConfigError: a fault or theme that there is not, lists too short for so many replicas, or too few nodes for the
+            lists.
     """
-    drawn = _drawn(seed)
+    drawn = _drawn(seed, theme)
     faults = drawn.faults if faults is None else faults
     unknown = [fault for fault in faults if fault not in FAULTS]
     if unknown:
@@ -203,8 +235,9 @@ def draw(
     successors = successors or max(drawn.successors, wish - 1)
     if wish > successors + 1:
         raise ConfigError(f"{wish} replicas need lists of {wish - 1} successors at least, not {successors}")
-    nodes = nodes or max(drawn.nodes, successors + 4)
-    if nodes < successors + 3:
+    is_mixed = drawn.theme == "mixed"
+    nodes = nodes or (max(drawn.nodes, successors + 4) if is_mixed else drawn.nodes)
+    if is_mixed and nodes < successors + 3:
         why = f"{wish} replicas" if wish == successors + 1 else f"lists of {successors}"
         raise ConfigError(f"{nodes} nodes are too few for {why}: at least {successors + 3}")
     least_s = drawn.delay_s[0]
@@ -232,8 +265,35 @@ def draw(
     )
 
 
-def _drawn(seed: int) -> Plan:
+def _drawn(seed: int, theme: str | None) -> Plan:
     """Return what a seed draws, before anything depends on anything else."""
+    plan = _drawn_mixed(seed)
+    rng = random.Random(f"plan/{seed}/theme")
+    drawn = rng.choice([name for name in THEMES if name != "mixed"]) if rng.random() < THEMED else "mixed"
+    drawn = "mixed" if drawn in HELD_BACK else drawn
+    theme = drawn if theme is None else theme
+    if theme not in THEMES:
+        raise ConfigError(f"there is no theme {theme!r}; there are {', '.join(THEMES)}")
+    if theme == "mixed":
+        return plan
+    replicas = rng.randint(1, 5)
+    return msgspec.structs.replace(
+        plan,
+        theme=theme,
+        nodes=rng.choice([1, 2, 3, 3, 4, 5, 6, 7]),
+        successors=max(replicas - 1, rng.randint(2, 5)),
+        replicas=replicas,
+        vnodes=rng.choice([1, 1, 1, 2, 3]),
+        faults=THEMED_FAULTS,
+        fidelity="messages",
+        down_out_s=rng.choice([2.0, 4.0]),
+        anti_entropy_s=rng.choice([0.5, 1.0]),
+        grace_s=rng.choice([3.0, 6.0]),
+    )
+
+
+def _drawn_mixed(seed: int) -> Plan:
+    """Return what a seed draws for a life with a little of each fault."""
     rng = random.Random(f"plan/{seed}")
     is_large = rng.random() < LARGE
     successors = rng.randint(2, 5)

@@ -111,6 +111,15 @@ NEVER_ZERO = (
     "action disk failed",
     "action forget",
     "keys_reaped",
+    # in which situations the ring was
+    "situation theme mixed",
+    "situation theme delivery",
+    "situation ring of one to four nodes",
+    "situation several vnodes",
+    "situation four or five replicas",
+    "situation keys with many writers",
+    "situation request late",
+    "situation request twice",
 )
 SHARES_MIN = {"blind": 0.3, "delete": 0.1, "through a fallback": 0.05, "elsewhere than before": 0.2}
 """The least shares of these kinds among the acknowledged writes of keys that one client writes."""

@@ -61,8 +61,8 @@ class Truth:
                 yield Copy(host, record, dead.storage.durable(key), False)
 
     def is_living(self, node: Node) -> bool:
-        """Whether a node runs, and is not about to be stopped."""
-        return node.name not in self._dead
+        """Whether a node runs, is not about to be stopped, and is not a copy of another."""
+        return node.name not in self._dead and node.name not in getattr(self._ring, "clones", ())
 
     def merged(self, key: bytes, *, only_living: bool = False) -> Record | None:
         """Return all that there is of a record, together."""

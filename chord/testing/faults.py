@@ -107,6 +107,12 @@ class FaultyNetwork(ABC):
         self.faults.frozen.pop(host, None)
         self.after_change()
 
+    def stop(self, host: str) -> None:  # noqa: B027
+        """The tasks of a host's process are stopped (see `stop_tasks`): what arrives waits in its buffers."""
+
+    def wake(self, host: str) -> None:  # noqa: B027
+        """The tasks of a stopped process go on."""
+
     def passage(self, source: str, target: str) -> Passage:
         """Return how things stand for what goes from one host to another."""
         return self.faults.passage(source, target) if self.faults.any else "open"

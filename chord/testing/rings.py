@@ -36,6 +36,11 @@ PORT = 1
 CONVERGED_WITHIN_S = 60.0
 
 
+def network_host(node: Node) -> str:
+    """Return the host of the network at which a node listens: the one of its name, unless its address has changed."""
+    return (node.config.listen or "").partition(":")[0]
+
+
 class NotConverged(AssertionError):
     """The ring did not become Ideal in time; the message says who waits for what."""
 
@@ -82,7 +87,9 @@ class MemoryRing:
 
     # -- nodes come and go ----------------------------------------------------------------------
 
-    async def start(self, *, join: Sequence[Node] | None = None, name: str | None = None, **changes: Any) -> Node:
+    async def start(
+        self, *, join: Sequence[Node] | None = None, name: str | None = None, listen: str | None = None, **changes: Any
+    ) -> Node:
         """Start one more node and return it as soon as it listens; `await node.ready()` waits until it is a member.
 
         A node that ends before it listens is returned too: it was killed, or its disk could not be opened.
@@ -90,12 +97,13 @@ class MemoryRing:
         Args:
             join: by whom it joins; default: three of the living, drawn. Empty: it founds a ring of its own.
             name: its host; default: the next free one. A name used before is that host again, with its identity.
+            listen: its address; default: port 1 of its host.
             changes: fields of `NodeConfig` that differ from the ring's.
         """
         host = name or f"n{self._started}"
         self._started += 1
         rng = random.Random(f"{self._seed}/{host}/{self._started}")
-        address = f"{host}:{PORT}"
+        address = listen or f"{host}:{PORT}"
         if join is None:
             members = [node for node in self.nodes if node.state == "ready"] or self.nodes
             join = rng.sample(members, min(3, len(members)))
@@ -139,7 +147,7 @@ class MemoryRing:
                 await life
             self.ended(node)
         except self.expected:
-            pass  # `node.ready()` raises it to whoever waits
+            self.refused(node)  # `node.ready()` raises it to whoever waits
         finally:
             self._ended.update(node.host.counters)
             if node in self.nodes:
@@ -147,6 +155,9 @@ class MemoryRing:
 
     def ended(self, node: Node) -> None:
         """A node has come to its end, and it was no error."""
+
+    def refused(self, node: Node) -> None:
+        """A node has come to its end by an error that is expected."""
 
     async def kill(self, node: Node, *, is_silent: bool = False) -> None:
         """End a node as kill -9 does: nothing is said, nothing is handed over. Its memory is gone, its identity kept.
@@ -158,7 +169,8 @@ class MemoryRing:
         if node in self.nodes:
             self.nodes.remove(node)
         self._scopes[host].cancel()
-        self.network.crash(host, is_silent=is_silent)  # before its tasks run again: their clean-up reaches nobody
+        at = network_host(node)
+        self.network.crash(at, is_silent=is_silent)  # before its tasks run again: their clean-up reaches nobody
         await node.closed.wait()
 
     async def restart(self, node: Node) -> Node:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar, TypeVarTuple
 
@@ -102,6 +103,61 @@ class VirtualClock(trio.abc.Clock):
         when_failed, self.when_failed = self.when_failed, None
         when_failed(Stuck(f"after {self._now:.3f} virtual seconds every task waits for another"))
         return 0.0
+
+
+class _Queue(deque[trio.lowlevel.Task]):
+    """Trio's queue of the tasks that can run, without those of processes that are stopped."""
+
+    def __init__(self, tasks: Iterable[trio.lowlevel.Task]) -> None:
+        super().__init__()
+        self.held: dict[str, list[trio.lowlevel.Task]] = {}
+        self.extend(tasks)
+
+    def append(self, task: trio.lowlevel.Task) -> None:
+        """Let a task run, or hold it until its process goes on."""
+        name = self._process_of(task)
+        if name is None:
+            super().append(task)
+        else:
+            self.held[name].append(task)
+
+    def _process_of(self, task: trio.lowlevel.Task) -> str | None:
+        """Return the stopped process to which a task belongs: the name of one of its ancestors."""
+        nursery = task.parent_nursery
+        while nursery is not None:
+            if task.name in self.held:
+                return task.name
+            task = nursery.parent_task
+            nursery = task.parent_nursery
+        return None
+
+
+def stop_tasks(name: str) -> None:
+    """Let no task of a process run until `wake_tasks`, as SIGSTOP does: timers and arrivals only queue up.
+
+    Args:
+        name: of the task that the process began with; all tasks below it are stopped.
+    """
+    runner = scheduler.GLOBAL_RUN_CONTEXT.runner
+    if not isinstance(runner.runq, _Queue):
+        runner.runq = _Queue(runner.runq)
+    queue = runner.runq
+    queue.held.setdefault(name, [])
+    ready = list(queue)
+    queue.clear()
+    for task in ready:
+        queue.append(task)
+
+
+def wake_tasks(name: str) -> None:
+    """Let the tasks of a stopped process go on; it is none, if it was not stopped."""
+    runner = scheduler.GLOBAL_RUN_CONTEXT.runner
+    queue = runner.runq
+    if isinstance(queue, _Queue):
+        for task in queue.held.pop(name, ()):
+            queue.append(task)
+        if not queue.held:
+            runner.runq = deque(queue)
 
 
 def run(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int | str = 0) -> T:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from chord.errors import ConfigError
-from chord.sim.plan import FAULTS, Plan, draw
+from chord.sim.plan import FAULTS, HELD_BACK, THEMES, Plan, draw
 
 SEEDS = range(400)
 
@@ -35,7 +35,13 @@ def test_a_seed_means_the_same_for_ever() -> None:
 
 
 def test_everything_is_drawn_some_time_and_nothing_always() -> None:
-    plans = [draw(seed) for seed in SEEDS]
+    everyone = [draw(seed) for seed in SEEDS]
+    plans = [plan for plan in everyone if plan.theme == "mixed"]
+    themed = [plan for plan in everyone if plan.theme != "mixed"]
+    assert {plan.theme for plan in everyone} == set(THEMES) - set(HELD_BACK)
+    assert {plan.nodes for plan in themed} == {1, 2, 3, 4, 5, 6, 7}
+    assert {plan.replicas for plan in themed} == {1, 2, 3, 4, 5}
+    assert {plan.vnodes for plan in themed} == {1, 2, 3}
     for fault in FAULTS:
         share = sum(fault in plan.faults for plan in plans) / len(plans)
         assert 0.4 < share < 0.6, fault
@@ -72,7 +78,7 @@ WISHES: list[tuple[dict[str, Any], set[str]]] = [
 @pytest.mark.parametrize(("wish", "may_change"), WISHES, ids=lambda one: str(one) if isinstance(one, dict) else "")
 def test_a_wish_changes_what_it_names_and_nothing_else(wish: dict[str, Any], may_change: set[str]) -> None:
     for seed in SEEDS[:100]:
-        bare, plan = draw(seed), draw(seed, **wish)
+        bare, plan = draw(seed, theme="mixed"), draw(seed, theme="mixed", **wish)
         assert {name: getattr(plan, name) for name in wish} == wish
         changed = {name for name in Plan.__struct_fields__ if getattr(plan, name) != getattr(bare, name)}
         assert changed <= may_change, seed
@@ -81,6 +87,7 @@ def test_a_wish_changes_what_it_names_and_nothing_else(wish: dict[str, Any], may
 @pytest.mark.parametrize(
     ("wish", "complaint"),
     [
+        ({"theme": "plague"}, "there is no theme 'plague'; there are mixed, absence, "),
         ({"faults": ("crash", "gremlins")}, "there is no fault 'gremlins'; there are adjacent, crash, "),
         ({"nodes": 6, "successors": 4}, "6 nodes are too few for lists of 4: at least 7"),
         ({"nodes": 17, "replicas": 16}, "17 nodes are too few for 16 replicas: at least 18"),

@@ -1,0 +1,298 @@
+"""Long and hard times, one kind in each life: absences, power cuts, wrong clocks, stopped processes, bad disks.
+
+A life with a theme is made of episodes. Something happens to some nodes, sometimes to all, and lasts from a tenth of a
+period to a hundred periods; the others go on meanwhile. Then it ends, and the ring must heal. No disk is lost, so no
+acknowledged write may be.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from chord.errors import ChordError
+from chord.node import Node
+from chord.sim.cluster import Cluster
+from chord.sim.deaths import Deaths
+from chord.sim.ledger import Ledger
+from chord.sim.plan import Plan
+from chord.sim.watch import Watch
+from chord.testing.rings import PORT
+
+LASTS_MAX_S = 600.0
+QUIET_S = (0.2, 2.0)
+MEANWHILE_S = 3.0
+MEANWHILE = 0.3
+STAGGER = 3.0
+"""After a power cut machines start within this many times its duration, or within seconds."""
+DAY_S = 86_400.0
+DRIFT_MAX = 0.2
+"""A clock gains or loses this many seconds in one, at most: far more than any clock, so that a short life shows it."""
+ROOM_BYTES = 500
+RESTART_S = 0.5
+SLOW_S = 0.5
+"""A slow disk takes this much longer for each sync."""
+
+
+class Hardships:
+    """Lets the hardships of one theme happen to one cluster, drawn from their own dice.
+
+    Args:
+        deaths: starts and kills.
+        healed: waits until the ring is Ideal again after an episode.
+
+    Attributes:
+        episodes: how many are over.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        ledger: Ledger,
+        watch: Watch,
+        deaths: Deaths,
+        healed: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._ledger = ledger
+        self._watch = watch
+        self._deaths = deaths
+        self._healed = healed
+        self._rng = random.Random(f"hardships/{plan.seed}")
+        self._moves = 0
+        self.episodes = 0
+        self._actions: dict[str, Callable[[], Awaitable[None]]] = {
+            "absence": self._absence,
+            "power": self._power_cut,
+            "clocks": self._wrong_clocks,
+            "stop": self._stopped,
+            "disks": self._bad_disks,
+            "addresses": self._new_addresses,
+            "delivery": self._restarts,
+        }
+
+    def begin(self) -> None:
+        """The life begins: what is wrong all the time is wrong from now on."""
+        network = self._cluster.network
+        if self._plan.theme == "delivery" and hasattr(network, "lateness"):
+            network.lateness.late = network.lateness.twice = 0.03
+
+    async def do_something(self) -> None:
+        """Let one episode happen; it lasts until the ring has healed."""
+        await trio.sleep(self._rng.uniform(*QUIET_S))
+        self._ledger.is_lenient = True
+        await self._actions[self._plan.theme]()
+        await self._healed()
+        self._ledger.losses.revive()
+        self._ledger.is_lenient = False
+        self.episodes += 1
+
+    def _count(self, situation: str, times: int = 1) -> None:
+        self._watch.counts[f"situation {situation}"] += times
+
+    # -- how many, how long -----------------------------------------------------------------------
+
+    def _some(self) -> list[Node]:
+        """Draw some of the nodes that are ready, sometimes all."""
+        ready = [node for node in self._cluster.nodes if node.state == "ready"]
+        return self._rng.sample(ready, self._rng.randint(1, len(ready))) if ready else []
+
+    def _duration_s(self) -> float:
+        """Draw how long something lasts: a tenth to a hundred times one of the ring's periods."""
+        timing = self._plan.timing
+        period_s = self._rng.choice([timing.timeout_cap_s, timing.anti_entropy_s, timing.down_out_s, timing.grace_s])
+        return min(LASTS_MAX_S, float(period_s * 10 ** self._rng.uniform(-1, self._rng.choice([1, 1, 2]))))
+
+    def _count_absence(self, lasted_s: float) -> None:
+        timing = self._plan.timing
+        self._count("absence")
+        self._count("absence longer than down_out", lasted_s > timing.down_out_s)
+        self._count("absence longer than grace", lasted_s > timing.grace_s)
+        longest = max(timing.timeout_cap_s, timing.anti_entropy_s, timing.down_out_s, timing.grace_s)
+        self._count("absence longer than every period", lasted_s > longest)
+
+    async def _last(self, seconds: float) -> None:
+        """Let time pass; nodes that are left join and leave meanwhile."""
+        until = trio.current_time() + seconds
+        while trio.current_time() < until:
+            await trio.sleep(min(self._rng.uniform(0, 2 * MEANWHILE_S), until - trio.current_time()))
+            ready = [node for node in self._cluster.nodes if node.state == "ready" and not self._is_stopped(node)]
+            if self._rng.random() >= MEANWHILE or not ready:
+                continue
+            if self._rng.random() < 0.5 and len(self._cluster) + len(self._ledger.truth.dead()) < self._plan.nodes_max:
+                await self._deaths.start(join=ready[:3])
+                self._deaths.count("join")
+            elif len(ready) > self._plan.nodes_min:
+                self._rng.choice(ready).begin_leave()
+                self._deaths.count("leave")
+
+    def _is_stopped(self, node: Node) -> bool:
+        return node.name in self._cluster.stopped
+
+    # -- absences ---------------------------------------------------------------------------------
+
+    async def _absence(self) -> None:
+        """Some nodes are dead, cut off or stopped, and come back."""
+        nodes, lasts_s = self._some(), self._duration_s()
+        for _ in nodes:
+            self._count_absence(lasts_s)
+        how = self._rng.choice([self._dead_for, self._cut_off_for, self._stop_for])
+        await how(nodes, lasts_s)
+
+    async def _dead_for(self, nodes: list[Node], lasts_s: float) -> None:
+        for node in nodes:
+            await self._deaths.kill(node)
+            self._deaths.count("crash")
+        await self._last(lasts_s)
+        for node in nodes:
+            await self._back(node.name)
+
+    async def _cut_off_for(self, nodes: list[Node], lasts_s: float) -> None:
+        self._deaths.count("partition", 0)
+        network = self._cluster.network
+        network.partition([node.name for node in nodes], is_cut=self._rng.random() < 0.5)
+        await self._last(lasts_s)
+        network.heal()
+
+    async def _stop_for(self, nodes: list[Node], lasts_s: float) -> None:
+        for node in nodes:
+            self._cluster.stop(node)
+            self._count("process stopped")
+        await self._last(lasts_s)
+        for node in nodes:
+            self._cluster.wake(node.name)
+
+    async def _stopped(self) -> None:
+        await self._stop_for(self._some(), self._duration_s())
+
+    async def _back(self, host: str, **changes: object) -> None:
+        """Start the dead node of a machine again, by a living node if there is one: so an operator would."""
+        if host in self._ledger.truth.dead():
+            self._deaths.count("restart")
+            ready = [node for node in self._cluster.nodes if node.state == "ready"]
+            node = await self._deaths.start(join=ready[:3], name=host, **changes)
+            self._ledger.losses.bring_back(node)
+
+    # -- power ------------------------------------------------------------------------------------
+
+    async def _power_cut(self) -> None:
+        """All machines lose their power, at one moment or one after the other, and start one after the other."""
+        nodes, lasts_s = list(self._cluster.nodes), self._duration_s()
+        fades_s = self._rng.choice([0.0, 0.0, 1.0, lasts_s / 10])
+        self._count("power cut of all nodes")
+        for node in self._rng.sample(nodes, len(nodes)):
+            if node in self._cluster.nodes:
+                self._count_absence(lasts_s)
+                await self._deaths.kill(node, is_power_lost=True)
+                self._deaths.count("blackout")
+                await trio.sleep(self._rng.uniform(0, fades_s / len(nodes)))
+        await trio.sleep(lasts_s)
+        within_s = self._rng.choice([0.0, 5.0, STAGGER * min(lasts_s, 20.0)])
+        self._count("staggered return", within_s > 0)
+        async with trio.open_nursery() as nursery:
+            for host in self._ledger.truth.dead():
+                nursery.start_soon(self._back_after, host, self._rng.uniform(0, within_s))
+
+    async def _back_after(self, host: str, seconds: float) -> None:
+        await trio.sleep(seconds)
+        await self._back(host)
+
+    # -- clocks -----------------------------------------------------------------------------------
+
+    async def _wrong_clocks(self) -> None:
+        """Clocks differ, drift and are set; then nodes restart for a moment, or for long."""
+        cluster, lasts_s = self._cluster, self._duration_s()
+        for node in self._some():
+            host, true_ms = node.name, cluster.wall_now_ms(node.name)
+            if self._rng.random() < 0.5:
+                cluster.drifts[host] = self._rng.uniform(-DRIFT_MAX, DRIFT_MAX)
+                cluster.skews_s[host] = cluster.skews_s.get(host, 0.0) + (true_ms - cluster.wall_now_ms(host)) / 1000
+                self._count("clock drifts")
+            if self._rng.random() < 0.7:
+                step_s = self._rng.choice([1.0, self._plan.timing.grace_s, 3600.0, 3 * DAY_S])
+                cluster.skew(host, cluster.skews_s.get(host, 0.0) + self._rng.choice([-1, 1]) * step_s)
+                self._count("clock stepped")
+        if self._rng.random() < 0.5:
+            for node in self._some():
+                if node in cluster.nodes:
+                    await self._deaths.kill(node)
+                    await trio.sleep(self._rng.uniform(0, 1))
+                    await self._back(node.name)
+        else:
+            await self._dead_for(self._some(), lasts_s)
+
+    # -- disks ------------------------------------------------------------------------------------
+
+    async def _bad_disks(self) -> None:
+        """Disks are slow, hang, are full, or take no node.json, for long; some of their nodes restart meanwhile."""
+        nodes, lasts_s = self._some(), self._duration_s()
+        for node in nodes:
+            disk, what = self._cluster.disk(node.name), self._rng.choice(["slow", "hung", "full", "node.json refused"])
+            self._count(f"disk {what}")
+            if what == "slow":
+                disk.slow(SLOW_S)
+            elif what == "hung":
+                disk.hang()
+            elif what == "full":
+                disk.fill(self._rng.randrange(ROOM_BYTES))
+            else:
+                self._cluster.refusing[node.name] = None
+        await self._last(lasts_s)
+        is_rolling = self._rng.random() < 0.5
+        for node in nodes:
+            disk = self._cluster.disk(node.name)
+            disk.free()
+            disk.resume()
+            disk.slow(0)
+            self._cluster.refusing.pop(node.name, None)
+            if is_rolling and node in self._cluster.nodes and node.state == "ready":
+                await self._deaths.kill(node)
+            await self._back(node.name)
+            await trio.sleep(self._rng.uniform(0, 2))
+
+    # -- addresses --------------------------------------------------------------------------------
+
+    async def _new_addresses(self) -> None:
+        """Nodes come back at other addresses, at those of others, or twice, from a copy of their directory."""
+        nodes, lasts_s = self._some(), self._duration_s()
+        for node in nodes:
+            await self._deaths.kill(node)
+            self._deaths.count("crash")
+        await self._last(lasts_s)
+        old = [node.config.listen or "" for node in nodes]
+        for at, node in enumerate(nodes):
+            self._moves += 1
+            if self._rng.random() < 0.5:
+                listen = f"{node.name}-{self._moves}:{PORT}"
+                self._count("address changed")
+            else:
+                listen = old[(at + 1) % len(old)]
+                self._count("address reused", listen != old[at])
+            await self._back(node.name, listen=listen)
+        if self._rng.random() < 0.5:
+            await self._clone()
+
+    async def _clone(self) -> None:
+        """Somebody starts a copy of a node's directory beside the node: the ring must refuse it."""
+        ready = [node for node in self._cluster.nodes if node.state == "ready"]
+        if len(ready) < 2:
+            return
+        self._moves += 1
+        host, victim = f"clone{self._moves}", self._rng.choice(ready)
+        self._cluster.clone(victim.name, host)
+        self._count("directory cloned")
+        twin = await self._deaths.start(join=[node for node in ready if node is not victim][:3], name=host)
+        with trio.move_on_after(30):
+            try:
+                await twin.ready()
+            except ChordError:
+                return
+        self._watch.complain(f"{host} runs on a copy of the directory of {victim.name}, which runs too")
+
+    async def _restarts(self) -> None:
+        """Nothing but restarts: what matters is how messages arrive."""
+        await self._dead_for(self._some()[:1], self._rng.uniform(0, RESTART_S))

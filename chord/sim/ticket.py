@@ -1,0 +1,52 @@
+"""A call under way at message level."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from chord.calls import Told
+from chord.errors import ChordError
+from chord.messages import Contact, Reply, Request
+
+if TYPE_CHECKING:
+    from chord.sim.messages import MessageCalls
+
+
+class Ticket:
+    """A call under way: what is asked of whom, and who is told the outcome, once."""
+
+    __slots__ = ("address", "budget", "caller", "request", "result", "to", "told")
+
+    def __init__(
+        self,
+        caller: MessageCalls,
+        to: Contact | str,
+        address: str,
+        request: Request,
+        budget: float,
+        told: Told | None,
+    ) -> None:
+        self.caller = caller
+        self.to = to
+        self.address = address
+        self.request = request
+        self.budget = budget
+        self.result: Reply | ChordError | None = None  # on its way back
+        self.told: Told | None = told
+
+    def again(self) -> Ticket:
+        """Return the same request, of which nobody waits for the answer."""
+        return Ticket(self.caller, self.to, self.address, self.request, self.budget, None)
+
+    def settle(self, answer: Reply | ChordError) -> None:
+        """Tell the caller the outcome, once."""
+        told, self.told = self.told, None
+        if told is not None:
+            told(answer)
+
+    def abandon(self, _: object) -> trio.lowlevel.Abort:
+        """Tell nobody: the caller has been cancelled."""
+        self.told = None
+        return trio.lowlevel.Abort.SUCCEEDED

@@ -1,0 +1,180 @@
+"""Stopped processes, late requests, wrong clocks, refused files and copied disks: each does what it says."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+from worlds import virtual
+
+from chord.errors import DuplicateId
+from chord.messages import Get, Ping, Pong, Values
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.lateness import LATE_S, Lateness
+from chord.sim.life import Life
+from chord.sim.messages import MessageNetwork
+from chord.sim.plan import HELD_BACK, THEMES, draw
+from chord.testing.runner import stop_tasks, wake_tasks
+
+
+async def three(ring: Cluster) -> None:
+    for _ in range(3):
+        await (await ring.start(join=ring.nodes[:1])).ready()
+    await ring.converged()
+
+
+# -- stopped processes ----------------------------------------------------------------------------
+
+
+@virtual
+async def test_stopped_tasks_run_nothing_until_they_wake() -> None:
+    steps: list[float] = []
+
+    async def child() -> None:
+        while True:
+            await trio.sleep(1)
+            steps.append(trio.current_time())
+
+    async def process() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(process, name="p")
+        await trio.sleep(2.5)
+        stop_tasks("p")
+        await trio.sleep(10)
+        assert len(steps) == 2
+        wake_tasks("p")
+        await trio.sleep(2)
+        assert steps[2:] == [12.5, 13.5, 14.5]
+        nursery.cancel_scope.cancel()
+
+
+@virtual
+async def test_stopped_node_does_not_answer_and_keeps_its_state() -> None:
+    async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as ring:
+        await three(ring)
+        first, other, _ = ring.nodes
+        ring.stop(other)
+        rounds = [vnode.rounds for vnode in other.host.vnodes.values()]
+        with trio.move_on_after(1) as patience:
+            await first.host.peers.call(other.address, Ping(), Pong)
+        assert patience.cancelled_caught
+        await trio.sleep(20)
+        assert [vnode.rounds for vnode in other.host.vnodes.values()] == rounds
+        assert other.state == "ready"
+        ring.wake(other.name)
+        await ring.converged()
+        assert isinstance(await first.host.peers.call(other.address, Ping(), Pong), Pong)
+
+
+@virtual
+async def test_killed_node_ends_although_it_is_stopped() -> None:
+    async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as ring:
+        await three(ring)
+        node = ring.nodes[1]
+        ring.stop(node)
+        await ring.kill(node)
+        assert node.closed.is_set()
+        assert ring.stopped == {}
+
+
+# -- requests -------------------------------------------------------------------------------------
+
+
+def test_lateness_draws_the_shares_it_is_given() -> None:
+    lateness = Lateness(random.Random(1), late=0.2, twice=0.1)
+    drawn = [lateness.draw() for _ in range(2000)]
+    assert 300 < sum(first > 0 for first, _ in drawn) < 500
+    assert 100 < sum(again is not None for _, again in drawn) < 220
+    assert all(LATE_S[0] <= first <= LATE_S[1] for first, _ in drawn if first)
+    assert lateness.stop() == LATE_S[1]
+    assert lateness.draw() == (0.0, None)
+    assert lateness.stop() == 0.0
+
+
+@virtual
+async def test_request_read_after_its_deadline_is_not_begun() -> None:
+    network = MessageNetwork(1)
+    async with cluster(network=network, sync_delay=lambda rng: 0.001) as ring:
+        await three(ring)
+        first, other, _ = ring.nodes
+        ring.stop(other)
+        begun: list[object] = []
+        calls = network.at_host(other.name)
+        assert calls is not None
+        calls.serve(lambda to, request, caller: begun.append(request) or Pong())
+        asked = Get(b"late")
+        with trio.move_on_after(0.2):
+            await first.host.peers.call(other.address, asked, Values)
+        await trio.sleep(1)
+        ring.wake(other.name)
+        await trio.sleep(0.5)
+        assert begun
+        assert asked not in begun
+
+
+# -- clocks, files, disks -------------------------------------------------------------------------
+
+
+@virtual
+async def test_clock_drifts_and_is_set() -> None:
+    async with cluster(network=MessageNetwork(1)) as ring:
+        began = ring.wall_now_ms("n0")
+        ring.drifts["n0"] = 0.1
+        await trio.sleep(10)
+        assert ring.wall_now_ms("n0") == began + 11_000
+        ring.skew("n0", -5)
+        assert ring.wall_now_ms("n0") == began + 6_000
+
+
+@virtual
+async def test_node_goes_on_while_its_identity_is_refused() -> None:
+    async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as ring:
+        await three(ring)
+        node = ring.nodes[0]
+        ring.refusing[node.name] = None
+        await ring.kill(ring.nodes[2])
+        await trio.sleep(20)
+        assert node.host.counters["identity_unsaved"] > 0
+        assert node.state == "ready"
+
+
+@virtual
+async def test_ring_refuses_a_copied_directory() -> None:
+    async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as ring:
+        await three(ring)
+        ring.clone(ring.nodes[0].name, "copy")
+        twin = await ring.start(join=ring.nodes[1:], name="copy")
+        with pytest.raises(DuplicateId):
+            await twin.ready()
+
+
+@virtual
+async def test_node_comes_back_at_another_address_with_its_records() -> None:
+    async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as ring:
+        await three(ring)
+        await ring.nodes[0].put(b"k", b"v")
+        node = ring.nodes[2]
+        points, name = list(node.host.vnodes), node.name
+        await ring.kill(node)
+        back = await ring.start(join=ring.nodes[:1], name=name, listen="elsewhere:1")
+        await back.ready()
+        assert (back.address, list(back.host.vnodes)) == ("elsewhere:1", points)
+        await ring.converged()
+        assert (await back.get(b"k")).value == b"v"
+
+
+# -- lives ----------------------------------------------------------------------------------------
+
+DRAWN = [theme for theme in THEMES if theme != "mixed" and theme not in HELD_BACK]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", DRAWN)
+def test_life_with_a_theme_holds(theme: str) -> None:
+    report = Life(draw(4, theme=theme)).run()
+    assert report.counts[f"situation theme {theme}"] == 1
+    assert report.counts["client put ok"] > 100
