@@ -92,8 +92,8 @@ async def test_records_up_to_the_bound_are_merged() -> None:
         (node,) = ring.nodes
         records = node._records
         half = ACTORS_HELD_MAX // 2
-        assert await records.merge([coordinated_by(KEY, 0, half), coordinated_by(KEY, 1000, half)]) == 1
-        assert await records.merge([coordinated_by(KEY, 5000, 1)]) == 0
+        assert await records.merge([coordinated_by(KEY, 0, half), coordinated_by(KEY, 1000, half)], ()) == 1
+        assert await records.merge([coordinated_by(KEY, 5000, 1)], ()) == 0
         merged = node.host.storage.get(KEY)
         assert merged is not None
         assert len(merged.clock) == ACTORS_HELD_MAX
@@ -134,7 +134,7 @@ async def test_count_that_others_claim_never_becomes_unfit_for_the_wire() -> Non
         assert actor is not None
         claimed = Record(KEY, (ActorClock(actor, versions.COUNT_MAX - 1, ()),))
         for node in ring.nodes:
-            await node._records.merge([claimed])
+            await node._records.merge([claimed], ())
         for number in range(3):
             await write(owner, KEY, b"v%d" % number)
         found = await read(ring[0], KEY)
