@@ -134,8 +134,8 @@ def _decided(record: Record) -> Record:
     """Return a record without the quarantined actors that its clock decides about.
 
     A clock that knows all events of an actor holds or has replaced its values. A clock that holds a live value of the
-    actor shows that the actor was not reaped: its other values join the clock. A value whose operation is known needs
-    no second copy.
+    actor shows that the actor was not reaped: its other values join the clock. What the quarantined entry knows as
+    replaced is replaced in either case, and the other way round. A value whose operation is known needs no second copy.
     """
     if not record.quarantine:
         return record
@@ -147,9 +147,8 @@ def _decided(record: Record) -> Record:
         if mine is not None and (mine.count >= entry.count or mine.versions):
             freed.append(entry)
         elif not all(is_done(record, version.op_id) for version in entry.versions):
-            kept.append(entry)
+            kept.append(entry if mine is None else _sync_entry(mine, entry))
     decided = Record(record.key, record.clock, record.superseded, tuple(kept))
-    freed = [entry for entry in freed if entry.count > known[entry.actor].count]
     return sync(decided, Record(record.key, tuple(freed))) if freed else decided
 
 

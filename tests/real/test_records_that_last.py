@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from processes import HANG_S, Peer, Peers, chord_json, eventually, ideal
 
 import chord as library
-from chord.data.sqlite_file import ASIDE, FILE_NAME
-from chord.errors import ChordError
+from chord.data.sqlite_file import FILE_NAME
+from chord.errors import ChordError, NotFound
 
 pytestmark = pytest.mark.slow
-
-DAY_MS = 86_400_000
 
 
 def write(node: str, numbers: range) -> dict[str, bytes]:
@@ -32,11 +28,6 @@ def lost(node: str, expected: dict[str, bytes]) -> list[str]:
     """The keys that are not what they were."""
     with library.connect(node, timeout_s=HANG_S) as ring:
         return [key for key, value in expected.items() if ring.get(key).value != value]
-
-
-def edit_identity(directory: Path, **fields: Any) -> None:
-    path = directory / "node.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
 def incarnation(directory: Path) -> str:
@@ -79,7 +70,7 @@ def test_a_ring_killed_at_once_and_restarted_has_them_all(tmp_path: Path) -> Non
         assert lost(entry, expected) == []
 
 
-def test_a_node_that_left_starts_empty_and_under_a_new_name(tmp_path: Path) -> None:
+def test_node_that_left_starts_empty(tmp_path: Path) -> None:
     with Peers() as peers:
         ring = peers.ring(2)
         peer = peers.start("--join", ring[0].address, "--data", str(tmp_path / "d")).ready()
@@ -92,8 +83,7 @@ def test_a_node_that_left_starts_empty_and_under_a_new_name(tmp_path: Path) -> N
         again = restart(peers, peer, tmp_path / "d", "--join", ring[0].address)
         ideal(ring[0].address)
         assert lost(again.address, expected) == []
-        assert incarnation(tmp_path / "d") != named
-        assert not (tmp_path / "d" / (FILE_NAME + ASIDE)).exists(), "it left with nothing, so there is nothing to keep"
+        assert incarnation(tmp_path / "d") == named
 
 
 def test_records_without_an_identity_are_refused_and_an_identity_without_records_is_kept(tmp_path: Path) -> None:
@@ -119,38 +109,63 @@ def test_records_without_an_identity_are_refused_and_an_identity_without_records
         assert "begins with an empty store: the records of last time are gone" in again.errors()
 
 
-def test_away_for_too_long_counts_where_the_ring_has_gone_on_and_not_where_all_were_away(tmp_path: Path) -> None:
-    long_ago = int(time.time() * 1000) - 2 * DAY_MS
+def reaped(node: str) -> int:
+    """Return how many keys have been reaped in a ring."""
+    return sum(one["counters"].get("keys_reaped", 0) for one in chord_json("status", node=node)["nodes"])
+
+
+def check(node: str, expected: dict[str, bytes], deleted: list[str]) -> None:
+    """What was written is there, and what was deleted is not."""
+    assert lost(node, expected) == []
+    with library.connect(node, timeout_s=HANG_S) as ring:
+        for key in deleted:
+            with pytest.raises(NotFound):
+                ring.get(key)
+
+
+def test_node_away_while_tombstones_are_reaped_keeps_its_store_and_undoes_nothing(tmp_path: Path) -> None:
+    """It misses writes and deletes, and the tombstones are gone before it is back. Then all are away, and return."""
+    config = tmp_path / "chord.toml"
+    config.write_text("[timing]\ngrace_s = 2\nanti_entropy_s = 1\n")
     with Peers() as peers:
-        first = peers.start("--data", str(tmp_path / "0")).ready()
-        second = peers.start("--join", first.address, "--data", str(tmp_path / "1")).ready()
-        ideal(first.address)
-        expected = write(first.address, range(60))
-        for peer in (first, second):
+        ring = [peers.start("--config", str(config), "--data", str(tmp_path / "0")).ready()]
+        for number in (1, 2):
+            arguments = ("--config", str(config), "--join", ring[0].address, "--data", str(tmp_path / str(number)))
+            ring.append(peers.start(*arguments).ready())
+        ideal(ring[0].address)
+        expected = write(ring[0].address, range(60))
+        away, entry = ring[2], ring[0].address
+        names = [incarnation(tmp_path / str(number)) for number in range(3)]
+        away.kill()
+        away.ended()
+        deleted = list(expected)[:20]
+        with library.connect(entry, timeout_s=HANG_S) as client:
+            for key in deleted:
+                client.delete(key)
+                del expected[key]
+            for key in list(expected)[:20]:
+                client.put(key, b"newer")
+                expected[key] = b"newer"
+        eventually(lambda: reaped(entry) > 0)
+        back = restart(peers, away, tmp_path / "2", "--config", str(config))
+        ideal(entry)
+        check(back.address, expected, deleted)
+        check(entry, expected, deleted)
+        running = [*ring[:2], back]
+        for peer in running:
             peer.kill()
             peer.ended()
-        for number in range(2):
-            edit_identity(tmp_path / str(number), alive_ms=long_ago)
-        names = [incarnation(tmp_path / str(number)) for number in range(2)]
-        both = [peers.start("--data", str(tmp_path / str(n)), listen=p.address) for n, p in enumerate((first, second))]
-        for peer in both:
+        assert [incarnation(tmp_path / str(number)) for number in range(3)] == names
+        again = [
+            peers.start("--config", str(config), "--data", str(tmp_path / str(number)), listen=peer.address)
+            for number, peer in enumerate(running)
+        ]
+        for peer in again:
             peer.ready()
-        ideal(first.address)
-        assert lost(first.address, expected) == []
-        assert [incarnation(tmp_path / str(number)) for number in range(2)] == names
-        both[1].kill()
-        both[1].ended()
-        edit_identity(tmp_path / "1", alive_ms=long_ago)
-        time.sleep(3)
-        ids = json.loads((tmp_path / "1" / "node.json").read_text())["vnodes"][0]["id"]
-        late = restart(peers, second, tmp_path / "1")
-        ideal(first.address)
-        assert (tmp_path / "1" / (FILE_NAME + ASIDE)).exists()
-        eventually(lambda: incarnation(tmp_path / "1") != names[1])
-        assert json.loads((tmp_path / "1" / "node.json").read_text())["vnodes"][0]["id"] == ids
-        late.kill(signal.SIGTERM)
-        late.ended()
-        assert "it was away for too long; the records of last time are set aside" in late.errors()
+        ideal(entry)
+        check(entry, expected, deleted)
+        assert [incarnation(tmp_path / str(number)) for number in range(3)] == names
+        assert list(tmp_path.glob("*/*.aside")) == []
 
 
 def test_a_node_whose_disk_fails_stops_with_a_clear_sentence(tmp_path: Path) -> None:
