@@ -67,17 +67,18 @@ class Deadlines(Generic[K]):
     __slots__ = ("_due", "_last_number", "_lines")
 
     def __init__(self) -> None:
-        self._due: dict[K, tuple[float, int]] = {}
+        self._due: dict[K, int] = {}  # the line that counts
         self._lines: list[tuple[float, int, K]] = []
         self._last_number = 0  # of the lines; of two that are due at the same time, the older comes first
 
     def set(self, what: K, when: float) -> None:
         """Let it be due at this time, and at no other."""
         self._last_number = number = self._last_number + 1
-        self._due[what] = when, number
-        heappush(self._lines, (when, number, what))
-        if len(self._lines) > 2 * len(self._due) + STALE_MAX:
-            self._lines = [(when, number, what) for what, (when, number) in self._due.items()]
+        due, lines = self._due, self._lines
+        due[what] = number
+        heappush(lines, (when, number, what))
+        if len(lines) > 2 * len(due) + STALE_MAX:
+            self._lines = [line for line in lines if due.get(line[2]) == line[1]]
             heapify(self._lines)
 
     def clear(self, what: K) -> None:
@@ -96,7 +97,7 @@ class Deadlines(Generic[K]):
         lines = self._lines
         while lines:
             when, number, what = lines[0]
-            if self._due.get(what) == (when, number):
+            if self._due.get(what) == number:
                 return when
             heappop(lines)
         return math.inf
