@@ -29,6 +29,9 @@ from chord.cli.settings import node_config
 from chord.config import NodeConfig
 from chord.errors import ConfigError, WritesRefused
 from chord.identity import decode_kept
+from chord.node import Node
+from chord.testing import MemoryNetwork
+from chord.testing import run as virtually
 
 
 @pytest.mark.parametrize(
@@ -237,3 +240,20 @@ async def test_a_node_that_answers_where_it_says_is_reached_and_no_other_is_take
                 assert await serve._unreachable(address) == "no answer in 0.02 s"
     with contextlib.closing(FakeNode(lambda heard: described()[0])) as other:
         assert await serve._unreachable(other.address) == "n0 answers there"
+
+
+def test_a_node_that_was_told_to_join_itself_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def main() -> None:
+        seams = MemoryNetwork(1).seams("n0")
+        monkeypatch.setattr(serve, "Node", lambda config, observe: Node(config, observe=observe, **seams))
+        ready = trio.Event()
+        config = NodeConfig(listen="n0:1", join=("n0:1",), preset="local")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve._live, config, lambda node, how: ready.set(), None)
+            await ready.wait()
+            nursery.cancel_scope.cancel()
+
+    virtually(main, seed=1)
+    assert capsys.readouterr().err == "n0:1 was given no address to join but its own\n"

@@ -103,6 +103,12 @@ def test_a_one_shot_command_loads_neither_trio_nor_rich(ring: Running) -> None:
     subprocess.run([sys.executable, "-c", code], env=environment(ring.entry), check=True, capture_output=True)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_the_processes_of_a_ring_go_by_the_names_of_its_nodes(ring: Running) -> None:
+    names = [Path(f"/proc/{node['pid']}/comm").read_text().strip() for node in ring.nodes]
+    assert names == [f"chord {node['name']}" for node in ring.nodes]
+
+
 def test_every_node_answers_as_an_entry(ring: Running) -> None:
     assert ring("put", "from", "anywhere").code == 0
     for node in ring.nodes:

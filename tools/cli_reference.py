@@ -45,7 +45,7 @@ context that covers some | nothing happened |
 | 143 | ended by SIGTERM; `up` and `node` if they were not ready yet | it may have happened |
 
 `load` and `restore` go on after a key that failed, as long as others succeed, and end with the code of the first
-failure. Input has limits: a value on stdin 1 MiB, a line of `load` 6.3 MiB, a context 16 KiB, a configuration 1 MiB.
+failure. Input has limits: a value on stdin 1 MiB, a line of `load` 6 MiB, a context 16 KiB, a configuration 1 MiB.
 Where a terminal or a pipe has no Unicode, characters are replaced: `~` for `…`, `*` for `●`, `x` for `✗`, `#` for bars.
 
 With `--json`, an error is `{"error": {"code", "message", "hint"}}` on stderr. `code` tells apart
