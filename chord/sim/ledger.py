@@ -18,6 +18,7 @@ from chord.data.storage import Batch
 from chord.errors import ChordError, DefiniteError, NotFound
 from chord.history.recorder import Call, Recorder
 from chord.node import Node
+from chord.sim.habits import Habits
 from chord.sim.oracle import Oracle
 from chord.sim.plan import DRAWS, READS
 from chord.sim.story import Kind, Op, Story
@@ -51,6 +52,7 @@ class Ledger:
         reads: how many in one of what clients do with a key that was written before are reads.
         draws: how many keys a client looks at to find one that is another coordinator's since it was written.
         shared: which share of the operations of a client is on keys that all clients write.
+        habits: what clients do beside, out of `HABITS`.
 
     Attributes:
         counts: operations by kind and outcome, and what else is worth counting.
@@ -72,6 +74,7 @@ class Ledger:
         reads: float = READS,
         draws: int = DRAWS,
         shared: float = 0.0,
+        habits: tuple[str, ...] = (),
     ) -> None:
         self._ring = ring
         self._rng = rng
@@ -84,6 +87,7 @@ class Ledger:
         self.counts: Counter[str] = Counter()
         self.oracle = Oracle(ring, self._constants, self.counts, complain, down_out_s)
         self.stories, self.losses, self.truth = self.oracle.stories, self.oracle.losses, self.oracle.truth
+        self._habits = Habits(habits, rng, self.counts)
         self._old: list[bytes] = []
         self._followed: Counter[str] = Counter()  # how many keys have followed the first of a name
         self._open: Counter[bytes] = Counter()  # how many writes of a key are under way
@@ -143,6 +147,8 @@ class Ledger:
                 continue
             node = rng.choice(ready)
             key = self._a_key(name)
+            if self._habits.follows("scan"):
+                await self._scan(node)
             if self._old and rng.random() < 0.5:
                 await self.read(node, rng.choice(self._old), name)
             elif key in self.stories and rng.random() >= 1 - self._reads:
@@ -202,11 +208,14 @@ class Ledger:
         if kind == "with context" and not story.contexts.get(client):
             kind = "put"
         in_reach, wanted = self.losses.in_reach(story), self.oracle.wanted(story, w)
-        op = story.begin(kind, client=client, is_delete=is_delete)
+        ttl_s = None if is_delete else self._habits.ttl_s()
+        op = story.begin(kind, client=client, is_delete=is_delete, padding=self._habits.padding())
         op.calm = self.oracle.calm()
         context = story.contexts[client] if kind == "with context" else None
-        request = node.core.to_put(key, op.value, context=context, blind=kind == "blind", w=w, strict=strict)
+        is_blind = kind == "blind"
+        request = node.core.to_put(key, op.value, context=context, blind=is_blind, w=w, strict=strict, ttl_s=ttl_s)
         story.sent(op, request.op_id)
+        self.oracle.expires(story, op, ttl_s)
         call = self._begin_write(client, op, key)
         outcome, is_refused = "unknown", False
         stored: Stored | None = None
@@ -214,7 +223,7 @@ class Ledger:
         self.counts["writes of one key at the same time"] += self._open[key] == 2
         try:
             with trio.move_on_after(PATIENCE_S):
-                stored = await node.drive(node.core.write(request))
+                stored = await node.drive(self._habits.write(node.core, request))
                 outcome = "ok"
         except ChordError as error:
             outcome, is_refused = error.word, isinstance(error, DefiniteError)
@@ -272,7 +281,7 @@ class Ledger:
         reply: Found | None = None
         try:
             with trio.move_on_after(PATIENCE_S):
-                reply = await node.get(key, r=r)
+                reply = await node.drive(node.core.get(key, r) if is_final else self._habits.get(node.core, key, r))
                 outcome = "ok"
                 if client != "reader":
                     story.contexts[client] = reply.context
@@ -295,6 +304,17 @@ class Ledger:
             self.oracle.found_in_the_end(node, story, values)
         elif is_final and is_heard:
             self.oracle.silent_in_the_end(node, story, outcome)
+
+    async def _scan(self, node: Node) -> None:
+        """Read all keys, and have the oracle judge what is there."""
+        began, found = self.oracle.before_scan(), {}
+        try:
+            with trio.move_on_after(PATIENCE_S):
+                async for key, values in node.scan():
+                    found[key] = values
+                self.oracle.scanned(node, found, began)
+        except ChordError as error:
+            self.counts[f"scan {error.word}"] += 1
 
     # -- the end --------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from chord.events import Event, Observer, ignore
 from chord.history.recorder import Recorder
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.copies import astray, unequal, unreadable
+from chord.sim.habits import HABITS
 from chord.sim.hardships import Hardships
 from chord.sim.ledger import Ledger
 from chord.sim.messages import MessageNetwork
@@ -165,7 +166,7 @@ class Life:
             self._ledger = Ledger(
                 ring, rng, watch.complain, recorder,
                 constants=plan.constants, down_out_s=plan.timing.down_out_s,
-                reads=plan.reads, draws=plan.draws, shared=plan.shared,
+                reads=plan.reads, draws=plan.draws, shared=plan.shared, habits=plan.habits,
             )  # fmt: skip
             losses = self._ledger.losses
             ring.on_put, ring.on_drop, ring.on_left = losses.saw, losses.dropped, losses.left
@@ -301,6 +302,8 @@ class Life:
         found["situation ring of one to four nodes"] = plan.nodes <= 4
         found["situation several vnodes"] = plan.vnodes > 1
         found["situation four or five replicas"] = plan.replicas > 3
+        for habit in HABITS:
+            found[f"situation habit {habit}"] = self._ledger.counts[f"habit {habit}"]
         found["situation keys with many writers"] = self._ledger.counts["writes of one key at the same time"]
         if isinstance(self._network, MessageNetwork):
             found.update({f"situation request {how}": n for how, n in self._network.lateness.counts.items()})

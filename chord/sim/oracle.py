@@ -24,6 +24,10 @@ from chord.testing.rings import MemoryRing
 from chord.values import Found, Stored
 from chord.vnode import Vnode
 
+SLACK_S = 0.001
+"""Wall clocks count milliseconds."""
+PATIENCE_S = 5.0
+"""A client waits no longer, so its value is minted by then, if its coordinator lets go of it then."""
 ANSWERED = ("ok", "stale", "absent")
 """What a line of a read says of a replica that told what it holds."""
 
@@ -151,6 +155,12 @@ class Oracle:
         if stored.w_needed < wanted and self._is_bound(story):
             self.complain(f"{node.name} was told that {story.key!r} is stored, by {stored.w_needed} of {wanted} nodes")
 
+    def expires(self, story: Story, op: Op, ttl_s: float | None) -> None:
+        """A value is about to be written that lives for a while; clocks are right in a life with such values."""
+        if ttl_s is not None:
+            now = trio.current_time()
+            story.expires(op, now + ttl_s - SLACK_S, now + ttl_s + PATIENCE_S)
+
     def hold_to_what_it_read(self, node: Node, story: Story, op: Op, in_reach: dict[Op, set[Node]]) -> None:
         """Hold an acknowledgement against what its coordinator must have found on nodes that lived all the while."""
         left = story.left_beside(op, self.truth.merged(story.key), self._constants.quorum) if in_reach else []
@@ -230,17 +240,51 @@ class Oracle:
         elif story.key in self.losses.lost and self._constants.replicas == 1:
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
 
+    def before_scan(self) -> tuple[int | None, dict[bytes, list[Op]]]:
+        """Return what a scan that begins now is held to: whether the ring is calm, and what may not be missing."""
+        calm = self.calm()
+        if calm is None:
+            return None, {}
+        now, quorum = trio.current_time(), self._constants.quorum
+        return calm, {key: ops for key, story in self.stories.items() if (ops := story.must_be_found(now, quorum))}
+
+    def scanned(
+        self, node: Node, found: dict[bytes, tuple[bytes, ...]], before: tuple[int | None, dict[bytes, list[Op]]]
+    ) -> None:
+        """Hold a scan against what was written; if the ring was calm meanwhile, nothing may be missing."""
+        for key, values in found.items():
+            story = self.stories.get(key)
+            if story is not None and not all(story.was_written(value) for value in values):
+                self.complain(f"{node.name} reads {values!r} under {key!r}, and not all of it was ever written")
+        calm, required = before
+        self._counts["scan judged"] += calm is not None and calm == self.calm()
+        if calm is None or calm != self.calm():
+            return
+        now = trio.current_time()
+        for key, ops in required.items():
+            story = self.stories[key]
+            left = [op for op in ops if op in story.ops and now < op.expires[0] and not story.may_be_deleted(op, now)]
+            owners = {node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None}
+            if not left or key in found:
+                continue
+            if not owners & self.losses.hosts(story, left[0]):
+                self._counts["scan missed what its owner lacks"] += 1
+            else:
+                self.complain(f"{node.name} denies {key!r} in a scan, which was acknowledged: {left[0]}")
+
     # -- the end --------------------------------------------------------------------------------
 
     def found_in_the_end(self, node: Node, story: Story, values: tuple[bytes, ...]) -> None:
         """Nobody moves any more: what is there must be found, and nothing else."""
-        there = self.values(story)
-        if set(values) != set(there):
+        there, now = self.values(story), trio.current_time()
+        surely = [value for value in there if story.expiry(value)[0] > now]
+        if not set(surely) <= set(values) <= set(there):
             self.complain(f"{node.name} reads {values!r} under {story.key!r}, there is {there!r}")
 
     def silent_in_the_end(self, node: Node, story: Story, outcome: str) -> None:
         """Nobody moves any more: what is there must be found."""
-        if there := self.values(story, only_living=outcome != "not found"):
+        now, there = trio.current_time(), self.values(story, only_living=outcome != "not found")
+        if any(story.expiry(value)[0] > now for value in there):
             self.complain(f"{node.name} does not find {story.key!r}, of which somebody has {there!r}: {outcome}")
 
     def values(self, story: Story, *, only_living: bool = False) -> list[bytes]:

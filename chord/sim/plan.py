@@ -16,6 +16,7 @@ import msgspec
 
 from chord.config import PRESETS, RingConstants, Timing
 from chord.errors import ConfigError
+from chord.sim.habits import HABITS
 from chord.testing.network import Delay, lossy, uniform
 
 Fidelity: TypeAlias = Literal["messages", "frames"]
@@ -85,6 +86,8 @@ READS = 0.6
 
 SHARED, SHARED_IN = 0.5, 0.5
 """Which share of the operations is on keys that all clients write, in which share of the lives."""
+HABIT_IN = 0.2
+"""In so many of the lives clients have a habit, each by itself."""
 SHARING, SHARING_PAUSE_S = 6, 0.05
 """Where keys are shared, there are as many clients at least, and they wait no longer between two operations."""
 
@@ -113,6 +116,7 @@ class Plan(msgspec.Struct, frozen=True):
         writes: …and so many acknowledged writes…
         until_s: …or after so many virtual seconds, where this is given.
         shared: which share of the operations is on keys that all clients write at the same time.
+        habits: what clients do beside reading and writing single small keys, out of `chord.sim.habits`.
         theme: what the life has most of, out of `THEMES`.
         vnodes: of each node.
         grace_s: see `chord.config.Timing`; None: as the faults say.
@@ -138,6 +142,7 @@ class Plan(msgspec.Struct, frozen=True):
     until_s: float | None = None
     reads: float = READS
     shared: float = 0.0
+    habits: tuple[str, ...] = ()
     theme: str = "mixed"
     vnodes: int = 1
     grace_s: float | None = None
@@ -241,6 +246,7 @@ def draw(
         why = f"{wish} replicas" if wish == successors + 1 else f"lists of {successors}"
         raise ConfigError(f"{nodes} nodes are too few for {why}: at least {successors + 3}")
     least_s = drawn.delay_s[0]
+    has_clocks = "skew" not in faults and drawn.theme != "clocks"
     shared = drawn.shared if shared is None else shared
     sharing = (max(SHARING, drawn.clients), min(SHARING_PAUSE_S, drawn.client_pause_s))
     drawn_clients, drawn_client_pause_s = sharing if shared else (drawn.clients, drawn.client_pause_s)
@@ -262,6 +268,7 @@ def draw(
         until_s=until_s,
         reads=READS if reads is None else reads,
         shared=shared,
+        habits=tuple(habit for habit in drawn.habits if habit != "ttl" or has_clocks),
     )
 
 
@@ -307,6 +314,8 @@ def _drawn_mixed(seed: int) -> Plan:
     quantum_s = rng.choice([0.0001, 0.001])
     down_out_s, anti_entropy_s = rng.choice([20.0, 40.0, 60.0]), rng.choice([2.0, 5.0, 10.0])
     faults += tuple(fault for fault in LATER if random.Random(f"plan/{seed}/{fault}").random() < 0.5)
+    habit_dice = random.Random(f"plan/{seed}/habits")
+    habits = tuple(habit for habit in HABITS if habit_dice.random() < HABIT_IN)
     is_shared = random.Random(f"plan/{seed}/shared").random() < SHARED_IN
     return Plan(
         seed=seed,
@@ -324,4 +333,5 @@ def _drawn_mixed(seed: int) -> Plan:
         down_out_s=down_out_s,
         anti_entropy_s=anti_entropy_s,
         shared=SHARED if is_shared else 0.0,
+        habits=habits,
     )

@@ -118,6 +118,10 @@ NEVER_ZERO = (
     "situation several vnodes",
     "situation four or five replicas",
     "situation keys with many writers",
+    "situation habit batch",
+    "situation habit large",
+    "situation habit ttl",
+    "situation habit scan",
     "situation request late",
     "situation request twice",
 )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from chord import earlier
+from chord.data import versions
 from chord.data.quorum_reads import QuorumReads
+from chord.data.reading import Reading
 from chord.data.replicate import Coordinator
+from chord.data.view import View
+from chord.ownership import Ownership
 
 from . import scenes_data as scenes
 from .mutant import Edit, Mutant
@@ -38,5 +43,62 @@ MUTANTS = (
         scenes.shared_keys,
         40,
         ("ledger: quorum",),
+    ),
+    Mutant(
+        "put acknowledged by one",
+        "a write that asks for W copies is acknowledged with one",
+        (Edit(Coordinator._put, "self._quorum.needed(request.w, who)\n", "1\n"),),
+        scenes.shared_keys,
+        40,
+        ("ledger: acknowledged",),
+    ),
+    Mutant(
+        "reader believes its own copy",
+        "a read tells what its coordinator has, whatever the others answer",
+        (
+            Edit(
+                Reading.add,
+                "record if self.record is None else versions.sync(self.record, record)",
+                "self.record or record",
+            ),
+        ),
+        scenes.owner_reads_what_it_missed,
+        40,
+        ("ledger: misread",),
+    ),
+    Mutant(
+        "store emptied at a restart",
+        "with one lost disk a write is gone that several disks had",
+        (Edit(earlier.give_up_if_outdated, "away_ms <= 1000 * host.timing.grace_s", "False"),),
+        scenes.one_disk_is_lost,
+        40,
+        ("ledger: lost",),
+    ),
+    Mutant(
+        "given up too soon",
+        "what only silent nodes have is denied although the ring should still wait for them",
+        (
+            Edit(View.expire, "now - down[1] < down_out_s", "now - down[1] < down_out_s / 8"),
+            Edit(Ownership.expire, "now - t.since < down_out_s", "now - t.since < down_out_s / 8"),
+        ),
+        scenes.waited_for,
+        40,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "denied unasked, after an alarm",
+        "a ring that is whole again denies what it has",
+        (Edit(QuorumReads.get, "if self._live(reading.record):", "if True:"),),
+        scenes.after_an_alarm,
+        40,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "values expire too early",
+        "a value is gone before its time to live is over",
+        (Edit(versions.is_live, "<= now_ms", "<= now_ms + 1000"),),
+        scenes.values_that_expire,
+        40,
+        ("ledger: denied",),
     ),
 )

@@ -9,9 +9,11 @@ import msgspec
 import trio
 
 from chord.config import PRESETS
+from chord.data.storage import Batch
 from chord.ids import Arc, Point
 from chord.node import Node
 from chord.sim.disk import flash
+from chord.sim.ledger import Ledger
 from chord.testing import MemoryNetwork
 
 from .play import World, live, play
@@ -226,6 +228,7 @@ def owner_missed_it(seed: int) -> None:
     play(seed, scene, nodes=7, replicas=N, timing=HASTY, sync_delay=flash, network=MemoryNetwork(seed))
 
 
+
 def one_is_left_to_leave_it_to(seed: int) -> None:
     """A node leaves, and of those who are to hold what it held all but one are silent, with nobody to stand in."""
 
@@ -264,6 +267,99 @@ def replicas_die_in_a_row(seed: int) -> None:
             nursery.cancel_scope.cancel()
 
     play(seed, scene, nodes=10, replicas=N, timing=SLOW, sync_delay=flash)
+
+
+def one_disk_is_lost(seed: int) -> None:
+    """Replicas restart for a moment, one of them loses its disk, and nobody compares anything meanwhile."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(10)
+        await trio.sleep(6)
+        gone = world.row(3)
+        for key in _keys_of(world, gone[0], 12):
+            await world.ledger.write(gone[0], key, "writer", "put")
+        for node in gone[:2]:
+            await world.kill(node)
+            back = await world.restart(node)
+            await back.ready()
+        await world.kill(gone[2])
+        world.ledger.losses.wipe(gone[2].name)
+
+    play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash)
+
+
+def waited_for(seed: int) -> None:
+    """All replicas of some keys die, machines with disks; before they are given up, their keys may not be denied."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(10)
+        gone = world.row(3)
+        keys = _keys_of(world, gone[0], 12)
+        for key in keys:
+            await world.ledger.write(gone[0], key, "writer", "put")
+        await world.level(N)
+        await trio.sleep(6)  # by now all know who stands before them
+        for node in gone:
+            await world.kill(node)
+        await trio.sleep(HASTY.down_out_s / 2)
+        for key in keys:
+            await world.ledger.read(world.rng.choice(world.nodes), key)
+
+    play(seed, scene, nodes=12, successors=6, replicas=N, timing=HASTY, sync_delay=flash)
+
+
+def after_an_alarm(seed: int) -> None:
+    """Owners have lost records, and the ring is whole: nothing is excused, although there was an alarm."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(10)
+        await world.level(N)
+        world.ledger.is_lenient = True
+        for key in list(world.ledger.stories):
+            owner = world.owner_of(key)
+            await owner.host.storage.commit(Batch(removals=[key]))
+            await world.ledger.read(owner, key, r=1)
+
+    play(seed, scene, nodes=7, replicas=N, timing=SLOW)
+
+
+def owner_reads_what_it_missed(seed: int) -> None:
+    """Keys are written while their owner is cut off; then it is asked for them, before anybody told it of that."""
+
+    async def scene(world: World) -> None:
+        network, ledger = world.ring.network, world.ledger
+        await ledger.fill(10)
+        await trio.sleep(6)  # all know all: a write needs a quorum of three from now on
+        owner = world.rng.choice(world.nodes)
+        keys = _keys_of(world, owner, 12)
+        others = [node for node in world.nodes if node is not owner]
+        for key in keys:
+            await ledger.write(owner, key, "writer", "put")
+        ledger.is_lenient = True  # while it is cut off
+        world.watch.go_outside()
+        network.freeze(owner.name)
+        await trio.sleep(2)
+        for key in keys:
+            await ledger.write(world.rng.choice(others), key, "writer", "put")
+        network.unfreeze(owner.name)
+        ledger.is_lenient = False
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                nursery.start_soon(ledger.read, owner, key)
+
+    play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash, network=MemoryNetwork(seed))
+
+
+def values_that_expire(seed: int) -> None:
+    """Clients write values that live for a moment, and read them meanwhile."""
+
+    async def scene(world: World) -> None:
+        world.ledger = Ledger(world.ring, world.rng, world.watch.complain, habits=("ttl",))
+        losses = world.ledger.losses
+        world.ring.on_put, world.ring.on_drop, world.ring.on_left = losses.saw, losses.dropped, losses.left
+        await _busy(world, 6, 4.0)
+
+    play(seed, scene, nodes=6, replicas=N, timing=HASTY, sync_delay=flash)
 
 
 def _keys_of(world: World, owner: Node, count: int) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,6 +63,14 @@ def test_the_documentation_lists_every_bug_and_who_catches_it() -> None:
         checker, seeds = listed[mutant.name]
         assert checker in mutant.checkers, mutant.name
         assert seeds == mutant.seeds, mutant.name
+
+
+def test_the_excuses_of_the_oracle_name_bugs_that_are_planted() -> None:
+    section = CORRECTNESS.read_text(encoding="utf-8").partition("## What the oracle excuses")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    named = [bug for *_, bugs in rows[2:] for bug in re.split(", (?!after)", bugs)]
+    assert len(named) > 10
+    assert set(named) <= {mutant.name for mutant in MUTANTS if mutant.seeds <= 40}
 
 
 # -- the hunt itself ------------------------------------------------------------------------------
