@@ -75,6 +75,7 @@ async def test_a_node_whose_disk_hangs_is_replaced_and_comes_back() -> None:
         with pytest.raises(PeerUnreachable, match="disk"):
             await other.host.peers.call(node.address, Ping(), Pong)
         assert node.host.storage.staged_bytes < 100_000  # type: ignore[attr-defined]
+        assert "alive" not in await believed(machines, node)
         disk.resume()
         await trio.sleep(2 * STALL_S)
         assert not node.host.is_stalled
@@ -82,6 +83,24 @@ async def test_a_node_whose_disk_hangs_is_replaced_and_comes_back() -> None:
         for key in keys:
             assert await patiently(lambda k=key: get(node, k)) == (b"new",)  # type: ignore[misc]
         assert node.state == "ready"
+
+
+async def believed(machines: Cluster, node: Node) -> set[str]:
+    """Return what the others think of a node in the next ten seconds."""
+    found: set[str] = set()
+    for _ in range(100):
+        await trio.sleep(0.1)
+        found |= {peer.host.peers.suspicion.state(node.address) for peer in machines.nodes if peer is not node}
+    return found
+
+
+@virtual
+async def test_planted_a_node_that_goes_on_calling_while_its_disk_hangs_is_noticed() -> None:
+    async with five() as (machines, node, keys, _):
+        node._maintenance._timetable._is_paused = lambda: False
+        machines.disk(node.name).hang()
+        await write(machines[0], keys, b"new", 30)
+        assert "alive" in await believed(machines, node)
 
 
 @virtual
