@@ -35,26 +35,30 @@ class DiskWatch:
         self._parts = parts
         self._farewell = farewell
 
-    async def run(self, failed: trio.Event, name: str) -> WritesRefused:
+    async def run(self, failed: trio.Event) -> WritesRefused:
         """Watch until the node has to end; return why.
 
         Args:
             failed: of the storage.
-            name: of the node, for people.
         """
         timing = self._host.timing
         while True:
             with trio.move_on_after(timing.disk_stall_s / LOOKS):
                 await failed.wait()
-                return WritesRefused(f"the disk of {name} failed, and the node stopped as if it had crashed")
+                return WritesRefused(f"the disk of {self._name} failed, and the node stopped as if it had crashed")
             stalled_s = self._stalled_s()
             if stalled_s >= timing.disk_stop_s:
-                text = f"the disk of {name} has not answered for {stalled_s:.0f} s"
+                text = f"the disk of {self._name} has not answered for {stalled_s:.0f} s"
                 return WritesRefused(f"{text}, and the node stopped as if it had crashed")
             if stalled_s >= timing.disk_stall_s:
                 await self._pause(stalled_s)
             elif self._host.is_stalled:
                 await self._go_on()
+
+    @property
+    def _name(self) -> str:
+        """The name of the node for people; its address is not known from the beginning."""
+        return self._host.config.name or self._host.address
 
     def _stalled_s(self) -> float:
         """Return for how long the transaction under way has run."""

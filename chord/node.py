@@ -230,7 +230,7 @@ class Node(AsyncRing):
 
     async def _end_with_disk(self, failed: trio.Event, scope: trio.CancelScope) -> None:
         """If the disk fails, end as in a crash: what this node says and hands over could be wrong."""
-        self._fatal = await DiskWatch(self.host, self.parts, self._farewell).run(failed, self.name)
+        self._fatal = await DiskWatch(self.host, self.parts, self._farewell).run(failed)
         scope.cancel()
 
     async def ready(self) -> None:

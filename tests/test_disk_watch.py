@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import trio
 from live import HANG_S
-from worlds import get, owner, patiently, put, virtual
+from worlds import get, only, owner, patiently, put, virtual
 
 from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 from chord.data.sqlite import SqliteStorage
@@ -75,6 +75,7 @@ async def test_a_node_whose_disk_hangs_is_replaced_and_comes_back() -> None:
         with pytest.raises(PeerUnreachable, match="disk"):
             await other.host.peers.call(node.address, Ping(), Pong)
         assert node.host.storage.staged_bytes < 100_000  # type: ignore[attr-defined]
+        assert "alive" not in await believed(machines, node)
         disk.resume()
         await trio.sleep(2 * STALL_S)
         assert not node.host.is_stalled
@@ -82,6 +83,24 @@ async def test_a_node_whose_disk_hangs_is_replaced_and_comes_back() -> None:
         for key in keys:
             assert await patiently(lambda k=key: get(node, k)) == (b"new",)  # type: ignore[misc]
         assert node.state == "ready"
+
+
+async def believed(machines: Cluster, node: Node) -> set[str]:
+    """Return what the others think of a node in the next ten seconds."""
+    found: set[str] = set()
+    for _ in range(100):
+        await trio.sleep(0.1)
+        found |= {peer.host.peers.suspicion.state(node.address) for peer in machines.nodes if peer is not node}
+    return found
+
+
+@virtual
+async def test_planted_a_node_that_goes_on_calling_while_its_disk_hangs_is_noticed() -> None:
+    async with five() as (machines, node, keys, _):
+        node._maintenance._timetable._is_paused = lambda: False
+        machines.disk(node.name).hang()
+        await write(machines[0], keys, b"new", 30)
+        assert "alive" in await believed(machines, node)
 
 
 @virtual
@@ -102,7 +121,7 @@ async def test_a_node_whose_disk_hangs_for_too_long_ends_as_after_a_failed_sync(
         with trio.fail_after(60):
             await node.closed.wait()
         assert 3 * STALL_S <= trio.current_time() - began <= 3 * STALL_S + STALL_S + 6
-        with pytest.raises(WritesRefused, match=r"has not answered for \d+ s, and the node stopped"):
+        with pytest.raises(WritesRefused, match=r"the disk of n2 has not answered for \d+ s, and the node"):
             await node.ready()
         assert await write(machines[0], keys, b"new", 60) == keys
         machines.disk(node.name).resume()
@@ -181,6 +200,20 @@ def test_disk_stop_s_is_at_least_disk_stall_s() -> None:
 # -- real disks, threads and sockets -----------------------------------------------------------------------
 
 
+def is_level(nodes: list[Node]) -> bool:
+    """Whether every replica of every arc knows that it holds all of it: only then may it stand in for the owner."""
+    vnodes = {node.address: only(node) for node in nodes}
+    for node in nodes:
+        vnode = only(node)
+        arc = vnode.ownership.arc
+        if arc is None or not node.parts[vnode.id].repair.is_complete():
+            return False
+        members = [vnodes[place.contact.address] for place in vnode.replica_set(arc.end).members]
+        if len(members) < RING.replicas or not all(member.view.is_settled_in(arc) for member in members):
+            return False
+    return True
+
+
 @pytest.mark.slow
 async def test_a_real_node_whose_commit_hangs_is_replaced_and_comes_back(tmp_path: Path) -> None:
     """One COMMIT blocks, as on a stalled volume. The other nodes and the event loop go on."""
@@ -202,7 +235,8 @@ async def test_a_real_node_whose_commit_hangs_is_replaced_and_comes_back(tmp_pat
                 await node.ready()
                 nodes.append(node)
             bad, circle = nodes[1], RING.circle
-            await nodes[0].put("first", "x")
+            while not is_level(nodes):
+                await trio.sleep(0.05)
             gate.clear()
             keys = [b"key-%d" % n for n in range(400) if bad.host.owner_of(circle.hash(b"key-%d" % n)) is not None][:5]
             try:
