@@ -86,6 +86,7 @@ class Model:
         self.under_way: list[Iterator[None]] = []
         self.cut: set[int] = set()  # stores that hear of nothing
         self.is_lost = False
+        self.forced_trims = 0  # of stores that are lost
         self.counts: dict[str, int] = {}
         self.keys = self.rng.choice([KEYS, KEYS[:2], KEYS[:1]])
         self.coordinators = {key: self.rng.randrange(STORES) for key in KEYS}
@@ -280,7 +281,9 @@ class Model:
         """One store is replaced by an empty one; once between heals, or an acknowledged write may be lost."""
         if not self.is_lost and self.rng.random() < 0.1:
             self.is_lost = True
-            self.stores[self.rng.randrange(STORES)] = self._new_store()
+            place = self.rng.randrange(STORES)
+            self.forced_trims += self.stores[place].log.forced_trims
+            self.stores[place] = self._new_store()
             self.count("lost disks")
 
     # -- the end --------------------------------------------------------------------------------
@@ -327,7 +330,8 @@ class Model:
 
     def has_trimmed(self) -> bool:
         """Return whether any log has lost entries."""
-        return bool(self.counts.get("trimmed")) or any(store.log.forced_trims for store in self.stores)
+        has_forced = self.forced_trims or any(store.log.forced_trims for store in self.stores)
+        return bool(self.counts.get("trimmed") or has_forced)
 
     def _replaced(self, key: bytes, counts: Callable[[Write], bool]) -> set[bytes]:
         """Return what writes replaced, and what these had replaced."""
