@@ -10,8 +10,12 @@ not (`data/reap_log.py`).
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from chord.config import NodeConfig, RingConstants
 from chord.data.sqlite import SqliteStorage
+from chord.data.sqlite_file import FILE_NAME as RECORDS
 from chord.data.storage import MemoryStorage, Storage
 from chord.errors import ConfigError
 from chord.events import StoreBegun
@@ -25,8 +29,15 @@ def storage(config: NodeConfig, incarnation: bytes) -> Storage:
     """Return where a node keeps its records: in its data directory, if it has one."""
     if config.data_dir is None:
         return MemoryStorage(config.ring.circle, incarnation)
-    staged_bytes_max = config.limits.staged_bytes_max
-    return SqliteStorage(config.ring.circle, config.data_dir, incarnation, staged_bytes_max=staged_bytes_max)
+    path, staged_bytes_max = Path(config.data_dir) / RECORDS, config.limits.staged_bytes_max
+
+    def require_there() -> None:
+        """A removed file goes on taking what is written; nobody will find it again."""
+        os.stat(path)
+
+    return SqliteStorage(
+        config.ring.circle, config.data_dir, incarnation, require_there, staged_bytes_max=staged_bytes_max
+    )
 
 
 async def find(identity: IdentityStore, host: Host) -> Kept | None:

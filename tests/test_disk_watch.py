@@ -71,7 +71,9 @@ async def test_a_node_whose_disk_hangs_is_replaced_and_comes_back() -> None:
         assert trio.current_time() - began < 3 * STALL_S
         assert [event.address for event in told if isinstance(event, DiskStalled)] == [node.address]
         assert node.host.is_stalled
-        assert node.description().counters  # `status` answers
+        seen = node.description()  # `status` answers
+        assert (seen.state, len(seen.troubles)) == ("degraded", 1)
+        assert "the disk has not answered for" in seen.troubles[0]
         with pytest.raises(PeerUnreachable, match="disk"):
             await other.host.peers.call(node.address, Ping(), Pong)
         assert node.host.storage.staged_bytes < 100_000  # type: ignore[attr-defined]
@@ -79,6 +81,7 @@ async def test_a_node_whose_disk_hangs_is_replaced_and_comes_back() -> None:
         disk.resume()
         await trio.sleep(2 * STALL_S)
         assert not node.host.is_stalled
+        assert node.description().state == "ready"
         await machines.converged()
         for key in keys:
             assert await patiently(lambda k=key: get(node, k)) == (b"new",)  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from cli_ring import CannedRing, Run
 from fake_node import Heard
 from worlds import virtual
 
+import chord
 from chord.cli import serve
 from chord.config import PRESETS, NodeConfig, RingConstants
 from chord.data.sqlite import SqliteStorage
@@ -155,6 +157,23 @@ async def test_a_damaged_schema_is_damage(tmp_path: Path) -> None:
     file.close()
     with pytest.raises(ConfigError, match=r"it is damaged, or no store .* move it away"):
         await SqliteStorage(Circle(32), str(tmp_path), b"incarnat").open()
+
+
+async def test_a_write_into_a_removed_directory_is_not_acknowledged(tmp_path: Path) -> None:
+    acknowledged: list[str] = []
+    where = tmp_path / "data"
+
+    async def live() -> None:
+        async with chord.open_node(data_dir=str(where), preset="local") as node:
+            for key in ("before", "after"):
+                await node.put(key, "value")
+                acknowledged.append(key)
+                shutil.rmtree(where, ignore_errors=True)
+            await trio.sleep_forever()
+
+    with pytest.raises(WritesRefused, match=r"the disk of .* failed|the data directory .* is gone"):
+        await live()
+    assert acknowledged == ["before"]
 
 
 def flip(path: Path, *keys: bytes) -> None:
