@@ -240,17 +240,6 @@ def prunes_without_an_entry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReapLog, "bury", silent)
 
 
-def names_fewer_dots(patch: pytest.MonkeyPatch) -> None:
-    """An entry names all events of an actor but the last."""
-    bury = ReapLog.bury
-
-    def fewer(self: ReapLog, graves: Iterable[Grave]) -> Batch:
-        some = [Grave(g.record, {a: max(1, n - 1) for a, n in g.dead.items()}) for g in graves]
-        return bury(self, some)
-
-    patch.setattr(ReapLog, "bury", fewer)
-
-
 def acknowledges_what_is_refused(patch: pytest.MonkeyPatch) -> None:
     """A copy that the receiver could not decide about counts for the quorum."""
     replicate = Model.replicate
@@ -280,7 +269,6 @@ PLANTS: dict[Plant, int] = {
     asks_about_one_key: 3150,
     reaps_without_an_entry: 40,
     prunes_without_an_entry: 140,
-    names_fewer_dots: 5310,
     acknowledges_what_is_refused: 10,
 }
 """Planted bugs, and a seed at which the search for a schedule that shows each begins: it spares looking at the rest."""

@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         "put acknowledged by one",
         "a write that asks for W copies is acknowledged with one",
-        (Edit(Coordinator._put, "self._quorum.needed(request.w, who)\n", "1\n"),),
+        (Edit(Coordinator._put, "self._quorum.needed_to_write(request.w, who)\n", "1\n"),),
         scenes.shared_keys,
         40,
         ("ledger: acknowledged",),
@@ -69,7 +69,13 @@ MUTANTS = (
     Mutant(
         "store emptied at a restart",
         "with one lost disk a write is gone that several disks had",
-        (Edit(earlier.give_up_if_outdated, "away_ms <= 1000 * host.timing.grace_s", "False"),),
+        (
+            Edit(
+                earlier.find,
+                "    host.greeter.ring_id = kept.ring_id",
+                "    await host.storage.set_aside(host.rng.randbytes(8))\n    host.greeter.ring_id = kept.ring_id",
+            ),
+        ),
         scenes.one_disk_is_lost,
         40,
         ("ledger: lost",),
