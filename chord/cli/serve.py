@@ -52,7 +52,9 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
         failure = explain(error, config.listen)
         if isinstance(error, OtherRing) and config.data_dir is not None:
             failure.hint += f"; or give it another --data: {config.data_dir} belongs to the ring of last time"
-        exit_code = INTERNAL if isinstance(error, WritesRefused) else USAGE
+        exit_code = USAGE
+        if isinstance(error, WritesRefused):
+            exit_code, failure.hint = INTERNAL, "Look after its disk and its data directory, then start it again"
         raise Failure(failure.message, failure.hint, exit_code, failure.code) from None
     except OSError as error:
         why = str(error.strerror or error).lower()
