@@ -63,6 +63,8 @@ class Hardships:
         self._deaths = deaths
         self._healed = healed
         self._rng = random.Random(f"hardships/{plan.seed}")
+        timing = plan.timing
+        self._periods_s = [timing.timeout_cap_s, timing.anti_entropy_s, timing.down_out_s, timing.grace_s]
         self._moves = 0
         self.episodes = 0
         self._actions: dict[str, Callable[[], Awaitable[None]]] = {
@@ -102,9 +104,10 @@ class Hardships:
         return self._rng.sample(ready, self._rng.randint(1, len(ready))) if ready else []
 
     def _duration_s(self) -> float:
-        """Draw how long something lasts: a tenth to a hundred times one of the ring's periods."""
-        timing = self._plan.timing
-        period_s = self._rng.choice([timing.timeout_cap_s, timing.anti_entropy_s, timing.down_out_s, timing.grace_s])
+        """Draw how long something lasts: a tenth to a hundred times one of the ring's periods; once longer than all."""
+        period_s = self._rng.choice(self._periods_s)
+        if not self.episodes:
+            return max(self._periods_s) * self._rng.uniform(1.1, 5)
         return min(LASTS_MAX_S, float(period_s * 10 ** self._rng.uniform(-1, self._rng.choice([1, 1, 2]))))
 
     def _count_absence(self, lasted_s: float) -> None:
@@ -112,8 +115,7 @@ class Hardships:
         self._count("absence")
         self._count("absence longer than down_out", lasted_s > timing.down_out_s)
         self._count("absence longer than grace", lasted_s > timing.grace_s)
-        longest = max(timing.timeout_cap_s, timing.anti_entropy_s, timing.down_out_s, timing.grace_s)
-        self._count("absence longer than every period", lasted_s > longest)
+        self._count("absence longer than every period", lasted_s > max(self._periods_s))
 
     async def _last(self, seconds: float) -> None:
         """Let time pass; nodes that are left join and leave meanwhile."""
@@ -138,13 +140,12 @@ class Hardships:
     async def _absence(self) -> None:
         """Some nodes are dead, cut off or stopped, and come back."""
         nodes, lasts_s = self._some(), self._duration_s()
-        for _ in nodes:
-            self._count_absence(lasts_s)
         how = self._rng.choice([self._dead_for, self._cut_off_for, self._stop_for])
         await how(nodes, lasts_s)
 
     async def _dead_for(self, nodes: list[Node], lasts_s: float) -> None:
         for node in nodes:
+            self._count_absence(lasts_s)
             await self._deaths.kill(node)
             self._deaths.count("crash")
         await self._last(lasts_s)
@@ -153,6 +154,8 @@ class Hardships:
 
     async def _cut_off_for(self, nodes: list[Node], lasts_s: float) -> None:
         self._deaths.count("partition", 0)
+        for _ in nodes:
+            self._count_absence(lasts_s)
         network = self._cluster.network
         network.partition([node.name for node in nodes], is_cut=self._rng.random() < 0.5)
         await self._last(lasts_s)
@@ -162,6 +165,7 @@ class Hardships:
         for node in nodes:
             self._cluster.stop(node)
             self._count("process stopped")
+            self._count_absence(lasts_s)
         await self._last(lasts_s)
         for node in nodes:
             self._cluster.wake(node.name)
@@ -216,7 +220,7 @@ class Hardships:
                 step_s = self._rng.choice([1.0, self._plan.timing.grace_s, 3600.0, 3 * DAY_S])
                 cluster.skew(host, cluster.skews_s.get(host, 0.0) + self._rng.choice([-1, 1]) * step_s)
                 self._count("clock stepped")
-        if self._rng.random() < 0.5:
+        if self.episodes and self._rng.random() < 0.5:
             for node in self._some():
                 if node in cluster.nodes:
                     await self._deaths.kill(node)
@@ -260,6 +264,7 @@ class Hardships:
         """Nodes come back at other addresses, at those of others, or twice, from a copy of their directory."""
         nodes, lasts_s = self._some(), self._duration_s()
         for node in nodes:
+            self._count_absence(lasts_s)
             await self._deaths.kill(node)
             self._deaths.count("crash")
         await self._last(lasts_s)

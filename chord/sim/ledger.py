@@ -250,7 +250,7 @@ class Ledger:
 
     def _count_write(self, story: Story, op: Op, stored: Stored) -> None:
         if story.key.startswith(SHARED_NAME.encode()):  # written so often that few have changed hands meanwhile
-            self.counts["acknowledged of a shared key"] += 1
+            self.counts["acknowledged beside the shares"] += 1
             return
         is_elsewhere = story.owner not in ("", stored.owner.address)
         is_fallback = stored.is_sloppy or any(line.outcome == "hinted" for line in stored.replicas)

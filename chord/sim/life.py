@@ -36,6 +36,8 @@ from chord.testing.rings import NotConverged
 HEALED_WITHIN_S = 60.0
 READY_WITHIN_S = 60.0
 HOME_WITHIN_S = 30.0
+SHARES = ("blind", "delete", "through a fallback", "elsewhere than before")
+"""Kinds of acknowledged writes of which a swarm must have enough."""
 COUNTERS = (
     "keys_sent",
     "keys_received",
@@ -287,6 +289,10 @@ class Life:
         report.steps, report.checks = watch.steps, watch.checks
         report.counts = watch.counts
         report.counts.update({f"client {word}": count for word, count in self._ledger.counts.items()})
+        if self._plan.theme != "mixed":  # in small rings few keys change hands
+            for share in SHARES:
+                del report.counts[f"client acknowledged {share}"]
+            report.counts["client acknowledged beside the shares"] = self._ledger.writes
         totals = self._cluster.totals()
         report.counts.update({name: totals[name] for name in COUNTERS})
         report.counts.update(self._situations())

@@ -126,7 +126,7 @@ NEVER_ZERO = (
     "situation request twice",
 )
 SHARES_MIN = {"blind": 0.3, "delete": 0.1, "through a fallback": 0.05, "elsewhere than before": 0.2}
-"""The least shares of these kinds among the acknowledged writes of keys that one client writes."""
+"""The least shares of these kinds among the acknowledged writes of mixed lives, of keys that one client writes."""
 
 SEEDS_FOR_ALL = 200
 """In so many seeds every one of them is to be expected."""
@@ -167,7 +167,7 @@ class Outcome(msgspec.Struct):
 
     def shares(self) -> dict[str, float]:
         """Return which part of the acknowledged writes were of each kind that there must be enough of."""
-        written = self.counts["client put ok"] - self.counts["client acknowledged of a shared key"]
+        written = self.counts["client put ok"] - self.counts["client acknowledged beside the shares"]
         return {name: self.counts[f"client acknowledged {name}"] / written for name in SHARES_MIN} if written else {}
 
     def add(self, plan: Plan, result: Report | Broken) -> None:
