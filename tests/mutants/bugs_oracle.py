@@ -69,10 +69,20 @@ MUTANTS = (
     Mutant(
         "store emptied at a restart",
         "with one lost disk a write is gone that several disks had",
-        (Edit(earlier.give_up_if_outdated, "away_ms <= 1000 * host.timing.grace_s", "False"),),
+        (
+            Edit(
+                earlier.find,
+                "await host.storage.open()",
+                "await host.storage.open()\n"
+                "    from chord.data.storage import Batch\n"
+                "    from chord.ids import Arc, Point\n"
+                "    gone = [record.key for record in host.storage.scan(Arc(Point(0), Point(0)))]\n"
+                "    await host.storage.commit(Batch(removals=gone))",
+            ),
+        ),
         scenes.one_disk_is_lost,
         40,
-        ("ledger: lost",),
+        ("ledger: lost", "ledger: dropped"),
     ),
     Mutant(
         "given up too soon",
