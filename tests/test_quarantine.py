@@ -230,6 +230,14 @@ def test_bury_commutes_with_sync(a: Record, b: Record, dead: dict[bytes, int]) -
     assert core(merged) == core(apart)
 
 
+@given(records(), records(), DEAD)
+def test_bury_commutes_with_sync_of_quarantine(a: Record, b: Record, dead: dict[bytes, int]) -> None:
+    """The order may decide whether a value is still hidden; not whether there is one."""
+    merged = versions.bury(versions.sync(a, b), dead) or NOTHING
+    apart = versions.sync(versions.bury(a, dead) or NOTHING, versions.bury(b, dead) or NOTHING)
+    assert shown(merged) | hidden(merged) == shown(apart) | hidden(apart)
+
+
 @given(records(), DEAD, DEAD)
 def test_bury_of_two_entries_equals_both_at_once(
     record: Record, first: dict[bytes, int], second: dict[bytes, int]

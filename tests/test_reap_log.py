@@ -614,6 +614,16 @@ def test_restored_leaves_out_what_is_dead(saved: Record, is_trimmed: bool, left:
     assert one.log.restored(saved) == (left, dead)
 
 
+def test_record_of_nothing_is_not_stored() -> None:
+    """Such a record is left of a merge if all of it was reaped on its way; nothing would ever reap it."""
+    one = store()
+    assert one.records.stage([Record(KEY, ())], ()) == (0, True)
+    assert one.storage.get(KEY) is None
+    one.apply(Batch(puts=[record(clock(1))]))
+    one.records.stage([Record(KEY, ())], ())
+    assert one.storage.get(KEY) == record(clock(1))
+
+
 def test_restored_value_that_is_held_here_is_vouched_for() -> None:
     one = store()
     reap(one, [9])

@@ -86,7 +86,7 @@ class Records:
                 self._host.counters["records_unmerged"] += 1
                 self._host.tell([RecordUnmerged(f"{record.key!r}: {error.message}")])
                 continue
-            if new != old:
+            if new != old and (new.clock or new.quarantine):  # nothing is left of one that was reaped on its way
                 changed[record.key] = new
         for key in changed:
             self.note_write(key)

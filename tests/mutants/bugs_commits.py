@@ -34,7 +34,7 @@ MUTANTS = (
             Edit(SqliteStorage.durable, "self._rows.durable(", "self._rows.row("),
         ),
         scenes.power_is_cut,
-        8,
+        24,
         ("ledger: lost",),
     ),
 )

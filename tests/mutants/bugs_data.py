@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         "a copy overwrites what is there",
         "repair writes one answer instead of the merge",
-        (Edit(Records.to_merge, "versions.sync(old, record)", "record"),),
+        (Edit(Records._synced, "versions.sync(old, record)", "record"),),
         scenes.comings_and_goings,
         8,
         ("ledger: lost", "ledger: misread", "ledger: dots", "copies"),

@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         "put acknowledged by one",
         "a write that asks for W copies is acknowledged with one",
-        (Edit(Coordinator._put, "self._quorum.needed_to_write(request.w, who)\n", "1\n"),),
+        (Edit(Coordinator._put, "self._quorum.needed(request.w, who)\n", "1\n"),),
         scenes.shared_keys,
         40,
         ("ledger: acknowledged",),
@@ -72,13 +72,17 @@ MUTANTS = (
         (
             Edit(
                 earlier.find,
-                "    host.greeter.ring_id = kept.ring_id",
-                "    await host.storage.set_aside(host.rng.randbytes(8))\n    host.greeter.ring_id = kept.ring_id",
+                "await host.storage.open()",
+                "await host.storage.open()\n"
+                "    from chord.data.storage import Batch\n"
+                "    from chord.ids import Arc, Point\n"
+                "    gone = [record.key for record in host.storage.scan(Arc(Point(0), Point(0)))]\n"
+                "    await host.storage.commit(Batch(removals=gone))",
             ),
         ),
         scenes.one_disk_is_lost,
         40,
-        ("ledger: lost",),
+        ("ledger: lost", "ledger: dropped"),
     ),
     Mutant(
         "given up too soon",
