@@ -68,7 +68,9 @@ async def whatever_happened_meanwhile(self: Coordinator, *what: Any) -> None:
         del self._vnode.require_coordinator
 
 
-def overwrite(self: Records, records: Iterable[Record], seen: object) -> tuple[int, bool]:
+def overwrite(
+    self: Records, records: Iterable[Record], seen: object, *, must_all: bool = True
+) -> tuple[int, bool]:
     new = tuple(records)
     return len(new), self._host.storage.stage(Batch(puts=new))
 
