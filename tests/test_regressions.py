@@ -267,10 +267,11 @@ async def test_five_thousand_lookups_a_second_do_not_keep_a_ring_from_healing() 
             for node in in_order(ring)[4:7]:
                 await ring.kill(node)
             took = await ring.converged()
+            await trio.sleep_until(began + 4)  # those that wait for the dead owner come later
             rate = (done - before) / (trio.current_time() - began)
             stop.set()
         assert took < 1.5 + 10 * 0.25
-        assert rate > 0.75 * 5000, "those that wait for the dead owner come later"
+        assert rate > 0.75 * 5000
         assert not ring.violations()
 
 

@@ -249,7 +249,7 @@ def test_planted_who_names_the_one_before_it_sends_keys_round_for_ever(monkeypat
 @pytest.mark.slow
 def test_leavers_that_wait_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Vnode, "on_get_ring", who_has_handed_over_is_silent)
-    assert any("stopped" in all_but_one_leave(seed) for seed in range(4))
+    assert any("stopped" in all_but_one_leave(seed) for seed in range(8))
 
 
 @pytest.mark.slow
