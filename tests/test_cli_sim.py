@@ -407,7 +407,7 @@ def test_an_interrupt_in_the_middle_of_a_life_is_exit_130(sim: Sim) -> None:
         signal.raise_signal(signal.SIGINT)
         return answer(vnode, request, asker)
 
-    with mock.patch.object(Vnode, "on_get_ring", interrupted):
+    with interruptible(), mock.patch.object(Vnode, "on_get_ring", interrupted):
         assert sim("run", "--seeds", "0", *SMALL).code == 130
         assert sim("replay", "0", *SMALL).code == 130
 
