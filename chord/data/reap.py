@@ -28,7 +28,7 @@ from chord.data.repair import Repair
 from chord.data.view import ReplicaSet
 from chord.errors import Busy, ChordError
 from chord.host import Host
-from chord.ids import Arc
+from chord.ids import Arc, Point
 from chord.messages import PAGE_RECORDS_MAX, AreExpired, Contact, Expired, Record, SliceLog
 from chord.vnode import RETRY_MS, Vnode
 
@@ -66,7 +66,7 @@ class Reaper:
         self._host = vnode.host
         self._repair = repair
         self._catch_up = catch_up
-        self._after: bytes | None = None
+        self._after: dict[Point, bytes] = {}  # how far each part has been looked at, by its end
         self._held = Held()
         self._emptied = Emptied(vnode.host.timing.grace_s)
 
@@ -75,13 +75,18 @@ class Reaper:
 
         Concurrency: checkpoints; cancellation leaves what is not reaped yet.
         """
-        for arc, who in self._repair.parts():
+        parts = self._repair.parts()
+        for arc, who in parts:
             others = [place.contact for place in who.members if place.contact.address != self._host.address]
             deleted, expired, crowded = self._ripe(arc)
             if expired:
                 expired = await self._expired_everywhere(expired, who)
             await self._bury([*deleted, *expired], crowded, others)
             await self._trim(arc, who, others)
+        ends = {arc.end for arc, _ in parts}
+        self._after = {end: key for end, key in self._after.items() if end in ends}
+        if not self._after:
+            self._held.next_round()
 
     # -- what is ripe ---------------------------------------------------------------------------
 
@@ -89,12 +94,12 @@ class Reaper:
         """Return the tombstones that may go, the expired values, and the actors of records that may be forgotten."""
         now, before_ms = trio.current_time(), before_grace_ms(self._host)
         held_until = now - min(self._host.timing.grace_s, HELD_MAX_S)
-        after = self._after if self._after and self._host.circle.hash(self._after) in arc else None
+        after = self._after.pop(arc.end, None)
+        after = after if after is not None and self._host.circle.hash(after) in arc else None
         deleted: list[Record] = []
         expired: list[Record] = []
         crowded: list[Grave] = []
         for seen, record in enumerate(self._host.storage.scan(arc, after=after), 1):
-            self._after = record.key
             if is_ripe(record, before_ms):
                 if self._held.since(record.key, digest_of(record), now) <= held_until:
                     (deleted if not versions.values(record) else expired).append(record)
@@ -102,9 +107,8 @@ class Reaper:
                 counts = versions.context_of(record)
                 crowded.append(Grave(record, {actor: counts[actor] for actor in old}))
             if seen == LOOK_AT:
-                return deleted, expired, crowded
-        self._after = None
-        self._held.next_round()
+                self._after[arc.end] = record.key
+                break
         return deleted, expired, crowded
 
     async def _expired_everywhere(self, records: list[Record], who: ReplicaSet) -> list[Record]:
