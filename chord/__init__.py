@@ -11,7 +11,7 @@ The house, from the ground up; imports point strictly downward:
     values       errors  ids  events  messages/  config
     algorithms   arcs  finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  bulk
                  parcels  history/
-                 data/versions (with superseded)  data/digest  data/view
+                 data/versions (with superseded, quarantine, restore)  data/digest  data/view
     seams        alarm  transport  calls  identity  data/storage  data/sqlite (with its file and rows)
     calls        rpc (with its rpc_* parts)  links  periodic  peers
     protocols    host  earlier  vnode  route  lookup  stabilize  bounds  self_lookup  membership  resume
@@ -37,15 +37,18 @@ if TYPE_CHECKING:
     from chord.config import NodeConfig, RingConstants
     from chord.embedded import open_node
     from chord.node import Node
-    from chord.values import Found, Stored, last_writer_wins
+    from chord.values import Decided, Found, Quarantined, QuarantinedValue, Stored, last_writer_wins
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Client",
+    "Decided",
     "Found",
     "Node",
     "NodeConfig",
+    "Quarantined",
+    "QuarantinedValue",
     "Ring",
     "RingConstants",
     "Stored",
@@ -60,9 +63,12 @@ __all__ = [
 
 _HOME = {
     "Client": "chord.client",
+    "Decided": "chord.values",
     "Found": "chord.values",
     "Node": "chord.node",
     "NodeConfig": "chord.config",
+    "Quarantined": "chord.values",
+    "QuarantinedValue": "chord.values",
     "Ring": "chord.blocking",
     "RingConstants": "chord.config",
     "Stored": "chord.values",

@@ -22,7 +22,7 @@ from chord.errors import (
     RemoteFailure,
 )
 from chord.ids import Circle
-from chord.messages import Contact, Describe, Description, Merge, Put, Reply, Request, as_retry
+from chord.messages import WRITES, Contact, Describe, Description, Reply, Request, as_retry
 from chord.short_cuts import ShortCuts
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Entries:
             if isinstance(outcome, Reply):
                 return outcome
             assert isinstance(outcome, ChordError)
-            known = telling(known, outcome, is_write=isinstance(request, (Put, Merge)))
+            known = telling(known, outcome, is_write=isinstance(request, WRITES))
             if isinstance(outcome, IndefiniteError):
                 request = as_retry(request)
             if short_cut is not None and (self.is_worth_retrying(outcome, 0) or isinstance(outcome, OtherRing)):
@@ -169,7 +169,7 @@ class Entries:
                 continue
             if not self.is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, SILENCE)):
                 # To a read, a definite answer is the answer. A write may have happened in an earlier attempt.
-                raise known if isinstance(request, (Put, Merge)) else outcome
+                raise known if isinstance(request, WRITES) else outcome
             if isinstance(outcome, SILENCE):
                 self.turn_from(entry)
             try:

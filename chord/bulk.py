@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from chord.data.versions import wire_bytes
 from chord.errors import ChordError
 from chord.messages import Merge, Put, Record
-from chord.values import to_bytes, to_pair
+from chord.values import Stored, to_bytes, to_pair
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -28,12 +28,14 @@ class Bulk(Generic[T, K]):
         key_of: Callable[[T], K],
         to_request: Callable[[T], Put | Merge],
         on_progress: Callable[[int], None],
+        on_stored: Callable[[Stored], object] = lambda stored: None,
     ) -> None:
         self.failures: list[tuple[K, ChordError]] = []
         self._todo = todo
         self._key_of = key_of
         self._to_request = to_request
         self._on_progress = on_progress
+        self._on_stored = on_stored
         self._batch: list[T] = []
         self._done = 0
 
@@ -43,11 +45,13 @@ class Bulk(Generic[T, K]):
             self._batch = batch
             yield [self._to_request(item) for item in batch]
 
-    def ended(self, outcomes: list[ChordError | None]) -> None:
+    def ended(self, outcomes: list[Stored | ChordError]) -> None:
         """Note what came of each request of the batch."""
-        for item, error in zip(self._batch, outcomes, strict=True):
-            if error is not None:
-                self.failures.append((self._key_of(item), error))
+        for item, outcome in zip(self._batch, outcomes, strict=True):
+            if isinstance(outcome, ChordError):
+                self.failures.append((self._key_of(item), outcome))
+            else:
+                self._on_stored(outcome)
         self._done += len(outcomes)
         self._on_progress(self._done)
 
@@ -70,10 +74,11 @@ def many_records(
     in_flight: int,
     bytes_max: int,
     on_progress: Callable[[int], None],
+    on_stored: Callable[[Stored], object],
 ) -> Bulk[Record, bytes]:
     """Return the merges of many records, so many and of so many bytes at a time."""
     todo = batches(records, in_flight, bytes_max, wire_bytes, record_key)
-    return Bulk(todo, record_key, to_merge, on_progress)
+    return Bulk(todo, record_key, to_merge, on_progress, on_stored)
 
 
 def batches(

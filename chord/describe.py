@@ -72,6 +72,7 @@ def describe(me: NodeFacts, host: Host, parts: dict[Point, Parts], misplaced: Mi
         sets=tuple(state for p in parts.values() for state in p.repair.states())[:LIST_ENTRIES_MAX],
         damaged=len(host.storage.damaged(Arc(Point(0), Point(0)))),
         troubles=tuple(why[:1024] for why in troubles)[:LIST_ENTRIES_MAX],
+        quarantined=sum(_quarantined(p, host) for p in parts.values()),
     )
 
 
@@ -105,6 +106,12 @@ def _under_replicated(parts: Parts, host: Host) -> int:
         for state in parts.repair.states()
         if state.silent or state.pending
     )
+
+
+def _quarantined(parts: Parts, host: Host) -> int:
+    """Return how many versions are in quarantine in a vnode's arc."""
+    arc = parts.vnode.ownership.arc
+    return 0 if arc is None else host.storage.count_quarantined(arc)
 
 
 def _vnode(parts: Parts, host: Host) -> VnodeInfo:

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from chord.calls import Answer, Caller
-from chord.data import versions
 from chord.data.batches import Batches
 from chord.data.catch_up import CatchUp
 from chord.data.copies import Replica
 from chord.data.gather import Gather
 from chord.data.misplaced import Misplaced
 from chord.data.reap import on_are_expired
-from chord.data.records import Records
+from chord.data.records import Records, cut_as
 from chord.data.storage import Batch
 from chord.errors import (
     Busy,
@@ -39,6 +38,7 @@ from chord.messages import (
     Abandon,
     AreExpired,
     Confirm,
+    DecideQuarantine,
     Departing,
     Describe,
     Description,
@@ -52,6 +52,7 @@ from chord.messages import (
     GetHeads,
     GetLogs,
     GetMany,
+    GetQuarantine,
     GetRing,
     GetSeen,
     GetSums,
@@ -69,6 +70,7 @@ from chord.messages import (
     Pong,
     Put,
     PutMany,
+    Quarantine,
     ReadCopies,
     ReadCopy,
     Reply,
@@ -92,7 +94,7 @@ from chord.vnode import RETRY_MS, Vnode
 from chord.vnode_parts import Parts
 
 # What is answered with *moved* for a while: as a member, a vnode that left is dead.
-AFTER_LEAVING = (Confirm, Get, GetMany, Merge, Put, PutMany, Scan)
+AFTER_LEAVING = (Confirm, DecideQuarantine, Get, GetMany, GetQuarantine, Merge, Put, PutMany, Scan)
 
 
 class Dispatcher:
@@ -201,8 +203,10 @@ class Dispatcher:
         silent = parts.repair.silent() if self._host.constants.replicas > 1 else ()
         if not silent and not parts.repair.is_complete():  # with so many silent it may stay so: the page says who
             raise Busy("the records of this arc are being brought level", after_ms=RETRY_MS)
-        records, is_cut = self._records.page(Arc(request.after, parts.vnode.id), request.after_key, request.limit)
-        page = tuple(versions.cut(record, self._host.limits.record_bytes_max) for record in records)
+        records, is_cut = self._records.page(
+            Arc(request.after, parts.vnode.id), request.after_key, request.limit, request.what
+        )
+        page = tuple(cut_as(record, request.what, self._host.limits.record_bytes_max) for record in records)
         try:
             await self._host.storage.commit(Batch())
         except WritesRefused:
@@ -301,6 +305,8 @@ class Dispatcher:
         Get: lambda d, p, q: p.coordinator.get(q),
         Put: lambda d, p, q: p.coordinator.put(q),
         Merge: lambda d, p, q: p.coordinator.merge(q),
+        GetQuarantine: lambda d, p, q: p.coordinator.get_quarantine(q),
+        DecideQuarantine: lambda d, p, q: p.coordinator.decide(q),
         GetMany: lambda d, p, q: d._batches.for_vnode(p.vnode, q),
         PutMany: lambda d, p, q: d._batches.for_vnode(p.vnode, q),
         Scan: _on_scan,
@@ -330,6 +336,8 @@ class Dispatcher:
         Get: lambda d, q: d._owned(q, d._host.circle.hash(q.key), Values),
         Put: lambda d, q: d._owned(q, d._host.circle.hash(q.key), Written),
         Merge: lambda d, q: d._owned(q, d._host.circle.hash(q.record.key), Written),
+        GetQuarantine: lambda d, q: d._owned(q, d._host.circle.hash(q.key), Quarantine),
+        DecideQuarantine: lambda d, q: d._owned(q, d._host.circle.hash(q.key), Written),
         GetMany: lambda d, q: d._batches.for_node(q),
         PutMany: lambda d, q: d._batches.for_node(q),
         Scan: lambda d, q: d._owned(q, d._host.circle.point(q.after + 1), ScanPage),

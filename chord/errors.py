@@ -102,9 +102,14 @@ class OwnerDown(DefiniteError):
 
 
 class NotFound(DefiniteError):
-    """No value is stored under that key."""
+    """No value is stored under that key.
+
+    Attributes:
+        quarantined: how many values of the key are in quarantine; see `get_quarantine`.
+    """
 
     code, word = 10, "not_found"
+    quarantined: int = 0
 
 
 class VersionConflict(DefiniteError):

@@ -22,7 +22,7 @@ from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, NotReady
 from chord.messages import Contact, Description, Mode, Record, Route, Trace
 from chord.operations import Core, Cursor
-from chord.values import Found, Pair, Resolver, Stored, to_keys, to_value
+from chord.values import Decided, Found, Pair, Quarantined, Resolver, Stored, to_keys, to_value
 
 PATIENCE_S = 5.0  # where the caller set no deadline
 
@@ -192,7 +192,7 @@ class AsyncRing(ABC):
                     yield pair
 
     async def records(self, *, of: str | None = None) -> AsyncIterator[Record]:
-        """Yield every record whole, with its clock and its tombstones: what a backup needs. See `merge`.
+        """Yield every record whole, with its clock, tombstones and quarantine: what a backup needs. See `merge`.
 
         Args:
             of: only the records of the arcs the node at this address answers for.
@@ -200,26 +200,28 @@ class AsyncRing(ABC):
         Raises:
             OwnerDown: behind all that could be read: nodes that are down may hold more.
         """
-        for cursor in await self.drive(self.core.scan_start(of)):
+        for cursor in await self.drive(self.core.scan_start(of, "whole")):
             following: Cursor | None = cursor
             while following is not None:
                 page, following = await self.drive(self.core.scan_page(following))
                 for record in page.records:
                     yield record
 
-    async def merge(self, record: Record, *, w: int | None = None) -> Stored:
+    async def merge(self, record: Record, *, w: int | None = None, bring_back: bool = False) -> Stored:
         """Merge a record as it is, from `records`, into what the ring holds; doing it again changes nothing.
 
-        What was overwritten since stays overwritten, what was written since stays beside it.
+        What was overwritten since stays overwritten, what was written since stays beside it. `Stored.dead` says how
+        many values of the record were overwritten or deleted since.
 
         Args:
             w: as of `put`.
+            bring_back: write these values anew, beside what the key holds now.
 
         Raises:
             InvalidRequest: that is no record.
             QuorumFailed, TooFewReplicas, WritesRefused: as of `put`.
         """
-        return await self.drive(self.core.write(self.core.to_merge(record, w)))
+        return await self.drive(self.core.write(self.core.to_merge(record, w, bring_back=bring_back)))
 
     async def merge_many(
         self,
@@ -227,23 +229,91 @@ class AsyncRing(ABC):
         *,
         w: int | None = None,
         in_flight: int = IN_FLIGHT,
+        bring_back: bool = False,
         on_progress: Callable[[int], None] = lambda done: None,
+        on_stored: Callable[[Stored], object] = lambda stored: None,
     ) -> list[tuple[bytes, ChordError]]:
         """Merge many records, so many at a time; with arguments and errors as `put_many` has them.
+
+        Args:
+            bring_back: as of `merge`.
+            on_stored: told of each record that was merged. `Stored.replicas` is empty.
 
         Returns:
             The keys that could not be merged and why; empty when all went well.
         """
         bulk = many_records(
             records,
-            lambda record: self.core.to_merge(record, w),
+            lambda record: self.core.to_merge(record, w, bring_back=bring_back),
             require_in_flight(in_flight),
             self._limits.buffer_bytes_max,
             on_progress,
+            on_stored,
         )
         for requests in bulk:
             bulk.ended(await self.drive(self.core.write_all(requests)))
         return bulk.failures
+
+    # -- quarantine -------------------------------------------------------------------------------
+
+    async def scan_quarantine(self) -> AsyncIterator[Quarantined]:
+        """Yield every key with values in quarantine, and these values, clockwise from point 0.
+
+        A value is in quarantine if a node brought it back after an absence, and no other node can say whether it was
+        deleted meanwhile. Readers do not see it; all replicas keep it.
+
+        Raises:
+            OwnerDown: behind all that could be read: nodes that are down may hold more.
+        """
+        for cursor in await self.drive(self.core.scan_start(what="quarantine")):
+            following: Cursor | None = cursor
+            while following is not None:
+                page, following = await self.drive(self.core.scan_page(following))
+                for found in page.quarantined():
+                    yield found
+
+    async def get_quarantine(self, key: str | bytes, *, r: int | None = None) -> Quarantined:
+        """Read the values of a key that are in quarantine; there may be none.
+
+        Args:
+            key, r: as of `get`.
+
+        Raises:
+            TooFewReplicas: too few replicas answered in time.
+        """
+        return await self.drive(self.core.get_quarantine(key, r))
+
+    async def drop_quarantine(self, key: str | bytes, *, context: bytes | None = None, w: int | None = None) -> Decided:
+        """Discard the values of a key that are in quarantine, on all replicas and for good.
+
+        Args:
+            key, w: as of `put`.
+            context: from `Quarantined.context`: decide about exactly these values. Default: about all there are.
+
+        Raises:
+            NotFound: without a context: no value of the key is in quarantine.
+            QuorumFailed, TooFewReplicas, WritesRefused: as of `put`.
+        """
+        return await self.drive(self.core.decide_quarantine(key, context, w, is_merge=False))
+
+    async def merge_quarantine(
+        self, key: str | bytes, *, context: bytes | None = None, w: int | None = None
+    ) -> Decided:
+        """Bring the values of a key that are in quarantine back: each becomes a new value beside what the key holds.
+
+        Args:
+            key, context, w: as of `drop_quarantine`.
+
+        Returns:
+            How many values were brought back. `Decided.left` counts those that had no room beside the others: settle
+            the key with a put, and merge again.
+
+        Raises:
+            NotFound: without a context: no value of the key is in quarantine.
+            VersionConflict: the key holds too many values already: there is no room for any.
+            QuorumFailed, TooFewReplicas, WritesRefused: as of `put`.
+        """
+        return await self.drive(self.core.decide_quarantine(key, context, w, is_merge=True))
 
     # -- the ring ---------------------------------------------------------------------------------
 

@@ -27,14 +27,13 @@ from chord.errors import (
 from chord.host import Host
 from chord.ids import Point
 from chord.messages import (
+    WRITES,
     Candidate,
     Confirm,
     Confirmed,
     Contact,
     HopTrace,
-    Merge,
     Mode,
-    Put,
     Reply,
     Request,
     Route,
@@ -193,7 +192,7 @@ class Lookups(Router):
             except SILENCE as error:
                 path.timeouts += 1
                 path.hops.append(self.hop(candidate, path.key, path.began, sent, error))
-                if isinstance(request, (Put, Merge)) and isinstance(error, IndefiniteError):
+                if isinstance(request, WRITES) and isinstance(error, IndefiniteError):
                     path.doubt = error
             except ChordError as error:
                 if error.is_retryable:

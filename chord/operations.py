@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from chord.asking import Ask, Call, Operation, Outcome, nobody
 from chord.asking_many import Many
 from chord.config import split_address
@@ -18,28 +20,48 @@ from chord.errors import (
     OtherRing,
     OwnerDown,
     RecordDamaged,
+    VersionConflict,
 )
 from chord.ids import Point
 from chord.messages import (
     Contact,
+    DecideQuarantine,
     Describe,
     Description,
     Forget,
     Get,
+    GetQuarantine,
     Leave,
     Lookup,
     Merge,
     Mode,
     Put,
+    Quarantine,
     Record,
+    Reply,
     Route,
     Scan,
+    ScanOf,
     ScanPage,
     Trace,
     Values,
     Written,
 )
-from chord.values import Found, Page, Resolver, Stored, resolved, to_context, to_key, to_quorum, to_ttl_ms, to_value
+from chord.values import (
+    Decided,
+    Found,
+    Page,
+    Quarantined,
+    Resolver,
+    Stored,
+    resolved,
+    to_context,
+    to_key,
+    to_quarantined,
+    to_quorum,
+    to_ttl_ms,
+    to_value,
+)
 
 CRAWL_S = 1.0  # one node gets so long to describe itself
 CRAWL_NODES_MAX = 4096
@@ -50,7 +72,7 @@ class Cursor(NamedTuple):
     """Where a scan of an arc stands: the point and key it has read up to, and what that covers of the arc.
 
     `of` is the vnode that is asked; None: whoever owns the next point. `silent`: who may hold what was not shown.
-    `damaged`: how many records were not shown because they are damaged.
+    `damaged`: how many records were not shown because they are damaged. `what`: as of `Scan`.
     """
 
     after: Point
@@ -60,6 +82,7 @@ class Cursor(NamedTuple):
     of: Contact | None = None
     silent: tuple[Contact, ...] = ()
     damaged: int = 0
+    what: ScanOf = "live"
 
 
 def contacts_in(node: Description) -> list[Contact]:
@@ -119,22 +142,20 @@ class Core(Many):
 
     def write(self, request: Put | Merge) -> Operation[Stored]:
         """Write until it is acknowledged: the same request each time, so that it is done once."""
-        reply = yield from self.request(request)
-        assert isinstance(reply, Written)
-        key = request.key if isinstance(request, Put) else request.record.key
-        is_short = request.w == 0 and reply.w_needed < reply.quorum
-        told = reply.context, reply.owner, reply.w, reply.w_needed, reply.is_sloppy, reply.replicas, reply.beside
-        return Stored(key, *told, reply.quorum, is_short)
+        return _stored(request, (yield from self.request(request)))
 
-    def to_merge(self, record: Record, w: int | None = None) -> Merge:
-        """Return the request that merges a record as it is."""
+    def to_merge(self, record: Record, w: int | None = None, *, bring_back: bool = False) -> Merge:
+        """Return the request that merges a record as it is; if asked for, it writes anew what is dead of the record."""
         to_key(record.key)
-        return Merge(record, to_quorum(w, "w"))
+        return Merge(record, to_quorum(w, "w"), self.rng.randbytes(16) if bring_back else b"")
 
-    def write_all(self, requests: Sequence[Put | Merge]) -> Operation[list[ChordError | None]]:
-        """Make these writes at the same time; the answer says for each what went wrong, or None."""
+    def write_all(self, requests: Sequence[Put | Merge]) -> Operation[list[Stored | ChordError]]:
+        """Make these writes at the same time; the answer says for each how it was stored, or what went wrong."""
         outcomes = yield from self.request_all(requests)
-        return [outcome if isinstance(outcome, ChordError) else None for outcome in outcomes]
+        return [
+            outcome if isinstance(outcome, ChordError) else _stored(request, outcome)
+            for request, outcome in zip(requests, outcomes, strict=True)
+        ]
 
     def get_all(self, keys: Sequence[str | bytes], r: int | None = None) -> Operation[list[Found | ChordError]]:
         """Read these keys at the same time; the answer says for each what is there, or what went wrong."""
@@ -142,14 +163,60 @@ class Core(Many):
         outcomes = yield from self.request_all(asked)
         return [_found(get.key, outcome) for get, outcome in zip(asked, outcomes, strict=True)]
 
-    def scan_start(self, of: str | None = None) -> Operation[list[Cursor]]:
+    # -- quarantine -------------------------------------------------------------------------------
+
+    def get_quarantine(self, key: str | bytes, r: int | None = None) -> Operation[Quarantined]:
+        """Read what is in quarantine of a key."""
+        raw = to_key(key)
+        reply = yield from self.request(GetQuarantine(raw, to_quorum(r, "r")))
+        assert isinstance(reply, Quarantine)
+        return to_quarantined(Record(raw, (), b"", reply.entries), reply.left)
+
+    def decide_quarantine(
+        self, key: str | bytes, context: bytes | None, w: int | None, *, is_merge: bool
+    ) -> Operation[Decided]:
+        """Drop the values of a key that are in quarantine, or bring them back; without a context, all there are.
+
+        Raises:
+            NotFound: without a context: there are none.
+            VersionConflict: a merge has no room for any of them.
+        """
+        raw, needed = to_key(key), to_quorum(w, "w")
+        if context is not None:
+            return (yield from self._decide(raw, to_context(context) or b"", needed, is_merge))
+        last: Decided | None = None
+        while True:  # what has no room in one answer comes in several
+            found = yield from self.get_quarantine(raw)
+            if not found.values:
+                if last is None:
+                    raise NotFound(f"no value of {raw!r} is in quarantine")
+                return last
+            try:
+                decided = yield from self._decide(raw, found.context, needed, is_merge)
+            except VersionConflict:
+                if last is None:
+                    raise
+                return last
+            last = msgspec.structs.replace(decided, values=decided.values + (last.values if last else 0))
+            if not found.left or not decided.values:
+                return last
+
+    def _decide(self, key: bytes, context: bytes, w: int, is_merge: bool) -> Operation[Decided]:
+        request = DecideQuarantine(key, context, self.rng.randbytes(16), is_merge, w)
+        reply = yield from self.request(request)
+        assert isinstance(reply, Written)
+        return Decided(key, reply.decided, reply.quarantined, reply.w, reply.w_needed)
+
+    # -- many records -----------------------------------------------------------------------------
+
+    def scan_start(self, of: str | None = None, what: ScanOf = "live") -> Operation[list[Cursor]]:
         """Return where a scan begins: before the first point of the circle, or of each arc a node answers for."""
         circle = yield from self.known_circle()
         if of is None:
-            return [Cursor(Point(circle.size - 1), None, 0, circle.size)]
+            return [Cursor(Point(circle.size - 1), None, 0, circle.size, what=what)]
         node = yield from self.describe(of)
         return [
-            Cursor(arc.start, None, 0, circle.distance(arc.start, arc.end) or circle.size, vnode.contact)
+            Cursor(arc.start, None, 0, circle.distance(arc.start, arc.end) or circle.size, vnode.contact, what=what)
             for vnode in node.vnodes
             for arc in vnode.arcs
             if arc.state == "owned"
@@ -174,7 +241,7 @@ class Core(Many):
             names = ", ".join(sorted({contact.address for contact in cursor.silent}))
             raise OwnerDown(f"what {names} may hold is not among them, and is down", peer=cursor.silent[0])
         circle = yield from self.known_circle()
-        reply = yield from self.request(Scan(cursor.after, cursor.after_key), cursor.of)
+        reply = yield from self.request(Scan(cursor.after, cursor.after_key, what=cursor.what), cursor.of)
         assert isinstance(reply, ScanPage)
         start = circle.point(cursor.after - cursor.covered)
         covered = cursor.covered
@@ -279,12 +346,33 @@ class Core(Many):
         return found
 
 
+def _stored(request: Put | Merge, reply: Reply) -> Stored:
+    assert isinstance(reply, Written)
+    return Stored(
+        request.key if isinstance(request, Put) else request.record.key,
+        reply.context,
+        reply.owner,
+        reply.w,
+        reply.w_needed,
+        reply.is_sloppy,
+        reply.replicas,
+        reply.beside,
+        reply.quorum,
+        is_under_replicated=request.w == 0 and reply.w_needed < reply.quorum,
+        dead=reply.dead,
+        brought_back=reply.decided,
+        quarantined=reply.quarantined,
+    )
+
+
 def _found(key: bytes, outcome: Outcome) -> Found | ChordError:
     """Return what a read found; that nothing is there is an error."""
     if isinstance(outcome, ChordError):
         return outcome
     assert isinstance(outcome, Values)
     if not outcome.values:
-        return NotFound(f"no value is stored under {key!r}")
-    shown = outcome.r, outcome.r_needed, outcome.replicas, outcome.written_ms
+        missing = NotFound(f"no value is stored under {key!r}")
+        missing.quarantined = outcome.quarantined
+        return missing
+    shown = outcome.r, outcome.r_needed, outcome.replicas, outcome.written_ms, outcome.quarantined
     return Found(key, outcome.values, outcome.context, outcome.owner, *shown)

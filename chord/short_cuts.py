@@ -12,7 +12,18 @@ from collections.abc import Container
 from chord.arcs import ArcCache
 from chord.errors import SILENCE, ChordError, OtherRing
 from chord.ids import Circle
-from chord.messages import Get, Merge, Put, Reply, Request, Values, Written
+from chord.messages import (
+    DecideQuarantine,
+    Get,
+    GetQuarantine,
+    Merge,
+    Put,
+    Quarantine,
+    Reply,
+    Request,
+    Values,
+    Written,
+)
 from chord.parcels import key_of
 
 CLIENT_ARCS_MAX = 256
@@ -60,7 +71,7 @@ class ShortCuts:
             return
         if self._arcs is None:
             self._arcs = ArcCache(circle, self._max)
-        if isinstance(outcome, (Values, Written)):
+        if isinstance(outcome, (Quarantine, Values, Written)):
             self._arcs.learn(circle.hash(key), outcome.owner)
             if short_cut is not None:
                 self._left_alone.pop(short_cut, None)
@@ -73,4 +84,6 @@ class ShortCuts:
 
 
 def _key_of(request: Request) -> bytes | None:
+    if isinstance(request, (GetQuarantine, DecideQuarantine)):
+        return request.key
     return key_of(request) if isinstance(request, (Get, Put, Merge)) else None

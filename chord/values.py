@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from chord.data import versions
+from chord.data import quarantine, versions
 from chord.errors import InvalidRequest, VersionConflict
 from chord.messages import (
     CONTEXT_BYTES_MAX,
@@ -38,6 +38,7 @@ class Found(msgspec.Struct, frozen=True):
         r_needed: so many had to.
         replicas: what each replica had to do with it; empty where many keys were read at a time.
         written_ms: when each value was written, by the wall clock of its coordinator, in ms since 1970.
+        quarantined: how many more values of the key are in quarantine; see `get_quarantine`.
     """
 
     key: bytes
@@ -48,6 +49,7 @@ class Found(msgspec.Struct, frozen=True):
     r_needed: int = 1
     replicas: tuple[ReplicaLine, ...] = ()
     written_ms: tuple[int, ...] = ()
+    quarantined: int = 0
 
     @property
     def value(self) -> bytes:
@@ -112,6 +114,9 @@ class Stored(msgspec.Struct, frozen=True):
         quorum: the ring's own write quorum: a majority of the N replicas that it is to keep.
         is_under_replicated: nobody asked for fewer, but the ring has fewer nodes than its write quorum: the write is on
             all of them, and a single lost disk may lose it.
+        dead: of a record that was merged: how many of its values were deleted or replaced since, and stay so.
+        brought_back: of a record that was merged: how many of such values were written as new values.
+        quarantined: how many values of the key are in quarantine; see `get_quarantine`.
     """
 
     key: bytes
@@ -124,6 +129,63 @@ class Stored(msgspec.Struct, frozen=True):
     beside: int = 0
     quorum: int = 0
     is_under_replicated: bool = False
+    dead: int = 0
+    brought_back: int = 0
+    quarantined: int = 0
+
+
+class QuarantinedValue(msgspec.Struct, frozen=True):
+    """A value that no node vouches for, so that readers do not see it.
+
+    Attributes:
+        value: what was written; None: a delete.
+        written_ms: when, by the wall clock of its coordinator, in ms since 1970.
+        expires_ms: when its time to live ends, likewise; 0: never.
+        store: the incarnation of the store that took the write first. A node tells its own in `describe`.
+        key_epoch, number: which write of that store it was; together with `store` they name no other write of the key.
+    """
+
+    value: bytes | None
+    written_ms: int
+    expires_ms: int
+    store: bytes
+    key_epoch: int
+    number: int
+
+
+class Quarantined(msgspec.Struct, frozen=True):
+    """What is in quarantine of a key.
+
+    Attributes:
+        key: the key.
+        values: the values in quarantine, those of one store in the order of their writes; nothing, if there are none.
+        context: names these values. Give it to `drop_quarantine` or `merge_quarantine` to decide about no others.
+        left: how many more there are, which had no room in the answer. Decide about these first.
+    """
+
+    key: bytes
+    values: tuple[QuarantinedValue, ...]
+    context: bytes
+    left: int = 0
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """What became of the quarantine of a key.
+
+    Attributes:
+        key: the key.
+        values: how many values were dropped or merged.
+        left: how many values of the key are in quarantine still: the context does not name them, or a merge had no
+            room for them.
+        w: the decision was durable on so many nodes by then.
+        w_needed: it had to be on so many.
+    """
+
+    key: bytes
+    values: int
+    left: int = 0
+    w: int = 0
+    w_needed: int = 0
 
 
 class Pair(NamedTuple):
@@ -139,11 +201,33 @@ class Page(NamedTuple):
     records: tuple[Record, ...]
     now_ms: int
 
+    def quarantined(self) -> Iterator[Quarantined]:
+        """Yield the keys of the page that have values in quarantine, and these values."""
+        for record in self.records:
+            if record.quarantine:
+                yield to_quarantined(record)
+
     def pairs(self) -> Iterator[Pair]:
         """Yield the keys of the page that have a value, and their values."""
         for record in self.records:
             if found := live_values(record, self.now_ms):
                 yield Pair(record.key, found)
+
+
+def to_quarantined(record: Record, left: int = 0) -> Quarantined:
+    """Return the quarantine of a record as users see it."""
+    found = tuple(
+        QuarantinedValue(
+            version.value,
+            version.written_ms,
+            version.expires_ms,
+            actor[: versions.INCARNATION_BYTES],
+            int.from_bytes(actor[versions.INCARNATION_BYTES :], "big"),
+            number,
+        )
+        for actor, number, version in quarantine.hidden(record)
+    )
+    return Quarantined(record.key, found, versions.encode_context(quarantine.context_of(record)), left)
 
 
 def to_key(key: str | bytes) -> bytes:

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 ROWS: dict[int, str] = {
     0: "errors ids events messages config data",
     1: "arcs finger health ring ownership suspicion cbor wire greeting invariants values bulk parcels "
-    "data.superseded data.versions data.digest data.view history",
+    "data.superseded data.versions data.quarantine data.restore data.digest data.view history",
     2: "alarm names transport calls identity data.storage data.database data.fsync data.worker data.reap_log "
     "data.group_commit data.sqlite data.sqlite_file data.sqlite_notes data.sqlite_rows",
     3: "rpc rpc_answers rpc_handshake rpc_link rpc_outbox rpc_shared rpc_transit periodic peers links",

@@ -45,7 +45,7 @@ def test_nothing_pays_for_what_it_does_not_use(use: str, spared: str) -> None:
 def test_node_and_clients_have_one_interface() -> None:
     shared = (
         "put", "get", "delete", "put_many", "get_many", "scan", "records", "merge", "merge_many", "lookup", "describe",
-        "members", "forget",
+        "members", "forget", "scan_quarantine", "get_quarantine", "drop_quarantine", "merge_quarantine",
     )
     for name in shared:
         shapes = {

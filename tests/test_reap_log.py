@@ -11,10 +11,11 @@ from models.absence import CIRCLE, Store, keys_in_slices
 from chord.config import Limits
 from chord.data import reap_log, versions
 from chord.data.reap_log import SEGMENT_ENTRIES, TAGS_KEPT, Grave, ReapLog, SliceState
+from chord.data.records import Remarks
 from chord.data.storage import Batch
 from chord.errors import Behind
 from chord.ids import Arc, Point
-from chord.messages import ActorClock, Claim, DeadActor, Holding, LogEntry, Record, Run, SliceLog, UpTo, Version
+from chord.messages import ActorClock, Claim, DeadActor, Holding, LogEntry, Merge, Record, Run, SliceLog, UpTo, Version
 
 WHOLE = Arc(Point(0), Point(0))
 SLICE_KEYS = keys_in_slices(1, 4)
@@ -35,9 +36,8 @@ def version(number: int, value: bytes | None = b"v") -> Version:
 
 def clock(epoch: int, count: int = 1, held: int = 1, who: bytes = STRANGER) -> ActorClock:
     """Return the entry of an actor that knows so many events, and holds the values of the latest of them."""
-    return ActorClock(
-        versions.actor(who, epoch), count, tuple(version(100 * epoch + count - place) for place in range(held))
-    )
+    numbers = [100 * epoch + count - place for place in range(held)]
+    return ActorClock(versions.actor(who, epoch), count, tuple(version(number, b"v%d" % number) for number in numbers))
 
 
 def record(*entries: ActorClock, key: bytes = KEY) -> Record:
@@ -202,8 +202,8 @@ def test_trim_keeps_the_latest_tags_of_replaced_operations() -> None:
     assert len(tags) == 8 * TAGS_KEPT
     late = record(ActorClock(versions.actor(b"elsewher", 1), 1, (version(2 * (TAGS_KEPT + 4)),)))
     forgotten = record(ActorClock(versions.actor(b"elsewher", 1), 1, (version(0),)))
-    assert one.log.restored(late) == (record(ActorClock(versions.actor(b"elsewher", 1), 1, ())), 1)
-    assert one.log.restored(forgotten) == (forgotten, 0), "a 65th tag has pushed it out"
+    assert one.log.restored(late) == record(ActorClock(versions.actor(b"elsewher", 1), 1, ()))
+    assert one.log.restored(forgotten) == forgotten, "a 65th tag has pushed it out"
 
 
 # -- applying entries of others ------------------------------------------------------------------------------
@@ -588,7 +588,7 @@ def test_restored_of_a_slice_without_a_log_is_the_record_itself() -> None:
     one = store()
     reap(one, [1], ELSEWHERE)
     saved = record(clock(1))
-    assert one.log.restored(saved) == (saved, 0)
+    assert one.log.restored(saved) == saved
 
 
 Restored = Callable[[Store], Record]
@@ -611,7 +611,9 @@ def test_restored_leaves_out_what_is_dead(saved: Record, is_trimmed: bool, left:
     reap(one, [1])
     if is_trimmed:
         one.apply(one.log.trim(part_of(one), 0))
-    assert one.log.restored(saved) == (left, dead)
+    assert one.log.restored(saved) == left
+    _, batch, remarks = one.records.to_restore(Merge(saved), None)
+    assert ([found for found in batch.puts if found != left], remarks) == ([], Remarks(dead=dead))
 
 
 def test_record_of_nothing_is_not_stored() -> None:
@@ -629,8 +631,21 @@ def test_restored_value_that_is_held_here_is_vouched_for() -> None:
     reap(one, [9])
     one.apply(one.log.trim(part_of(one), 0))
     one.apply(Batch(puts=[record(clock(5))]))
-    assert one.log.restored(record(clock(5))) == (record(clock(5)), 0)
-    assert one.log.restored(record(clock(4), clock(5))) == (record(clock(5)), 1)
+    assert one.log.restored(record(clock(5))) == record(clock(5))
+    assert one.log.restored(record(clock(4), clock(5))) == record(clock(5))
+
+
+@pytest.mark.parametrize("is_trimmed", [False, True])
+def test_restored_keeps_the_quarantine_of_a_backup_in_quarantine(is_trimmed: bool) -> None:
+    """What an entry names is dead there, too; of the rest nothing is known, as before the backup."""
+    one = store()
+    reap(one, [1])
+    if is_trimmed:
+        one.apply(one.log.trim(part_of(one), 0))
+    saved = Record(KEY, (clock(2),), b"", (clock(1, who=b"another."), clock(1)))
+    left = (clock(1, who=b"another."),) + ((clock(1),) if is_trimmed else ())
+    assert one.log.restored(saved) == Record(KEY, (clock(2),), b"", left)
+    assert one.log.restored(Record(KEY, (), b"", saved.quarantine)) == Record(KEY, (), b"", left)
 
 
 # -- limits of what others tell --------------------------------------------------------------------------------

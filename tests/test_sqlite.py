@@ -789,6 +789,52 @@ async def test_a_damaged_record_is_missing_until_it_is_written_again(tmp_path: P
         assert store.bad_records == 0
 
 
+def hiding(key: bytes, value: bytes = b"value") -> Record:
+    """Return a record whose only value is in quarantine."""
+    return Record(key, (), b"", record(key, value).clock)
+
+
+@pytest.mark.parametrize("value", [b"value", LARGE], ids=["small", "large"])
+async def test_quarantine_is_found_by_the_next_opening(tmp_path: Path, value: bytes) -> None:
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([hiding(b"a", value), record(b"b", value)]))
+        assert store.count_quarantined(WHOLE) == 1
+    async with opened(tmp_path) as store:
+        assert list(store.quarantined(WHOLE)) == [hiding(b"a", value)]
+        assert store.count_quarantined(WHOLE) == 1
+        await store.commit(Batch([record(b"a", value)]))
+        assert store.count_quarantined(WHOLE) == 0
+    async with opened(tmp_path) as store:
+        assert list(store.quarantined(WHOLE)) == []
+
+
+async def test_refused_change_of_a_quarantine_has_never_happened(tmp_path: Path) -> None:
+    gate = Gate()
+    async with opened(tmp_path, gate) as store:
+        await store.commit(Batch([hiding(b"a"), record(b"b")]))
+        full = sqlite3.OperationalError("database or disk is full")
+        full.sqlite_errorcode = sqlite3.SQLITE_FULL
+        gate.errors.append(full)
+        with pytest.raises(WritesRefused):
+            await store.commit(Batch([record(b"a"), hiding(b"b")]))
+        assert list(store.quarantined(WHOLE)) == [hiding(b"a")]
+        assert store.count_quarantined(WHOLE) == 1
+
+
+@pytest.mark.parametrize("size", [20, 5000], ids=["small", "large"])
+async def test_damaged_quarantine_is_missing_like_any_record(tmp_path: Path, size: int) -> None:
+    value = (b"precious" * size)[:size]
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([hiding(b"a", value)]))
+    path = tmp_path / FILE_NAME
+    content = bytearray(path.read_bytes())
+    content[content.rindex(value[-16:])] ^= 4
+    path.write_bytes(content)
+    async with opened(tmp_path) as store:
+        assert list(store.quarantined(WHOLE)) == []
+        assert (store.count_quarantined(WHOLE), store.bad_records) == (0, 1)
+
+
 async def test_damage_found_by_a_scan_by_a_put_and_by_a_removal(tmp_path: Path) -> None:
     for look in ("scan", "put", "remove"):
         path = tmp_path / look

@@ -339,6 +339,36 @@ def test_keys_with_siblings_are_counted(make: Make) -> None:
     assert store.sibling_keys == 0
 
 
+def hiding(key: bytes, *counts: int, size: int = 1) -> Record:
+    """Return a record that shows one value, and has so many versions of each actor in quarantine."""
+    hidden = tuple(
+        ActorClock(
+            n.to_bytes(16, "big"), count, tuple(Version(b"h" * size, bytes([n, k]) * 8, 1) for k in range(count))
+        )
+        for n, count in enumerate(counts, 1)
+    )
+    return Record(key, record(key).clock, b"", hidden)
+
+
+@every_form
+@given(st.lists(st.tuples(st.sampled_from(KEYS[:8]), st.sampled_from(["hide", "show", "remove"])), max_size=30),
+       st.integers(0, 255), st.integers(0, 255))
+def test_quarantine_is_indexed_as_a_scan_would_find_it(
+    make: Make, steps: list[tuple[bytes, str]], start: int, end: int
+) -> None:
+    store, arc = make(TOY), Arc(Point(start), Point(end))
+    for number, (key, action) in enumerate(steps):
+        if action == "remove":
+            commit(store, removals=(key,))
+        else:
+            commit(store, hiding(key, 1 + number % 3) if action == "hide" else record(key))
+    expected = [found for found in store.scan(arc) if found.quarantine]
+    assert list(store.quarantined(arc)) == expected
+    assert store.count_quarantined(arc) == sum(len(found.quarantine[0].versions) for found in expected)
+    for place, found in enumerate(expected):
+        assert list(store.quarantined(arc, after=found.key)) == expected[place + 1 :]
+
+
 @every_form
 def test_what_was_committed_is_durable_and_so_is_what_is_not_there(make: Make) -> None:
     store = make(WIDE)

@@ -43,7 +43,7 @@ OPERATIONS = """
 ## Operations
 
 Methods of `Ring`, as shown. Of `Client` and `Node` they are coroutines with the same arguments (`await ring.get(…)`);
-`scan` and `records` are asynchronous iterators there.
+`scan`, `records` and `scan_quarantine` are asynchronous iterators there.
 """
 
 RESULTS = """
@@ -71,6 +71,8 @@ OF_MESSAGES = (
 )
 """The messages that operations return as they are, or parts of them."""
 
+OF_VALUES = (chord.Found, chord.Stored, values.Pair, chord.Quarantined, chord.QuarantinedValue, chord.Decided)
+
 
 def reference() -> str:
     """Return the page.
@@ -94,7 +96,7 @@ def reference() -> str:
         "## Node",
         *_class(chord.Node),
         RESULTS,
-        *(part for struct in (chord.Found, chord.Stored, values.Pair, *OF_MESSAGES) for part in _struct(struct)),
+        *(part for struct in (*OF_VALUES, *OF_MESSAGES) for part in _struct(struct)),
         "## Resolvers",
         f"`{_alias('Resolver')}`",
         said_of(values, "Resolver").replace("\n", " "),

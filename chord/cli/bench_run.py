@@ -17,6 +17,7 @@ import trio
 from chord.client import Client, open_client
 from chord.errors import ChordError, DeadlineExceeded, NotFound, QuorumFailed
 from chord.messages import Ping
+from chord.values import Stored
 
 TURNS: Final = 5
 AT_ONCE: Final = 32
@@ -226,7 +227,7 @@ class Bench:
         """Delete the keys, and see that they are gone: a write that was given up may still have come through."""
         for some in self._batches():
             left: Sequence[bytes] = some
-            outcomes: dict[bytes, ChordError | None] = {}
+            outcomes: dict[bytes, Stored | ChordError] = {}
             for _ in range(SWEEPS_MAX):
                 with trio.move_on_after(timeout_s):
                     deletes = [ring.core.to_put(name, None) for name in left]
@@ -235,7 +236,11 @@ class Bench:
                     left = [name for name in left if not isinstance(found[name], NotFound)]
                 if not left:
                     break
-            self.left_behind += [(name, outcomes.get(name) or QuorumFailed("it may be there still")) for name in left]
+            for name in left:
+                error = outcomes.get(name)
+                self.left_behind.append(
+                    (name, error if isinstance(error, ChordError) else QuorumFailed("it may be there still"))
+                )
 
     def _batches(self) -> list[list[bytes]]:
         return [self.names[first : first + BATCH] for first in range(0, len(self.names), BATCH)]

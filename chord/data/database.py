@@ -11,7 +11,9 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
+from sortedcontainers import SortedDict
 
+from chord.data import quarantine
 from chord.data.digest import Digests, digest_of
 from chord.data.storage import bytes_of_values
 from chord.ids import Circle
@@ -22,6 +24,9 @@ CHECKED_AT_OPENING_BYTES = 1024
 
 WHOLE_ROW: Final = "*"
 HEAD_OF_ROW: Final = "point, key, digest"
+
+QUARANTINE_MARK: Final = b"\x93"
+"""With this byte begins the column `clock` of a record that has a quarantine: an array of three, not of two."""
 
 _WIDTHS = struct.Struct(">BHBQQ").pack
 
@@ -59,6 +64,16 @@ class Row(NamedTuple):
         """The record."""
         found = _decode(self.clock)
         return Record(self.key, found.clock, found.superseded, found.quarantine)
+
+    @property
+    def quarantined(self) -> int:
+        """How many versions are in quarantine; of most rows one byte tells that there are none. 0 if it is damaged."""
+        if self.clock[:1] != QUARANTINE_MARK:
+            return 0
+        try:
+            return quarantine.count(self.record)
+        except msgspec.DecodeError:
+            return 0
 
     @property
     def is_whole(self) -> bool:
@@ -120,6 +135,7 @@ class Summary:
         self.digests = Digests(circle)
         self.keys = self.value_bytes = self.sibling_keys = 0
         self.bad: set[Place] = set()  # rows that are there and count as missing
+        self.hidden: SortedDict[Place, int] = SortedDict()  # rows with a quarantine, and how many versions are in it
 
     def change(self, point: bytes, old: Row | None, new: Row | None) -> None:
         """A row was stored, replaced or removed."""
@@ -134,6 +150,10 @@ class Summary:
         if old is not None or new is not None:
             at = int.from_bytes(point, "big")
             self.digests.change(at, old and old.digest, new and new.digest)
+        if new is not None and (hidden := new.quarantined):
+            self.hidden[new.point, new.key] = hidden
+        elif self.hidden and old is not None:
+            self.hidden.pop((old.point, old.key), None)
 
     def lose(self, row: Row) -> None:
         """A row turned out to be damaged: nothing of it that is plausible counts any more. See also `recount`."""

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import trio
 
 from chord.calls import Answer, Later
-from chord.data import versions
+from chord.data import quarantine, versions
 from chord.data.catch_up import CatchUp
 from chord.data.copies import parts_of
 from chord.data.fan import Fan, Told
@@ -28,7 +28,19 @@ from chord.data.repair import Repair
 from chord.data.view import ReplicaSet
 from chord.errors import Behind, Busy, ChordError, MalformedMessage, NotReady, OwnerDown, RecordDamaged, TooFewReplicas
 from chord.ids import Arc
-from chord.messages import Contact, Copy, Done, Get, ReadCopy, Record, StoreCopies, Values, Version
+from chord.messages import (
+    Contact,
+    Copy,
+    Done,
+    Get,
+    GetQuarantine,
+    Quarantine,
+    ReadCopy,
+    Record,
+    StoreCopies,
+    Values,
+    Version,
+)
 from chord.ownership import Verdict
 from chord.vnode import RETRY_MS, Vnode
 
@@ -84,6 +96,39 @@ class QuorumReads:
                     answer()
                 else:
                     self.ask_everyone(reading, who, verdict, later, answer, until_found=True)
+
+            self.read(reading, who, point, needed, later, have_read)
+
+        return Later(begin)
+
+    def get_quarantine(self, request: GetQuarantine) -> Answer:
+        """Read what is in quarantine of a key from R replicas.
+
+        Raises:
+            NotOwner, Busy: see `Vnode.require_coordinator`.
+            TooFewReplicas: definite; fewer replicas than asked for answer.
+        """
+        point = self._host.circle.hash(request.key)
+        self._vnode.require_coordinator(point)
+        who = self._quorum.holders(point)
+        needed = self._quorum.needed(request.r, who)
+        reading = self.begin(request.key, None)
+
+        def begin(later: Later) -> None:
+            def have_read() -> None:
+                self._repair_soon(reading, who)
+                record = reading.record or Record(request.key, ())
+                shown = quarantine.cut(record, self._host.limits.record_bytes_max)
+                later.end(
+                    Quarantine(
+                        shown.quarantine,
+                        versions.encode_context(quarantine.context_of(shown)),
+                        self._vnode.me,
+                        left=quarantine.count(record) - quarantine.count(shown),
+                        r=len(reading.copies),
+                        r_needed=needed,
+                    )
+                )
 
             self.read(reading, who, point, needed, later, have_read)
 
@@ -243,6 +288,7 @@ class QuorumReads:
             r_needed=needed,
             replicas=tuple(reading.line(place, place.contact in members) for place in taking_part),
             written_ms=tuple(version.written_ms for version in told),
+            quarantined=quarantine.count(record) if record is not None and record.quarantine else 0,
         )
 
     def _level_soon(self, reading: Reading, contact: Contact, told: Told) -> None:

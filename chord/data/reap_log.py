@@ -289,27 +289,29 @@ class ReapLog:
         work.absorb(log)
         return work.batch()
 
-    def restored(self, record: Record) -> tuple[Record | None, int]:
-        """Return what may come back of a record from a backup, and how many of its values are dead.
+    def restored(self, record: Record) -> Record | None:
+        """Return what is not dead of a record from a backup; None if nothing is left.
 
-        A backup has seen no entry: dead is what the log names, and what nothing here vouches for.
+        A backup has seen no entry: dead is what the log names, and what nothing here vouches for. The backup's own
+        quarantine stays in quarantine, but for what the log names.
         """
         part = self.slice_of(record.key)
         if part not in self._known():
-            return record, 0
+            return record
         state, prefix = self.state(part), self._prefix(record.key)
-        live: Record | None = Record(record.key, record.clock, record.superseded)
+        live: Record | None = record
         for maker, last in state.seen.items():
             for entry in self._entries(part, maker, state.trimmed.get(maker, 0) + 1, last):
                 if live is not None and entry.point == prefix:
                     live = versions.bury(live, {dead.actor: dead.count for dead in entry.dead}, entry.tags)
         if live is not None and state.floors:
+            hidden = live.quarantine
             asked = [Claim(record.key, entry.actor) for entry in live.clock]
-            decided, _ = _judge(live, state.floors, dict(zip(asked, self.vouch(asked), strict=True)), state.tags)
+            shown = Record(record.key, live.clock, live.superseded)
+            decided, _ = _judge(shown, state.floors, dict(zip(asked, self.vouch(asked), strict=True)), state.tags)
             clock = () if decided is None else decided.clock
-            live = Record(record.key, clock, record.superseded) if clock else None
-        left = 0 if live is None else len(versions.values(live))
-        return live, len(versions.values(record)) - left
+            live = Record(record.key, clock, record.superseded if clock else b"", hidden) if clock or hidden else None
+        return live
 
     # -- inside ---------------------------------------------------------------------------------
 

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from chord.config import SKEW_REFUSED_MS
-from chord.data import versions
+from chord.data import quarantine, restore, versions
 from chord.data.storage import Batch, bytes_of_values
 from chord.errors import InvalidRequest, VersionConflict, WritesRefused
 from chord.events import RecordUnmerged
 from chord.host import Host
 from chord.ids import Arc
-from chord.messages import ACTORS_HELD_MAX, Put, Record, Version
+from chord.messages import ACTORS_HELD_MAX, DecideQuarantine, Merge, Put, Record, ScanOf, Version
+
+
+class Remarks(NamedTuple):
+    """What the answer to a write says beside what the copies tell: see `Written`."""
+
+    dead: int = 0
+    decided: int = 0
+    is_sloppy: bool = False
 
 
 class Records:
@@ -61,6 +70,63 @@ class Records:
         self._check_siblings(new)
         self.note_write(request.key)  # before the wait: a transfer may end meanwhile, and must have taken it
         return new, Batch(puts=(new,), minted={request.key: actor})
+
+    def to_restore(self, request: Merge, seen: Record | None) -> tuple[Record, Batch, Remarks]:
+        """Return a key's record after a record of a backup was merged, the change that stores it, and remarks.
+
+        Nothing may happen between this and the change.
+
+        Args:
+            seen: what other replicas hold of the key, merged in.
+        Raises:
+            InvalidRequest: definite; it is no record, or together they remember more coordinators than any may.
+            WritesRefused: definite; the disk takes nothing.
+        """
+        saved, now_ms = request.record, self._host.wall_now_ms()
+        old, live = self._merged(saved.key, seen), self._host.reap_log.restored(saved)
+        merged = (old or Record(saved.key, ())) if live is None else self._synced(old, live)
+        lost = restore.missing(saved, merged, now_ms)
+        if not request.op_id or not lost:
+            return merged, self.to_merge([merged]), Remarks(dead=len(lost))
+        actor = self._actor(saved.key, old)
+        new, count = restore.bring_back(
+            merged, lost, actor, request.op_id, fits=self._fits, is_retry=request.is_retry
+        )
+        self.note_write(saved.key)
+        minted = {saved.key: actor} if count else None
+        return new, Batch(puts=(new,), minted=minted), Remarks(dead=len(lost) - count, decided=count)
+
+    def to_decide(self, request: DecideQuarantine, seen: Record | None) -> tuple[Record, Batch, Remarks]:
+        """Return a key's record after a decision about its quarantine, the change that stores it, and remarks.
+
+        Nothing may happen between this and the change. What is decided already stays so.
+
+        Args:
+            seen: what other replicas hold of the key, merged in.
+        Raises:
+            InvalidRequest: definite; no context, or the record would remember too many coordinators.
+            VersionConflict: definite; no value has room beside those that the key holds.
+            WritesRefused: definite; the disk takes nothing.
+        """
+        old = self._merged(request.key, seen) or Record(request.key, ())
+        context = versions.decode_context(request.context)
+        if not request.is_merge:
+            new, decided = quarantine.drop(old, context)
+        else:
+            actor = self._actor(request.key, old)
+            new, decided = quarantine.merge(
+                old, context, actor, request.op_id, fits=self._fits, is_retry=request.is_retry
+            )
+            if not decided and any(one.number <= context.get(one.actor, 0) for one in quarantine.hidden(old)):
+                raise VersionConflict(
+                    f"the key holds {sum(len(entry.versions) for entry in old.clock)} versions, and has no room for "
+                    "another; read it and put with the context that covers them, then decide again"
+                )
+        if not decided:
+            return old, self.to_merge([old]), Remarks()  # an earlier attempt may be visible and not durable yet
+        self.note_write(request.key)
+        minted = {request.key: actor} if request.is_merge else None
+        return new, Batch(puts=(new,), minted=minted), Remarks(decided=decided)
 
     def to_merge(self, records: Iterable[Record], unmerged: list[InvalidRequest] | None = None) -> Batch:
         """Return the change that merges records from elsewhere by version: those that are new or changed by it.
@@ -138,9 +204,17 @@ class Records:
         for note in self._host.on_write:
             note(point, key)
 
-    def page(self, arc: Arc, after: bytes | None, limit: int) -> tuple[tuple[Record, ...], bool]:
-        """Return up to `limit` records or about `page_bytes` of an arc, and whether more follow."""
-        return self.pack(self._host.storage.scan(arc, after=after), limit)
+    def page(
+        self, arc: Arc, after: bytes | None, limit: int, what: ScanOf = "live"
+    ) -> tuple[tuple[Record, ...], bool]:
+        """Return up to `limit` records or about `page_bytes` of an arc, and whether more follow.
+
+        Args:
+            what: as of `Scan`.
+        """
+        storage = self._host.storage
+        scan = storage.quarantined if what == "quarantine" else storage.scan
+        return self.pack(scan(arc, after=after), limit)
 
     def pack(self, records: Iterable[Record], limit: int) -> tuple[tuple[Record, ...], bool]:
         """Return the first records that make one page, and whether any are left. A large one is a page alone."""
@@ -208,10 +282,31 @@ class Records:
                 f"the context claims more than {ahead_max} writes that no replica knows of: read the key again"
             )
 
-    def _check_siblings(self, record: Record) -> None:
+    def _fits(self, record: Record) -> bool:
+        """Whether a record holds as many concurrent versions as it may, or fewer."""
         limits = self._host.limits
         siblings = sum(len(entry.versions) for entry in record.clock)
-        if siblings > limits.siblings_max or (siblings > 1 and bytes_of_values(record) > limits.record_bytes_max):
+        return siblings <= 1 or (siblings <= limits.siblings_max and bytes_of_values(record) <= limits.record_bytes_max)
+
+    def _check_siblings(self, record: Record) -> None:
+        if not self._fits(record):
+            siblings = sum(len(entry.versions) for entry in record.clock)
             raise VersionConflict(
                 f"the key holds {siblings - 1} concurrent versions; read it and put with the context that covers them"
             )
+
+
+def cut_as(record: Record, what: ScanOf, bytes_max: int) -> Record:
+    """Return what a scan shows of a record, and of that as much as a reply may hold.
+
+    Args:
+        what: as of `Scan`.
+    """
+    if what == "live" or (what == "whole" and not record.quarantine):
+        return versions.cut(record, bytes_max)
+    hidden = quarantine.cut(record, bytes_max)
+    if what == "quarantine":
+        return hidden
+    shown = versions.cut(record, bytes_max)
+    has_room = not shown.clock or versions.wire_bytes(shown) + versions.wire_bytes(hidden) <= bytes_max
+    return Record(record.key, shown.clock, shown.superseded, hidden.quarantine if has_room else ())

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 import trio
@@ -25,29 +25,18 @@ from chord.data.catch_up import CatchUp
 from chord.data.gather import Asker
 from chord.data.quorum import Quorum
 from chord.data.quorum_reads import QuorumReads
-from chord.data.records import Records
+from chord.data.records import Records, Remarks
 from chord.data.repair import Repair
 from chord.data.storage import Batch
 from chord.data.writing import Writing, ended
 from chord.errors import Busy, ChordError, InvalidRequest, NotReady, QuorumFailed, WritesRefused
-from chord.messages import Merge, Put, Record, Written
+from chord.messages import DecideQuarantine, Merge, Put, Record, Written
 from chord.vnode import RETRY_MS, Vnode
 
-Make: TypeAlias = Callable[[], tuple[Record, Batch]]
-"""Returns a record as it is to be, and the change that stores it, which must follow at once."""
+Make: TypeAlias = Callable[[], tuple[Record, Batch, Remarks]]
+"""Returns a record as it is to be, the change that stores it, which must follow at once, and what the answer says."""
 
-
-class Remarks(NamedTuple):
-    """What an answer says beside what the copies tell: see `Written`."""
-
-    dead: int = 0
-    is_sloppy: bool = False
-
-    def on(self, outcome: Written | QuorumFailed) -> Written | QuorumFailed:
-        """Return the answer with these remarks."""
-        if self == NO_REMARKS or not isinstance(outcome, Written):
-            return outcome
-        return msgspec.structs.replace(outcome, dead=self.dead, is_sloppy=outcome.is_sloppy or self.is_sloppy)
+Write: TypeAlias = Put | Merge | DecideQuarantine
 
 
 NO_REMARKS: Final = Remarks()
@@ -62,6 +51,7 @@ class Coordinator:
 
     Attributes:
         get: reads a key; see `QuorumReads.get`.
+        get_quarantine: reads what is in quarantine of a key; see `QuorumReads.get_quarantine`.
     """
 
     def __init__(self, vnode: Vnode, records: Records, repair: Repair, catch_up: CatchUp) -> None:
@@ -73,6 +63,7 @@ class Coordinator:
         self._catch_up = catch_up
         self._reads = QuorumReads(vnode, records, self._quorum, repair, catch_up)
         self.get = self._reads.get
+        self.get_quarantine = self._reads.get_quarantine
 
     def put(self, request: Put, over: Asker | None = None) -> Later:
         """Write a key: here, durably, then on the other replicas.
@@ -92,83 +83,102 @@ class Coordinator:
         return Later(partial(self._put, request, over or self._host.peers))
 
     def _put(self, request: Put, over: Asker, later: Later) -> None:
-        point = self._host.circle.hash(request.key)
-        self._vnode.require_coordinator(point)
+        self._vnode.require_coordinator(self._host.circle.hash(request.key))
         self._records.check(request)
-        who = self._quorum.holders(point)
-        needed = self._quorum.needed_to_write(request.w, who)
-        self._quorum.require_reachable(who, needed, request.is_strict)
-        reading = self._reads.begin(request.key, over)
 
-        def make() -> tuple[Record, Batch]:
-            if reading.record is not None and reading.seen != self._host.reap_log.seen_of(request.key):
-                raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
-            return self._records.to_put(request, reading.record)
+        def make(seen: Record | None) -> tuple[Record, Batch, Remarks]:
+            return *self._records.to_put(request, seen), Remarks()
 
-        def write(remarks: Remarks = NO_REMARKS) -> None:
-            if later.is_wanted:
-                self._write(make, request, needed, over, later, remarks)
+        self._begin(request, request.key, make, over, later, must_read=self._must_read(request))
 
-        def have_read() -> None:
-            verdict = self._vnode.require_coordinator(point)  # it may have changed meanwhile
-            if self._reads.is_sure(reading, who):
-                write()
-            elif self._vnode.is_settled(point) and not request.is_strict:
-                write(Remarks(is_sloppy=True))  # what silent replicas hold may stay beside it
-            else:  # replicas that are not in sync may lack what was acknowledged
-                self._reads.ask_everyone(reading, who, verdict, later, write, until_found=False)
+    def decide(self, request: DecideQuarantine) -> Later:
+        """Carry out a decision about the quarantine of a key. Comes to what `put` does."""
+        return Later(partial(self._decide, request))
 
-        if len(who.members) == 1 or not self._must_read(request):
-            write()
-        else:
-            self._reads.read(reading, who, point, self._quorum.needed(0, who), later, have_read)
+    def _decide(self, request: DecideQuarantine, later: Later) -> None:
+        def make(seen: Record | None) -> tuple[Record, Batch, Remarks]:
+            return self._records.to_decide(request, seen)
+
+        self._begin(request, request.key, make, self._host.peers, later, must_read=True)
 
     def merge(self, request: Merge, over: Asker | None = None) -> Later:
         """Merge a record as it is into the replicas. Comes to what `put` does."""
         return Later(partial(self._merge, request, over or self._host.peers))
 
     def _merge(self, request: Merge, over: Asker, later: Later) -> None:
-        point = self._host.circle.hash(request.record.key)
-        self._vnode.require_coordinator(point)
-        who = self._quorum.holders(point)
-        needed = self._quorum.needed_to_write(request.w, who)
-        self._quorum.require_reachable(who, needed, is_strict=False)
         if wrong := versions.check(request.record):
             raise InvalidRequest(f"not a record: {wrong[0]}")
 
-        live, dead = self._host.reap_log.restored(request.record)
-        if live is None:
-            later.end(Written(context=b"", owner=self._vnode.me, w=0, w_needed=0, dead=dead))
-            return
+        def make(seen: Record | None) -> tuple[Record, Batch, Remarks]:
+            return self._records.to_restore(request, seen)
 
-        def merged() -> tuple[Record, Batch]:
-            live, _ = self._host.reap_log.restored(request.record)  # something may have been reaped since
-            batch = self._records.to_merge([live] if live is not None else [])
-            held = self._host.storage.get(request.record.key)
-            return batch.puts[0] if batch.puts else held or Record(request.record.key, ()), batch
+        point = self._host.circle.hash(request.record.key)
+        must_read = bool(request.op_id) or not self._vnode.is_settled(point)
+        self._begin(request, request.record.key, make, over, later, must_read=must_read)
 
-        self._write(merged, request, needed, over, later, Remarks(dead=dead))
-
-    def _write(
-        self, make: Make, request: Put | Merge, needed: int, over: Asker, later: Later, remarks: Remarks
+    def _begin(
+        self,
+        request: Write,
+        key: bytes,
+        make: Callable[[Record | None], tuple[Record, Batch, Remarks]],
+        over: Asker,
+        later: Later,
+        *,
+        must_read: bool,
     ) -> None:
+        """Ask a read quorum what it holds, if that must be known, and then write.
+
+        Args:
+            make: as `Make`, of what the others hold.
+        """
+        point = self._host.circle.hash(key)
+        self._vnode.require_coordinator(point)
+        is_strict = isinstance(request, Put) and request.is_strict
+        who = self._quorum.holders(point)
+        needed = self._quorum.needed_to_write(request.w, who)
+        self._quorum.require_reachable(who, needed, is_strict)
+        reading = self._reads.begin(key, over)
+
+        def made(*, is_sloppy: bool) -> tuple[Record, Batch, Remarks]:
+            if reading.record is not None and reading.seen != self._host.reap_log.seen_of(key):
+                raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
+            record, batch, remarks = make(reading.record)
+            return record, batch, remarks._replace(is_sloppy=is_sloppy)
+
+        def write(*, is_sloppy: bool = False) -> None:
+            if later.is_wanted:
+                self._write(partial(made, is_sloppy=is_sloppy), request, needed, over, later)
+
+        def have_read() -> None:
+            verdict = self._vnode.require_coordinator(point)  # it may have changed meanwhile
+            if self._reads.is_sure(reading, who):
+                write()
+            elif self._vnode.is_settled(point) and not is_strict:
+                write(is_sloppy=True)  # what silent replicas hold may stay beside it
+            else:  # replicas that are not in sync may lack what was acknowledged
+                self._reads.ask_everyone(reading, who, verdict, later, write, until_found=False)
+
+        if len(who.members) == 1 or not must_read:
+            write()
+        else:
+            self._reads.read(reading, who, point, self._quorum.needed(0, who), later, have_read)
+
+    def _write(self, make: Make, request: Write, needed: int, over: Asker, later: Later) -> None:
         """Make a change durable here, then let others have the record."""
         if self._host.is_ending:
             raise NotReady("the node is ending", after_ms=RETRY_MS)
         if self._host.storage.is_instant:
-            record, batch = make()
+            record, batch, remarks = make()
             self._host.storage.stage(batch)
             self._spread(record, self._host.reap_log.seen_of(record.key), request, needed, over, later, remarks)
         else:
-            self._host.start_task(self._write_durably, make, request, needed, over, later, remarks)
+            self._host.start_task(self._write_durably, make, request, needed, over, later)
 
-    async def _write_durably(
-        self, make: Make, request: Put | Merge, needed: int, over: Asker, later: Later, remarks: Remarks
-    ) -> None:
+    async def _write_durably(self, make: Make, request: Write, needed: int, over: Asker, later: Later) -> None:
         try:
             point = self._host.circle.hash(request.record.key if isinstance(request, Merge) else request.key)
             self._vnode.require_coordinator(point)  # a switch may have begun since, and would not take this along
-            record, batch = make()
+            record, batch, remarks = make()
             seen = self._host.reap_log.seen_of(record.key)
             await self._host.storage.commit(batch)
         except WritesRefused as error:
@@ -185,7 +195,7 @@ class Coordinator:
         self,
         record: Record,
         seen: bytes,
-        request: Put | Merge,
+        request: Write,
         needed: int,
         over: Asker,
         later: Later,
@@ -205,11 +215,13 @@ class Coordinator:
         if not request.w:
             needed = max(needed, min(self._host.constants.quorum, len(who.members)))
         me = self._quorum.here(who)
+        if not (record.clock or record.quarantine):  # all of a merged record was dead, and nothing is to be stored
+            later.end(_remarked(Written(context=b"", owner=self._vnode.me, w=0, w_needed=0), remarks))
+            return
         writing = Writing(
             self._vnode, me, who, record, seen, self._repair, self._catch_up, over, op_id=op_id, is_strict=is_strict
         )
-
-        writing.begin(needed, lambda outcome: later.end(remarks.on(outcome)))
+        writing.begin(needed, lambda outcome: later.end(_remarked(outcome, remarks)))
 
     def _must_read(self, request: Put) -> bool:
         """Whether a write depends on what others hold: on what it covers, or on whether it was done already."""
@@ -219,3 +231,10 @@ class Coordinator:
         known = {} if mine is None else versions.context_of(mine)
         covered = versions.decode_context(request.context)
         return any(known.get(actor, 0) < count for actor, count in covered.items())
+
+
+def _remarked(outcome: Written | QuorumFailed, remarks: Remarks) -> Written | QuorumFailed:
+    if remarks == NO_REMARKS or not isinstance(outcome, Written):
+        return outcome
+    is_sloppy = outcome.is_sloppy or remarks.is_sloppy
+    return msgspec.structs.replace(outcome, dead=remarks.dead, decided=remarks.decided, is_sloppy=is_sloppy)

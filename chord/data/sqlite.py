@@ -260,6 +260,17 @@ class SqliteStorage:
         """Return the number of records in an arc."""
         return self.digests.count(arc, self.heads)
 
+    def quarantined(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
+        """Yield the records of an arc that have a quarantine, as `scan` would yield them."""
+        for place, _ in list(self._rows.quarantined(arc, after)):
+            record = self.get(place[1])
+            if record is not None and record.quarantine:
+                yield record
+
+    def count_quarantined(self, arc: Arc) -> int:
+        """Return the number of versions in quarantine in an arc."""
+        return sum(count for _, count in self._rows.quarantined(arc, None))
+
     def next_key_epoch(self) -> int:
         """Return a number this store has never returned before. It is durable with the next batch.
 

@@ -19,6 +19,7 @@ from typing import Any
 from chord.data import database, sqlite_notes
 from chord.data.database import (
     CHECKED_AT_OPENING_BYTES,
+    QUARANTINE_MARK,
     InDoubt,
     Place,
     Refused,
@@ -201,12 +202,13 @@ class StoreFile:
         self.summary = summary = Summary(self._circle)
         digests, number_of, width = summary.digests, int.from_bytes, self._circle.width
         checksum_of = database.checksum
-        columns = "point, key, digest, minted, versions, value_bytes, checksum, length(clock)"
+        columns = "point, key, digest, minted, versions, value_bytes, checksum, length(clock), substr(clock, 1, 1)"
         small = f"CASE WHEN length(clock) <= {CHECKED_AT_OPENING_BYTES} THEN clock END"
         found = self._writer.execute(f"SELECT {columns}, {small} FROM records ORDER BY point, key")
         part = records = sum_ = value_bytes = sibling_keys = 0
         first, last = b"\0", b""  # points of the slice, which compare as bytes as they do as numbers; none yet
-        for point, key, digest, minted, versions, size, checksum, length, clock in found:
+        hides: list[Place] = []
+        for point, key, digest, minted, versions, size, checksum, length, mark, clock in found:
             try:
                 if clock is None:
                     require_countable(point, key, digest, versions, size, length)
@@ -221,12 +223,17 @@ class StoreFile:
             except (TypeError, ValueError, LookupError, struct.error):  # or a column is not even of its type
                 summary.bad.add((point, key))
                 continue
+            if mark == QUARANTINE_MARK:
+                hides.append((point, key))
             records += 1
             summary.keys += 1
             sum_ += number
             value_bytes, sibling_keys = bytes_then, sibling_keys + siblings_then
         digests.add(part, records, sum_)
         summary.value_bytes, summary.sibling_keys = value_bytes, sibling_keys
+        for place in hides:
+            if (row := self.row(place)) is not None and (quarantined := row.quarantined):
+                summary.hidden[place] = quarantined
 
     def close(self) -> None:
         """Close both connections: the one that writes last, for the last one checkpoints."""

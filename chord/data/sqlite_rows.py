@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from sortedcontainers import SortedDict
@@ -104,6 +104,18 @@ class Rows:
 
     def rows(self, columns: str, arc: Arc, after: bytes | None) -> Iterator[tuple[Any, ...]]:
         """Yield columns of the visible rows of an arc, in order; the first three are always point, key, digest."""
+        for start, last in self._ranges(arc, after):
+            yield from self._merged(columns, start, last)
+
+    def quarantined(self, arc: Arc, after: bytes | None) -> Iterator[tuple[Place, int]]:
+        """Yield the places of the rows of an arc that have a quarantine, and how many versions are in it."""
+        hidden = self.summary.hidden
+        for start, last in self._ranges(arc, after) if hidden else ():
+            for place in hidden.irange(start, (last + b"\0", b""), inclusive=(False, False)):
+                yield place, hidden[place]
+
+    def _ranges(self, arc: Arc, after: bytes | None) -> Iterator[tuple[Place, bytes]]:
+        """Yield behind which place and up to which point the rows of an arc stand."""
         behind, width = None if after is None else self.place(after), self._circle.width
         for low, high in arc.spans():
             if low == self._circle.size:  # the arc starts at the largest point
@@ -114,7 +126,7 @@ class Rows:
                 if not start[0] <= behind[0] <= last:
                     continue
                 start, behind = behind, None
-            yield from self._merged(columns, start, last)
+            yield start, last
 
     def _merged(self, columns: str, start: Place, last: bytes) -> Iterator[tuple[Any, ...]]:
         """Yield rows of the file, and in the place of those that were changed, the change."""
@@ -201,6 +213,8 @@ class Rows:
         self._recent.pop(place, None)
         self.bad_records += 1
         self.summary.bad.add(place)
+        with suppress(TypeError):  # a column is not even of its type
+            self.summary.hidden.pop(place, None)
         return True
 
     def _recount(self, point: int) -> None:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import trio
-from sortedcontainers import SortedList
+from sortedcontainers import SortedDict, SortedList
 
+from chord.data import quarantine
 from chord.data.digest import Digests, digest_of
 from chord.ids import Arc, Circle, Point
 from chord.messages import Record
@@ -173,6 +174,12 @@ class Storage(Protocol):
     def count(self, arc: Arc) -> int:
         """Return the number of records in an arc."""
 
+    def quarantined(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
+        """Yield the records of an arc that have a quarantine, as `scan` would yield them."""
+
+    def count_quarantined(self, arc: Arc) -> int:
+        """Return the number of versions in quarantine in an arc."""
+
     def stage(self, batch: Batch) -> bool:
         """Make all changes of the batch, or none of them: visible at once, and durable some time later.
 
@@ -250,6 +257,7 @@ class MemoryStorage:
         self._key_epoch = 0
         self._minted: dict[bytes, bytes] = {}
         self._notes: dict[bytes, bytes] = {}
+        self._hidden: SortedDict[tuple[Point, bytes], int] | None = None  # by place: how many versions in quarantine
         self.digests = Digests(self._circle)
         self.sibling_keys = 0
 
@@ -329,7 +337,22 @@ class MemoryStorage:
         for _, key in self._places_in(arc, after):
             yield self._records[key]
 
-    def _places_in(self, arc: Arc, after: bytes | None) -> Iterator[tuple[Point, bytes]]:
+    def quarantined(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
+        """Yield the records of an arc that have a quarantine, as `scan` would yield them."""
+        for _, key in self._places_in(arc, after, self._hidden or ()):
+            yield self._records[key]
+
+    def count_quarantined(self, arc: Arc) -> int:
+        """Return the number of versions in quarantine in an arc."""
+        hidden = self._hidden or {}
+        return sum(hidden[place] for place in self._places_in(arc, None, hidden))
+
+    def _places_in(
+        self, arc: Arc, after: bytes | None, of: Any = None
+    ) -> Iterator[tuple[Point, bytes]]:
+        """Yield the places in an arc, in order, of all records or of those in a sorted collection."""
+        if of is not None and not of:
+            return
         first = None if after is None else (self._circle.hash(after), after)
         for low, high in arc.spans():
             start: tuple[int, bytes] = (low, b"")
@@ -340,7 +363,7 @@ class MemoryStorage:
             else:
                 inclusive = True
             stop = (self._circle.size if high is None else high + 1, b"")
-            yield from self._places.irange(start, stop, inclusive=(inclusive, False))
+            yield from (self._places if of is None else of).irange(start, stop, inclusive=(inclusive, False))
 
     def count(self, arc: Arc) -> int:
         """Return the number of records in an arc."""
@@ -398,6 +421,7 @@ class MemoryStorage:
         self._count(record, 1)
         if old is not None:
             self._count(old, -1)
+        self._note_hidden((point, record.key), record)
 
     def _remove(self, key: bytes) -> None:
         old = self._records.pop(key, None)
@@ -406,6 +430,16 @@ class MemoryStorage:
             self._places.remove((point, key))
             self.digests.change(point, self._digests.pop(key), None)
             self._count(old, -1)
+            self._note_hidden((point, key), None)
+
+    def _note_hidden(self, place: tuple[Point, bytes], record: Record | None) -> None:
+        """Keep the places of the records that have a quarantine: nearly always there is none."""
+        if record is not None and record.quarantine:
+            if self._hidden is None:
+                self._hidden = SortedDict()
+            self._hidden[place] = quarantine.count(record)
+        elif self._hidden:
+            self._hidden.pop(place, None)
 
     def _count(self, record: Record, sign: int) -> None:
         """Keep the totals of bytes and of keys with siblings."""

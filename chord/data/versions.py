@@ -27,14 +27,15 @@ from chord.errors import InvalidRequest
 from chord.messages import ACTORS_HELD_MAX, ACTORS_MAX, CONTEXT_BYTES_MAX, SIBLINGS_MAX, ActorClock, Record, Version
 
 ACTOR_BYTES = 16
+INCARNATION_BYTES = 8  # of an actor, which begins with the incarnation of its store
 COUNT_MAX = 1 << 62
 ENTRY_BYTES = 48  # of an actor, or of a version, around what it carries on the wire
 
 
 def actor(incarnation: bytes, key_epoch: int) -> bytes:
     """Return the actor of a store's incarnation (8 bytes) and one of its key epochs."""
-    if len(incarnation) != 8:
-        raise ValueError("an incarnation has 8 bytes")
+    if len(incarnation) != INCARNATION_BYTES:
+        raise ValueError(f"an incarnation has {INCARNATION_BYTES} bytes")
     return incarnation + key_epoch.to_bytes(8, "big")
 
 

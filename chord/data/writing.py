@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import trio
 
-from chord.data import versions
+from chord.data import quarantine, versions
 from chord.data.catch_up import CatchUp
 from chord.data.copies import parts_of
 from chord.data.digest import digest_of
@@ -115,6 +115,7 @@ class Writing:
             replicas=tuple(line for line in lines if line.outcome != "not asked"),
             beside=sum(one.op_id != op_id and versions.is_live(one, now_ms) for one in versions.siblings(record)),
             quorum=self._host.constants.quorum,
+            quarantined=quarantine.count(self._record) if self._record.quarantine else 0,
         )
 
     def _store(self, contact: Contact, told: Told) -> None:

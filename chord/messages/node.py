@@ -129,6 +129,7 @@ class Description(Reply, frozen=True, tag=176):
     sets: Annotated[tuple[ReplicaState, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     damaged: Count = 0  # records whose copy here is damaged, and has not been replaced
     troubles: Annotated[tuple[Text, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
+    quarantined: Count = 0  # versions in quarantine in own arcs
 
 
 class Describe(Request, frozen=True, tag=64):

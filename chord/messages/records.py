@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -88,7 +88,8 @@ ReplicaLines: TypeAlias = Annotated[tuple[ReplicaLine, ...], Meta(max_length=REP
 class Values(Reply, frozen=True, tag=144):
     """The live values of a key (several where they are concurrent, none where it was deleted), and their context.
 
-    `r` replicas answered of the `r_needed`; `replicas` tells of each.
+    `r` replicas answered of the `r_needed`; `replicas` tells of each. `quarantined`: how many versions of the key are
+    in quarantine, and so not among the values.
     """
 
     values: Annotated[tuple[Value, ...], Meta(max_length=SIBLINGS_MAX)]
@@ -98,6 +99,7 @@ class Values(Reply, frozen=True, tag=144):
     r_needed: Count = 1
     replicas: ReplicaLines = ()
     written_ms: Annotated[tuple[Count, ...], Meta(max_length=SIBLINGS_MAX)] = ()  # of each value, wall clock
+    quarantined: Count = 0
 
 
 Quorum: TypeAlias = Annotated[int, Meta(ge=0, le=REPLICAS_MAX)]
@@ -123,7 +125,9 @@ class Written(Reply, frozen=True, tag=145):
 
     The context covers it and what it has replaced, as far as that can be without covering one of those: its writer has
     not seen them. `is_sloppy`: some of the nodes keep it for a replica that does not answer. `dead`: how many values of
-    a merged record were left out, because they had been deleted and reaped since, or nothing vouches for them.
+    a merged record were left out, because they had been deleted or replaced since, or nothing vouches for them.
+    `decided`: how many quarantined versions were decided about, or dead values of a merged record brought back;
+    `quarantined`: how many of the key's versions are in quarantine afterwards.
     """
 
     context: Context
@@ -135,6 +139,8 @@ class Written(Reply, frozen=True, tag=145):
     beside: Count = 0
     quorum: Count = 0
     dead: Count = 0
+    decided: Count = 0
+    quarantined: Count = 0
 
 
 class Put(Request, frozen=True, tag=33):
@@ -158,19 +164,70 @@ class Put(Request, frozen=True, tag=33):
     for_clients = True
 
 
-def as_retry(request: Request) -> Request:
-    """Return a request as it is sent when an earlier attempt may have been carried out."""
-    return msgspec.structs.replace(request, is_retry=True) if isinstance(request, Put) else request
+class Quarantine(Reply, frozen=True, tag=157):
+    """The quarantined versions of a key, by actor; `context` names them for a `DecideQuarantine`.
+
+    `left`: how many more there are, which had no room. `r` replicas answered of the `r_needed`.
+    """
+
+    entries: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_HELD_MAX)]
+    context: Context
+    owner: Contact
+    left: Count = 0
+    r: Count = 1
+    r_needed: Count = 1
 
 
-class Merge(Request, frozen=True, tag=42):
-    """Merge a record as it is, from a backup, into `w` replicas (0: a majority). Addressed like a Put."""
+class GetQuarantine(Request, frozen=True, tag=57):
+    """Read what is in quarantine of a key from `r` replicas (0: a majority). Addressed like a Get."""
 
-    record: Record
+    key: Key
+    r: Quorum = 0
+    reply = Quarantine
+    patient = True
+    for_clients = True
+
+
+class DecideQuarantine(Request, frozen=True, tag=58):
+    """Decide about the quarantined versions of a key that the context names, on `w` replicas (0: a majority).
+
+    They go; if `is_merge`, each is written anew beside what is there, as far as there is room. Addressed like a Put.
+    """
+
+    key: Key
+    context: Context
+    op_id: Identity
+    is_merge: bool = False
     w: Quorum = 0
+    is_retry: bool = False
     reply = Written
     patient = True
     for_clients = True
+
+
+def as_retry(request: Request) -> Request:
+    """Return a request as it is sent when an earlier attempt may have been carried out."""
+    is_marked = isinstance(request, WRITES)
+    return msgspec.structs.replace(request, is_retry=True) if is_marked else request
+
+
+class Merge(Request, frozen=True, tag=42):
+    """Merge a record as it is, from a backup, into `w` replicas (0: a majority). Addressed like a Put.
+
+    `op_id`: of a restore that also writes anew what was deleted or replaced since; empty: that stays so.
+    """
+
+    record: Record
+    w: Quorum = 0
+    op_id: Annotated[bytes, Meta(max_length=16)] = b""
+    is_retry: bool = False
+    reply = Written
+    patient = True
+    for_clients = True
+
+
+WRITES: Final = (Put, Merge, DecideQuarantine)
+"""The requests that write a record: after a lost answer they may have been carried out."""
 
 
 class ScanPage(Reply, frozen=True, tag=146):
@@ -188,12 +245,20 @@ class ScanPage(Reply, frozen=True, tag=146):
     damaged: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
 
 
+ScanOf: TypeAlias = Literal["live", "whole", "quarantine"]
+
+
 class Scan(Request, frozen=True, tag=34):
-    """Read records clockwise after a point (and, at a page's end, after `after_key`), up to the owner's id."""
+    """Read records clockwise after a point (and, at a page's end, after `after_key`), up to the owner's id.
+
+    `what`: the records without their quarantine (live), with it (whole), or the quarantine alone of those that have one
+    (quarantine).
+    """
 
     after: Point
     after_key: Key | None = None
     limit: Annotated[int, Meta(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS_MAX
+    what: ScanOf = "live"
     reply = ScanPage
     patient = True
     for_clients = True

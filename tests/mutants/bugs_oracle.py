@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         "put acknowledged by one",
         "a write that asks for W copies is acknowledged with one",
-        (Edit(Coordinator._put, "self._quorum.needed_to_write(request.w, who)\n", "1\n"),),
+        (Edit(Coordinator._begin, "self._quorum.needed_to_write(request.w, who)\n", "1\n"),),
         scenes.shared_keys,
         40,
         ("ledger: acknowledged",),
