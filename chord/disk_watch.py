@@ -13,7 +13,6 @@ from collections.abc import Mapping
 import trio
 
 from chord.errors import WritesRefused
-from chord.events import DiskStalled
 from chord.farewell import Farewell
 from chord.host import Host
 from chord.ids import Point
@@ -69,7 +68,6 @@ class DiskWatch:
         """Serve nobody, and say so again and again: a step that was under way may have called a peer meanwhile."""
         if not self._host.is_stalled:
             self._host.is_stalled = True
-            self._host.tell([DiskStalled(self._host.address, stalled_s)])
             self._host.health.report("disk", f"the disk has not answered for {stalled_s:.0f} s")
         await self._farewell.say(self._farewell.neighbours(), has_left=False)
 

@@ -159,6 +159,12 @@ class RecordUnmerged(Event, frozen=True):
     why: str
 
 
+class ValuesQuarantined(Event, frozen=True):
+    """After an absence this node put so many values in quarantine, as no other node vouches for them."""
+
+    values: int
+
+
 class RecordsDropped(VnodeEvent, frozen=True):
     """Records were let go of after their owner acknowledged them."""
 
@@ -211,13 +217,6 @@ class HealthChanged(Event, frozen=True):
 
     subject: str
     why: str
-
-
-class DiskStalled(Event, frozen=True):
-    """The disk of this node has worked at one transaction for too long: the node serves nobody until it is done."""
-
-    address: str
-    seconds: float
 
 
 class RecordsDamaged(Event, frozen=True):

@@ -18,7 +18,7 @@ from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 from chord.data.sqlite import SqliteStorage
 from chord.data.storage import Batch
 from chord.errors import ChordError, ConfigError, PeerUnreachable, WritesRefused
-from chord.events import DiskStalled, Event
+from chord.events import Event, HealthChanged
 from chord.messages import Ping, Pong
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
@@ -69,7 +69,8 @@ async def test_a_node_whose_disk_hangs_is_replaced_and_comes_back() -> None:
         began = trio.current_time()
         assert await write(other, keys, b"new", 30) == keys
         assert trio.current_time() - began < 3 * STALL_S
-        assert [event.address for event in told if isinstance(event, DiskStalled)] == [node.address]
+        (stalled,) = (event for event in told if isinstance(event, HealthChanged))
+        assert (stalled.subject, "has not answered for" in stalled.why) == ("disk", True)
         assert node.host.is_stalled
         seen = node.description()  # `status` answers
         assert (seen.state, len(seen.troubles)) == ("degraded", 1)
@@ -171,7 +172,7 @@ async def test_a_slow_disk_below_the_limit_stays_in_service() -> None:
         machines.disk(node.name).slow(0.8 * STALL_S)
         assert await write(machines[0], keys[:2], b"new", 60) == keys[:2]
         await trio.sleep(5 * STALL_S)
-        assert not [event for event in told if isinstance(event, DiskStalled)]
+        assert not [event for event in told if isinstance(event, HealthChanged)]
 
 
 @virtual

@@ -514,6 +514,7 @@ async def with_hidden_value(ring: MemoryRing) -> None:
     away = await away_while_reaped(ring, MANY)
     ring.network.unfreeze(away)
     await until(lambda: sorted(hidden_at(ring, KEY)) == sorted(replicas(ring, KEY)))
+    assert named(ring, away).host.counters["ValuesQuarantined"] == 1, "the node that was away tells of it"
 
 
 @pytest.mark.slow

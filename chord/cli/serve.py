@@ -13,11 +13,19 @@ from contextlib import contextmanager
 import trio
 
 from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, USAGE, explain
-from chord.cli.output import Failure, duration
+from chord.cli.output import Failure, counted, duration
 from chord.client import open_client
 from chord.config import NodeConfig
 from chord.errors import ChordError, OtherRing, WritesRefused, unwrapped
-from chord.events import Event, HandlerFailed, HealthChanged, PeerChanged, StoreBegun
+from chord.events import (
+    Event,
+    HandlerFailed,
+    HealthChanged,
+    PeerChanged,
+    RecordsDamaged,
+    StoreBegun,
+    ValuesQuarantined,
+)
 from chord.node import Node
 
 FAREWELL_S = 3.0
@@ -100,6 +108,12 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
         elif isinstance(event, HealthChanged):
             name = node.name or config.listen
             _say(f"{name} is degraded: {event.why}" if event.why else f"{name} is well again ({event.subject})")
+        elif isinstance(event, RecordsDamaged):
+            text = f"{counted(event.records, 'record')} damaged on its disk; copies of other nodes replace them"
+            _say(f"{node.name or config.listen} found {text}")
+        elif isinstance(event, ValuesQuarantined):
+            text = f"{counted(event.values, 'value')} that no other node vouches for: hidden, until you decide"
+            _say(f"{node.name or config.listen} brought back {text} (chord quarantine list)")
         elif isinstance(event, PeerChanged) and event.address in config.join:
             reasons[event.address] = event.reason.removeprefix(f"{event.address}: ")
 

@@ -11,9 +11,11 @@ from typing import Final, TypeVar
 import trio
 
 from chord.calls import Answer
+from chord.data import quarantine
 from chord.data.reap_log import ReapLog
 from chord.data.storage import Batch
 from chord.errors import Busy, DeadlineExceeded
+from chord.events import ValuesQuarantined
 from chord.host import Host
 from chord.ids import Arc
 from chord.messages import (
@@ -135,7 +137,14 @@ class CatchUp:
                 raise Busy(f"{partner.address} has trimmed slice {log.slice} meanwhile", after_ms=RETRY_MS)
             known.update(zip(claims, reply.holdings, strict=True))
         self._host.counters["slices_caught_up"] += 1
-        await self._host.storage.commit(self._log.catch_up(log, known))
+        batch = self._log.catch_up(log, known)
+        if hidden := sum(quarantine.count(record) - self._hidden_of(record.key) for record in batch.puts):
+            self._host.tell([ValuesQuarantined(hidden)])
+        await self._host.storage.commit(batch)
+
+    def _hidden_of(self, key: bytes) -> int:
+        record = self._host.storage.get(key)
+        return 0 if record is None else quarantine.count(record)
 
     async def _call(self, partner: Contact, request: Request, expect: type[R]) -> R:
         timeout_s = self._host.timing.timeout_cap_s
