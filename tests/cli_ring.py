@@ -13,19 +13,23 @@ from fake_node import Answer, FakeNode, Heard
 from schemas import check_shape
 from test_client import ScannedRing
 
-from chord.errors import ChordError, NotFound
-from chord.ids import Point
+from chord.data import quarantine, versions
+from chord.errors import ChordError
+from chord.ids import Arc, Point
 from chord.messages import (
     Contact,
+    DecideQuarantine,
     Describe,
     Description,
     Done,
     Get,
+    GetQuarantine,
     Lookup,
     Merge,
     Ping,
     Pong,
     Put,
+    Quarantine,
     Record,
     ReplicaLine,
     Reply,
@@ -68,6 +72,10 @@ class CannedRing:
         self.scanned = ScannedRing(list(WORKED_IDS), [])
         self.change: Callable[[int, Description], Description] = lambda point, node: node
         self.merged: list[Record] = []
+        self.hidden: dict[bytes, Record] = {}  # records with a quarantine
+        self.dead: dict[bytes, int] = {}  # values of a backup that were deleted since, by key
+        self.stays = 0  # so many of them have no room
+        self.room = 99  # for so many values that a decision brings back
         self.lines: tuple[ReplicaLine, ...] = ()
         self.beside = 0
         self.nodes = {p: FakeNode(self._answer_as(p)) for p in WORKED_IDS}
@@ -100,10 +108,18 @@ class CannedRing:
         if isinstance(request, Get):
             found = self.values.get(request.key)
             written = tuple(range(1, 1 + len(found or ())))
-            return Values(found, b"context", owner, 2, 2, self.lines, written) if found else NotFound()
+            hidden = quarantine.count(self.hidden.get(request.key, Record(request.key, ())))
+            return Values(found or (), b"context", owner, 2, 2, self.lines, written, hidden)
         if isinstance(request, Merge):
             self.merged.append(request.record)
-            return Written(b"context", owner)
+            dead = self.dead.get(request.record.key, 0)
+            told = {"decided": dead - self.stays} if request.op_id else {}
+            left = quarantine.count(self.hidden.get(request.record.key, request.record))
+            return Written(b"context", owner, dead=self.stays if request.op_id else dead, quarantined=left, **told)
+        if isinstance(request, (GetQuarantine, DecideQuarantine)):
+            return self._answer_hidden(request, owner)
+        if isinstance(request, Scan) and request.what == "quarantine":
+            return self._hidden_page(request)
         if isinstance(request, Lookup):
             trace = worked_trace(self.addresses, dead=self.trace_is_dead)
             return msgspec.structs.replace(trace, key=request.key, mode=request.mode)
@@ -112,3 +128,29 @@ class CannedRing:
             assert isinstance(page, ScanPage)
             return page
         return Pong() if isinstance(request, Ping) else Done()
+
+    def _answer_hidden(self, request: GetQuarantine | DecideQuarantine, owner: Contact) -> Reply | ChordError:
+        record = self.hidden.get(request.key, Record(request.key, ()))
+        if isinstance(request, GetQuarantine):
+            context = versions.encode_context(quarantine.context_of(record))
+            return Quarantine(record.quarantine, context, owner, 0, 2, 2)
+        context_, fits = versions.decode_context(request.context), self._has_room
+        if request.is_merge:
+            decided = quarantine.merge(record, context_, b"minting" + bytes(9), request.op_id, fits=fits)
+            self.values[request.key] = (*self.values.get(request.key, ()), *versions.values(decided.record))
+        else:
+            decided = quarantine.drop(record, context_)
+        self.hidden[request.key] = decided.record
+        left = quarantine.count(decided.record)
+        return Written(b"context", owner, 2, 2, decided=decided.decided, quarantined=left)
+
+    def _has_room(self, record: Record) -> bool:
+        return len(versions.values(record)) <= self.room
+
+    def _hidden_page(self, request: Scan) -> ScanPage:
+        """Answer as the owner of the next point does."""
+        circle = self.scanned.circle
+        until = next((o for o in WORKED_IDS if o >= circle.point(request.after + 1)), WORKED_IDS[0])
+        arc = Arc(request.after, Point(until))
+        found = [record for key, record in self.hidden.items() if record.quarantine and circle.hash(key) in arc]
+        return ScanPage(tuple(found), Point(until), None)

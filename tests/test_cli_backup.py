@@ -113,6 +113,43 @@ def test_a_backup_is_restored_record_for_record(run: Run, canned: CannedRing, tm
     assert {m.w for m in canned.nodes[10].requests(Merge)} == {0, 2}  # type: ignore[attr-defined]
 
 
+def backup_of(tmp_path: Path, *found: Record) -> str:
+    (tmp_path / "backup").write_bytes(written(*found))
+    return str(tmp_path / "backup")
+
+
+def test_restore_counts_what_was_deleted_since(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    file = backup_of(tmp_path, *RECORDS)
+    canned.dead = {b"\xff\x00": 2}
+    ended = run("restore", file)
+    assert (ended.code, ended.out[:19]) == (0, "merged 2 of 2 recor")
+    assert "2 values were deleted or replaced since the backup, and not restored" in ended.err
+    assert "chord restore FILE --bring-back" in ended.err
+    shape = run("restore", file, "--json").json("restore")
+    assert (shape["dead"], shape["brought_back"], shape["quarantined"]) == (2, 0, 0)
+
+
+def test_restore_with_bring_back_says_what_came_back(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    file = backup_of(tmp_path, *RECORDS)
+    canned.dead = {b"\xff\x00": 2}
+    ended = run("restore", file, "--bring-back")
+    assert (ended.code, "settle" in ended.err) == (0, False)
+    assert ended.out.splitlines()[1] == "brought back 2 values that had been deleted or replaced"
+    canned.dead, canned.stays = {b"\xff\x00": 2}, 1
+    ended = run("restore", file, "--bring-back")
+    assert "1 value had no room beside the values of their keys" in ended.err
+    op_ids = [request.op_id for node in canned.nodes.values() for request in node.requests(Merge)]  # type: ignore[attr-defined]
+    assert (len(set(op_ids)), all(op_ids)) == (4, True), "each merge is an operation of its own"
+
+
+def test_restore_tells_of_what_is_in_quarantine(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    file = backup_of(tmp_path, Record(b"k", (), b"", RECORDS[0].clock))
+    ended = run("restore", file)
+    assert "2 values of these keys in quarantine: see chord quarantine list" in ended.err
+    assert canned.merged[0].quarantine == RECORDS[0].clock
+    assert run("restore", file, "--json").json("restore")["quarantined"] == 2
+
+
 def test_backups_go_through_pipes(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
     canned.scanned.keys = [b"a", b"b"]
     ended = run("backup", "-")

@@ -317,7 +317,8 @@ def test_status(run: Run) -> None:
     assert (shape["small"], shape["keys"], shape["nodes"][0]["counters"]["keys_sent"]) == (True, 21, 2)
     lines = run("status").out.splitlines()
     assert lines[0].split("\t") == [
-        "node", "address", "id", "state", "owns", "keys", "hints", "under-replicated", "siblings", "damaged"
+        "node", "address", "id", "state", "owns", "keys", "hints", "under-replicated", "siblings", "damaged",
+        "quarantined",
     ]
     assert len(lines) == 8
 
@@ -380,6 +381,7 @@ def test_check_of_an_ideal_ring(run: Run) -> None:
     assert run("check", "--json").json("check") == {
         "ideal": True, "small": True, "violations": [], "waiting": [], "silent": [], "under_replicated": 0,
         "ok": True, "damaged": [], "unavailable": {"share": 0.0, "nodes": []}, "troubles": [],
+        "quarantined": 0,
     }
 
 

@@ -297,15 +297,26 @@ def test_check_is_not_ok_where_a_get_may_fail(
 
 
 def test_status_shows_damage_and_why_a_node_is_degraded(run: Run, canned: CannedRing) -> None:
-    changed(canned, state="degraded", troubles=("its disk is full",), damaged=3)
+    changed(canned, state="degraded", troubles=("its disk is full",), damaged=3, quarantined=2)
     ended = run("status")
     assert ended.code == 0
     row = next(line.split("\t") for line in ended.out.splitlines() if line.startswith("n2\t"))
-    assert (row[3], row[-1]) == ("degraded", "3")
+    assert (row[3], row[-2:]) == ("degraded", ["3", "2"])
+    assert "2 values in quarantine, hidden from readers: see chord quarantine list" in ended.err
     assert "n2 is degraded: its disk is full" in ended.err
     assert "3 copies of records damaged" in ended.err
     shape = run("status", "--json").json("status")
     assert (shape["damaged"], shape["nodes"][2]["troubles"]) == (3, ["its disk is full"])
+    assert (shape["quarantined"], shape["nodes"][2]["quarantined"]) == (2, 2)
+
+
+def test_check_with_values_in_quarantine_warns_and_is_ok(run: Run, canned: CannedRing) -> None:
+    changed(canned, quarantined=1)
+    ended = run("check")
+    assert ended.code == 0
+    assert "quarantine  1 value hidden from readers until you decide: chord quarantine list" in ended.out
+    shape = run("check", "--json").json("check")
+    assert (shape["ok"], shape["quarantined"]) == (True, 1)
 
 
 def damaged_at(canned: CannedRing, count: int) -> None:
@@ -389,7 +400,7 @@ def test_status_says_that_the_ring_is_smaller_than_its_quorum(run: Run, canned: 
 
 
 def test_descriptions_say_nothing_of_a_node_that_is_well() -> None:
-    assert (Description.__struct_defaults__[-2:]) == (0, ())
+    assert Description.__struct_defaults__[-3:] == (0, (), 0)
 
 
 def test_check_says_what_a_silent_node_says_of_itself(run: Run, canned: CannedRing) -> None:

@@ -18,6 +18,8 @@ SHAPE_OF_COMMAND = {
     "up": "up", "node": "node", "put": "put", "get": "get", "del": "put", "load": "load", "scan": "scan",
     "lookup": "lookup", "status": "status", "members": "members", "ring": "ring", "fingers": "fingers",
     "check": "check", "check-history": "check-history", "leave": "leave", "kill": "kill", "version": "version",
+    "quarantine list": "quarantine", "quarantine drop": "quarantine-decision",
+    "quarantine merge": "quarantine-decision",
     "backup": "backup", "restore": "restore", "transfers": "transfers", "forget": "forget",
     "bench": "bench", "plan join": "plan", "plan leave": "plan",
     "sim run": "sim-run", "sim replay": "sim-event", "sim paper": "sim-paper",
@@ -30,10 +32,12 @@ def test_every_command_has_a_shape() -> None:
     from chord.cli import COMMANDS
     from chord.cli.lab import lab_command
     from chord.cli.plan import plan_command
+    from chord.cli.quarantine import quarantine_command
     from chord.cli.sim import sim_command
 
-    in_group = {f"{group.name} {name}" for group in (sim_command, plan_command, lab_command) for name in group.commands}
-    assert set(SHAPE_OF_COMMAND) == set(COMMANDS) - {"sim", "plan", "lab"} | in_group
+    groups = (sim_command, plan_command, lab_command, quarantine_command)
+    in_group = {f"{group.name} {name}" for group in groups for name in group.commands}
+    assert set(SHAPE_OF_COMMAND) == set(COMMANDS) - {"sim", "plan", "lab", "quarantine"} | in_group
     assert set(SHAPE_OF_COMMAND.values()) | {"vnode", "error", "lookups", "replicas"} == set(all_schemas())
 
 

@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scan": ("bulk", "Print every key and value."),
     "backup": ("backup", "Write every record, with its versions, into a file."),
     "restore": ("backup", "Merge the records of a backup into the ring."),
+    "quarantine": ("quarantine", "List, drop or merge values that no node vouches for."),
     "lookup": ("lookup", "Find a key's owner, hop by hop."),
     "status": ("ring", "Show every node: state, share of the circle, keys."),
     "members": ("ring", "Show who belongs to the ring and who is silent."),

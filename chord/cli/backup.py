@@ -26,6 +26,7 @@ from chord.cli.output import Failure, Out, byte_size, counted
 from chord.cli.target import Target, ring_options
 from chord.data.versions import wire_bytes
 from chord.errors import OwnerDown, RecordDamaged
+from chord.values import Stored
 
 
 @click.command("backup")
@@ -81,20 +82,24 @@ def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int],
 @click.command("restore")
 @click.argument("file")
 @click.option("--dry-run", is_flag=True, help="Only see whether FILE is whole.")
+@click.option("--bring-back", is_flag=True, help="Also write anew what was deleted or replaced since the backup.")
 @in_flight_option("Merges at one time.")
 @w_option
 @ring_options()
-def restore_command(target: Target, file: str, dry_run: bool, in_flight: int, w: int | None) -> int:
+def restore_command(
+    target: Target, file: str, dry_run: bool, bring_back: bool, in_flight: int, w: int | None
+) -> int:
     """Merge the records of a backup into the ring (- is stdin).
 
     FILE is read whole first: one that is damaged or cut short is refused, and nothing is changed. Records are merged
-    by version: what was overwritten since stays so, and doing it again changes nothing. A key whose deletion was
-    forgotten since comes back. Against the records of another ring, those here are neither older nor newer: where both
-    have a key, even with the same value, both values stay side by side. --timeout counts for each batch.
+    by version: what was deleted or replaced since stays so, and is counted; doing it again changes nothing. With
+    --bring-back such a value is written as a new one, beside the values that the key has now. Values that were in
+    quarantine when the backup was made are in quarantine again. Records of another ring are neither older nor newer
+    than those here: if both have a key, the values stay side by side, even equal ones. --timeout counts for each batch.
     """
     out = target.out
     began = time.monotonic()
-    tally = Tally()
+    tally, was = Tally(), Past()
     with _opened(file) as source:
         with out.progress(f"checking {file}, records") as show:
             backup = _verified(source, file, show)
@@ -107,23 +112,61 @@ def restore_command(target: Target, file: str, dry_run: bool, in_flight: int, w:
                 _explain_ring(out, ring, backup)
                 for batch in batches(records(source), in_flight, BATCH_BYTES_MAX, wire_bytes, record_key):
                     tally.under_way = len(batch)
-                    tally.add(len(batch), ring.merge_many(batch, in_flight=in_flight, w=w))
+                    failures = ring.merge_many(
+                        batch, in_flight=in_flight, w=w, bring_back=bring_back, on_stored=was.add
+                    )
+                    tally.add(len(batch), failures)
                     show(tally.tried)
                     if tally.is_given_up:
                         break
     seconds = time.monotonic() - began
     if out.as_json:
-        out.json({"file": file, "records": total, "merged": tally.stored, "failed": tally.failed,
-                  "complete": tally.is_complete, "seconds": round(seconds, 3), "failures": tally.failures_json()})
+        out.json({"file": file, "records": total, "merged": tally.stored, "failed": tally.failed, "dead": was.dead,
+                  "brought_back": was.brought_back, "quarantined": was.quarantined, "complete": tally.is_complete,
+                  "seconds": round(seconds, 3), "failures": tally.failures_json()})
     elif dry_run:
         out.line(f"{file} is whole: {counted(total, 'record')} of {backup.header.written}")
     else:
         out.line(f"merged {tally.stored} of {counted(total, 'record')} in {seconds:.1f} s")
+        was.tell(out, is_brought_back=bring_back)
     if tally.is_interrupted:
         out.note(tally.interrupted("merged"))
         return INTERRUPTED
     tally.check(out, target.nodes[0], total, "merged", "Do it again once that is mended; it does no harm.")
     return OK
+
+
+class Past:
+    """What became of the values of a backup that the ring no longer has.
+
+    Attributes:
+        dead: how many were deleted or replaced since, and stay so.
+        brought_back: how many were written anew.
+        quarantined: how many values of these keys are in quarantine now.
+    """
+
+    def __init__(self) -> None:
+        self.dead = self.brought_back = self.quarantined = 0
+
+    def add(self, stored: Stored) -> None:
+        """Count a record that was merged."""
+        self.dead += stored.dead
+        self.brought_back += stored.brought_back
+        self.quarantined += stored.quarantined
+
+    def tell(self, out: Out, *, is_brought_back: bool) -> None:
+        """Say it to people; nothing if there is nothing to say."""
+        if self.brought_back:
+            out.line(f"brought back {counted(self.brought_back, 'value')} that had been deleted or replaced")
+        if self.dead and is_brought_back:
+            out.note(f"{counted(self.dead, 'value')} had no room beside the values of their keys: settle these keys "
+                     "(chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE), and do it again")
+        elif self.dead:
+            were = "value was" if self.dead == 1 else "values were"
+            out.note(f"{self.dead} {were} deleted or replaced since the backup, and not restored. To write them beside "
+                     "the values of today: chord restore FILE --bring-back")
+        if self.quarantined:
+            out.note(f"{counted(self.quarantined, 'value')} of these keys in quarantine: see chord quarantine list")
 
 
 def _header(ring: Ring, of: str | None) -> Header:

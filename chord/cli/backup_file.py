@@ -20,7 +20,7 @@ VERSION = 1
 SUM_BYTES = 32
 LINE_BYTES_MAX = 4 << 20  # the largest record, in base64, and then some
 _VERSION = ["value, null: deleted", "op_id", "written_ms", "expires_ms, 0: never", "is_retry"]
-SHAPE = ["key", [["actor", "count", [_VERSION]]], "superseded"]
+SHAPE = ["key", [["actor", "count", [_VERSION]]], "superseded", [["actor in quarantine", "count", [_VERSION]]]]
 
 
 class Source(Protocol):

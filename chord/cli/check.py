@@ -42,6 +42,7 @@ class Verdict(NamedTuple):
         troubles: nodes that do not serve all requests, and why.
         unavailable: the share of the circle in which a get may fail, as too many of its replicas do not answer.
         absent: the addresses of these replicas.
+        quarantined: values that are hidden from readers until an operator decides about them.
     """
 
     nodes: int
@@ -57,6 +58,7 @@ class Verdict(NamedTuple):
     unavailable: float = 0.0
     absent: tuple[str, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
+    quarantined: int = 0
 
     @property
     def is_ideal(self) -> bool:
@@ -85,7 +87,7 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
     Every node that can be named is asked, twice; what differed is read again. A line `degraded` names a node that does
     not serve all requests (its disk is full, say), `damaged` one with copies that are not what was written,
     `unavailable` a part of the circle whose replicas do not answer in sufficient number for a get: exit 8, too. Nodes
-    that are named and do not answer, and records with too few copies, are told of besides: exit 0.
+    that are named and do not answer, records with too few copies, and values in quarantine are told of besides: exit 0.
     """
     deadline = time.monotonic() + wait_s
     shown: Verdict | None = None
@@ -113,7 +115,8 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
 def _but_for_counts(verdict: Verdict) -> Verdict:
     """What a watcher is told of when it changes: not of each record that is written while a node is away."""
     unavailable = float(verdict.unavailable > 0)
-    return verdict._replace(under_replicated=min(1, verdict.under_replicated), unavailable=unavailable)
+    under_replicated, quarantined = min(1, verdict.under_replicated), min(1, verdict.quarantined)
+    return verdict._replace(under_replicated=under_replicated, unavailable=unavailable, quarantined=quarantined)
 
 
 def examine(ring: Ring) -> Verdict:
@@ -168,6 +171,7 @@ def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] 
         troubles=tuple((labels[node.address], why) for node in nodes for why in node.troubles),
         unavailable=share,
         absent=absent,
+        quarantined=sum(node.quarantined for node in nodes),
     )
 
 
@@ -206,6 +210,7 @@ def verdict_json(verdict: Verdict, *, only_invariants: bool = False) -> Json:
         "damaged": [{"node": node, "records": count} for node, count in verdict.damaged],
         "unavailable": {"share": round(verdict.unavailable, 6), "nodes": list(verdict.absent)},
         "troubles": [{"node": node, "why": why} for node, why in verdict.troubles],
+        "quarantined": verdict.quarantined,
     }
 
 
@@ -281,4 +286,7 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
     if verdict.under_replicated:
         count = verdict.under_replicated
         out.line(f"copies  records with a copy where nobody answers, or with one still to be made: {count}")
+    if verdict.quarantined:
+        hidden = counted(verdict.quarantined, "value")
+        out.line(f"quarantine  {hidden} hidden from readers until you decide: chord quarantine list")
     out.flush()

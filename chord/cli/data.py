@@ -16,7 +16,7 @@ from chord.blocking import Ring
 from chord.cli.failures import CONFLICT, OK, USAGE, explain
 from chord.cli.inputs import CONTEXT_TEXT_BYTES_MAX, STDIN, file_failure, read_file, read_limited, stdin_to_read
 from chord.cli.numbers import FiniteRange
-from chord.cli.output import Failure, counted
+from chord.cli.output import Failure, Out, counted
 from chord.cli.shapes import context_json, get_json, names_of, put_json, replicas_json, vnode_json
 from chord.cli.target import Target, descriptions, ring_options
 from chord.cli.trace import print_replicas
@@ -26,6 +26,7 @@ from chord.values import Found, Stored, last_writer_wins, to_key, to_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+CONTEXT_HINT = 'Take it from: chord get KEY --context FILE, or the "context" of: chord get KEY --json'
 CONTEXT_HELP = "From a `get`: {what} exactly what was seen there. As text, or @FILE to read it from."
 
 
@@ -63,7 +64,7 @@ def put_command(
     """
     if blind and context is not None:
         raise click.UsageError("a blind put covers nothing; leave --context or --blind out")
-    raw_key, covers = to_key(os.fsencode(key)), _context(context)
+    raw_key, covers = to_key(os.fsencode(key)), None if context is None else parse_context(context, CONTEXT_HINT)
     raw_value = to_value(_read_stdin() if value == STDIN else os.fsencode(value))
     with target.connect() as ring:
         began = time.monotonic()
@@ -83,7 +84,7 @@ def del_command(
     target: Target, key: str, context: str | None, w: int | None, strict: bool, with_trace: bool
 ) -> int:
     """Delete KEY; no error where nothing is there."""
-    raw_key, covers = to_key(os.fsencode(key)), _context(context)
+    raw_key, covers = to_key(os.fsencode(key)), None if context is None else parse_context(context, CONTEXT_HINT)
     with target.connect() as ring:
         began = time.monotonic()
         stored = ring.delete(raw_key, context=covers, w=w, strict=strict)
@@ -122,7 +123,9 @@ def get_command(
             if context_file is not None:
                 _write(context_file, b"")  # that of an earlier read would pass for this one's
             if out.as_json:
-                out.json(get_json(raw_key, None))
+                out.json(get_json(raw_key, None, quarantined=error.quarantined))
+            else:
+                note_quarantined(out, error.quarantined)
             raise explain(NotFound(f"no value is stored under {key!r}"), ring.entry) from error
         duration_ms = 1000 * (time.monotonic() - began)
         circle, names = ring.circle, _names(ring, found) if with_trace else {}
@@ -132,7 +135,7 @@ def get_command(
         _write(output, found.value)
     if out.as_json:
         trace = replicas_json(circle, found.owner, found.replicas, duration_ms, names) if with_trace else None
-        out.json(get_json(raw_key, found, trace))
+        out.json(get_json(raw_key, found, trace, quarantined=found.quarantined))
     elif found.siblings or wants_all:
         for value in found.values if output is None else ():
             out.raw(value if sys.stdout.isatty() else value + b"\n")
@@ -140,6 +143,8 @@ def get_command(
         out.raw(found.value)
     if with_trace and not out.as_json:
         print_replicas(out, circle, found, names, duration_ms)
+    if not out.as_json:
+        note_quarantined(out, found.quarantined)
     if found.siblings and not wants_all:
         hint = "Settle them: chord get KEY --all --context FILE, then chord put KEY VALUE --context @FILE"
         raise Failure(f"{key!r} has {len(found.values)} concurrent values", hint, CONFLICT, "siblings")
@@ -151,6 +156,8 @@ def _report(target: Target, ring: Ring, stored: Stored, duration_ms: float, with
     out = target.out
     if stored.beside and not out.as_json:
         out.note(f"concurrent values beside it: {stored.beside}; see them all: chord get KEY --all")
+    if not out.as_json:
+        note_quarantined(out, stored.quarantined)
     if stored.is_under_replicated:
         nodes = counted(stored.w, "node")
         out.note(f"stored on {nodes} only: the ring has fewer nodes than its write quorum of {stored.quorum}")
@@ -169,19 +176,28 @@ def _names(ring: Ring, result: Found | Stored) -> dict[str, str]:
     return names_of(descriptions(ring.members(only=list(dict.fromkeys(c.address for c in contacts)))))
 
 
-def _context(text: str | None) -> bytes | None:
-    if text is None:
-        return None
+def parse_context(text: str, hint: str) -> bytes:
+    """Return the context that an option gives: as text, or @FILE.
+
+    Args:
+        hint: where to take it from.
+    """
     if text.startswith("@"):
         content = read_file(text[1:], CONTEXT_TEXT_BYTES_MAX, f"the context in {text[1:]}")
         text = content.decode("ascii", errors="replace")
-    hint = 'Take it from: chord get KEY --context FILE, or the "context" of: chord get KEY --json'
     if not text.strip():  # as the context of nothing it would replace nothing
         raise Failure("the context is empty", f"{hint}. To replace nothing: chord put --blind", USAGE, "usage")
     try:
         return base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):
         raise Failure("that is not a context", hint, USAGE, "usage") from None
+
+
+def note_quarantined(out: Out, count: int) -> None:
+    """Tell the user that values of a key are hidden, if there are any."""
+    if count:
+        values = "value of the key is" if count == 1 else "values of the key are"
+        out.note(f"{count} {values} in quarantine, and hidden from readers: chord quarantine list KEY")
 
 
 def _read_stdin() -> bytes:

@@ -33,8 +33,9 @@ def status_command(target: Target) -> int:
     keys: records it keeps, copies of other nodes' arcs included, and what was deleted or has ended lately. hints: of
     these, what it keeps for another that did not answer. under-replicated: keys it answers for with a replica silent
     or behind. siblings: keys with concurrent values, each copy counted. damaged: copies that are not what was
-    written, and not replaced yet. A node that is degraded does not serve all requests; the reason stands below the
-    table.
+    written, and not replaced yet. quarantined: values of keys it answers for that are hidden from readers, until you
+    decide about them (chord quarantine). A node that is degraded does not serve all requests; the reason stands below
+    the table.
     """
     out = target.out
     with target.connect() as ring:
@@ -55,6 +56,7 @@ def status_command(target: Target) -> int:
             "under_replicated": sum(node.under_replicated for node in nodes),
             "sibling_keys": sum(node.sibling_keys for node in nodes),
             "damaged": sum(node.damaged for node in nodes),
+            "quarantined": sum(node.quarantined for node in nodes),
             "nodes": [node_json(circle, node, names) for node in nodes],
             "unreachable": _unreachable(crawl),
         })
@@ -65,6 +67,7 @@ def status_command(target: Target) -> int:
         "under-replicated": [node.under_replicated for node in nodes],
         "siblings": [node.sibling_keys for node in nodes],
         "damaged": [node.damaged for node in nodes],
+        "quarantined": [node.quarantined for node in nodes],
     }
     shown = {title: counts for title, counts in troubles.items() if any(counts) or not out.as_table}
     rows = [
@@ -231,6 +234,8 @@ def _warnings(nodes: list[Description]) -> list[str]:
     found = [f"{node.name} is degraded: {why}" for node in nodes for why in node.troubles]
     if damaged := sum(node.damaged for node in nodes):
         found.append(f"{counted(damaged, 'copy', 'copies')} of records damaged, and not replaced: see chord check")
+    if quarantined := sum(node.quarantined for node in nodes):
+        found.append(f"{counted(quarantined, 'value')} in quarantine, hidden from readers: see chord quarantine list")
     if (skew_ms := max(node.clock_skew_ms for node in nodes)) > SKEW_REPORTED_MS:
         refused = ": puts with a time to live are refused" if skew_ms > SKEW_REFUSED_MS else ""
         found.append(f"Clocks differ by {skew_ms / 1000:.0f} s{refused}")

@@ -52,8 +52,8 @@ def context_json(context: bytes) -> str:
     return base64.b64encode(context).decode()
 
 
-def get_json(key: bytes, found: Found | None, trace: Json | None = None) -> Json:
-    """Return what `get` found, or that there is nothing."""
+def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quarantined: int = 0) -> Json:
+    """Return what `get` found, or that there is nothing; and how many values of the key are in quarantine."""
     return {
         **key_json(key),
         "found": found is not None,
@@ -61,6 +61,7 @@ def get_json(key: bytes, found: Found | None, trace: Json | None = None) -> Json
         "context": context_json(found.context) if found else None,
         "r": found.r if found else None,
         "r_needed": found.r_needed if found else None,
+        "quarantined": quarantined,
         "trace": trace,
     }
 
@@ -77,6 +78,7 @@ def put_json(stored: Stored, owner: Json, trace: Json | None) -> Json:
         "under_replicated": stored.is_under_replicated,
         "sloppy": stored.is_sloppy,
         "beside": stored.beside,
+        "quarantined": stored.quarantined,
         "trace": trace,
     }
 
@@ -199,6 +201,7 @@ def node_json(circle: Circle, node: Description, names: Mapping[str, str]) -> Js
         "under_replicated": node.under_replicated,
         "sibling_keys": node.sibling_keys,
         "damaged": node.damaged,
+        "quarantined": node.quarantined,
         "clock_skew_s": node.clock_skew_ms / 1000,
         "owned": round(sum(owned_share(circle, v) for v in node.vnodes), 6),
         "isolated": any(v.is_isolated for v in node.vnodes),

@@ -1,0 +1,229 @@
+"""quarantine: values that readers do not see because no node vouches for them; list, drop or merge them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+import click
+
+from chord.blocking import Ring
+from chord.cli.bulk import lost_failure, lost_owners
+from chord.cli.data import parse_context, w_option
+from chord.cli.failures import CONFLICT, NOT_FOUND, OK
+from chord.cli.output import Column, Failure, counted
+from chord.cli.shapes import Json, context_json, key_json, value_json
+from chord.cli.target import Target, descriptions, ring_options
+from chord.errors import NotFound, VersionConflict
+from chord.messages import Description
+from chord.values import Decided, Quarantined, QuarantinedValue, to_key
+
+VALUE_CHARS = 40
+COLUMNS = (Column("key"), Column("values", "right"), Column("bytes", "right"), Column("written"), Column("origin"))
+CONTEXT_HINT = 'Take it from the "context" of: chord quarantine list KEY --json'
+
+context_option = click.option(
+    "--context", metavar="TEXT", help='Only the values that were listed: the "context" of `list --json`, or @FILE.'
+)
+
+
+@click.group("quarantine")
+def quarantine_command() -> None:
+    """List, drop or merge values that no node vouches for.
+
+    A node that was away for long may bring back a value, when the others no longer know whether it was deleted
+    meanwhile. Such a value is in quarantine: readers do not see it, and all replicas keep it until you decide.
+    """
+
+
+@quarantine_command.command("list")
+@click.argument("key", required=False)
+@ring_options()
+def list_command(target: Target, key: str | None) -> int:
+    """Show the values in quarantine: of KEY each value, else how many there are of each key.
+
+    origin: the node that took the write; a store in hexadecimal, if no node of the ring has that store now. With --json
+    one line for each key. --timeout counts for each page. Exit code 6 where keys are missing: nodes that may hold more
+    are down, or the only copies are damaged.
+    """
+    if key is not None:
+        return _list_values(target, to_key(os.fsencode(key)))
+    out = target.out
+    rows: list[list[str]] = []
+    keys = 0
+    with target.connect() as ring:
+        nodes = descriptions(ring.members())
+        stores, total = _stores(nodes), sum(node.quarantined for node in nodes)
+        try:
+            with out.progress("quarantine, keys", total or None) as show:
+                for found in ring.scan_quarantine():
+                    keys += 1
+                    if out.as_json:
+                        out.json(quarantined_json(found, stores))
+                    else:
+                        rows.append(_row(found, stores))
+                    show(keys)
+        finally:  # what was found by then is shown, also where more may be missing
+            if rows:
+                out.table(COLUMNS, rows)
+        lost = lost_owners(ring)
+    if out.as_table:
+        out.note(f"{counted(keys, 'key')}; see the values of one: chord quarantine list KEY" if keys else
+                 "nothing is in quarantine")
+    if lost:
+        raise lost_failure(lost)
+    return OK
+
+
+def _list_values(target: Target, key: bytes) -> int:
+    out = target.out
+    with target.connect() as ring:
+        found = ring.get_quarantine(key)
+        if not found.values:
+            raise _none(key)
+        stores = _stores(descriptions(ring.members()))
+    if out.as_json:
+        out.json(quarantined_json(found, stores))
+    else:
+        rows = [
+            [_shown(one, cut=out.as_table), str(len(one.value or b"")), _time(one.written_ms), _origin(one, stores)]
+            for one in found.values
+        ]
+        out.table([Column("value"), Column("bytes", "right"), Column("written"), Column("origin")], rows)
+    if found.left:
+        out.note(f"{counted(found.left, 'more value')} had no room here; decide about these first")
+    return OK
+
+
+@quarantine_command.command("drop")
+@click.argument("key")
+@context_option
+@w_option
+@ring_options()
+def drop_command(target: Target, key: str, context: str | None, w: int | None) -> int:
+    """Discard the values of KEY that are in quarantine, on all replicas and for good."""
+    return _decide(target, key, context, w, is_merge=False)
+
+
+@quarantine_command.command("merge")
+@click.argument("key")
+@context_option
+@w_option
+@ring_options()
+def merge_command(target: Target, key: str, context: str | None, w: int | None) -> int:
+    """Bring the values of KEY that are in quarantine back, each beside the values that the key has now.
+
+    Where several values stand side by side afterwards, settle them as after any concurrent writes. Exit code 7 where
+    there is no room for all of them.
+    """
+    return _decide(target, key, context, w, is_merge=True)
+
+
+def _decide(target: Target, key: str, context: str | None, w: int | None, *, is_merge: bool) -> int:
+    out, raw = target.out, to_key(os.fsencode(key))
+    names = None if context is None else parse_context(context, CONTEXT_HINT)
+    with target.connect() as ring:
+        try:
+            decided = _carry_out(ring, raw, names, w, is_merge=is_merge)
+        except NotFound:
+            raise _none(raw) from None
+    if out.as_json:
+        out.json(decided_json(decided, is_merge=is_merge))
+    else:
+        done = "merged" if is_merge else "dropped"
+        out.line(f"{done} {counted(decided.values, 'value')} of {_named(raw)}, on {counted(decided.w, 'node')}")
+    if is_merge and decided.left and context is None:
+        hint = "Settle it: chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE; then merge again"
+        stay = "value stays" if decided.left == 1 else "values stay"
+        what = f"{decided.left} {stay} in quarantine: {_named(raw)} has no room for more"
+        raise Failure(what, hint, CONFLICT, VersionConflict.word)
+    if decided.left:
+        out.note(f"{counted(decided.left, 'other value')} of the key in quarantine: chord quarantine list KEY")
+    return OK
+
+
+def _carry_out(ring: Ring, key: bytes, context: bytes | None, w: int | None, *, is_merge: bool) -> Decided:
+    if is_merge:
+        return ring.merge_quarantine(key, context=context, w=w)
+    return ring.drop_quarantine(key, context=context, w=w)
+
+
+def quarantined_json(found: Quarantined, stores: Mapping[bytes, str]) -> Json:
+    """Return the values of a key that are in quarantine."""
+    return {
+        **key_json(found.key),
+        "values": [
+            {
+                "value": None if one.value is None else value_json(one.value),
+                "written_ms": one.written_ms,
+                "expires_ms": one.expires_ms or None,
+                "origin": {
+                    "store": one.store.hex(), "node": stores.get(one.store), "key_epoch": one.key_epoch,
+                    "number": one.number,
+                },
+            }
+            for one in found.values
+        ],
+        "left": found.left,
+        "context": context_json(found.context),
+    }
+
+
+def decided_json(decided: Decided, *, is_merge: bool) -> Json:
+    """Return what became of the quarantine of a key."""
+    return {
+        **key_json(decided.key),
+        "action": "merge" if is_merge else "drop",
+        "values": decided.values,
+        "left": decided.left,
+        "w": decided.w,
+        "w_needed": decided.w_needed,
+    }
+
+
+def _none(key: bytes) -> Failure:
+    hint = "See what is: chord quarantine list"
+    return Failure(f"no value of {_named(key)} is in quarantine", hint, NOT_FOUND, NotFound.word)
+
+
+def _stores(nodes: Iterable[Description]) -> dict[bytes, str]:
+    """Return the name of each node by the incarnation of its store."""
+    return {node.incarnation: node.name for node in nodes}
+
+
+def _row(found: Quarantined, stores: Mapping[bytes, str]) -> list[str]:
+    origins = dict.fromkeys(_origin(one, stores) for one in found.values)
+    size = sum(len(one.value or b"") for one in found.values)
+    latest = max(one.written_ms for one in found.values)
+    return [_text(found.key), str(len(found.values) + found.left), str(size), _time(latest), ", ".join(origins)]
+
+
+def _origin(one: QuarantinedValue, stores: Mapping[bytes, str]) -> str:
+    return stores.get(one.store, one.store.hex())
+
+
+def _shown(one: QuarantinedValue, *, cut: bool) -> str:
+    if one.value is None:
+        return "(deleted)"
+    text = _text(one.value)
+    if cut and len(text) > VALUE_CHARS:
+        text = f"{text[: VALUE_CHARS - 1]}…"
+    is_over = 0 < one.expires_ms <= 1000 * time.time()
+    return f"{text} (expired)" if is_over else text
+
+
+def _time(ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
+    except (ValueError, OverflowError, OSError):  # a clock that was far off
+        return f"{ms} ms"
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
+
+
+def _named(key: bytes) -> str:
+    return repr(_text(key))
