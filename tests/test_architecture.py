@@ -82,7 +82,6 @@ LINES_MAX = 600
 LONGER_FILES: dict[str, int] = {
     "chord.data.reap_log": 600,  # one idea: the log, and the change of it
     "chord.data.versions": 450,  # one algebra, with its quarantine
-    "chord.data.sqlite_file": 410,  # until `set_aside` is removed
 }
 FUNCTION_LINES_MAX = 70
 

@@ -27,7 +27,7 @@ from chord.data.database import row_of
 from chord.data.digest import SLICE_LEVEL
 from chord.data.group_commit import Group, GroupCommit, bytes_of
 from chord.data.sqlite import SqliteStorage
-from chord.data.sqlite_file import ASIDE, FILE_NAME, StoreFile
+from chord.data.sqlite_file import FILE_NAME, StoreFile
 from chord.data.sqlite_rows import SCRUB_ROW_BYTES
 from chord.data.storage import SCRUB_NOTE, Batch, MemoryStorage
 from chord.errors import ChordError, ConfigError, Overloaded, RemoteFailure, WritesRefused
@@ -1140,21 +1140,6 @@ async def test_what_is_whole_and_no_record_counts_as_damaged(tmp_path: Path) -> 
             await store.commit(Batch([Record(b"bad", (ActorClock(bytes(16), 1, (beyond,)),))]))
 
 
-async def test_one_store_at_most_is_kept_aside(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        for number in range(3):
-            await store.commit(Batch([record(b"%d" % number)]))
-            await store.set_aside(b"%08d" % number)
-            assert_holds(store)
-            assert store.incarnation == b"%08d" % number
-        await store.commit(Batch([record(b"new")]))
-    assert files(tmp_path) == [FILE_NAME, FILE_NAME + ASIDE]
-    (tmp_path / FILE_NAME).unlink()
-    (tmp_path / (FILE_NAME + ASIDE)).rename(tmp_path / FILE_NAME)
-    async with opened(tmp_path) as store:
-        assert_holds(store, record(b"2"))
-
-
 async def test_another_program_that_holds_the_file_is_a_refusal_and_not_a_failure(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"a")]))
@@ -1270,13 +1255,6 @@ async def test_a_damaged_note_is_missing_and_named(tmp_path: Path, statement: st
     async with opened(tmp_path) as store:
         assert store.notes() == {b"other": b"2"}
         assert store.damaged_notes == {b"no" if "6e6f" in statement else b"n"}
-
-
-async def test_a_store_set_aside_takes_its_notes_along(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        await store.commit(Batch([record(b"a")], notes={b"n": b"1"}))
-        await store.set_aside(b"12345678")
-        assert store.notes() == {}
 
 
 # -- what it is made of ----------------------------------------------------------------------------------

@@ -382,16 +382,6 @@ def test_what_was_committed_is_durable_and_so_is_what_is_not_there(make: Make) -
     assert store.bad_records == 0
 
 
-@every_form
-def test_a_store_that_was_set_aside_begins_anew(make: Make) -> None:
-    store = filled(make, WIDE)
-    wait_for(store, store.set_aside, b"87654321")
-    assert (store.incarnation, len(store), store.value_bytes, scanned(store, WHOLE)) == (b"87654321", 0, 0, [])
-    assert summed(store) == summed(make(WIDE))
-    commit(store, record(b"a"))
-    assert (store.get(b"a"), store.minted(b"a"), len(store)) == (record(b"a"), None, 1)
-
-
 Steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.sampled_from(KEYS[:6]), st.integers(1, 3), st.booleans()),

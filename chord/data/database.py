@@ -201,20 +201,6 @@ class Database(Protocol):
     def close(self) -> None:
         """Let go of it; twice is once."""
 
-    def set_aside(self) -> None:
-        """Give the closed database another name.
-
-        Raises:
-            ConfigError: it could not be done.
-        """
-
-    def remove(self) -> None:
-        """Delete the closed database.
-
-        Raises:
-            ConfigError: it could not be done.
-        """
-
     def row(self, place: Place) -> Row | None:
         """Return the row at a place, whole or not.
 

@@ -92,18 +92,6 @@ class SqliteStorage:
                 await group.done.wait()
             await self._worker.run(self._file.close, abandon=True)
 
-    async def set_aside(self, incarnation: bytes) -> None:
-        """Begin anew, empty; the file gets another name, if it holds anything. Nothing may be under way.
-
-        Raises:
-            ConfigError: it could not be done.
-        """
-        is_empty = not len(self)
-        await self.close()
-        await self._worker.run(self._file.remove if is_empty else self._file.set_aside)
-        self._fresh, self._rows.bad_records = incarnation, 0
-        await self.open()
-
     # -- reading --------------------------------------------------------------------------------
 
     @property

@@ -7,7 +7,6 @@ The file is in WAL mode with `synchronous=FULL`: a transaction is durable when i
 from __future__ import annotations
 
 import errno
-import os
 import sqlite3
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -32,7 +31,6 @@ from chord.errors import ConfigError
 from chord.ids import Circle
 
 FILE_NAME = "records.sqlite"
-ASIDE = ".aside"  # appended to the name of a store that was set aside; there is at most one
 FORMAT = 2
 """Format 2 has notes. A file of format 1 becomes one of format 2 with its first note."""
 FORMATS = (1, FORMAT)
@@ -47,7 +45,6 @@ CREATE TABLE records (
 ) WITHOUT ROWID;
 CREATE TABLE store (bits INTEGER, incarnation BLOB, key_epoch INTEGER, checksum BLOB);
 """
-PARTS = ("", "-wal", "-shm")  # the file itself first: what is left without it means nothing
 
 _DEFINITE_AT_COMMIT = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY}
 _DEFINITE = {*_DEFINITE_AT_COMMIT, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY}
@@ -60,7 +57,7 @@ def _header_checksum(bits: int, incarnation: bytes, key_epoch: int) -> bytes:
 
 
 class StoreFile:
-    """One store's file. `open`, `write`, `close` and `set_aside` block: they are for a thread, one at a time.
+    """One store's file. `open`, `write` and `close` block: they are for a thread, one at a time.
 
     Args:
         directory: where it is.
@@ -242,35 +239,6 @@ class StoreFile:
             if connection is not None:
                 with suppress(sqlite3.Error):
                     connection.close()
-
-    def set_aside(self) -> None:
-        """Give the closed file another name, and everything beside it that is part of it.
-
-        Raises:
-            ConfigError: it could not be done.
-        """
-        try:
-            for part in PARTS:
-                aside = Path(f"{self.path}{ASIDE}{part}")
-                aside.unlink(missing_ok=True)
-                with suppress(FileNotFoundError):
-                    os.replace(f"{self.path}{part}", aside)
-            sync_directory(self.path.parent)
-        except OSError as error:
-            raise ConfigError(f"cannot set {self.path} aside: {error.strerror}") from error
-
-    def remove(self) -> None:
-        """Delete the closed file, and everything beside it that is part of it.
-
-        Raises:
-            ConfigError: it could not be done.
-        """
-        try:
-            for part in PARTS:
-                Path(f"{self.path}{part}").unlink(missing_ok=True)
-            sync_directory(self.path.parent)
-        except OSError as error:
-            raise ConfigError(f"cannot remove {self.path}: {error.strerror}") from error
 
     @staticmethod
     def _explain(error: sqlite3.Error | OSError) -> str:

@@ -79,13 +79,6 @@ class Storage(Protocol):
         Concurrency: checkpoints; not to be cancelled.
         """
 
-    async def set_aside(self, incarnation: bytes) -> None:
-        """Begin anew: empty, and with this incarnation. The last store that held anything is kept aside, and no other.
-
-        Raises:
-            ConfigError: it could not be done.
-        """
-
     def is_damaged(self, key: bytes) -> bool:
         """Whether what was held of a key was found damaged, and nothing has taken its place since."""
 
@@ -246,9 +239,6 @@ class MemoryStorage:
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         self._circle = circle
         self.damaged_keys: dict[bytes, None] = {}
-        self._clear(incarnation)
-
-    def _clear(self, incarnation: bytes) -> None:
         self._incarnation = incarnation
         self._records: dict[bytes, Record] = {}
         self._places: SortedList[tuple[Point, bytes]] = SortedList()  # where each key lies on the circle, and the key
@@ -266,10 +256,6 @@ class MemoryStorage:
 
     async def close(self) -> None:
         """Nothing to let go of. Does not checkpoint."""
-
-    async def set_aside(self, incarnation: bytes) -> None:
-        """Forget everything. Does not checkpoint."""
-        self._clear(incarnation)
 
     @property
     def incarnation(self) -> bytes:

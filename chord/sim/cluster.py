@@ -7,8 +7,6 @@ a machine has and a process has not.
 
 from __future__ import annotations
 
-import errno
-import os
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -34,32 +32,6 @@ from chord.testing.runner import stop_tasks, wake_tasks
 
 EPOCH_S = 1_800_000_000
 """What wall clocks show when a simulation begins, in Unix time."""
-
-
-class RefusingIdentity:
-    """The identity on a machine's disk, while node.json can be written and while it cannot."""
-
-    def __init__(self, inner: DiskIdentity, is_refusing: Callable[[], bool]) -> None:
-        self._inner = inner
-        self._is_refusing = is_refusing
-
-    def load(self) -> Kept | None:
-        """Return what was kept."""
-        return self._inner.load()
-
-    async def save(self, kept: Kept) -> None:
-        """Keep this instead, unless the machine refuses.
-
-        Raises:
-            OSError: it does.
-        """
-        if self._is_refusing():
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        await self._inner.save(kept)
-
-    def close(self) -> None:
-        """Let another node use it."""
-        self._inner.close()
 
 
 class _Machine:
@@ -98,7 +70,6 @@ class Cluster(MemoryRing):
         on_put, on_drop: told what stores take and remove, with the host (see `WatchedStorage`).
         skews_s: by how much each host's wall clock is ahead, or (negative) behind.
         drifts: how many seconds each host's wall clock gains, or (negative) loses, in one.
-        refusing: the machines on which node.json cannot be written.
         clones: the machines that have a copy of another's disk.
         stopped: the machines whose process is stopped (SIGSTOP), and the host of the network of each.
         expected: a node whose disk has failed ends as if it had crashed.
@@ -126,7 +97,6 @@ class Cluster(MemoryRing):
         self.on_drop: Callable[[str, Record], object] = lambda host, record: None
         self.skews_s: dict[str, float] = {}
         self.drifts: dict[str, float] = {}
-        self.refusing: dict[str, None] = {}
         self.clones: dict[str, None] = {}
         self.stopped: dict[str, str] = {}
         self._placement: Placement | None = None
@@ -160,7 +130,7 @@ class Cluster(MemoryRing):
         if self.has_disk(host):
             disk, staged_bytes_max = self.disk(host), config.limits.staged_bytes_max
             storage: SimulatedStorage | WatchedStorage = SimulatedStorage(circle, disk, incarnation, staged_bytes_max)
-            world["identity"] = RefusingIdentity(DiskIdentity(disk), lambda: host in self.refusing)
+            world["identity"] = DiskIdentity(disk)
         else:
             storage = WatchedStorage(circle, incarnation)
         machine = _Machine(self, host)

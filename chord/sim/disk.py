@@ -43,7 +43,6 @@ class Disk:
 
     Attributes:
         image: the database; None: there is none.
-        aside: the database that was set aside last.
         identity: the content of the identity file; None: there is none.
         is_hung: syncs wait; reads go on, since they come from memory.
         is_unreadable: every read of the database fails.
@@ -57,7 +56,6 @@ class Disk:
         self.rng = rng
         self.capacity_bytes = capacity_bytes
         self.image: Image | None = None
-        self.aside: Image | None = None
         self.identity: bytes | None = None
         self.is_hung = self.is_identity_hung = self.is_unreadable = False
         self.identity_error: int | None = None
@@ -80,8 +78,7 @@ class Disk:
     @property
     def used_bytes(self) -> int:
         """Bytes of everything on it."""
-        images = (self.image.bytes if self.image else 0) + (self.aside.bytes if self.aside else 0)
-        return images + len(self.identity or b"")
+        return (self.image.bytes if self.image else 0) + len(self.identity or b"")
 
     # -- the ends of processes --------------------------------------------------------------------
 
@@ -212,7 +209,7 @@ class Disk:
     def wipe(self) -> None:
         """Lose everything; nobody may use the disk."""
         self.lose_records()
-        self.identity = self.aside = None
+        self.identity = None
         self._settle()
 
     def lose_records(self) -> None:
@@ -223,17 +220,15 @@ class Disk:
         """Return another disk with the same content and no faults."""
         other = Disk(rng, sync_delay=self._sync_delay)
         other.image = None if self.image is None else self.image.copy()
-        other.aside = None if self.aside is None else self.aside.copy()
         other.identity = self.identity
         return other
 
     def check(self) -> list[str]:
         """Return what is wrong with the disk's own books, in words; nothing, if all is well."""
-        wrong = []
-        for name, image in (("records", self.image), ("records aside", self.aside)):
-            if image is not None and image.bytes != Change(image.rows, image.notes, 0).bytes:
-                wrong.append(f"{name}: {image.bytes} bytes are not what they add up to")
-        return wrong
+        image = self.image
+        if image is not None and image.bytes != Change(image.rows, image.notes, 0).bytes:
+            return [f"records: {image.bytes} bytes are not what they add up to"]
+        return []
 
     # -- for mounts -----------------------------------------------------------------------------
 

@@ -244,7 +244,7 @@ class Hardships:
             elif what == "full":
                 disk.fill(self._rng.randrange(ROOM_BYTES))
             else:
-                self._cluster.refusing[node.name] = None
+                disk.refuse_identity()
         await self._last(lasts_s)
         is_rolling = self._rng.random() < 0.5
         for node in nodes:
@@ -252,7 +252,7 @@ class Hardships:
             disk.free()
             disk.resume()
             disk.slow(0)
-            self._cluster.refusing.pop(node.name, None)
+            disk.accept_identity()
             if is_rolling and node in self._cluster.nodes and node.state == "ready":
                 await self._deaths.kill(node)
             await self._back(node.name)

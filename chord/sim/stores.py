@@ -58,14 +58,6 @@ class SimulatedFile:
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def set_aside(self) -> None:
-        """Give the closed database another name."""
-        self._disk.aside, self._disk.image = self._disk.image, None
-
-    def remove(self) -> None:
-        """Delete the closed database."""
-        self._disk.image = None
-
     def row(self, place: Place) -> Row | None:
         """Return the row at a place, whole or not."""
         self._require_readable()

@@ -144,17 +144,6 @@ async def test_a_store_keeps_its_name_and_never_repeats_an_epoch() -> None:
     assert seen == sorted(set(seen))
 
 
-@virtual
-async def test_a_store_set_aside_is_kept_and_a_new_one_begins() -> None:
-    disk = slow()
-    store = await opened(disk)
-    await store.commit(Batch([record(b"a")]))
-    await store.set_aside(b"87654321")
-    assert (keys(store), store.incarnation) == ([], b"87654321")
-    assert disk.aside is not None
-    assert len(disk.aside.rows) == 1
-
-
 # -- faults -----------------------------------------------------------------------------------------------
 
 

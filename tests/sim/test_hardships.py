@@ -135,7 +135,7 @@ async def test_node_goes_on_while_its_identity_is_refused() -> None:
     async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as ring:
         await three(ring)
         node = ring.nodes[0]
-        ring.refusing[node.name] = None
+        ring.disk(node.name).refuse_identity()
         await ring.kill(ring.nodes[2])
         await trio.sleep(20)
         assert node.host.counters["identity_unsaved"] > 0
