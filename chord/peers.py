@@ -45,7 +45,7 @@ class Peers:
         self._handler: Handler | None = None
         self.calls_made = 0
         self._timing = timing
-        self._not_ready: dict[str, tuple[float, float]] = {}  # who said so, since when, when last
+        self._not_ready: dict[Contact, tuple[float, float]] = {}  # vnodes that are not back: since when, heard when
 
     def serve(self, handler: Handler) -> None:
         """Answer calls to our own address, from inside and outside, with this handler."""
@@ -188,7 +188,7 @@ class Peers:
 
     def took_its_place(self, contact: Contact) -> None:
         """A member answers as one."""
-        self._not_ready.pop(contact.address, None)
+        self._not_ready.pop(contact, None)
 
     def has_lost_its_place(self, contact: Contact) -> bool:
         """A member of old says that it is none yet: whether it has said so for too long to go on waiting for it.
@@ -197,11 +197,11 @@ class Peers:
         we are for it.
         """
         now = trio.current_time()
-        since, last = self._not_ready.get(contact.address, (now, now))
+        since, last = self._not_ready.get(contact, (now, now))
         if now - last > 2 * self._timing.stabilize_s:  # that was another time
             since = now
-        self._not_ready.pop(contact.address, None)
-        self._not_ready[contact.address] = (since, now)
+        self._not_ready.pop(contact, None)
+        self._not_ready[contact] = (since, now)
         while len(self._not_ready) > NOT_READY_MAX:
             del self._not_ready[next(iter(self._not_ready))]
         return now - since > RESUMES_MAX * self._timing.resume_s
