@@ -1,17 +1,40 @@
-"""A ring whose nodes all lost their power comes back, in whatever order the machines start."""
+"""A ring whose nodes all lost their power, or stood still, becomes whole: in whatever order they come back."""
 
 from __future__ import annotations
 
+import msgspec
+import pytest
 import trio
 from worlds import virtual
 
+from chord import testing
 from chord.config import PRESETS
+from chord.describe import known_contacts
 from chord.ids import Point
 from chord.messages import Contact
+from chord.node import Node
 from chord.peers import RESUMES_MAX, Peers
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.messages import MessageNetwork
 from chord.testing.rings import MemoryRing, ring
 
 LOCAL = PRESETS["local"]
+TIMING = msgspec.structs.replace(LOCAL, down_out_s=4.0, reprobe_first_s=1.0, reprobe_max_s=4.0)
+
+
+def known(node: Node) -> set[str]:
+    """Return the addresses that a node could ask."""
+    return {contact.address for contact in known_contacts(node.host, node.parts)}
+
+
+async def started(nodes: Cluster, count: int) -> list[Node]:
+    """Start more nodes, one after the other, by the first one that is ready."""
+    found = []
+    for _ in range(count):
+        join = [node for node in nodes.nodes if node.state == "ready" and node.name not in nodes.stopped][:1]
+        found.append(await nodes.start(join=join))
+        await found[-1].ready()
+    return found
 
 
 async def cut_power(nodes: MemoryRing) -> list[str]:
@@ -44,3 +67,25 @@ async def test_lost_place_of_one_vnode_is_not_excused_by_another() -> None:
         peers.took_its_place(back)
         await trio.sleep(LOCAL.stabilize_s)
     assert peers.has_lost_its_place(lost)
+
+
+@pytest.mark.parametrize("last_one", ["leaves", "dies"])
+def test_joiners_merge_with_stopped_members_none_of_them_met(last_one: str) -> None:
+    """The only node that knows both halves hands on what it knows when it hands over an arc."""
+
+    async def main() -> None:
+        async with cluster(network=MessageNetwork(1), timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
+            await started(nodes, 3)
+            last, *asleep = nodes.nodes
+            for node in asleep:
+                nodes.stop(node)
+            await trio.sleep(2 * TIMING.down_out_s)
+            awake = await started(nodes, 2)
+            await (last.leave() if last_one == "leaves" else nodes.kill(last))
+            await trio.sleep(TIMING.down_out_s)
+            assert all(node.address not in known(other) for node in awake for other in asleep)
+            for node in asleep:
+                nodes.wake(node.name)
+            await nodes.converged(within_s=30)
+
+    testing.run(main)
