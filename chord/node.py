@@ -339,14 +339,14 @@ class Node(AsyncRing):
 
         async with trio.open_nursery() as nursery:
             for parts, vnode in zip(self.parts.values(), kept.vnodes, strict=True):
-                nursery.start_soon(resume, parts, last_time(vnode, trio.current_time()), nursery.cancel_scope)
+                nursery.start_soon(resume, parts, last_time(vnode, self.host), nursery.cancel_scope)
 
     async def _enter(self, parts: Parts, kept: Kept | None, index: int) -> None:
         """Become a member with one vnode of a node that is new, or was the only one: join, or found a ring."""
         mine: list[Contact | str] = [p.vnode.me for p in self.parts.values() if p.vnode.ring.is_member]
         joins: list[Contact | str] = [*mine, *(a for a in self.config.join if a != self.address)]
         if kept is not None and joins:
-            await parts.resumption.resume(last_time(kept.vnodes[index], trio.current_time()), joins)
+            await parts.resumption.resume(last_time(kept.vnodes[index], self.host), joins)
         elif joins:
             self._change("joining")
             await parts.membership.join(joins)

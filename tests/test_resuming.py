@@ -89,3 +89,27 @@ def test_joiners_merge_with_stopped_members_none_of_them_met(last_one: str) -> N
             await nodes.converged(within_s=30)
 
     testing.run(main)
+
+
+@virtual
+async def test_moved_node_asks_who_listens_at_its_former_address() -> None:
+    async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as nodes:
+        await started(nodes, 2)
+        first, second = await cut_power(nodes)
+        await nodes.start(join=(), name=first, listen=f"{second}:1")
+        await nodes.start(join=(), name=second, listen="elsewhere:1")
+        await nodes.converged()
+
+
+@pytest.mark.parametrize("vnodes", [1, 3])
+def test_only_node_of_a_ring_moves_and_is_not_isolated(vnodes: int) -> None:
+    async def main() -> None:
+        async with cluster(network=MessageNetwork(1), vnodes=vnodes, sync_delay=lambda rng: 0.001) as nodes:
+            await started(nodes, 1)
+            (name,) = await cut_power(nodes)
+            node = await nodes.start(join=(), name=name, listen="elsewhere:1")
+            await node.ready()
+            await nodes.converged()
+            assert not any(vnode.ring.is_isolated for vnode in node.host.vnodes.values())
+
+    testing.run(main)
