@@ -132,6 +132,8 @@ class Peers:
 
     def _tell(self, event: PeerChanged | None) -> None:
         if event is not None:
+            if event.state == "alive":
+                self.passive.hurry(event.address, trio.current_time())
             self._observe(event)
 
     def heard_from(self, address: str) -> None:
@@ -250,6 +252,12 @@ class PassiveList:
         contact, _, wait = self._due[address]
         self._due[address] = (contact, now + wait * rng.uniform(0.5, 1.5), min(2 * wait, self._timing.reprobe_max_s))
         return contact
+
+    def hurry(self, address: str, now: float) -> None:
+        """Something was heard of it: probe it next."""
+        if address in self._due:
+            contact, _, wait = self._due[address]
+            self._due[address] = (contact, now, wait)
 
     def moved(self, contact: Contact) -> None:
         """A vnode answers at an address: nobody waits for it at another one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 import trio
-from worlds import virtual
+from worlds import put, virtual
 
 from chord import testing
 from chord.config import PRESETS
@@ -113,3 +113,32 @@ def test_only_node_of_a_ring_moves_and_is_not_isolated(vnodes: int) -> None:
             assert not any(vnode.ring.is_isolated for vnode in node.host.vnodes.values())
 
     testing.run(main)
+
+
+@virtual
+async def test_every_node_that_waited_for_a_silent_one_goes_on_asking_it() -> None:
+    async with cluster(network=MessageNetwork(1), timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
+        await started(nodes, 4)
+        silent, *others = nodes.nodes
+        nodes.stop(silent)
+        await trio.sleep(2 * TIMING.down_out_s)
+        for node in others:
+            assert [contact.address for contact in node.host.peers.passive.contacts()] == [silent.address]
+        nodes.wake(silent.name)
+        await nodes.converged()
+        await trio.sleep(TIMING.reprobe_first_s)
+        assert not any(node.host.peers.passive.contacts() for node in nodes.nodes)
+
+
+@virtual
+async def test_leaver_keeps_its_records_if_too_few_others_would_have_them() -> None:
+    """Two of three nodes are up; if the second one could leave, a write on two disks would be on one."""
+    async with cluster(network=MessageNetwork(1), timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
+        await started(nodes, 3)
+        silent, leaver, _ = nodes.nodes
+        await put(leaver, b"key", b"value")
+        nodes.stop(silent)
+        await trio.sleep(2 * TIMING.down_out_s)
+        await leaver.leave()
+        assert leaver.state == "stopped"
+        assert leaver.host.storage.get(b"key") is not None
