@@ -235,6 +235,11 @@ class Dispatcher:
                 return parts
         raise NotReady("the node is not in the ring", after_ms=RETRY_MS)
 
+    def _foremost(self) -> Parts:
+        """Return a vnode that is in the ring, if there is one; else any."""
+        every = self._parts.values()
+        return next((parts for parts in every if parts.vnode.ring.is_member), None) or self._first()
+
     def _owned(self, request: Request, point: Point, expect: type[Reply]) -> Answer:
         """Answer from a local arc where the point is in one, else bring the request to its owner."""
         owner = self._host.owner_of(point)
@@ -330,7 +335,7 @@ class Dispatcher:
         Abandon: lambda d, p, q: p.mover.on_abandon(q),
     }
     _FOR_NODE: ClassVar[dict[type[Request], Callable[[Dispatcher, Any], Answer]]] = {
-        Ping: lambda d, q: _pong(d._first().vnode),
+        Ping: lambda d, q: _pong(d._foremost().vnode),
         Lookup: lambda d, q: d._on_lookup(d._ready(), q),
         FindNeighbours: lambda d, q: d._on_find_neighbours(d._ready(), q),
         Get: lambda d, q: d._owned(q, d._host.circle.hash(q.key), Values),

@@ -88,6 +88,8 @@ def _check_ring(kept: Kept, ring: RingConstants) -> None:
 def whom_to_ask(kept: Kept | None, host: Host, *, is_told: bool) -> tuple[Address, ...]:
     """Return which other nodes it knew last time; none, where it is new, or was the only one.
 
+    At the address that was its own another node may listen now.
+
     Args:
         is_told: the node has somebody else to ask. Where it never got into a ring, only these count.
 
@@ -97,6 +99,8 @@ def whom_to_ask(kept: Kept | None, host: Host, *, is_told: bool) -> tuple[Addres
     if kept is None or (kept.ring is None and is_told):
         return ()
     known = tuple(address for address in kept.known if address != host.address)
+    if known and kept.address not in (host.address, *known):
+        known = (*known, kept.address)
     if kept.ring is not None and not known and not is_told and kept.vnodes[0].owned_from is None:
         where = host.config.data_dir or "what was kept"
         raise ConfigError(

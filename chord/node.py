@@ -49,6 +49,7 @@ from chord.ids import Arc, Point, vnode_id
 from chord.interface import AsyncRing
 from chord.lookup import Lookups
 from chord.maintenance import Maintenance
+from chord.membership import LastTime
 from chord.messages import Contact, Description, NodeState
 from chord.operations import Core
 from chord.peers import Peers
@@ -297,15 +298,21 @@ class Node(AsyncRing):
             recall(kept, self.host)
 
     async def _take_part(self, kept: Kept | None) -> None:
-        """Become a member with every vnode, one after the other, then keep the ring."""
+        """Become a member with every vnode, then keep the ring."""
         try:
             if kept is None:
                 await self._save()  # before there is a record: somebody must say whose it is
-            for index, parts in enumerate(self.parts.values()):
-                await self._enter(parts, kept, index)
-                self._maintenance.keep(parts, self._others)
+            joins = [address for address in self.config.join if address != self.address]
+            remembered = earlier.whom_to_ask(kept, self.host, is_told=bool(joins))
+            if kept is not None and (joins or remembered):
+                await self._resume(kept, list(dict.fromkeys((*joins, *remembered))))
+            else:
+                for index, parts in enumerate(self.parts.values()):
+                    await self._enter(parts, kept, index)
+                    self._maintenance.keep(parts, self._others)
         except (OtherRing, DuplicateId, ConfigError) as error:
             self._fatal = error
+        if self._fatal is not None:
             self._end("stop")
             return
         self._maintenance.keep_at_home(self.contact)
@@ -314,16 +321,32 @@ class Node(AsyncRing):
         self._change("ready")
         self._ready.set()
 
+    async def _resume(self, kept: Kept, known: list[Contact | str]) -> None:
+        """Come back with all vnodes at the same time: a vnode of another node may wait for any of them.
+
+        The first vnode that the ring refuses ends the others' attempts, and is the reason why the node stops.
+        """
+        self._change("resuming")
+
+        async def resume(parts: Parts, last: LastTime, scope: trio.CancelScope) -> None:
+            try:
+                await parts.resumption.resume(last, known, self.config.join)
+            except (OtherRing, DuplicateId, ConfigError) as error:
+                self._fatal = self._fatal or error
+                scope.cancel()
+            else:
+                self._maintenance.keep(parts, self._others)
+
+        async with trio.open_nursery() as nursery:
+            for parts, vnode in zip(self.parts.values(), kept.vnodes, strict=True):
+                nursery.start_soon(resume, parts, last_time(vnode, self.host), nursery.cancel_scope)
+
     async def _enter(self, parts: Parts, kept: Kept | None, index: int) -> None:
+        """Become a member with one vnode of a node that is new, or was the only one: join, or found a ring."""
         mine: list[Contact | str] = [p.vnode.me for p in self.parts.values() if p.vnode.ring.is_member]
         joins: list[Contact | str] = [*mine, *(a for a in self.config.join if a != self.address)]
-        remembered = earlier.whom_to_ask(kept, self.host, is_told=bool(joins))
-        if kept is not None and (remembered or joins):
-            self._change("resuming")
-            known: list[Contact | str] = [*joins, *(a for a in remembered if a not in joins)]
-            last = last_time(kept.vnodes[index], trio.current_time())
-            named = () if index else self.config.join
-            await parts.resumption.resume(last, known, named)
+        if kept is not None and joins:
+            await parts.resumption.resume(last_time(kept.vnodes[index], self.host), joins)
         elif joins:
             self._change("joining")
             await parts.membership.join(joins)

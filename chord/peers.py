@@ -45,7 +45,7 @@ class Peers:
         self._handler: Handler | None = None
         self.calls_made = 0
         self._timing = timing
-        self._not_ready: dict[str, tuple[float, float]] = {}  # who said so, since when, when last
+        self._not_ready: dict[Contact, tuple[float, float]] = {}  # vnodes that are not back: since when, heard when
 
     def serve(self, handler: Handler) -> None:
         """Answer calls to our own address, from inside and outside, with this handler."""
@@ -132,6 +132,8 @@ class Peers:
 
     def _tell(self, event: PeerChanged | None) -> None:
         if event is not None:
+            if event.state == "alive":
+                self.passive.hurry(event.address, trio.current_time())
             self._observe(event)
 
     def heard_from(self, address: str) -> None:
@@ -188,7 +190,7 @@ class Peers:
 
     def took_its_place(self, contact: Contact) -> None:
         """A member answers as one."""
-        self._not_ready.pop(contact.address, None)
+        self._not_ready.pop(contact, None)
 
     def has_lost_its_place(self, contact: Contact) -> bool:
         """A member of old says that it is none yet: whether it has said so for too long to go on waiting for it.
@@ -197,11 +199,11 @@ class Peers:
         we are for it.
         """
         now = trio.current_time()
-        since, last = self._not_ready.get(contact.address, (now, now))
+        since, last = self._not_ready.get(contact, (now, now))
         if now - last > 2 * self._timing.stabilize_s:  # that was another time
             since = now
-        self._not_ready.pop(contact.address, None)
-        self._not_ready[contact.address] = (since, now)
+        self._not_ready.pop(contact, None)
+        self._not_ready[contact] = (since, now)
         while len(self._not_ready) > NOT_READY_MAX:
             del self._not_ready[next(iter(self._not_ready))]
         return now - since > RESUMES_MAX * self._timing.resume_s
@@ -250,6 +252,12 @@ class PassiveList:
         contact, _, wait = self._due[address]
         self._due[address] = (contact, now + wait * rng.uniform(0.5, 1.5), min(2 * wait, self._timing.reprobe_max_s))
         return contact
+
+    def hurry(self, address: str, now: float) -> None:
+        """Something was heard of it: probe it next."""
+        if address in self._due:
+            contact, _, wait = self._due[address]
+            self._due[address] = (contact, now, wait)
 
     def moved(self, contact: Contact) -> None:
         """A vnode answers at an address: nobody waits for it at another one."""

@@ -112,7 +112,25 @@ def recall(kept: Kept, host: Host) -> None:
             host.vnodes[vnode.id].view.was_settled(owner, Arc(start, end))
 
 
-def last_time(kept: KeptVnode, now: float) -> LastTime:
-    """Return what one vnode remembers. Marks count from now: how long the dead were down before is not known."""
-    taken = tuple(Taken(Arc(start, end), Contact(dead, address), now) for start, end, dead, address in kept.taken)
-    return LastTime(kept.predecessor, kept.successors, kept.owned_from, kept.epoch, taken, kept.before)
+def last_time(kept: KeptVnode, host: Host) -> LastTime:
+    """Return what one vnode remembers. Marks count from now: how long the dead were down before is not known.
+
+    The vnodes of this node stand where it listens now, and nowhere else.
+    """
+
+    def where(contact: Contact) -> Contact:
+        vnode = host.vnodes.get(contact.id)
+        return contact if vnode is None else vnode.me
+
+    taken = tuple(
+        Taken(Arc(start, end), where(Contact(dead, address)), host.peers.now())
+        for start, end, dead, address in kept.taken
+    )
+    return LastTime(
+        None if kept.predecessor is None else where(kept.predecessor),
+        tuple(where(contact) for contact in kept.successors),
+        kept.owned_from,
+        kept.epoch,
+        taken,
+        tuple(where(contact) for contact in kept.before),
+    )

@@ -40,7 +40,7 @@ class Resumption:
         too, or nobody answers), the stored lists count, live entries first. A new ring is never started.
 
         Args:
-            named: those of the known that somebody told this node to join by; each is heard, if it answers.
+            named: those of the known that the operator told this node to join by; each is heard, if it answers.
 
         Raises:
             OtherRing, DuplicateId: definite; the ring does not take the node back, or a named one is of another ring.
@@ -59,7 +59,10 @@ class Resumption:
             self._vnode.view.was_away()
         self._vnode.has_met_quorum = has_gone_on
         if members or last.start is None:  # without an arc of its own it can only join, however long that takes
-            await self._membership.join([*members, *(asked or known)])
+            others = [*members, *(asked or known)]
+            if len(self._host.vnodes) > 1:  # another vnode of this node may be the only member there is
+                others.append(self._host.address)
+            await self._membership.join(others)
             return
         living = [c for c in last.successors if c.address in states or c.address == self._host.address]
         self._host.tell(self._ring.resume(last.predecessor, living or [self._vnode.me]))

@@ -154,6 +154,8 @@ class Stabilizer:
             now = trio.current_time()
             downs = [(down.contact, now - down.since_ms / 1000) for down in reply.downs]
             self._vnode.view.adopt(self._ring.successors, downs, is_full=self._ring.is_full)
+            for silent, _ in self._vnode.view.downs():  # they are waited for; then the passive list remembers them
+                self.remember_silent(silent)
 
     def _forget_head(self, head: Contact) -> None:
         has_left = self._peers.suspicion.state(head.address) == "left"

@@ -228,6 +228,7 @@ class Sender:
             taken=taken,
             downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
             is_settled=self._vnode.vouches_for(giving.arc),
+            silent=tuple(self._host.peers.passive.contacts())[-LIST_ENTRIES_MAX:],
         )
         while True:
             try:

@@ -241,6 +241,9 @@ class Mover:
             self._own.doubt(arc)
         for down in request.downs:
             self._vnode.view.fell_silent(down.contact, now - down.since_ms / 1000)
+        for contact in request.silent:  # without them, the ring could lose the last one that knows the other half
+            if contact.address != self._host.address and contact.id not in self._host.vnodes:
+                self._host.peers.passive.add(contact, now)
         self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]
         inbound.is_switched = True
         self._inbound = None

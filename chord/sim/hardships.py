@@ -174,11 +174,14 @@ class Hardships:
         await self._stop_for(self._some(), self._duration_s())
 
     async def _back(self, host: str, **changes: object) -> None:
-        """Start the dead node of a machine again, by a living node if there is one: so an operator would."""
+        """Start the dead node of a machine again, by a living node if there is one: so an operator would.
+
+        A node at a new address is told of those that run, ready or not: after a move of all, nobody is where it was.
+        """
         if host in self._ledger.truth.dead():
             self._deaths.count("restart")
-            ready = [node for node in self._cluster.nodes if node.state == "ready"]
-            node = await self._deaths.start(join=ready[:3], name=host, **changes)
+            join = [node for node in self._cluster.nodes if node.state == "ready" or "listen" in changes]
+            node = await self._deaths.start(join=join[:3], name=host, **changes)
             self._ledger.losses.bring_back(node)
 
     # -- power ------------------------------------------------------------------------------------

@@ -241,12 +241,25 @@ class Oracle:
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
 
     def before_scan(self) -> tuple[int | None, dict[bytes, list[Op]]]:
-        """Return what a scan that begins now is held to: whether the ring is calm, and what may not be missing."""
+        """Return what a scan that begins now is held to: whether the ring is calm, and what may not be missing.
+
+        A scan reads what the owners hold. What an owner lacks now it may store after the scan has read its page.
+        """
         calm = self.calm()
         if calm is None:
             return None, {}
         now, quorum = trio.current_time(), self._constants.quorum
-        return calm, {key: ops for key, story in self.stories.items() if (ops := story.must_be_found(now, quorum))}
+        required = {}
+        for key, story in self.stories.items():
+            ops = story.must_be_found(now, quorum)
+            held = [op for op in ops if self._owners(story) & self.losses.hosts(story, op)]
+            self._counts["scan misses what its owner lacks"] += len(held) < len(ops)
+            if held:
+                required[key] = held
+        return calm, required
+
+    def _owners(self, story: Story) -> set[str]:
+        return {node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None}
 
     def scanned(
         self, node: Node, found: dict[bytes, tuple[bytes, ...]], before: tuple[int | None, dict[bytes, list[Op]]]
@@ -264,12 +277,7 @@ class Oracle:
         for key, ops in required.items():
             story = self.stories[key]
             left = [op for op in ops if op in story.ops and now < op.expires[0] and not story.may_be_deleted(op, now)]
-            owners = {node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None}
-            if not left or key in found:
-                continue
-            if not owners & self.losses.hosts(story, left[0]):
-                self._counts["scan missed what its owner lacks"] += 1
-            else:
+            if left and key not in found:
                 self.complain(f"{node.name} denies {key!r} in a scan, which was acknowledged: {left[0]}")
 
     # -- the end --------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from chord.data.storage import Batch
 from chord.messages import ActorClock, Record, Version
 from chord.sim.copies import unreadable
 from chord.sim.losses import Losses
+from chord.sim.oracle import Oracle
 from chord.sim.story import Op, Story
 from chord.testing.rings import MemoryRing
 
@@ -89,6 +90,27 @@ def test_lost_disks_no_longer_count_once_all_members_have_the_write() -> None:
             assert put.vanished == 1
             losses.saw(ring[1].name, record, False)
             assert put.vanished == 0
+
+    testing.run(main)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_scan_may_miss_only_what_the_owner_stores_afterwards(is_held: bool) -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=1) as ring:
+            complaints: list[str] = []
+            oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append, 600.0)
+            oracle.disturb()
+            story, _, record = written(ring)
+            oracle.stories[KEY] = story
+            owner = next(node for node in ring.nodes if node.host.owner_of(story.point) is not None)
+            others = [node for node in ring.nodes if node is not owner]
+            for node in [*others, owner] if is_held else others:
+                node.host.storage.apply(Batch(puts=(record,)))
+            began = oracle.before_scan()
+            owner.host.storage.apply(Batch(puts=(record,)))
+            oracle.scanned(owner, {}, began)
+            assert len(complaints) == is_held
 
     testing.run(main)
 

@@ -1,0 +1,144 @@
+"""A ring whose nodes all lost their power, or stood still, becomes whole: in whatever order they come back."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import trio
+from worlds import put, virtual
+
+from chord import testing
+from chord.config import PRESETS
+from chord.describe import known_contacts
+from chord.ids import Point
+from chord.messages import Contact
+from chord.node import Node
+from chord.peers import RESUMES_MAX, Peers
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.messages import MessageNetwork
+from chord.testing.rings import MemoryRing, ring
+
+LOCAL = PRESETS["local"]
+TIMING = msgspec.structs.replace(LOCAL, down_out_s=4.0, reprobe_first_s=1.0, reprobe_max_s=4.0)
+
+
+def known(node: Node) -> set[str]:
+    """Return the addresses that a node could ask."""
+    return {contact.address for contact in known_contacts(node.host, node.parts)}
+
+
+async def started(nodes: Cluster, count: int) -> list[Node]:
+    """Start more nodes, one after the other, by the first one that is ready."""
+    found = []
+    for _ in range(count):
+        join = [node for node in nodes.nodes if node.state == "ready" and node.name not in nodes.stopped][:1]
+        found.append(await nodes.start(join=join))
+        await found[-1].ready()
+    return found
+
+
+async def cut_power(nodes: MemoryRing) -> list[str]:
+    """Kill every node at one moment; return their names."""
+    names = [node.name for node in nodes.nodes]
+    for node in list(nodes.nodes):
+        await nodes.kill(node)
+    return names
+
+
+@virtual
+async def test_vnodes_of_one_node_resume_at_the_same_time() -> None:
+    async with ring(4, seed=2, successors=5, replicas=4, vnodes=3) as nodes:
+        for name in await cut_power(nodes):
+            await nodes.start(join=(), name=name)
+            await trio.sleep(0.05)
+        with trio.fail_after(RESUMES_MAX * LOCAL.resume_s):  # no vnode gave up the place of another one
+            for node in list(nodes.nodes):
+                await node.ready()
+            await nodes.converged()
+
+
+@virtual
+async def test_lost_place_of_one_vnode_is_not_excused_by_another() -> None:
+    peers = Peers(None, LOCAL, lambda event: None, 16)  # type: ignore[arg-type]
+    back, lost = Contact(Point(1), "n1:1"), Contact(Point(2), "n1:1")
+    began = trio.current_time()
+    while trio.current_time() - began <= RESUMES_MAX * LOCAL.resume_s:
+        assert not peers.has_lost_its_place(lost)
+        peers.took_its_place(back)
+        await trio.sleep(LOCAL.stabilize_s)
+    assert peers.has_lost_its_place(lost)
+
+
+@pytest.mark.parametrize("last_one", ["leaves", "dies"])
+def test_joiners_merge_with_stopped_members_none_of_them_met(last_one: str) -> None:
+    """The only node that knows both halves hands on what it knows when it hands over an arc."""
+
+    async def main() -> None:
+        async with cluster(network=MessageNetwork(1), timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
+            await started(nodes, 3)
+            last, *asleep = nodes.nodes
+            for node in asleep:
+                nodes.stop(node)
+            await trio.sleep(2 * TIMING.down_out_s)
+            awake = await started(nodes, 2)
+            await (last.leave() if last_one == "leaves" else nodes.kill(last))
+            await trio.sleep(TIMING.down_out_s)
+            assert all(node.address not in known(other) for node in awake for other in asleep)
+            for node in asleep:
+                nodes.wake(node.name)
+            await nodes.converged(within_s=30)
+
+    testing.run(main)
+
+
+@virtual
+async def test_moved_node_asks_who_listens_at_its_former_address() -> None:
+    async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as nodes:
+        await started(nodes, 2)
+        first, second = await cut_power(nodes)
+        await nodes.start(join=(), name=first, listen=f"{second}:1")
+        await nodes.start(join=(), name=second, listen="elsewhere:1")
+        await nodes.converged()
+
+
+@pytest.mark.parametrize("vnodes", [1, 3])
+def test_only_node_of_a_ring_moves_and_is_not_isolated(vnodes: int) -> None:
+    async def main() -> None:
+        async with cluster(network=MessageNetwork(1), vnodes=vnodes, sync_delay=lambda rng: 0.001) as nodes:
+            await started(nodes, 1)
+            (name,) = await cut_power(nodes)
+            node = await nodes.start(join=(), name=name, listen="elsewhere:1")
+            await node.ready()
+            await nodes.converged()
+            assert not any(vnode.ring.is_isolated for vnode in node.host.vnodes.values())
+
+    testing.run(main)
+
+
+@virtual
+async def test_every_node_that_waited_for_a_silent_one_goes_on_asking_it() -> None:
+    async with cluster(network=MessageNetwork(1), timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
+        await started(nodes, 4)
+        silent, *others = nodes.nodes
+        nodes.stop(silent)
+        await trio.sleep(2 * TIMING.down_out_s)
+        for node in others:
+            assert [contact.address for contact in node.host.peers.passive.contacts()] == [silent.address]
+        nodes.wake(silent.name)
+        await nodes.converged()
+        await trio.sleep(TIMING.reprobe_first_s)
+        assert not any(node.host.peers.passive.contacts() for node in nodes.nodes)
+
+
+@virtual
+async def test_leaver_keeps_its_records_if_too_few_others_would_have_them() -> None:
+    """Two of three nodes are up; if the second one could leave, a write on two disks would be on one."""
+    async with cluster(network=MessageNetwork(1), timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
+        await started(nodes, 3)
+        silent, leaver, _ = nodes.nodes
+        await put(leaver, b"key", b"value")
+        nodes.stop(silent)
+        await trio.sleep(2 * TIMING.down_out_s)
+        await leaver.leave()
+        assert leaver.state == "stopped"
+        assert leaver.host.storage.get(b"key") is not None
