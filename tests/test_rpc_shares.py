@@ -300,4 +300,4 @@ def test_limits_that_contradict_each_other_are_refused(changes: dict[str, float]
 def test_requests_of_clients_are_marked() -> None:
     """What clients send, and nodes pass on for them; a new one is to be added here or not to be marked."""
     marked = {request.__name__ for request in messages.REQUESTS if request.for_clients}
-    assert marked == {"Get", "Put", "Merge", "Scan", "GetMany", "PutMany"}
+    assert marked == {"Get", "Put", "Merge", "Scan", "GetMany", "PutMany", "GetQuarantine", "DecideQuarantine"}

@@ -352,7 +352,7 @@ def hiding(key: bytes, *counts: int, size: int = 1) -> Record:
 
 @every_form
 @given(st.lists(st.tuples(st.sampled_from(KEYS[:8]), st.sampled_from(["hide", "show", "remove"])), max_size=30),
-       st.integers(0, 255), st.integers(0, 255))
+       st.integers(0, TOY.size - 1), st.integers(0, TOY.size - 1))
 def test_quarantine_is_indexed_as_a_scan_would_find_it(
     make: Make, steps: list[tuple[bytes, str]], start: int, end: int
 ) -> None:
