@@ -175,11 +175,11 @@ class Hardships:
 
     async def _back(self, host: str, **changes: object) -> None:
         """Start the dead node of a machine again, by a living node if there is one: so an operator would."""
-        if host in self._ledger.truth.dead():
+        if host in self._ledger.truth.dead() and not self._deaths.is_coming_back(host):
             self._deaths.count("restart")
             ready = [node for node in self._cluster.nodes if node.state == "ready"]
             node = await self._deaths.start(join=ready[:3], name=host, **changes)
-            self._ledger.losses.bring_back(node)
+            self._deaths.is_back(node)
 
     # -- power ------------------------------------------------------------------------------------
 
