@@ -369,6 +369,24 @@ async def test_closing_waits_for_what_was_begun(tmp_path: Path) -> None:
         assert keys(store) == [b"a", b"b"]
 
 
+async def test_closing_on_a_hung_disk_lets_no_transaction_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may have opened the file by then, and counted its records."""
+    monkeypatch.setattr("chord.data.sqlite.CLOSE_S", 0.0)
+    gate = Gate()
+    store = SqliteStorage(CIRCLE, str(tmp_path), bytes(8), gate)
+    await store.open()
+    async with one_under_way(store, gate):
+        store.stage(Batch([record(b"second")]))
+        await store.close()
+        gate.open()
+    with pytest.raises(WritesRefused, match="closed before the disk answered"):
+        store.stage(Batch([record(b"third")]))
+    async with opened(tmp_path) as again:
+        assert keys(again) == [b"first"]
+
+
 @pytest.mark.slow
 def test_a_store_that_is_never_closed_does_not_keep_the_program_alive(tmp_path: Path) -> None:
     program = """

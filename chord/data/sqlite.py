@@ -85,12 +85,17 @@ class SqliteStorage:
     async def close(self) -> None:
         """Let what is under way become durable, and close the file. Twice is once.
 
+        If the disk does not answer, the transaction under way is left to itself, and none follows it: the next process
+        may have opened the file by then.
+
         Concurrency: checkpoints; shielded, and given up where the disk does not answer.
         """
-        with trio.move_on_after(CLOSE_S, shield=True):
+        with trio.move_on_after(CLOSE_S, shield=True) as patience:
             while (group := self._commits.last()) is not None and not self._commits.failure:
                 await group.done.wait()
             await self._worker.run(self._file.close, abandon=True)
+        if patience.cancelled_caught:
+            self._commits.fail("the store was closed before the disk answered")
 
     # -- reading --------------------------------------------------------------------------------
 

@@ -156,7 +156,9 @@ class Cluster(MemoryRing):
         await super().kill(node, is_silent=is_silent)
 
     def ended(self, node: Node) -> None:
-        """Tell who stopped and who left in good order."""
+        """End the process, and tell who stopped and who left in good order."""
+        if node.name in self.disks:
+            self.disks[node.name].kill()  # a transaction that hangs does not outlive its process
         if node.state in ("stopped", "left"):
             (self.on_stopped if node.state == "stopped" else self.on_left)(node)
 

@@ -58,6 +58,7 @@ class Deaths:
         self._rng = rng
         self._nursery = nursery
         self._returning: dict[str, tuple[str, ...]] = {}  # who is down and comes back, and whom it will ask
+        self._starting: set[str] = set()  # the machines that a task starts again sooner or later
         self._last_words: list[tuple[float, tuple[int, ...]]] = []  # when somebody died, and what its list was
         self.born_s: dict[str, float] = {}
         self.membership = 0
@@ -123,7 +124,12 @@ class Deaths:
         """Let a dead node come back after a moment. One of those it will ask has to live."""
         kept = self._cluster.kept(node.name)
         self._returning[node.name] = () if kept is None else kept.known
+        self._starting.add(node.name)
         self._nursery.start_soon(self._come_back, node, self._rng.choice(DOWN_S))
+
+    def is_coming_back(self, host: str) -> bool:
+        """Return whether a task is about to start the node of a machine again, or waits until its disk opens."""
+        return host in self._starting
 
     async def _forget(self, node: Node) -> None:
         """A while after it died somebody tells the ring that a node is gone: all that can be reached then."""
@@ -138,6 +144,12 @@ class Deaths:
             await self._rng.choice(ready).forget(node.address)
 
     async def _come_back(self, node: Node, after_s: float) -> None:
+        try:
+            await self._start_again(node, after_s)
+        finally:
+            self._starting.discard(node.name)
+
+    async def _start_again(self, node: Node, after_s: float) -> None:
         """Start a node that was killed again: on its disk, without its records, or as a new node."""
         host = node.name
         is_wiped = "wipe" in self._plan.faults and self._rng.random() < WIPED
@@ -192,12 +204,17 @@ class Deaths:
             else:
                 self._watch.excused.update(vnode.id for vnode in kept.vnodes)
                 self._watch.counts["action return in the end"] += 1
-                losses.bring_back(await self.start(name=host))
+                self.is_back(await self.start(name=host))
         losses.revive()
 
     async def _bring_back(self, host: str | None) -> None:
-        self._ledger.losses.bring_back(await self.start(join=(), name=host))
+        self.is_back(await self.start(join=(), name=host))
         self._ledger.losses.revive()
+
+    def is_back(self, node: Node) -> None:
+        """Note that a dead node runs again; a node whose disk did not open stays dead."""
+        if not node.closed.is_set():
+            self._ledger.losses.bring_back(node)
 
     # -- the failure assumption -------------------------------------------------------------------
 

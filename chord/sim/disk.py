@@ -250,6 +250,8 @@ class Disk:
         Raises:
             ConfigError: it cannot be opened, and why.
         """
+        if self._under_way:
+            raise ConfigError("cannot open the records: database is locked")
         if (error := self._sync_error()) is not None:
             raise ConfigError(f"cannot open the records: {os.strerror(error)}")
         is_full = self.used_bytes >= self.capacity_bytes

@@ -178,11 +178,11 @@ class Hardships:
 
         A node at a new address is told of those that run, ready or not: after a move of all, nobody is where it was.
         """
-        if host in self._ledger.truth.dead():
+        if host in self._ledger.truth.dead() and not self._deaths.is_coming_back(host):
             self._deaths.count("restart")
             join = [node for node in self._cluster.nodes if node.state == "ready" or "listen" in changes]
             node = await self._deaths.start(join=join[:3], name=host, **changes)
-            self._ledger.losses.bring_back(node)
+            self._deaths.is_back(node)
 
     # -- power ------------------------------------------------------------------------------------
 

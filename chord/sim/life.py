@@ -172,6 +172,7 @@ class Life:
             )  # fmt: skip
             losses = self._ledger.losses
             ring.on_put, ring.on_drop, ring.on_left = losses.saw, losses.dropped, losses.left
+            ring.on_stopped = losses.autopsy
             with watch.over(ring), trio.fail_after(plan.virtual_s_max), trio.CancelScope() as scope:
                 watch.on_broken = scope.cancel
                 watch.on_event = self._observer(ignore)

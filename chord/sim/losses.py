@@ -148,7 +148,9 @@ class Losses:
             if not op.is_in(record):
                 continue
             left = self.holders(story, op, but=host)
-            if self._is_over(story, record):  # a value may be among what a delete has replaced that nobody answered
+            is_over = self._is_over(story, record)  # a delete that nobody answered may have replaced a value
+            op.is_buried |= is_over
+            if is_over or (op.is_buried and self._is_dead(host, record)):
                 if not left:
                     self._counts["reaped"] += 1
                     story.reaped(op, record)  # whoever has what it deletes must not show it again: reads are judged
@@ -162,6 +164,11 @@ class Losses:
         """Whether a record holds tombstones and values that may have expired, and nothing else."""
         now = trio.current_time()
         return all(story.expiry(value)[0] <= now for value in versions.values(record))
+
+    def _is_dead(self, host: str, record: Record) -> bool:
+        """Whether the reap log of a store names everything that a record knows."""
+        logs = [node.host.reap_log for node in self._ring.nodes if node.name == host]
+        return any(log.restored(record)[0] is None for log in logs)
 
     def left(self, node: Node) -> None:
         """A node has left: what it kept to the end is dropped now."""

@@ -131,7 +131,8 @@ class DiskWorker:
 
     def start(self, fn: Callable[[], T], report: Callable[[Outcome[T]], object], alone: Callable[[], object]) -> None:
         """Run a function at the end of a sync; if a crash comes before, the disk decides."""
-        self._disk.begin(fn)
+        if self._mount.is_alive:
+            self._disk.begin(fn)
         trio.lowlevel.spawn_system_task(self._work, fn, report)
 
     async def _work(self, fn: Callable[[], T], report: Callable[[Outcome[T]], object]) -> None:

@@ -61,13 +61,14 @@ class Op:
         is_lost: no store has it any more, and enough disks were lost to explain that.
         vanished: lost copies of it, since all members last had it.
         dropped: copies of it that leaving nodes dropped.
+        is_buried: a store dropped a tombstone, or a value that may have expired, that had replaced it.
         calm: the oracle's count of disturbances when it began, if the ring was calm then.
         expires: the first and the last virtual second at which the value may expire; infinite without a time to live.
     """
 
     __slots__ = (
-        "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_lost", "is_ok", "is_strict",
-        "kind", "number", "op_id", "value", "vanished", "w",
+        "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_buried", "is_lost", "is_ok",
+        "is_strict", "kind", "number", "op_id", "value", "vanished", "w",
     )  # fmt: skip
 
     def __init__(self, number: int, value: bytes | None, kind: Kind, given: Covers, began: int) -> None:
@@ -83,6 +84,7 @@ class Op:
         self.is_ok = False
         self.w = 0
         self.is_strict = False
+        self.is_buried = False
         self.is_lost = False
         self.vanished = self.dropped = 0
         self.calm: int | None = None
@@ -198,8 +200,8 @@ class Story:
         op.covers = {who: min(one.get(who, 0) for one in every) for who in every[0]} if every else {}
         self._raise_gone(op.covers)
         self._prune()
-        wrong = [self._claim(dot, op.op_id, is_firm=True) for dot in op.dots]
-        return next(filter(None, wrong), "")
+        own = [dot for dot, mint in op.dots.items() if mint.host == host] or list(op.dots)
+        return self._claim(own[-1], op.op_id, is_firm=True) if own else ""
 
     def lost(self, op: Op) -> None:
         """No store has an acknowledged operation any more: what it had replaced may be back."""
@@ -230,8 +232,7 @@ class Story:
                 mint = op.dots[dot] = Mint(op, host if is_own else "", self._covered(op, record, dot, is_own))
                 if op.number not in self._refused:
                     self._mints[dot] = mint
-            is_firm = not is_own or (op is not None and op.is_ok)
-            wrong = self._claim(dot, op_id, is_firm=is_firm) or wrong
+            wrong = self._claim(dot, op_id, is_firm=not is_own) or wrong
         while len(self._names) > DOTS_MAX:
             del self._names[next(iter(self._names))]
         return wrong

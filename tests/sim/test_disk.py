@@ -215,6 +215,37 @@ async def test_a_process_killed_on_a_hung_disk_closes() -> None:
 
 
 @virtual
+async def test_an_opening_is_refused_while_a_transaction_is_under_way() -> None:
+    """SQLite says that the database is locked: what the opening counts must be all there is."""
+    disk = slow()
+    store = await opened(disk)
+    disk.hang()
+    store.stage(Batch([record(b"a")]))
+    await trio.sleep(2)
+    await store.close()
+    disk.resume()
+    with pytest.raises(ConfigError, match="database is locked"):
+        disk.open(CIRCLE.bits, bytes(8))
+    await trio.sleep(2)
+    store = await opened(disk)
+    assert (keys(store), store.count(WHOLE)) == ([b"a"], 1)
+
+
+@virtual
+async def test_a_closed_store_on_a_hung_disk_begins_no_transaction() -> None:
+    disk = slow()
+    store = await opened(disk)
+    disk.hang()
+    store.stage(Batch([record(b"a")]))
+    await trio.sleep(2)
+    store.stage(Batch([record(b"b")]))
+    await store.close()
+    disk.resume()
+    await trio.sleep(10)
+    assert keys(await opened(disk)) == [b"a"]
+
+
+@virtual
 async def test_a_slow_disk_takes_longer_for_each_sync() -> None:
     disk = slow()
     store = await opened(disk)

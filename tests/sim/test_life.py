@@ -13,17 +13,19 @@ import trio
 from worlds import only, virtual
 
 from chord import testing
+from chord.data import versions
 from chord.data.storage import Batch
 from chord.events import Event, NodeStateChanged, PeerChanged, RingCreated, StepDone, TransferEnded
 from chord.history.format import read
 from chord.ids import Arc, Point
 from chord.invariants import Member, Snapshot, exact_successors
-from chord.messages import Contact, Version
+from chord.messages import ActorClock, Contact, Record, Version
 from chord.node import Node
 from chord.sim.ledger import Ledger
 from chord.sim.life import Failure, Life
 from chord.sim.messages import MessageNetwork
 from chord.sim.plan import FAULTS, Fidelity, Plan, draw
+from chord.sim.story import Story
 from chord.sim.watch import EVERY_STEP_MAX, Violated, Watch, name_of
 from chord.testing.rings import MemoryRing
 from chord.values import Stored
@@ -198,6 +200,49 @@ async def test_a_dot_of_two_values_is_told_of(told: Told) -> None:
     told.ledger.losses.saw("n1", msgspec.structs.replace(record, clock=(other,)), False)
     (complaint,) = told.complaints
     assert complaint.startswith("n1 has b'old-5', of which a dot was minted twice")
+
+
+def _with_another_value(record: Record) -> Record:
+    """Return a record in which the same dot names another write."""
+    (entry,) = record.clock
+    return msgspec.structs.replace(
+        record, clock=(msgspec.structs.replace(entry, versions=(Version(b"old-5/1", b"2" * 16, 0),)),)
+    )
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_dot_minted_again_is_wrong_only_if_others_rely_on_it(is_told: bool) -> None:
+    """A crash takes back what a store has minted and not made durable."""
+    first = Record(b"old-5", (ActorClock(bytes(16), 1, (Version(b"old-5/1", b"1" * 16, 0),)),))
+    story = Story(b"old-5", 0)
+    for op_id in (b"1" * 16, b"2" * 16):
+        story.sent(story.begin("put"), op_id)
+    one, two = story.ops
+    assert story.saw(first, "n0", is_own=True) == ""
+    (entry,) = first.clock
+    again = msgspec.structs.replace(first, clock=(msgspec.structs.replace(entry, actor=b"1" * 16),))
+    assert story.saw(again, "n1", is_own=True) == ""
+    assert story.acknowledged(one, versions.encode_context({b"1" * 16: 1}), "client", "n1") == ""
+    if is_told:
+        assert story.saw(first, "n2") == ""
+    assert story.saw(_with_another_value(first), "n0", is_own=True) == ""
+    wrong = story.acknowledged(two, versions.encode_context({bytes(16): 1}), "client", "n0")
+    assert ("a dot was minted twice" in wrong) == is_told
+
+
+@ledger_test
+async def test_dot_that_is_not_durable_is_not_held_against_its_store(told: Told) -> None:
+    """The copies are looked at when a write is acknowledged; one store has minted what is on no disk."""
+    story = told.ledger.stories[b"old-5"]
+    copies = list(told.ledger.truth.copies(b"old-5"))
+    stored = Stored(b"old-5", story.contexts["filler"], told.owner(b"old-5").contact, 3, 3, False, ())
+    fresh = copies[0]._replace(host="n9", record=_with_another_value(copies[0].record), durable=None)
+    told.ledger.truth.copies = lambda key: iter([fresh, *copies])  # type: ignore[method-assign]
+    told.ledger.oracle.acknowledged(told.ring[0], story, story.ops[0], stored, "filler", 2)
+    assert told.complaints == []
+    told.ledger.truth.copies = lambda key: iter([fresh._replace(durable=fresh.record), *copies])  # type: ignore[method-assign]
+    told.ledger.oracle.acknowledged(told.ring[0], story, story.ops[0], stored, "filler", 2)
+    assert "a dot was minted twice" in told.complaints[0]
 
 
 @ledger_test

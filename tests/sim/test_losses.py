@@ -10,6 +10,7 @@ from worlds import only
 
 from chord import testing
 from chord.data import versions
+from chord.data.reap_log import Grave
 from chord.data.storage import Batch
 from chord.messages import ActorClock, Record, Version
 from chord.sim.copies import unreadable
@@ -139,6 +140,40 @@ def test_a_delete_nobody_answered_may_be_reaped_with_what_it_replaced(is_elsewhe
             assert story.required() == [put] * is_elsewhere
             assert story.wrong(losses.truth.merged(KEY), 200.0) == []
             assert story.wrong(value, 200.0) == ([] if is_elsewhere else ["put 1 was replaced, and is back"])
+
+    testing.run(main)
+
+
+@pytest.mark.parametrize(
+    ("is_reaped", "is_in_log", "complaints"), [(True, True, 0), (True, False, 1), (False, True, 1)]
+)
+def test_old_copy_may_go_without_proof_only_if_reaped_and_in_the_log(
+    is_reaped: bool, is_in_log: bool, complaints: int
+) -> None:
+    """A store that missed the delete learns from the reap log that the value is dead, and drops it.
+
+    Without the tombstone that another store dropped before, the log names what nobody deleted. Without the entry, the
+    store drops what it has for another reason.
+    """
+
+    async def main() -> None:
+        async with testing.ring(3, seed=1) as ring:
+            told: list[str] = []
+            story, _, value = written(ring)
+            losses = losses_of(ring, story, told.append)
+            delete = story.begin("put", is_delete=True)
+            story.sent(delete, b"2" * 16)
+            tombstone = Record(KEY, (ActorClock(value.clock[0].actor, 2, (Version(None, delete.op_id, 2),)),))
+            story.saw(tombstone, ring[0].name, is_own=True)
+            ring[1].host.storage.apply(Batch(puts=(tombstone,)))
+            if is_reaped:
+                losses.dropped(ring[0].name, tombstone)
+            if is_in_log:
+                log = ring[2].host.reap_log
+                ring[2].host.storage.apply(log.bury([Grave(tombstone, versions.context_of(tombstone))]))
+            losses.dropped(ring[2].name, value)
+            assert len(told) == complaints
+            assert all("drops put 1 of b'k', which is left on 1 nodes" in text for text in told)
 
     testing.run(main)
 

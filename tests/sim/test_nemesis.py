@@ -13,6 +13,7 @@ from worlds import in_order, only, virtual
 from chord.config import RingConstants
 from chord.events import Event, NodeStateChanged, PeerChanged
 from chord.sim.cluster import Cluster, cluster
+from chord.sim.hardships import Hardships
 from chord.sim.ledger import Ledger
 from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import Nemesis
@@ -183,3 +184,28 @@ async def test_what_is_over_is_over(nemesis: Nemesis, machines: Cluster, watch: 
     nemesis.stop()
     nemesis.on_event(NodeStateChanged("stopped", machines[0].address))
     assert len(machines.nodes) == NODES
+
+
+@with_plan(RETURNING)
+async def test_node_that_waits_for_its_disk_is_started_once(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+    await machines.place(NODES)
+    node, deaths = machines.nodes[3], nemesis.deaths
+    machines.disk(node.name).hang()
+    await deaths.kill(node)
+    deaths.return_soon(node)
+    await trio.sleep(5)
+    hardships = Hardships(RETURNING, machines, nemesis._ledger, watch, deaths, healed)
+    await hardships._back(node.name)
+    assert deaths.is_coming_back(node.name)
+    machines.disk(node.name).resume()
+    assert len(await names(machines)) == NODES
+    assert not deaths.is_coming_back(node.name)
+
+
+@with_plan(RETURNING)
+async def test_node_that_ends_at_its_start_stays_dead(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+    await machines.place(NODES)
+    node = machines.nodes[3]
+    await nemesis.deaths.kill(node)
+    nemesis.deaths.is_back(node)
+    assert nemesis._ledger.truth.dead() == [node.name]

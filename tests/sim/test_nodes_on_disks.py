@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 import pytest
 import trio
@@ -11,10 +12,13 @@ from worlds import get, only, owner, patiently, put, virtual
 from chord.data.records import Records
 from chord.data.storage import Batch
 from chord.errors import ChordError, WritesRefused
+from chord.ids import Arc, Point
 from chord.messages import Put, Record
 from chord.node import Node
 from chord.sim.cluster import cluster
 from chord.sim.disk import flash
+
+WHOLE = Arc(Point(0), Point(0))
 
 
 def records(node: Node) -> Records:
@@ -181,3 +185,26 @@ async def test_when_the_power_fails_everywhere_every_acknowledged_write_is_there
             found = await patiently(lambda k=key: get(machines[0], k))  # type: ignore[misc]
             assert int(found[0].split(b"-")[1]) >= int(value.split(b"-")[1]), "that one, or a later one"
         assert all(disk.check() == [] for disk in machines.disks.values())
+
+
+@virtual
+async def test_a_hung_transaction_ends_with_the_process_that_began_it() -> None:
+    """Otherwise it would be written below the next process, which has counted the records by then."""
+    async with cluster(sync_delay=flash) as machines:
+        node = await machines.start(join=())
+        await node.ready()
+        disk = machines.disk(node.name)
+        await put(node, b"before", b"v")
+        disk.hang()
+        for key in (b"hung", b"behind it"):
+            node.host.storage.stage(records(node).to_put(Put(key, b"v", key.zfill(16)), None)[1])
+            await trio.sleep(1)
+        node.begin_leave()
+        await node.closed.wait()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(machines.start, join=(), name=node.name))
+            await trio.sleep(1)
+            disk.resume()
+        storage = machines[0].host.storage
+        await trio.sleep(1)
+        assert len(storage) == len(list(storage.heads(WHOLE)))
