@@ -27,8 +27,6 @@ DAMAGED = 0.5
 FORGOTTEN_S = (0.5, 8.0)
 DOWN_S = (0.0, 0.1, 0.5, 2.0)
 """How long who comes back is down: sometimes nobody notices, sometimes all do."""
-RETURN_S = 2.0
-"""A node that is started takes no longer until the ring has it back."""
 
 
 class Deaths:
@@ -189,16 +187,15 @@ class Deaths:
         await self._bring_back(node.config.name)
 
     async def return_all(self) -> None:
-        """Start every dead node that can come back; what only the others had is lost with their disks.
+        """Start every dead node that can come back, however long it was away.
 
-        Who was away for longer than tombstones are kept begins with an empty store: it counts as lost as well.
+        A node that has left, and one that no ring ever took in, cannot: what only they had is lost with their disks.
         """
         losses, truth = self._ledger.losses, self._ledger.truth
         for host in truth.dead():
             kept = self._cluster.kept(host)
             is_known = kept is not None and kept.ring is not None and not kept.has_left
-            is_late = trio.current_time() - truth.dead_since(host) > self._plan.timing.grace_s - RETURN_S
-            if kept is None or not is_known or is_late:
+            if kept is None or not is_known:
                 losses.wipe(host, "acknowledged and away for ever")
                 self._cluster.wipe(host)
             else:

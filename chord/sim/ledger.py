@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import trio
 
@@ -17,9 +18,10 @@ from chord.config import RingConstants
 from chord.data.storage import Batch
 from chord.errors import ChordError, DefiniteError, NotFound
 from chord.history.recorder import Call, Recorder
+from chord.messages import Put, Written
 from chord.node import Node
 from chord.sim.habits import Habits
-from chord.sim.oracle import Oracle
+from chord.sim.oracle import Before, Oracle
 from chord.sim.plan import DRAWS, READS
 from chord.sim.story import Kind, Op, Story
 from chord.testing.rings import MemoryRing
@@ -44,11 +46,30 @@ UNUSUAL = 0.2
 """So many of the requests name their own R or W, and half as many of the writes are strict."""
 
 
+class Attempt(NamedTuple):
+    """A write under way.
+
+    Attributes:
+        asked: on how many nodes its client wants it to be; None: a quorum.
+        quorum: of the ring when it began (see `Oracle.write_quorum`).
+        in_reach: see `Losses.in_reach`, when it began.
+        call: its line of the history, if one is written.
+    """
+
+    story: Story
+    op: Op
+    request: Put
+    client: str
+    asked: int | None
+    quorum: tuple[int, int]
+    in_reach: dict[Op, set[Node]]
+    call: Call | None
+
+
 class Ledger:
     """The clients of one ring.
 
     Args:
-        down_out_s: of the ring, see `Losses`.
         reads: how many in one of what clients do with a key that was written before are reads.
         draws: how many keys a client looks at to find one that is another coordinator's since it was written.
         shared: which share of the operations of a client is on keys that all clients write.
@@ -69,7 +90,6 @@ class Ledger:
         recorder: Recorder | None = None,
         *,
         constants: RingConstants | None = None,
-        down_out_s: float = 600.0,
         keys_per_client: int = KEYS_PER_CLIENT,
         reads: float = READS,
         draws: int = DRAWS,
@@ -85,7 +105,7 @@ class Ledger:
         self._draws = draws
         self._shared = shared
         self.counts: Counter[str] = Counter()
-        self.oracle = Oracle(ring, self._constants, self.counts, complain, down_out_s)
+        self.oracle = Oracle(ring, self._constants, self.counts, complain)
         self.stories, self.losses, self.truth = self.oracle.stories, self.oracle.losses, self.oracle.truth
         self._habits = Habits(habits, rng, self.counts)
         self._old: list[bytes] = []
@@ -148,7 +168,7 @@ class Ledger:
             node = rng.choice(ready)
             key = self._a_key(name)
             if self._habits.follows("scan"):
-                await self._scan(node)
+                await self.scan(node)
             if self._old and rng.random() < 0.5:
                 await self.read(node, rng.choice(self._old), name)
             elif key in self.stories and rng.random() >= 1 - self._reads:
@@ -201,45 +221,87 @@ class Ledger:
         w: int | None = None,
         strict: bool = False,
     ) -> None:
-        """Write a key, and have the oracle judge what comes of it."""
+        """Write a key, maybe with others in one batch, and have the oracle judge what comes of it."""
+        attempts = [self._begin(node, key, client, kind, is_delete=is_delete, w=w, strict=strict)]
+        for number, name in enumerate(self._habits.companions(key, self._names(client)), 1):
+            other = self._current(name)
+            attempts.append(self._begin(node, other, client, kind, w=w, strict=strict, recorded=f"{client}+{number}"))
+        outcomes: list[Stored | ChordError | None] = [None] * len(attempts)
+        try:
+            with trio.move_on_after(PATIENCE_S):
+                outcomes = await self._send(node, [attempt.request for attempt in attempts])
+        except ChordError as error:
+            outcomes = [error] * len(attempts)
+        if node not in self._ring.nodes:  # its client heard nothing any more, whatever this object says
+            outcomes = [None] * len(attempts)
+        for attempt, outcome in zip(attempts, outcomes, strict=True):
+            self._end(node, attempt, outcome)
+
+    @staticmethod
+    async def _send(node: Node, requests: list[Put]) -> list[Stored | ChordError | None]:
+        """Write, alone or in a batch. Returns the outcome of each request."""
+        if len(requests) == 1:
+            return [await node.drive(node.core.write(requests[0]))]
+        found: list[Stored | ChordError | None] = []
+        for request, outcome in zip(requests, await node.drive(node.core.request_all(requests)), strict=True):
+            if isinstance(outcome, Written):
+                told = outcome.context, outcome.owner, outcome.w, outcome.w_needed, outcome.is_sloppy, outcome.replicas
+                found.append(Stored(request.key, *told))
+            else:
+                assert isinstance(outcome, ChordError)
+                found.append(outcome)
+        return found
+
+    def _begin(
+        self,
+        node: Node,
+        key: bytes,
+        client: str,
+        kind: Kind,
+        *,
+        is_delete: bool = False,
+        w: int | None = None,
+        strict: bool = False,
+        recorded: str = "",
+    ) -> Attempt:
+        """Return a write that is about to be sent. `recorded`: its client in the history."""
         story = self.stories.get(key)
         if story is None:
             story = self.stories[key] = Story(key, node.host.circle.hash(key))
         if kind == "with context" and not story.contexts.get(client):
             kind = "put"
-        in_reach, wanted = self.losses.in_reach(story), self.oracle.wanted(story, w)
+        in_reach = self.losses.in_reach(story)
         ttl_s = None if is_delete else self._habits.ttl_s()
         op = story.begin(kind, client=client, is_delete=is_delete, padding=self._habits.padding())
         op.calm = self.oracle.calm()
+        story.lives(op, ttl_s, trio.current_time())
         context = story.contexts[client] if kind == "with context" else None
         is_blind = kind == "blind"
         request = node.core.to_put(key, op.value, context=context, blind=is_blind, w=w, strict=strict, ttl_s=ttl_s)
         story.sent(op, request.op_id)
-        self.oracle.expires(story, op, ttl_s)
-        call = self._begin_write(client, op, key)
-        outcome, is_refused = "unknown", False
-        stored: Stored | None = None
         self._open[key] += 1
         self.counts["writes of one key at the same time"] += self._open[key] == 2
-        try:
-            with trio.move_on_after(PATIENCE_S):
-                stored = await node.drive(self._habits.write(node.core, request))
-                outcome = "ok"
-        except ChordError as error:
-            outcome, is_refused = error.word, isinstance(error, DefiniteError)
-        finally:
-            self._open[key] -= 1
-        if node not in self._ring.nodes:  # its client heard nothing any more, whatever this object says
-            outcome, is_refused, stored = "unknown", False, None
-        self.counts[f"put {outcome}"] += 1
+        call = self._begin_write(recorded or client, op, key)
+        return Attempt(story, op, request, client, w, self.oracle.write_quorum(story), in_reach, call)
+
+    def _end(self, node: Node, attempt: Attempt, outcome: Stored | ChordError | None) -> None:
+        """Have the oracle judge what came of a write; None: its client has heard nothing."""
+        story, op, call = attempt.story, attempt.op, attempt.call
+        self._open[story.key] -= 1
+        is_refused = isinstance(outcome, DefiniteError)
+        self.counts[f"put {_word(outcome)}"] += 1
         if call is not None:
-            (call.ok if stored else call.fail if is_refused else call.unknown)()
-        if stored is not None:
-            self.oracle.acknowledged(node, story, op, stored, client, wanted)
-            self.oracle.hold_to_what_it_read(node, story, op, in_reach)
-            self._count_write(story, op, stored)
+            (call.ok if isinstance(outcome, Stored) else call.fail if is_refused else call.unknown)()
+        if isinstance(outcome, Stored):
+            self.oracle.acknowledged(node, story, op, outcome, attempt.client, attempt.asked, attempt.quorum)
+            self.oracle.hold_to_what_it_read(node, story, op, attempt.in_reach)
+            self._count_write(story, op, outcome)
         elif is_refused:
             story.refused(op)
+
+    def _names(self, client: str) -> list[str]:
+        """Return the names of a client's own keys."""
+        return [f"{client}-{number}" for number in range(self._keys_per_client)]
 
     def _begin_write(self, client: str, op: Op, key: bytes) -> Call | None:
         if self._recorder is None:
@@ -273,48 +335,74 @@ class Ledger:
     async def read(
         self, node: Node, key: bytes, client: str = "reader", *, r: int | None = None, is_final: bool = False
     ) -> None:
-        """Read a key that was written, and have the oracle judge it. In the end (`is_final`) all there is is found."""
-        story = self.stories[key]
-        before = self.oracle.before(story, r)
-        call = self._recorder.get(client, key.decode()) if self._recorder else None
-        outcome = "unknown"
-        reply: Found | None = None
+        """Read a key that was written, maybe with others in one batch, and have the oracle judge it.
+
+        In the end (`is_final`) all there is is found.
+        """
+        names = [] if is_final else self._habits.companions(key, self._names(client))
+        keys = [key, *(other for name in names if (other := self._current(name)) in self.stories)]
+        before = [self.oracle.before(self.stories[one], r) for one in keys]
+        calls: list[Call | None] = [None] * len(keys)
+        if self._recorder is not None:
+            calls = [self._recorder.get(f"{client}+{at}" if at else client, k.decode()) for at, k in enumerate(keys)]
+        replies: list[Found | ChordError | None] = [None] * len(keys)
         try:
             with trio.move_on_after(PATIENCE_S):
-                reply = await node.drive(node.core.get(key, r) if is_final else self._habits.get(node.core, key, r))
-                outcome = "ok"
-                if client != "reader":
-                    story.contexts[client] = reply.context
-        except NotFound:
-            outcome = "not found"
+                if len(keys) == 1:
+                    replies = [await node.drive(node.core.get(key, r))]
+                else:
+                    replies = list(await node.drive(node.core.get_all(keys, r)))
         except ChordError as error:
-            outcome = error.word
+            replies = [error] * len(keys)
         is_heard = node in self._ring.nodes  # who asks a dead node hears nothing, whatever this object says
-        self.counts[f"get {outcome}"] += 1
-        values = reply.values if reply is not None else ()
-        if call is not None and outcome in ("ok", "not found"):
+        for one, held_to, call, reply in zip(keys, before, calls, replies, strict=True):
+            if isinstance(reply, Found) and client != "reader":
+                self.stories[one].contexts[client] = reply.context
+            self._have_read(node, self.stories[one], reply, held_to, call, is_heard=is_heard, is_final=is_final)
+
+    def _have_read(
+        self,
+        node: Node,
+        story: Story,
+        reply: Found | ChordError | None,
+        before: Before,
+        call: Call | None,
+        *,
+        is_heard: bool,
+        is_final: bool,
+    ) -> None:
+        """Have the oracle judge what came of a read; None: its client has heard nothing."""
+        word = _word(reply)
+        self.counts[f"get {word}"] += 1
+        values = reply.values if isinstance(reply, Found) else ()
+        if call is not None and (isinstance(reply, Found | NotFound)):
             call.ok(*(value.decode() for value in values))
         elif call is not None:
             call.fail()  # a read that got no answer says nothing
-        if is_heard and reply is not None:
+        if not is_heard:
+            return
+        if isinstance(reply, Found):
             self.oracle.found(node, story, reply, before)
-        elif is_heard and outcome == "not found":
+        elif isinstance(reply, NotFound):
             self.oracle.denied(node, story, before)
-        if is_final and is_heard and outcome == "ok":
-            self.oracle.found_in_the_end(node, story, values)
-        elif is_final and is_heard:
-            self.oracle.silent_in_the_end(node, story, outcome)
+        if is_final and isinstance(reply, Found):
+            self.oracle.found_in_the_end(node, story, values, before)
+        elif is_final:
+            self.oracle.silent_in_the_end(node, story, word)
 
-    async def _scan(self, node: Node) -> None:
+    async def scan(self, node: Node) -> None:
         """Read all keys, and have the oracle judge what is there."""
-        began, found = self.oracle.before_scan(), {}
+        before, found, word = self.oracle.before_scan(), {}, "unknown"
         try:
             with trio.move_on_after(PATIENCE_S):
                 async for key, values in node.scan():
                     found[key] = values
-                self.oracle.scanned(node, found, began)
+                word = "complete"
         except ChordError as error:
-            self.counts[f"scan {error.word}"] += 1
+            word = error.word
+        self.counts[f"scan {word}"] += 1
+        if word == "complete" and node in self._ring.nodes:
+            self.oracle.scanned(node, found, before)
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -330,6 +418,7 @@ class Ledger:
                 with suppress(ChordError):
                     await node.host.storage.commit(Batch())
             await trio.sleep(REST_S)
+        self.oracle.check_disks()
         if count * len(self.stories) > READS_MAX:
             count = 1
         reads = iter([(node, key) for key in self.stories for node in self._rng.sample(nodes, count)])
@@ -341,3 +430,10 @@ class Ledger:
         async with trio.open_nursery() as nursery:
             for _ in range(AT_ONCE):
                 nursery.start_soon(read)
+
+
+def _word(outcome: Stored | Found | ChordError | None) -> str:
+    """Return what a client was told, in a word."""
+    if isinstance(outcome, NotFound):
+        return "not found"
+    return "unknown" if outcome is None else outcome.word if isinstance(outcome, ChordError) else "ok"

@@ -167,8 +167,7 @@ class Life:
             rng = random.Random(f"ledger/{plan.seed}")
             self._ledger = Ledger(
                 ring, rng, watch.complain, recorder,
-                constants=plan.constants, down_out_s=plan.timing.down_out_s,
-                reads=plan.reads, draws=plan.draws, shared=plan.shared, habits=plan.habits,
+                constants=plan.constants, reads=plan.reads, draws=plan.draws, shared=plan.shared, habits=plan.habits,
             )  # fmt: skip
             losses = self._ledger.losses
             ring.on_put, ring.on_drop, ring.on_left = losses.saw, losses.dropped, losses.left

@@ -34,7 +34,6 @@ class Losses:
     Args:
         stories: of every key that was written.
         counts, complain: of the oracle.
-        down_out_s: of the ring: what is on no other disk than of nodes that are down for longer may be denied.
 
     Attributes:
         truth: who has what.
@@ -48,14 +47,12 @@ class Losses:
         stories: dict[bytes, Story],
         counts: Counter[str],
         complain: Callable[[str], None],
-        down_out_s: float,
     ) -> None:
         self._ring = ring
         self._constants = constants
         self._stories = stories
         self._counts = counts
         self._complain = complain
-        self._down_out_s = down_out_s
         self._deniable: set[bytes] = set()
         self._away: set[bytes] = set()  # the only copy of a record is on the disk of a node that died
         self.truth = Truth(ring)
@@ -108,14 +105,6 @@ class Losses:
                         found.setdefault(op, set()).add(node)
         return found
 
-    def is_away(self, story: Story, required: list[Op]) -> bool:
-        """Whether only nodes have it that are down for so long that the ring no longer waits for them."""
-        holders = [copy for copy in self.truth.copies(story.key) if any(op.is_in(copy.record) for op in required)]
-        if any(copy.is_living for copy in holders):
-            return False
-        given_up = trio.current_time() - self._down_out_s
-        return bool(holders) and all(self.truth.dead_since(copy.host) < given_up for copy in holders)
-
     # -- what happens ---------------------------------------------------------------------------
 
     def acknowledged(self, key: bytes) -> None:
@@ -128,7 +117,7 @@ class Losses:
         story = self._stories.get(record.key)
         if story is None:
             return
-        if wrong := story.saw(record, host, is_own=is_own):
+        if wrong := story.saw(record, host, is_own=is_own, now=trio.current_time()):
             self._complain(f"{host} has {record.key!r}, of which {wrong}")
         for op in story.ops:
             if op.vanished and self.holders(story, op) >= min(self._constants.replicas, len(self._ring)):
@@ -168,7 +157,7 @@ class Losses:
     def _is_dead(self, host: str, record: Record) -> bool:
         """Whether the reap log of a store names everything that a record knows."""
         logs = [node.host.reap_log for node in self._ring.nodes if node.name == host]
-        return any(log.restored(record)[0] is None for log in logs)
+        return any(log.restored(record) is None for log in logs)
 
     def left(self, node: Node) -> None:
         """A node has left: what it kept to the end is dropped now."""
@@ -186,6 +175,8 @@ class Losses:
         """A node is dead: what it had made durable must be on its disk."""
         for key in self.truth.autopsy(node):
             self._complain(f"{node.name} is dead; its disk has lost {key!r}, which was durable")
+        for key, story in self._stories.items() if self.truth.has_disk(node.name) else ():
+            story.crashed(node.name, self.truth.left_of(node.name, key))
 
     def bring_back(self, node: Node) -> None:
         """A node that died is back."""

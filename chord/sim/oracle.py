@@ -19,15 +19,11 @@ from chord.data import versions
 from chord.messages import Contact
 from chord.node import Node
 from chord.sim.losses import Losses
-from chord.sim.story import Op, Story, covers
+from chord.sim.story import Covers, Op, Story, covers
 from chord.testing.rings import MemoryRing
 from chord.values import Found, Stored
 from chord.vnode import Vnode
 
-SLACK_S = 0.001
-"""Wall clocks count milliseconds."""
-PATIENCE_S = 5.0
-"""A client waits no longer, so its value is minted by then, if its coordinator lets go of it then."""
 ANSWERED = ("ok", "stale", "absent")
 """What a line of a read says of a replica that told what it holds."""
 
@@ -40,23 +36,38 @@ class Before(NamedTuple):
         required: the values that may not be denied.
         hosts: where each acknowledged operation was durable.
         is_whole: whether the ring could answer for the key; see `Oracle.is_whole`.
-        is_away: whether nodes have it for which nobody waits.
+        asked: how many nodes the client wants to answer; None: a quorum.
         wanted: on how many nodes the read has to rest.
+        at: the virtual second.
     """
 
     clock: int
     required: list[Op]
     hosts: dict[Op, set[str]]
     is_whole: bool
-    is_away: bool
+    asked: int | None
     wanted: int
+    at: float
+
+
+class BeforeScan(NamedTuple):
+    """What a scan is held to, as things stood when it began.
+
+    Attributes:
+        calm: see `Oracle.calm`; None: the rest of this is empty.
+        gone: by key, what acknowledged writes had replaced for certain.
+        required: by key, the values that may not be missing.
+        at: the virtual second.
+    """
+
+    calm: int | None
+    gone: dict[bytes, Covers]
+    required: dict[bytes, list[Op]]
+    at: float
 
 
 class Oracle:
     """Judges the answers of one ring.
-
-    Args:
-        down_out_s: see `Losses`.
 
     Attributes:
         complain: told, in words, what must not be.
@@ -72,7 +83,6 @@ class Oracle:
         constants: RingConstants,
         counts: Counter[str],
         complain: Callable[[str], None],
-        down_out_s: float,
     ) -> None:
         self._ring = ring
         self._constants = constants
@@ -81,8 +91,9 @@ class Oracle:
         self.is_lenient = False
         self.disturbances: int | None = None
         self._calm: tuple[int | None, bool] = (None, False)  # at that number: was the ring Ideal?
+        self._members: set[str] = set()  # whom the ring consists of, as of when it was Ideal last
         self.stories: dict[bytes, Story] = {}
-        self.losses = Losses(ring, constants, self.stories, counts, self._complained, down_out_s)
+        self.losses = Losses(ring, constants, self.stories, counts, self._complained)
         self.truth = self.losses.truth
 
     def _complained(self, text: str) -> None:
@@ -102,6 +113,8 @@ class Oracle:
         if self._calm[0] != now:
             is_ready = all(node.state == "ready" for node in self._ring.nodes)
             self._calm = now, is_ready and not self._ring.waiting()
+            if self._calm[1]:
+                self._members = {node.name for node in self._ring.nodes}.union(self._members & self._may_return())
         return now if self._calm[1] else None
 
     def _is_disturbed(self) -> bool:
@@ -114,14 +127,27 @@ class Oracle:
             return False
         return all(self.losses.is_in_place(story, op) for op in story.required())
 
-    def wanted(self, story: Story, asked: int | None) -> int:
-        """Return on how many nodes an operation rests: as asked, or a quorum, if the owner has one."""
+    def write_quorum(self, story: Story) -> tuple[int, int]:
+        """Return on how many nodes a write has to be if its client says nothing: a quorum, or all nodes there are.
+
+        Returns:
+            The quorum of the nodes of the ring, and that of the members which the key's owner sees. A node is one of
+            the ring from when it is ready in an Ideal ring until it has left, is forgotten, or has lost its disk.
+            Deaths do not count: W does not shrink by them.
+        """
+        return min(self._constants.quorum, max(1, len(self._members & self._may_return()))), self._wanted(story)
+
+    def _may_return(self) -> set[str]:
+        return {node.name for node in self._ring.nodes if node.state == "ready"}.union(self.truth.dead())
+
+    def _wanted(self, story: Story) -> int:
+        """Return on how many nodes a read rests if its client says nothing: a quorum, or what members the owner has."""
         every = [vnode for node in self._ring.nodes for vnode in node.host.vnodes.values()]
         seen = [self._members_seen(vnode, story) for vnode in every if vnode.ownership.is_owner(story.point)]
-        return min([asked or self._constants.quorum, *seen])
+        return min([self._constants.quorum, *seen])
 
     def _wanted_of(self, owner: Contact, story: Story, wanted: int) -> int:
-        """Return what was wanted of an operation, or as much of it as its coordinator has members to ask."""
+        """Return what was wanted of a read, or as much of it as its coordinator has members to ask."""
         vnode = self._ring.vnodes().get(owner.id)
         return wanted if vnode is None else min(wanted, self._members_seen(vnode, story))
 
@@ -131,10 +157,16 @@ class Oracle:
 
     # -- writes ---------------------------------------------------------------------------------
 
-    def acknowledged(self, node: Node, story: Story, op: Op, stored: Stored, client: str, wanted: int) -> None:
+    def acknowledged(
+        self, node: Node, story: Story, op: Op, stored: Stored, client: str, asked: int | None, quorum: tuple[int, int]
+    ) -> None:
         """Hold an acknowledgement against the stores: the write must be durable on as many nodes as it says.
 
         Or have been: a node that leaves needs only leave a quorum, however many the client had asked for.
+
+        Args:
+            asked: W as the client asked for it.
+            quorum: `write_quorum` when the write began.
         """
         for copy in self.truth.copies(story.key):  # a dot that is not durable yet may be minted again after a crash
             if copy.durable is not None:
@@ -152,15 +184,11 @@ class Oracle:
             )
         elif merged is None or not op.is_in(merged):
             self.losses.lose(story, op)
-        wanted = self._wanted_of(stored.owner, story, wanted)
-        if stored.w_needed < wanted and self._is_bound(story):
+        wanted = asked or min(quorum[0], self.write_quorum(story)[0])
+        if asked is None and self._is_bound(story):
+            wanted = max(wanted, self._wanted_of(stored.owner, story, quorum[1]))
+        if stored.w_needed < wanted:
             self.complain(f"{node.name} was told that {story.key!r} is stored, by {stored.w_needed} of {wanted} nodes")
-
-    def expires(self, story: Story, op: Op, ttl_s: float | None) -> None:
-        """A value is about to be written that lives for a while; clocks are right in a life with such values."""
-        if ttl_s is not None:
-            now = trio.current_time()
-            story.expires(op, now + ttl_s - SLACK_S, now + ttl_s + PATIENCE_S)
 
     def hold_to_what_it_read(self, node: Node, story: Story, op: Op, in_reach: dict[Op, set[Node]]) -> None:
         """Hold an acknowledgement against what its coordinator must have found on nodes that lived all the while."""
@@ -185,8 +213,9 @@ class Oracle:
             required,
             self.losses.hosts_of(story),
             not self.is_lenient or self.is_whole(story),
-            self.losses.is_away(story, required),
-            self.wanted(story, r),
+            r,
+            r or self._wanted(story),
+            trio.current_time(),
         )
 
     def found(self, node: Node, story: Story, reply: Found, before: Before) -> None:
@@ -194,10 +223,14 @@ class Oracle:
         values, read = reply.values, f"{node.name} reads {reply.values!r} under {story.key!r}"
         if not all(story.was_written(value) for value in values):
             self.complain(f"{read}, and not all of it was ever written")
+        if any(story.expiry(value)[1] < before.at for value in values):
+            self.complain(f"{read}, and not all of it lives that long")
         if hidden := story.hidden(reply.context, values, before.clock):
             self.complain(f"{read}, and its context covers {hidden}, which is not there")
-        told, wanted = f"{node.name} was told of {story.key!r} by", self._wanted_of(reply.owner, story, before.wanted)
-        if reply.r_needed < wanted and self._is_bound(story):
+        told, wanted = f"{node.name} was told of {story.key!r} by", before.asked
+        if wanted is None and self._is_bound(story):
+            wanted = self._wanted_of(reply.owner, story, before.wanted)
+        if reply.r_needed < (wanted or 1):
             self.complain(f"{told} {reply.r_needed} nodes, and {wanted} had to answer")
         if reply.r < reply.r_needed:
             self.complain(f"{told} {reply.r} nodes, and {reply.r_needed} had to do so")
@@ -207,19 +240,25 @@ class Oracle:
 
     def _missed(self, story: Story, reply: Found, before: Before) -> str:
         """Return what a read should have known, and why, in words; nothing, if it knew all it should."""
-        context = versions.decode_context(reply.context)
+        context, calm = versions.decode_context(reply.context), self.calm()
         told = {line.contact.address for line in reply.replicas if line.is_counted and line.outcome in ANSWERED}
         names = {node.name for node in self._ring.nodes if node.address in told}
+        is_judged = False
         for op, hosts in before.hosts.items():
-            if op.is_lost or op not in story.ops or any(covers(context, dot) for dot in op.dots):
+            if op.is_lost or op not in story.ops:
+                continue
+            is_promised = op.is_strict and op.w + before.wanted > self._constants.replicas
+            is_promised = is_promised and op.calm is not None and op.calm == calm
+            is_judged = is_judged or is_promised
+            if any(covers(context, dot) for dot in op.dots):
                 continue
             now = self.losses.hosts(story, op)
             if hosts & names & now:
                 return f"{op} was on a replica that answered"
-            is_promised = op.is_strict and op.w + before.wanted > self._constants.replicas
-            if now and is_promised and op.calm is not None and op.calm == self.calm():
+            if now and is_promised:
                 return f"{op} was acknowledged by {op.w}, {before.wanted} had to answer, and nothing has changed since"
         self._counts["read judged by its quorum"] += 1
+        self._counts["read judged in a calm ring"] += is_judged
         return ""
 
     def denied(self, node: Node, story: Story, before: Before) -> None:
@@ -232,8 +271,6 @@ class Oracle:
         ]
         if not before.is_whole or not self._is_bound(story) or self.losses.may_deny(story.key):
             self._counts["denied, and excused"] += bool(required)
-        elif required and (before.is_away or self.losses.is_away(story, required)):
-            self._counts["denied, away for too long"] += 1
         elif required:
             held = ", ".join(f"{c.host}{'' if c.is_living else ' (dead)'}" for c in self.truth.copies(story.key))
             what = ", ".join(map(str, required))
@@ -241,51 +278,62 @@ class Oracle:
         elif story.key in self.losses.lost and self._constants.replicas == 1:
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
 
-    def before_scan(self) -> tuple[int | None, dict[bytes, list[Op]]]:
-        """Return what a scan that begins now is held to: whether the ring is calm, and what may not be missing.
+    def before_scan(self) -> BeforeScan:
+        """Return what a scan that begins now is held to.
 
         A scan reads what the owners hold. What an owner lacks now it may store after the scan has read its page.
         """
-        calm = self.calm()
-        if calm is None:
-            return None, {}
-        now, quorum = trio.current_time(), self._constants.quorum
+        now, quorum, calm = trio.current_time(), self._constants.quorum, self.calm()
+        stories = self.stories.items() if calm is not None else ()
         required = {}
-        for key, story in self.stories.items():
+        for key, story in stories:
             ops = story.must_be_found(now, quorum)
             held = [op for op in ops if self._owners(story) & self.losses.hosts(story, op)]
             self._counts["scan misses what its owner lacks"] += len(held) < len(ops)
             if held:
                 required[key] = held
-        return calm, required
+        return BeforeScan(calm, {key: story.gone() for key, story in stories}, required, now)
 
     def _owners(self, story: Story) -> set[str]:
         return {node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None}
 
-    def scanned(
-        self, node: Node, found: dict[bytes, tuple[bytes, ...]], before: tuple[int | None, dict[bytes, list[Op]]]
-    ) -> None:
-        """Hold a scan against what was written; if the ring was calm meanwhile, nothing may be missing."""
+    def scanned(self, node: Node, found: dict[bytes, tuple[bytes, ...]], before: BeforeScan) -> None:
+        """Hold a scan that says it is complete against what was written.
+
+        It may show only what was written. If the ring was calm meanwhile, it shows every value that was acknowledged
+        before it began, or what replaced that value, and nothing that was replaced for certain before it began.
+        """
         for key, values in found.items():
-            story = self.stories.get(key)
-            if story is not None and not all(story.was_written(value) for value in values):
-                self.complain(f"{node.name} reads {values!r} under {key!r}, and not all of it was ever written")
-        calm, required = before
-        self._counts["scan judged"] += calm is not None and calm == self.calm()
-        if calm is None or calm != self.calm():
+            read, story = f"{node.name} reads {values!r} under {key!r} in a scan", self.stories.get(key)
+            if story is None or not all(story.was_written(value) for value in values):
+                self.complain(f"{read}, and not all of it was ever written")
+            elif any(story.expiry(value)[1] < before.at for value in values):
+                self.complain(f"{read}, and not all of it lives that long")
+        if before.calm is None or before.calm != self.calm():
             return
+        self._counts["scan judged"] += 1
+        for key, values in found.items():
+            if key in before.gone and (old := self.stories[key].shown_again(values, before.gone[key])):
+                self.complain(f"{node.name} reads {old} under {key!r} in a scan, which is old")
+        for key, ops in before.required.items():
+            if missed := self._missed_in_scan(self.stories[key], ops, found.get(key, ())):
+                self.complain(f"{node.name} denies {key!r} in a scan, which was acknowledged: {missed}")
+
+    @staticmethod
+    def _missed_in_scan(story: Story, required: list[Op], values: tuple[bytes, ...]) -> Op | None:
+        """Return an operation that a scan does not show, nor what has replaced it."""
         now = trio.current_time()
-        for key, ops in required.items():
-            story = self.stories[key]
-            left = [op for op in ops if op in story.ops and now < op.expires[0] and not story.may_be_deleted(op, now)]
-            if left and key not in found:
-                self.complain(f"{node.name} denies {key!r} in a scan, which was acknowledged: {left[0]}")
+        for op in required:
+            is_here = op in story.ops and not op.is_lost and now < op.expires[0] and not story.may_be_deleted(op, now)
+            if is_here and not story.is_shown(op, values):
+                return op
+        return None
 
     # -- the end --------------------------------------------------------------------------------
 
-    def found_in_the_end(self, node: Node, story: Story, values: tuple[bytes, ...]) -> None:
+    def found_in_the_end(self, node: Node, story: Story, values: tuple[bytes, ...], before: Before) -> None:
         """Nobody moves any more: what is there must be found, and nothing else."""
-        there, now = self.values(story), trio.current_time()
+        there, now = self.values(story, at=before.at), trio.current_time()
         surely = [value for value in there if story.expiry(value)[0] > now]
         if not set(surely) <= set(values) <= set(there):
             self.complain(f"{node.name} reads {values!r} under {story.key!r}, there is {there!r}")
@@ -296,12 +344,18 @@ class Oracle:
         if any(story.expiry(value)[0] > now for value in there):
             self.complain(f"{node.name} does not find {story.key!r}, of which somebody has {there!r}: {outcome}")
 
-    def values(self, story: Story, *, only_living: bool = False) -> list[bytes]:
-        """Return the values of a key that have not expired, of all stores together."""
+    def values(self, story: Story, *, only_living: bool = False, at: float | None = None) -> list[bytes]:
+        """Return the values of a key that have not expired (by then), of all stores together."""
         record = self.truth.merged(story.key, only_living=only_living)
-        now = trio.current_time()
+        since = trio.current_time() if at is None else at
         found = [] if record is None else versions.values(record)
-        return [value for value in found if story.expiry(value)[1] > now]
+        return [value for value in found if story.expiry(value)[1] >= since]
+
+    def check_disks(self) -> None:
+        """Hold every disk against what its node's store says is durable."""
+        for node in self._ring.nodes:
+            for key in self.truth.not_on_disk(node, self.stories):
+                self.complain(f"{node.name} runs; its disk has lost {key!r}, which was durable")
 
     def check(self) -> None:
         """Hold all there is against all that was told."""

@@ -16,6 +16,8 @@ from typing import Literal, TypeAlias
 from chord.data import versions
 from chord.messages import Record
 
+SLACK_S = 0.002
+"""Wall clocks and times to live count milliseconds."""
 DOTS_MAX = 256
 """A story remembers the operations behind this many dots, the latest ones."""
 
@@ -64,11 +66,12 @@ class Op:
         is_buried: a store dropped a tombstone, or a value that may have expired, that had replaced it.
         calm: the oracle's count of disturbances when it began, if the ring was calm then.
         expires: the first and the last virtual second at which the value may expire; infinite without a time to live.
+        ttl_s: its time to live, which begins when a store mints it.
     """
 
     __slots__ = (
         "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_buried", "is_lost", "is_ok",
-        "is_strict", "kind", "number", "op_id", "value", "vanished", "w",
+        "is_strict", "kind", "number", "op_id", "ttl_s", "value", "vanished", "w",
     )  # fmt: skip
 
     def __init__(self, number: int, value: bytes | None, kind: Kind, given: Covers, began: int) -> None:
@@ -89,6 +92,7 @@ class Op:
         self.vanished = self.dropped = 0
         self.calm: int | None = None
         self.expires = (math.inf, math.inf)
+        self.ttl_s: float | None = None
 
     def __str__(self) -> str:
         word = "delete" if self.value is None else self.kind
@@ -219,23 +223,35 @@ class Story:
 
     # -- what stores take -------------------------------------------------------------------------
 
-    def saw(self, record: Record, host: str = "", *, is_own: bool = False) -> str:
+    def saw(self, record: Record, host: str = "", *, is_own: bool = False, now: float = 0.0) -> str:
         """Take note of the dots in a store. Returns what is wrong: one that names two operations.
 
         Args:
-            is_own: this store has just minted the newest. If no other store knows it, a crash may take it back.
+            is_own: this store has just minted the newest. A crash may take it back, unless another store knows it or
+                the store has acknowledged it: then its dot names another operation later.
+            now: the virtual second.
         """
         wrong = ""
         for dot, op_id in dots_in(record).items():
             op = self._by_id.get(op_id)
             if op is not None and dot not in op.dots:
                 mint = op.dots[dot] = Mint(op, host if is_own else "", self._covered(op, record, dot, is_own))
+                self._minted(op, now)
                 if op.number not in self._refused:
                     self._mints[dot] = mint
             wrong = self._claim(dot, op_id, is_firm=not is_own) or wrong
         while len(self._names) > DOTS_MAX:
             del self._names[next(iter(self._names))]
         return wrong
+
+    def crashed(self, host: str, left: Record | None) -> None:
+        """A machine's node has died, and this is left on its disk: other dots that it alone knew name nothing now."""
+        for op in self._by_id.values():
+            for dot in [dot for dot, mint in op.dots.items() if mint.host == host]:
+                is_firm = self._names.get(dot, {}).get(op.op_id, True)
+                if not is_firm and (left is None or not knows(left, dot)):
+                    del op.dots[dot], self._names[dot][op.op_id]
+                    self._mints.pop(dot, None)
 
     @staticmethod
     def _covered(op: Op, record: Record, dot: Dot, is_own: bool) -> Covers | None:
@@ -266,9 +282,18 @@ class Story:
         """Return the first and the last moment at which a value may expire; infinite, if it has no time to live."""
         return self._expiring.get(value, (math.inf, math.inf))
 
-    def expires(self, op: Op, first: float, last: float) -> None:
-        """A value has a time to live."""
-        if op.value is not None:
+    def lives(self, op: Op, ttl_s: float | None, now: float) -> None:
+        """A value that is about to be sent has a time to live. It does not expire until a store has minted it."""
+        if op.value is not None and ttl_s is not None:
+            op.ttl_s = ttl_s
+            op.expires = self._expiring[op.value] = (now + ttl_s - SLACK_S, math.inf)
+
+    def _minted(self, op: Op, now: float) -> None:
+        """A store mints a version of an operation now: if it lives for a while, that while begins."""
+        if op.value is not None and op.ttl_s is not None:
+            last = now + op.ttl_s + SLACK_S
+            is_first = math.isinf(op.expires[1])
+            first = last - 2 * SLACK_S if is_first else op.expires[0]
             op.expires = self._expiring[op.value] = (first, last)
 
     def must_be_found(self, now: float, w_min: int) -> list[Op]:
@@ -293,6 +318,31 @@ class Story:
                 if mint.op.number not in seen and mint.may_cover(dots):
                     if mint.op.value is None or mint.op.expires[0] <= now:
                         return True
+                    seen.add(mint.op.number)
+                    todo.append(mint.op)
+        return False
+
+    def gone(self) -> Covers:
+        """Return what acknowledged operations have replaced for certain by now."""
+        return dict(self._gone)
+
+    def shown_again(self, values: Iterable[bytes], gone: Covers) -> Op | None:
+        """Return an operation whose value is among these although all its versions were replaced."""
+        shown = frozenset(values)
+        for op in self._by_id.values():
+            if op.value in shown and op.dots and all(covers(gone, dot) for dot in op.dots):
+                return op
+        return None
+
+    def is_shown(self, op: Op, values: Iterable[bytes]) -> bool:
+        """Whether the value of an operation is among these, or one that may have replaced it, directly or not."""
+        shown, todo, seen = frozenset(values), [op], {op.number}
+        while todo:
+            now = todo.pop()
+            if now.value in shown:
+                return True
+            for mint in self._mints.values():
+                if mint.op.number not in seen and mint.may_cover(now.dots):
                     seen.add(mint.op.number)
                     todo.append(mint.op)
         return False

@@ -6,10 +6,8 @@ durable must be there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
-
-import trio
 
 from chord.data import versions
 from chord.data.storage import Batch, MemoryStorage, Storage
@@ -30,19 +28,12 @@ class Copy(NamedTuple):
     is_living: bool
 
 
-class Dead(NamedTuple):
-    """What a dead node has left: its store as it saw it, or, once that was looked at, its disk. And since when."""
-
-    storage: Storage
-    since: float
-
-
 class Truth:
     """The copies of one ring's records."""
 
     def __init__(self, ring: MemoryRing) -> None:
         self._ring = ring
-        self._dead: dict[str, Dead] = {}
+        self._dead: dict[str, Storage] = {}  # what each has left: its store, or its disk once that was looked at
         self._claims: dict[str, dict[bytes, Record]] = {}
 
     # -- questions ------------------------------------------------------------------------------
@@ -55,10 +46,10 @@ class Truth:
                 record = storage.get(key)
                 if record is not None:
                     yield Copy(node.name, record, storage.durable(key), True)
-        for host, dead in self._dead.items():
-            record = dead.storage.get(key)
+        for host, storage in self._dead.items():
+            record = storage.get(key)
             if record is not None:
-                yield Copy(host, record, dead.storage.durable(key), False)
+                yield Copy(host, record, storage.durable(key), False)
 
     def is_living(self, node: Node) -> bool:
         """Whether a node runs, is not about to be stopped, and is not a copy of another."""
@@ -72,10 +63,6 @@ class Truth:
                 found = copy.record if found is None else versions.sync(found, copy.record)
         return found
 
-    def dead_since(self, host: str) -> float:
-        """Return when a dead node died."""
-        return self._dead[host].since
-
     # -- what happens to the copies ---------------------------------------------------------------
 
     def dies(self, node: Node, is_told: Callable[[bytes], bool]) -> Storage | None:
@@ -86,11 +73,11 @@ class Truth:
         """
         storage, circle = node.host.storage, node.host.circle
         if self._disk(node.name) is None:
-            self._dead[node.name] = Dead(MemoryStorage(circle, bytes(8)), trio.current_time())
+            self._dead[node.name] = MemoryStorage(circle, bytes(8))
             return storage
         found = [record.key for record in storage.scan(Arc(circle.point(0), circle.point(0))) if is_told(record.key)]
         self._claims[node.name] = {key: record for key in found if (record := storage.durable(key)) is not None}
-        self._dead[node.name] = Dead(storage, trio.current_time())
+        self._dead[node.name] = storage
         return None
 
     def autopsy(self, node: Node) -> list[bytes]:
@@ -99,8 +86,17 @@ class Truth:
         if disk is None or node.name not in self._dead:
             return []
         left = left_on(disk, node.host.circle) or MemoryStorage(node.host.circle, bytes(8))
-        self._dead[node.name] = self._dead[node.name]._replace(storage=left)
+        self._dead[node.name] = left
         claims = self._claims.pop(node.name, {})
+        return [key for key, record in claims.items() if not _covers(left.get(key), record)]
+
+    def not_on_disk(self, node: Node, keys: Iterable[bytes]) -> list[bytes]:
+        """Return the keys of which a running node's store says that more is durable than there is on its disk."""
+        disk, storage = self._disk(node.name), node.host.storage
+        left = None if disk is None or not self.is_living(node) else left_on(disk, node.host.circle)
+        if left is None:
+            return []
+        claims = {key: record for key in keys if (record := storage.durable(key)) is not None}
         return [key for key, record in claims.items() if not _covers(left.get(key), record)]
 
     def comes_back(self, host: str) -> None:
@@ -109,8 +105,16 @@ class Truth:
 
     def is_wiped(self, host: str) -> Storage | None:
         """A dead node's disk is emptied. Returns what was on it."""
-        dead = self._dead.pop(host, None)
-        return None if dead is None else dead.storage
+        return self._dead.pop(host, None)
+
+    def has_disk(self, host: str) -> bool:
+        """Whether a machine has a disk: without one its next node is another store."""
+        return self._disk(host) is not None
+
+    def left_of(self, host: str, key: bytes) -> Record | None:
+        """Return what a dead machine's node has left of a record."""
+        storage = self._dead.get(host)
+        return None if storage is None else storage.get(key)
 
     def dead(self) -> list[str]:
         """Return the machines whose node is dead, in the order of their deaths."""
@@ -118,7 +122,7 @@ class Truth:
 
     def is_damaged(self, host: str, key: bytes) -> Record | None:
         """A record on a dead node's disk is no more. Returns it as it was."""
-        storage = self._dead[host].storage
+        storage = self._dead[host]
         assert isinstance(storage, MemoryStorage)
         record = storage.get(key)
         storage.apply(Batch(removals=[key]))
@@ -126,7 +130,7 @@ class Truth:
 
     def records_of(self, host: str) -> list[bytes]:
         """Return the keys a dead node has left."""
-        storage = self._dead[host].storage
+        storage = self._dead[host]
         return [record.key for record in storage.scan(Arc(Point(0), Point(0)))]
 
     def _disk(self, host: str) -> Disk | None:

@@ -6,9 +6,10 @@ from chord import earlier
 from chord.data import versions
 from chord.data.quorum_reads import QuorumReads
 from chord.data.reading import Reading
+from chord.data.records import Records
+from chord.data.repair import Repair
 from chord.data.replicate import Coordinator
-from chord.data.view import View
-from chord.ownership import Ownership
+from chord.vnode import Vnode
 
 from . import scenes_data as scenes
 from .mutant import Edit, Mutant
@@ -85,13 +86,10 @@ MUTANTS = (
         ("ledger: lost", "ledger: dropped"),
     ),
     Mutant(
-        "given up too soon",
-        "what only silent nodes have is denied although the ring should still wait for them",
-        (
-            Edit(View.expire, "now - down[1] < down_out_s", "now - down[1] < down_out_s / 8"),
-            Edit(Ownership.expire, "now - t.since < down_out_s", "now - t.since < down_out_s / 8"),
-        ),
-        scenes.waited_for,
+        "denied when nobody waits any more",
+        "what only nodes have that are down for longer than `down_out_s` is denied",
+        (Edit(Repair._is_given_up, "is_over and not any(self._host.peers.passive.contacts())", "is_over"),),
+        scenes.away_for_long,
         40,
         ("ledger: denied",),
     ),
@@ -110,5 +108,29 @@ MUTANTS = (
         scenes.values_that_expire,
         40,
         ("ledger: denied",),
+    ),
+    Mutant(
+        "expired values are shown",
+        "a value is read although its time to live is over",
+        (Edit(versions.is_live, "<= now_ms", "<= now_ms - 1000"),),
+        scenes.values_that_expire,
+        40,
+        ("ledger: misread",),
+    ),
+    Mutant(
+        "scan leaves out a record",
+        "a scan that says that it is complete is not",
+        (Edit(Records.page, "self._host.storage.scan(arc, after=after)", "list(self._host.storage.scan(arc))[1:]"),),
+        scenes.all_is_scanned,
+        40,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "W shrinks when nodes die",
+        "a write is acknowledged by fewer nodes than a quorum because the others are dead",
+        (Edit(Vnode.nodes_known, "len(who.members) + len(self.host.peers.passive)", "len(who.members)"),),
+        scenes.two_of_three_are_dead,
+        40,
+        ("ledger: acknowledged",),
     ),
 )

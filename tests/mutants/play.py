@@ -21,6 +21,7 @@ from chord.sim.disk import SyncDelay
 from chord.sim.ledger import Ledger
 from chord.sim.life import Failure, Life
 from chord.sim.messages import MessageNetwork
+from chord.sim.nemesis import CALM
 from chord.sim.plan import draw
 from chord.sim.watch import Watch
 from chord.testing.faults import FaultyNetwork
@@ -50,9 +51,21 @@ class World:
         self.ring = ring
         self.watch = watch
         self.rng = random.Random(f"scenario/{seed}")
-        self.ledger = Ledger(ring, self.rng, watch.complain)
-        ring.on_put, ring.on_drop = self.ledger.losses.saw, self.ledger.losses.dropped
-        ring.on_left, ring.on_stopped = self.ledger.losses.left, self._mourn
+        self.ledger = self.hire()
+        ring.on_stopped = self._mourn
+        watch.on_event = self._disturb
+
+    def hire(self, *habits: str) -> Ledger:
+        """Return clients with habits (see `chord.sim.habits`), and have the ring tell them what stores do."""
+        self.ledger = Ledger(self.ring, self.rng, self.watch.complain, habits=habits)
+        losses = self.ledger.losses
+        self.ledger.oracle.disturb()  # from now on it is told
+        self.ring.on_put, self.ring.on_drop, self.ring.on_left = losses.saw, losses.dropped, losses.left
+        return self.ledger
+
+    def _disturb(self, event: Event) -> None:
+        if not isinstance(event, CALM):
+            self.ledger.oracle.disturb()
 
     @property
     def nodes(self) -> list[Node]:

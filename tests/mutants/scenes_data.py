@@ -13,7 +13,6 @@ from chord.data.storage import Batch
 from chord.ids import Arc, Point
 from chord.node import Node
 from chord.sim.disk import flash
-from chord.sim.ledger import Ledger
 from chord.testing import MemoryNetwork
 
 from .play import World, live, play
@@ -228,7 +227,6 @@ def owner_missed_it(seed: int) -> None:
     play(seed, scene, nodes=7, replicas=N, timing=HASTY, sync_delay=flash, network=MemoryNetwork(seed))
 
 
-
 def one_is_left_to_leave_it_to(seed: int) -> None:
     """A node leaves, and of those who are to hold what it held all but one are silent, with nobody to stand in."""
 
@@ -288,8 +286,8 @@ def one_disk_is_lost(seed: int) -> None:
     play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash)
 
 
-def waited_for(seed: int) -> None:
-    """All replicas of some keys die, machines with disks; before they are given up, their keys may not be denied."""
+def away_for_long(seed: int) -> None:
+    """All replicas of some keys die, machines with disks, and nobody waits for them any more: they may come back."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(10)
@@ -298,14 +296,14 @@ def waited_for(seed: int) -> None:
         for key in keys:
             await world.ledger.write(gone[0], key, "writer", "put")
         await world.level(N)
-        await trio.sleep(6)  # by now all know who stands before them
+        await trio.sleep(3)  # by now all know who stands before them
         for node in gone:
             await world.kill(node)
-        await trio.sleep(HASTY.down_out_s / 2)
+        await trio.sleep(6 * OBLIVIOUS.down_out_s)
         for key in keys:
             await world.ledger.read(world.rng.choice(world.nodes), key)
 
-    play(seed, scene, nodes=12, successors=6, replicas=N, timing=HASTY, sync_delay=flash)
+    play(seed, scene, nodes=9, successors=6, replicas=N, timing=OBLIVIOUS, sync_delay=flash)
 
 
 def after_an_alarm(seed: int) -> None:
@@ -354,10 +352,34 @@ def values_that_expire(seed: int) -> None:
     """Clients write values that live for a moment, and read them meanwhile."""
 
     async def scene(world: World) -> None:
-        world.ledger = Ledger(world.ring, world.rng, world.watch.complain, habits=("ttl",))
-        losses = world.ledger.losses
-        world.ring.on_put, world.ring.on_drop, world.ring.on_left = losses.saw, losses.dropped, losses.left
+        world.hire("ttl")
         await _busy(world, 6, 4.0)
+
+    play(seed, scene, nodes=6, replicas=N, timing=HASTY, sync_delay=flash)
+
+
+def two_of_three_are_dead(seed: int) -> None:
+    """Of three nodes two die, and after a while nobody waits for them; clients go on writing."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(10)
+        await world.level(N)
+        world.watch.go_outside()
+        for node in world.row(2):
+            await world.kill(node)
+        await trio.sleep(3 * OBLIVIOUS.down_out_s)
+        for number in range(10):
+            await world.ledger.write(world.nodes[0], b"new-%d" % number, "writer", "blind")
+
+    play(seed, scene, nodes=3, successors=2, replicas=N, timing=OBLIVIOUS, sync_delay=flash)
+
+
+def all_is_scanned(seed: int) -> None:
+    """Clients write, read and scan, of a ring in which nothing happens at all."""
+
+    async def scene(world: World) -> None:
+        world.hire("scan")
+        await _busy(world, 6, 2.0)
 
     play(seed, scene, nodes=6, replicas=N, timing=HASTY, sync_delay=flash)
 

@@ -104,4 +104,4 @@ def test_an_item_that_is_acknowledged_and_failed_is_noticed(
     monkeypatch.setattr(batches._Part, "end", told_another)
     monkeypatch.setattr(batches.Batches, "_begin_here", remember)
     with pytest.raises(Failure):
-        test_a_life_in_batches(batched, 1, "messages")
+        test_a_life_in_batches(batched, 3, "messages")

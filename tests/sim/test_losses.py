@@ -40,7 +40,7 @@ def written(ring: MemoryRing, *, is_ok: bool = True) -> Made:
 
 
 def losses_of(ring: MemoryRing, story: Story, complain: Callable[[str], None]) -> Losses:
-    return Losses(ring, ring[0].host.constants, {KEY: story}, Counter(), complain, 600.0)
+    return Losses(ring, ring[0].host.constants, {KEY: story}, Counter(), complain)
 
 
 @pytest.mark.parametrize("is_leaving", [False, True])
