@@ -100,7 +100,7 @@ def test_scan_may_miss_only_what_the_owner_stores_afterwards(is_held: bool) -> N
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
             complaints: list[str] = []
-            oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append, 600.0)
+            oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
             oracle.disturb()
             story, _, record = written(ring)
             oracle.stories[KEY] = story
