@@ -9,7 +9,7 @@ import pytest
 from models.absence import CIRCLE, Store, keys_in_slices
 
 from chord.config import Limits
-from chord.data import reap_log, versions
+from chord.data import quarantine, reap_log, versions
 from chord.data.reap_log import SEGMENT_ENTRIES, TAGS_KEPT, Grave, ReapLog, SliceState
 from chord.data.records import Remarks
 from chord.data.storage import Batch
@@ -492,6 +492,27 @@ def test_catch_up_decides_about_each_actor(
     else:
         assert held.quarantine == ()
         assert [one.op_id for one in found[clock(5).actor].versions] == [version(500 + n).op_id for n in left]
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_catch_up_hides_no_delete_alone(is_mixed: bool) -> None:
+    """Deletes that nothing vouches for hide no value, so an operator has nothing to decide about."""
+    one, other = store(), store(incarnation=b"store  2")
+    reap(one, [9])
+    one.apply(one.log.trim(part_of(one), 0))
+    gone = ActorClock(versions.actor(STRANGER, 5), 2, (version(502, None), version(501, b"v" if is_mixed else None)))
+    old = record(clock(4, 3, 1))
+    other.apply(Batch(puts=[record(gone, ActorClock(versions.actor(STRANGER, 3), 1, ()))], minted={KEY: gone.actor}))
+    level(other, one)
+    held = other.storage.get(KEY)
+    assert held is not None
+    assert held.quarantine == ((gone,) if is_mixed else ())
+    emptied = (ActorClock(versions.actor(STRANGER, 3), 1, ()), ActorClock(gone.actor, 2, ()))
+    assert held.clock == emptied[: 1 if is_mixed else 2]
+    assert other.storage.minted(KEY) != gone.actor, "no dot is minted under it any more"
+    late = Record(KEY, (), b"", (ActorClock(gone.actor, 1, (version(501),)),))
+    assert quarantine.count(versions.sync(held, late)) == (2 if is_mixed else 0), "the deleted value stays away"
+    assert versions.values(versions.sync(held, old)) == versions.values(old)
 
 
 def test_planted_bug_partial_cover_that_vouches_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,8 +156,6 @@ def _report(target: Target, ring: Ring, stored: Stored, duration_ms: float, with
     out = target.out
     if stored.beside and not out.as_json:
         out.note(f"concurrent values beside it: {stored.beside}; see them all: chord get KEY --all")
-    if not out.as_json:
-        note_quarantined(out, stored.quarantined)
     if stored.is_under_replicated:
         nodes = counted(stored.w, "node")
         out.note(f"stored on {nodes} only: the ring has fewer nodes than its write quorum of {stored.quorum}")

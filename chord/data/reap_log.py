@@ -38,7 +38,7 @@ from chord.data import superseded, versions
 from chord.data.storage import Batch, Storage
 from chord.errors import Behind
 from chord.ids import Arc, Circle
-from chord.messages import Claim, DeadActor, Holding, LogEntry, Record, Run, SliceLog, SliceSeen, UpTo
+from chord.messages import ActorClock, Claim, DeadActor, Holding, LogEntry, Record, Run, SliceLog, SliceSeen, UpTo
 
 SEGMENT_ENTRIES: Final = 64
 TAGS_KEPT: Final = 64
@@ -506,14 +506,20 @@ class _Work:
 def _judge(
     record: Record, floors: Mapping[bytes, int], known: Mapping[Claim, Holding], tags: bytes
 ) -> tuple[Record | None, list[bytes]]:
-    """Return what is left of a record once another store has vouched for its values, and the actors it knows not."""
-    clock, undecided = [], []
+    """Return what is left of a record once another store has vouched for its values, and the actors it knows not.
+
+    Of an actor with deletes alone nothing needs to be hidden: an empty entry remains, as all its values are replaced.
+    """
+    clock, undecided, emptied = [], [], []
     for entry in record.clock:
         said = known.get(Claim(record.key, entry.actor), Holding(0, 0))
         if not entry.versions or _is_above(entry.actor, floors):
             clock.append(entry)
         elif said.count >= entry.count or said.held:
             clock.append(versions.narrow(entry, said.count, said.held))
+        elif all(version.value is None for version in entry.versions):
+            clock.append(ActorClock(entry.actor, entry.count, ()))
+            emptied.append(entry.actor)
         else:
             clock.append(entry)
             undecided.append(entry.actor)
@@ -521,7 +527,7 @@ def _judge(
     if undecided:
         decided = versions.isolate(decided, undecided)
     left = versions.bury(decided, {}, tags) if tags else decided
-    return (record if left == record else left), undecided
+    return (record if left == record else left), [*undecided, *emptied]
 
 
 def _is_above(actor: bytes, floors: Mapping[bytes, int]) -> bool:
