@@ -20,6 +20,7 @@ from quorums import (
     settled,
     settled_ring,
     stop_repair,
+    timing,
     until,
     until_level,
     write,
@@ -29,6 +30,7 @@ from worlds import only, patiently, replicas, virtual
 from chord import testing
 from chord.calls import Later, Told
 from chord.data import versions
+from chord.data.quorum_reads import QuorumReads
 from chord.data.storage import Batch, MemoryStorage
 from chord.errors import (
     ChordError,
@@ -39,9 +41,12 @@ from chord.errors import (
     WritesRefused,
 )
 from chord.messages import Contact, Put, Reply, Request, Written
+from chord.node import Node
+from chord.testing.rings import MemoryRing
 
 # -- the owner is silent ----------------------------------------------------------------------------
 
+DOWN_OUT_S = 20.0
 OTHER_ENDS = ("vanished", "frozen", "stopped")
 
 
@@ -205,6 +210,67 @@ async def test_a_replica_that_was_never_brought_level_does_not_count_for_r() -> 
             with trio.fail_after(5):
                 assert (await read(third, key)).values == (b"new",)
             await trio.sleep(0.1)
+
+
+async def outcome_of_put(node: Node, key: bytes) -> str:
+    """Put through a node, once; return "stored", the word of the error, or "silent"."""
+    try:
+        with trio.move_on_after(2):
+            await write(node, key, b"new")
+            return "stored"
+    except ChordError as error:
+        return error.word
+    return "silent"
+
+
+async def put_behind_replicas_that_are_new(ring: MemoryRing) -> tuple[bytes, list[str]]:
+    """Two of three replicas have a value and are down; nodes that joined before them are asked to replace it.
+
+    Returns the key, and what a put through each of the nodes that joined came to.
+    """
+    disks = keep_disks(ring)
+    await settled(ring)
+    order = sorted(ring.nodes, key=lambda node: only(node).id)
+    before, first, second, third = order[1:5]
+    circle = ring[0].host.circle
+    low, gap = only(before).id, circle.distance(only(before).id, only(first).id) // 5
+    points = (circle.distance(low, circle.hash(b"key-%d" % i)) for i in range(10_000))
+    key = next(b"key-%d" % i for i, distance in enumerate(points) if distance < gap)
+    await write(ring[0], key, b"old", w=3)
+    for node in (first, second):
+        await ring.kill(node)
+    third.host.storage.apply(Batch(removals=(key,)))  # the quorum was the other two
+    joined = [await ring.start(id=circle.point(low + gap * (place + 1)), join=[before]) for place in range(4)]
+    for node in joined:
+        await node.ready()
+    outcomes = [await outcome_of_put(node, key) for node in joined]
+    for node in (first, second):
+        assert disks[node.name].get(key) is not None
+        await (await ring.start(name=node.name)).ready()
+    return key, outcomes
+
+
+@virtual
+async def test_put_finds_only_new_replicas_is_refused_until_the_others_are_back() -> None:
+    """What two replicas have acknowledged is replaced, though none of those that answer first has heard of it."""
+    async with testing.ring(7, seed=75, timing=timing(down_out_s=DOWN_OUT_S)) as ring:
+        key, outcomes = await put_behind_replicas_that_are_new(ring)
+        assert outcomes
+        assert "stored" not in outcomes
+        with trio.fail_after(2 * DOWN_OUT_S):
+            while await outcome_of_put(ring[0], key) != "stored":
+                await trio.sleep(0.1)
+        assert (await read(ring[0], key)).values == (b"new",)
+
+
+@virtual
+async def test_planted_new_replicas_make_a_read_quorum_and_the_old_value_stays() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QuorumReads, "is_sure", lambda self, reading, who: True)
+        async with testing.ring(7, seed=75, timing=timing(down_out_s=DOWN_OUT_S)) as ring:
+            key, outcomes = await put_behind_replicas_that_are_new(ring)
+            assert "stored" in outcomes
+            await until(lambda: len(versions.values(record_at(clockwise(ring, key)[0], key))) > 1)
 
 
 # -- who coordinates, and when others hear of it ----------------------------------------------------

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
+from machines import SmallDisk, WrongClock, forget_clock
 from processes import HANG_S, HEALED_S, PROGRAM, Peer, Peers, ideal
 
 import chord as library
@@ -21,43 +21,82 @@ REPLICAS = 3
 CIRCLE = Circle(160)
 
 
-class Cluster:
-    """Peers that each have a directory and an address for life."""
+class Row(NamedTuple):
+    """One copy of a record, as it is in the database of a peer."""
 
-    def __init__(self, peers: Peers, base: Path, count: int, *, program: Sequence[str] = PROGRAM) -> None:
+    number: int
+    key: bytes
+    digest: bytes
+    value_bytes: int
+
+
+class Cluster:
+    """Peers that each have a directory and an address for life.
+
+    Args:
+        count: how many peers.
+        program: what each of them runs, if it is not told otherwise.
+        disks: each peer's own file system; default: directories side by side.
+        timing: what differs from the preset, for all of them.
+
+    Attributes:
+        base: a directory for whatever belongs to them.
+        directories: where their databases are, as this process sees it.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        base: Path,
+        count: int = 0,
+        *,
+        program: Sequence[str] = PROGRAM,
+        disks: Sequence[SmallDisk] = (),
+        timing: Mapping[str, float] | None = None,
+    ) -> None:
         self._peers = peers
-        self._base = base
-        self.directories = [base / f"peer-{number}" for number in range(count)]
-        first = self._start(0, None, program=program).ready()
-        others = range(1, count)
+        self.base = base
+        self._config = base / "chord.toml"
+        self._config.write_text("".join(("[timing]\n", *(f"{k} = {v}\n" for k, v in (timing or {}).items()))))
+        self._own_programs: list[tuple[str, ...]] = []  # by the clock of the machine
+        self._programs: list[tuple[str, ...]] = []
+        self._data: list[Path] = []
+        self._disks: list[SmallDisk | None] = []
+        self.directories: list[Path] = []
+        for number in range(count or len(disks)):
+            self._add(program, disks[number] if disks else None)
+        first = self._start(0, None).ready()
         join = ("--join", first.address)
-        self.all = [first, *(self._start(i, None, *join, program=program) for i in others)]
+        self.all = [first, *(self._start(number, None, *join) for number in range(1, len(self.directories)))]
         for peer in self.all[1:]:
             peer.ready()
         self.addresses = [peer.address for peer in self.all]
         ideal(self.addresses[0], HEALED_S)
 
-    def _start(self, number: int, listen: str | None, *arguments: str, program: Sequence[str] = PROGRAM) -> Peer:
-        data = str(self.directories[number])
-        return self._peers.start("--data", data, *arguments, listen=listen, program=program)
+    def _add(self, program: Sequence[str], disk: SmallDisk | None) -> None:
+        directory = self.base / f"peer-{len(self._data)}"
+        self._data.append(directory if disk is None else disk.directory)
+        self._disks.append(disk)
+        self.directories.append(directory if disk is None else disk.seen)
+        self._own_programs.append((*(() if disk is None else disk.program), *program))
+        self._programs.append(self._own_programs[-1])
 
-    def join_on_a_small_disk(self, size: int) -> Path | None:
-        """Add a peer whose directory is a file system of its own; return it, None where that is not allowed."""
-        directory = self._base / "small"
-        directory.mkdir()
-        number = len(self.all)
-        self.directories.append(directory)
-        mount = f'mount -t tmpfs -o size={size} chord "$0" && exec "$@"'
-        apart = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, str(directory))
-        try:
-            peer = self._start(number, None, "--join", self.addresses[0], program=(*apart, *PROGRAM)).ready()
-        except (AssertionError, OSError):
-            self.directories.pop()
-            return None
+    def _start(self, number: int, listen: str | None, *arguments: str, program: Sequence[str] = ()) -> Peer:
+        kept = ("--config", str(self._config), "--data", str(self._data[number]))
+        return self._peers.start(*kept, *arguments, listen=listen, program=program or self._programs[number])
+
+    def join_on(self, disk: SmallDisk) -> None:
+        """Add a peer whose directory is a file system of its own."""
+        self._add(PROGRAM, disk)
+        peer = self._start(len(self.all), None, "--join", self.addresses[0]).ready()
         self.all.append(peer)
         self.addresses.append(peer.address)
-        self.directories[number] = Path(f"/proc/{peer.process.pid}/root{directory}")  # as that process sees it
-        return self.directories[number]
+
+    def clock(self, number: int, offset: str) -> WrongClock:
+        """Have a peer live by a clock of its own, from its next start on."""
+        clock = WrongClock(self.base / f"clock-{number}", offset)
+        self._programs[number] = clock.program(self._own_programs[number])
+        return clock
 
     def is_owner(self, number: int, key: str) -> bool:
         """Whether a peer coordinates a key, in a ring at rest."""
@@ -71,9 +110,17 @@ class Cluster:
         peer.kill()
         peer.ended()
 
-    def restart(self, number: int, *arguments: str, program: Sequence[str] = PROGRAM) -> None:
+    def kill_all(self) -> None:
+        """kill -9 of all who run at the same moment, and wait for the end."""
+        for peer in self.all:
+            peer.kill()
+        for peer in self.all:
+            peer.ended()
+
+    def restart(self, number: int, *arguments: str, program: Sequence[str] = ()) -> None:
         """Start it at its place again, without waiting for it."""
         self.no_handler_failed(self.all[number])
+        forget_clock(self.all[number].process.pid)
         self.all[number] = self._start(number, self.addresses[number], *arguments, program=program)
 
     @staticmethod
@@ -115,17 +162,35 @@ class Cluster:
             time.sleep(0.1)
         return time.monotonic() - began
 
+    def rows(self, numbers: Collection[int] | None = None) -> Iterator[Row]:
+        """Read all copies of every record from the databases themselves; of these peers, or of all."""
+        for number, directory in enumerate(self._data):
+            if numbers is None or number in numbers:
+                disk = self._disks[number]
+                rows = read_rows(directory) if disk is None else disk.run(read_rows, directory)
+                yield from (Row(number, *row) for row in rows)
+
     def copies(self) -> dict[bytes, list[bytes]]:
-        """The digests of all copies of every record, read from the databases themselves; of a ring at rest."""
+        """The digests of all copies of every record; of a ring at rest."""
         found: dict[bytes, list[bytes]] = {}
-        for directory in self.directories:
-            with tempfile.TemporaryDirectory() as aside:
-                for part in directory.glob(f"{FILE_NAME}*"):
-                    shutil.copy(part, aside)
-                with closing(sqlite3.connect(Path(aside) / FILE_NAME)) as store:
-                    for key, digest in store.execute("SELECT key, digest FROM records"):
-                        found.setdefault(key, []).append(digest)
+        for row in self.rows():
+            found.setdefault(row.key, []).append(row.digest)
         return found
+
+    def troubles(self, address: str | None = None) -> str:
+        """What keeps nodes from serving all requests, in their own words; of one of them, or of all."""
+        nodes = self.describe()
+        return "; ".join(why for name, node in nodes.items() if address in (None, name) for why in node.troubles)
+
+    def reaped(self) -> int:
+        """How many tombstones the nodes that run now have reaped."""
+        return sum(dict(node.counters).get("keys_reaped", 0) for node in self.describe().values())
+
+
+def read_rows(directory: Path) -> list[tuple[bytes, bytes, int]]:
+    """Return key, digest and bytes of the values of each record in a database."""
+    with closing(sqlite3.connect(directory / FILE_NAME)) as store:
+        return store.execute("SELECT key, digest, value_bytes FROM records").fetchall()
 
 
 def uneven(copies: dict[bytes, list[bytes]]) -> list[str]:

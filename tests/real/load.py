@@ -32,7 +32,8 @@ HOT_SHARE = 0.05
 SIBLINGS_MANY = 6
 TIMEOUT_S = 15.0
 READERS = 16
-AUDIT_S = 10.0  # a node of a machine that is busy reading may take another for silent for a moment
+AUDIT_S = 120.0
+"""A node of a machine that is busy may take another for silent for a moment; one that is silent is not."""
 
 
 class Write:
@@ -255,18 +256,64 @@ class Load:
             self.ledger.end(write, None)
 
 
+def delete_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[str]:
+    """Delete keys, each with the context of a read; return those whose delete was not acknowledged."""
+    refused = []
+    with library.connect(*nodes, timeout_s=TIMEOUT_S) as ring:
+        for key in keys:
+            began = ledger.now()
+            try:
+                found = ring.get(key)
+            except NotFound:
+                ledger.read(key, (), began)
+                continue
+            except ChordError as error:
+                ledger.unanswered(key, error, began)
+                refused.append(key)
+                continue
+            write = ledger.begin(key, "delete", None, frozenset(found.values))
+            try:
+                ring.delete(key, context=found.context)
+            except ChordError as error:
+                ledger.end(write, error)
+                refused.append(key)
+            else:
+                ledger.end(write, None)
+    return refused
+
+
+def put_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[str]:
+    """Put a value under each of these keys; return those whose put was not acknowledged."""
+    refused = []
+    with library.connect(*nodes, timeout_s=TIMEOUT_S) as ring:
+        for key in keys:
+            write = ledger.begin(key, "blind", value := f"{key}.{ledger.now()}".encode(), frozenset())
+            try:
+                ring.put(key, value, blind=True)
+            except ChordError as error:
+                ledger.end(write, error)
+                refused.append(key)
+            else:
+                ledger.end(write, None)
+    return refused
+
+
 Answer: TypeAlias = frozenset[bytes] | ChordError
 """The values of a key, or why they cannot be told."""
 
 
-def read_all(nodes: list[str], keys: Iterable[str], patience_s: float = 0.0) -> dict[str, Answer]:
-    """Read these keys through all nodes: for each its values, or why there is no answer. What fails within so many
-    seconds from now is asked again."""
+def read_all(nodes: list[str], keys: Iterable[str], patience_s: float) -> dict[str, Answer]:
+    """Read keys through all nodes: for each its values, or why there is no answer.
+
+    Args:
+        patience_s: what fails is asked again for so long.
+    """
     found: dict[str, Answer] = {}
     waiting = iter(list(keys))
 
-    async def reader(ring: library.Client, until: float) -> None:
+    async def reader(ring: library.Client) -> None:
         for key in waiting:
+            until = trio.current_time() + patience_s
             while True:
                 asked_at = trio.current_time()
                 try:
@@ -282,9 +329,8 @@ def read_all(nodes: list[str], keys: Iterable[str], patience_s: float = 0.0) -> 
 
     async def run() -> None:
         async with library.open_client(*nodes) as ring, trio.open_nursery() as nursery:
-            until = trio.current_time() + patience_s
             for _ in range(READERS):
-                nursery.start_soon(reader, ring, until)
+                nursery.start_soon(reader, ring)
 
     trio.run(run)
     return found

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from tests.ports import Ports
+from tests.real.machines import forget_clock
 
 ROOT = Path(__file__).resolve().parents[2]
 HANG_S = 600.0  # as in tests/live.py; benchmarks use this file, and need nothing else of the tests
@@ -81,6 +82,7 @@ class Peers:
                 peer.process.kill()
         for peer in self._all:
             peer.process.communicate()
+            forget_clock(peer.process.pid)
         self._ports.close()
 
     def start(self, *arguments: str, listen: str | None = None, program: Sequence[str] = PROGRAM) -> Peer:

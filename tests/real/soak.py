@@ -1,10 +1,13 @@
-"""A ring of real processes with data directories, under load, while its peers are killed, stopped and robbed of their
-disks: nothing that was acknowledged is lost.
+"""A ring of real processes under load whose peers are killed and stopped, whose disks fail and whose clocks are wrong.
 
-    python tests/real/soak.py [--kills 300] [--writes 100000] [--peers 16] [--directory DIR]
+    python tests/real/soak.py [--kills 300] [--writes 100000] [--peers 16] [--scenes NAME,...] [--directory DIR]
 
-Every scene begins with a ring at rest and ends with one: each key is read back and held against the ledger of its
-writes, and each database file against the others: every record lies on exactly N nodes, and is the same on all.
+Every scene begins with a ring at rest and ends with one. Then each key is read and compared with the ledger of its
+writes: nothing acknowledged is lost, and nothing deleted is back. Each database is compared with the others: every
+record lies on exactly N nodes, and all copies are the same. Tombstones are reaped all the while.
+
+Each scene prints a line of JSON. Clocks are shifted by `faketime`, and disks are small by a mount in a namespace of
+their own; where a machine has neither, the scene's line says that it was skipped.
 """
 
 from __future__ import annotations
@@ -12,29 +15,45 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 from cluster import Cluster, uneven
-from load import Ledger, Load, audit, read_all
+from load import Ledger, Load, audit, delete_all, put_all, read_all
+from machines import RIGHT, SmallDisk, WrongClock, faketime
 from processes import HEALED_S, Peers, eventually, stopped
 
+import chord
 from chord.data.sqlite_file import FILE_NAME
 from chord.errors import ChordError
+from chord.identity import FILE_NAME as IDENTITY_FILE
 
 PERIOD_S = 2.0
 DOWN_S = 1.5
 LONG_DOWN_S = 8.0
 LONG_SHARE = 0.1
-SERVING_S = 5.0
 CLIENTS = 8
 
+GRACE_S, FULL_GRACE_S = 20.0, 6.0
+TIMING = {"grace_s": GRACE_S, "anti_entropy_s": 10.0, "disk_stop_s": 20.0}
+
 SMALL_DISK_BYTES = 16 << 20
+NO_MOUNT = "this machine lets nobody mount a file system in a namespace"
+NO_FAKETIME = "faketime is not installed: apt install faketime"
+
+STAGGER_S = 3.0
+DELETED = 100
+TWO_DAYS_SLOW, THREE_DAYS_LATER = "-2d", "+3d"
+STEPS = ("-2d", "-1h", "+90s", "+1h", "+2d")
+AFTER_THREE_DAYS = (*[THREE_DAYS_LATER] * 4, RIGHT, "+30d")
+"""Most clocks are right after the power cut. One has stood still meanwhile, one is far ahead."""
 
 FAILING = (sys.executable, "-c", """
 import errno, sys, time
@@ -56,6 +75,10 @@ sqlite.StoreFile = File
 sys.exit(main())
 """)  # fmt: skip
 
+NOT_ANSWERING = "has not answered for"
+"""What a node says of a disk that hangs, also when it stops because of that."""
+STOOD_IN = 5
+
 Tell = Callable[..., None]
 
 
@@ -63,14 +86,21 @@ def verify(cluster: Cluster, ledger: Ledger, tell: Tell, title: str) -> None:
     """Let the ring come to rest, and hold everything against the ledger and the copies against each other."""
     calm_s = cluster.calm()
     wrong = audit(ledger, cluster.addresses)
-    copies = cluster.copies()
-    odd = uneven(copies)
+    copies, odd = compared(cluster)
     tell(
         scene=title, acknowledged=ledger.acknowledged, lost_or_wrong=len(wrong), keys=len(ledger.writes),
-        records=len(copies), uneven=len(odd), calm_s=round(calm_s, 1), **counted(ledger),
+        records=len(copies), uneven=len(odd), reaped=cluster.reaped(), calm_s=round(calm_s, 1), **counted(ledger),
     )  # fmt: skip
     assert not wrong, f"{title}: {len(wrong)}: {wrong[:5]}"
     assert not odd, f"{title}: {len(odd)} of {len(copies)}: {odd[:5]}"
+
+
+def compared(cluster: Cluster) -> tuple[dict[bytes, list[bytes]], list[str]]:
+    """Return all copies, and what is uneven. A ring at rest goes on reaping, on one replica after the other."""
+    until = time.monotonic() + HEALED_S
+    while (odd := uneven(copies := cluster.copies())) and time.monotonic() < until:
+        time.sleep(0.5)
+    return copies, odd
 
 
 def counted(ledger: Ledger) -> dict[str, Any]:
@@ -83,14 +113,14 @@ def kill_one_after_the_other(cluster: Cluster, kills: int, rng: random.Random) -
     """kill -9 of one peer every two seconds; it is started again a little later, now and then much later."""
     back: list[tuple[float, int]] = []
     begun = time.monotonic()
-    for count in range(kills):
+    for killed in range(kills):
         down = [number for _, number in back]
         number = rng.choice([i for i in range(len(cluster.all)) if i not in down])
         cluster.kill(number)
         now = time.monotonic()
         pause_s = LONG_DOWN_S if rng.random() < LONG_SHARE else rng.uniform(0, DOWN_S)
         back.append((now + pause_s, number))
-        until = begun + (count + 1) * PERIOD_S
+        until = begun + (killed + 1) * PERIOD_S
         while time.monotonic() < until:
             for due in [one for one in back if one[0] <= time.monotonic()]:
                 back.remove(due)
@@ -111,20 +141,16 @@ def scene_kills(cluster: Cluster, load: Load, kills: int, writes: int, rng: rand
 
 
 def scene_all_at_once(cluster: Cluster, ledger: Ledger, tell: Tell) -> None:
-    """All are killed at the same moment and started again: seconds later every key is served."""
-    for peer in cluster.all:
-        peer.kill()
+    """All are killed at the same moment and started again: every key is served."""
+    cluster.kill_all()
     began = time.monotonic()
-    for number, peer in enumerate(cluster.all):
-        peer.ended()
+    for number in range(len(cluster.all)):
         cluster.restart(number)
     cluster.ready()
     ready = time.monotonic()
-    answers = read_all(cluster.addresses, ledger.writes, SERVING_S)
+    require_readable(cluster.addresses, ledger.writes, "the last peer is ready")
     read_s = time.monotonic() - ready
-    errors = [answer for answer in answers.values() if isinstance(answer, ChordError)]
-    tell(scene="all at once", started_s=round(ready - began, 1), read_s=round(read_s, 1), errors=len(errors))
-    assert not errors, f"not served {SERVING_S:g} s after the last peer was ready: {errors[:3]}"
+    tell(scene="all at once, started", started_s=round(ready - began, 1), read_s=round(read_s, 1))
     verify(cluster, ledger, tell, "all at once")
 
 
@@ -155,79 +181,303 @@ def scene_wiped(cluster: Cluster, load: Load, rng: random.Random, tell: Tell, *,
     verify(cluster, ledger, tell, f"wiped {'directory' if whole else 'records'}")
 
 
-def scene_full_disk(cluster: Cluster, load: Load, tell: Tell) -> None:
-    """A peer whose disk is full refuses writes and answers reads; with room again, it catches up."""
-    if not (small := cluster.join_on_a_small_disk(SMALL_DISK_BYTES)):
-        tell(scene="full disk", skipped="this machine lets nobody mount")
-        return
-    cluster.calm()
-    with load.running() as ledger:
-        time.sleep(1)
-        ballast = small / "ballast"
-        fill(ballast)
-        refused, before = ledger.counts["writes refused"], ledger.acknowledged
-        eventually(lambda: ledger.counts["writes refused"] > refused + 5, HEALED_S)
-        eventually(lambda: ledger.acknowledged > before + 200, HEALED_S)
-        owned = [key for key in list(ledger.writes) if cluster.is_owner(-1, key)]
-        answers = read_all(cluster.addresses, owned)
-        errors = [answer for answer in answers.values() if isinstance(answer, ChordError)]
-        assert owned
-        assert not errors, f"a full disk is no reason not to read: {errors[:3]}"
-        assert cluster.all[-1].process.poll() is None
-        ballast.unlink()
-        time.sleep(1)
-    verify(cluster, ledger, tell, "full disk")
+def require_readable(nodes: list[str], keys: Iterable[str], why: str) -> None:
+    """Read keys; each must be answered in the end."""
+    answers = read_all(nodes, keys, HEALED_S).values()
+    errors = [answer for answer in answers if isinstance(answer, ChordError)]
+    assert not errors, f"{why}, and yet: {errors[:3]}"
 
 
-def fill(path: Path) -> None:
-    """Write until there is no room left."""
-    with suppress(OSError), path.open("wb", buffering=0) as file:
-        while file.write(bytes(4096)):
-            pass
+def others_than(cluster: Cluster, number: int) -> list[str]:
+    """The addresses of all peers but one."""
+    return [address for place, address in enumerate(cluster.addresses) if place != number]
 
 
-def scene_failing_disk(cluster: Cluster, load: Load, rng: random.Random, tell: Tell) -> None:
-    """The sync of a peer's disk fails under load: it stops at once with exit code 1, and nothing is lost."""
+# -- disks -------------------------------------------------------------------------------------------
+
+
+def on_a_disk_that_may_fail(cluster: Cluster, rng: random.Random) -> int:
+    """Start a peer again on a disk that fails or hangs on demand; return which."""
     number = rng.randrange(1, len(cluster.all))
     cluster.kill(number)
     cluster.restart(number, program=FAILING)
     cluster.ready()
     cluster.calm()
+    return number
+
+
+def scene_failing_disk(cluster: Cluster, load: Load, rng: random.Random, tell: Tell) -> None:
+    """The sync of a peer's disk fails under load: it stops at once with exit code 1, and nothing is lost."""
+    number = on_a_disk_that_may_fail(cluster, rng)
+    fail = cluster.directories[number] / "fail"
     with load.running() as ledger:
         time.sleep(1)
-        (cluster.directories[number] / "fail").touch()
+        fail.touch()
         assert cluster.all[number].ended() == 1
         said = cluster.all[number].errors()
         assert "the disk of" in said, said
         time.sleep(1)
-        (cluster.directories[number] / "fail").unlink()
+        fail.unlink()
         cluster.restart(number)
         cluster.ready()
         time.sleep(1)
     verify(cluster, ledger, tell, "failing disk")
 
 
-def scene_hung_disk(cluster: Cluster, load: Load, rng: random.Random, tell: Tell) -> None:
-    """A peer's disk answers nothing for a while under load: the others stand in for it, and it catches up."""
-    number = rng.randrange(1, len(cluster.all))
-    cluster.kill(number)
-    cluster.restart(number, program=FAILING)
-    cluster.ready()
-    cluster.calm()
+def stood_in_for(cluster: Cluster, ledger: Ledger, number: int, run: str) -> None:
+    """Write keys of one peer through the others until each is acknowledged, and read all that it owns."""
+    names = (f"stand-in-{run}-{i}" for i in count())
+    left = list(islice((name for name in names if cluster.is_owner(number, name)), STOOD_IN))
+    others = others_than(cluster, number)
+
+    def all_are_stored() -> bool:
+        left[:] = put_all(ledger, others, left)
+        return not left
+
+    eventually(all_are_stored)
+    owned = [key for key in list(ledger.writes) if cluster.is_owner(number, key)]
+    require_readable(others, owned, "others stand in")
+
+
+def scene_hung_disk(
+    cluster: Cluster, load: Load, rng: random.Random, tell: Tell, *, within_s: float = HEALED_S
+) -> None:
+    """A peer's disk hangs under load: the peer says so and pauses, and goes on when the disk answers."""
+    number = on_a_disk_that_may_fail(cluster, rng)
+    hang = cluster.directories[number] / "hang"
+    address = cluster.addresses[number]
     with load.running() as ledger:
         time.sleep(1)
-        keys = [key for key in list(ledger.writes) if cluster.is_owner(number, key)]
-        (cluster.directories[number] / "hang").touch()
-        others = [address for place, address in enumerate(cluster.addresses) if place != number]
-        answers = read_all(others, keys, HEALED_S)
-        errors = [answer for answer in answers.values() if isinstance(answer, ChordError)]
-        assert not errors, f"the others have what a hung disk has: {errors[:3]}"
-        before = ledger.acknowledged
-        eventually(lambda: ledger.acknowledged > before + 200, HEALED_S)
+        hang.touch()
+        eventually(lambda: NOT_ANSWERING in cluster.troubles(address), within_s)
+        hang.unlink()
+        eventually(lambda: not cluster.troubles(address))
         assert cluster.all[number].process.poll() is None
-        (cluster.directories[number] / "hang").unlink()
         time.sleep(1)
     verify(cluster, ledger, tell, "hung disk")
+
+
+def scene_disk_hung_for_good(cluster: Cluster, load: Load, rng: random.Random, tell: Tell) -> None:
+    """A peer's disk hangs under load until the peer stops with exit code 1; the others stand in for it."""
+    number = on_a_disk_that_may_fail(cluster, rng)
+    hang = cluster.directories[number] / "hang"
+    with load.running() as ledger:
+        time.sleep(1)
+        hang.touch()
+        stood_in_for(cluster, ledger, number, "hung")
+        assert cluster.all[number].ended() == 1
+        said = cluster.all[number].errors()
+        assert NOT_ANSWERING in said, said
+        stood_in_for(cluster, ledger, number, "stopped")
+        hang.unlink()
+        cluster.restart(number)
+        cluster.ready()
+        time.sleep(1)
+    verify(cluster, ledger, tell, "disk hung for good")
+
+
+def scene_full_disk(cluster: Cluster, load: Load, tell: Tell) -> None:
+    """A peer whose disk is full refuses writes and answers reads; with room again, it catches up."""
+    try:
+        disk = SmallDisk(cluster.base / "small", SMALL_DISK_BYTES)
+    except OSError:
+        tell(scene="full disk", skipped=NO_MOUNT)
+        return
+    with disk:
+        cluster.join_on(disk)
+        cluster.calm()
+        with load.running() as ledger:
+            time.sleep(1)
+            disk.fill()
+            refused, before = ledger.counts["writes refused"], ledger.acknowledged
+            eventually(lambda: ledger.counts["writes refused"] > refused + 5, HEALED_S)
+            eventually(lambda: ledger.acknowledged > before + 200, HEALED_S)
+            owned = [key for key in list(ledger.writes) if cluster.is_owner(-1, key)]
+            assert owned
+            require_readable(cluster.addresses, owned, "a full disk is no reason not to read")
+            assert cluster.all[-1].process.poll() is None
+            disk.empty()
+            time.sleep(1)
+        verify(cluster, ledger, tell, "full disk")
+        cluster.kill(-1)
+
+
+def scene_all_disks_full(peers: Peers, base: Path, tell: Tell, *, peers_count: int = 4, seed: int = 1) -> None:
+    """All disks are full for longer than the grace period, then one peer after the other is restarted with room."""
+    base.mkdir()
+    with ExitStack() as stack:
+        try:
+            disks = [stack.enter_context(SmallDisk(base / f"disk-{i}", SMALL_DISK_BYTES)) for i in range(peers_count)]
+        except OSError:
+            tell(scene="all disks full", skipped=NO_MOUNT)
+            return
+        cluster = Cluster(peers, base, disks=disks, timing={**TIMING, "grace_s": FULL_GRACE_S, "unsaved_s": 1.0})
+        load = Load(cluster.addresses, clients=2, keys=200, seed=seed)
+        with load.running() as ledger:
+            eventually(lambda: ledger.acknowledged > 300)
+            for disk in disks:
+                disk.fill()
+            refused = ledger.counts["writes refused"]
+            eventually(lambda: ledger.counts["writes refused"] > refused + 5)
+            with stopped(cluster.all[-1]):  # its neighbours want to write down that it is silent
+                eventually(lambda: IDENTITY_FILE in cluster.troubles())
+            time.sleep(2 * FULL_GRACE_S)
+        require_readable(cluster.addresses, ledger.writes, "full disks are no reason not to read")
+        for number, disk in enumerate(disks):
+            cluster.all[number].kill(signal.SIGTERM)
+            assert cluster.all[number].ended() == 0
+            disk.empty()
+            cluster.restart(number)
+            cluster.ready()
+        verify(cluster, ledger, tell, "all disks full")
+        cluster.kill_all()
+
+
+# -- clocks ------------------------------------------------------------------------------------------
+
+
+def restart_one_after_the_other(cluster: Cluster, offset: str) -> list[WrongClock]:
+    """Restart each peer with a clock that is wrong by an offset, when the one before is a member again."""
+    clocks = []
+    for number in range(len(cluster.all)):
+        cluster.kill(number)
+        clocks.append(cluster.clock(number, offset))
+        cluster.restart(number)
+        cluster.ready()
+    return clocks
+
+
+def scene_wrong_clocks(
+    cluster: Cluster, load: Load, rng: random.Random, tell: Tell, *, step_s: float = GRACE_S
+) -> None:
+    """All clocks are two days slow, are set right in restarts, and step while the peers run; tombstones are reaped."""
+    if not faketime():
+        tell(scene="wrong clocks", skipped=NO_FAKETIME)
+        return
+    with load.running() as ledger:
+        restart_one_after_the_other(cluster, TWO_DAYS_SLOW)
+        time.sleep(1)
+        clocks = restart_one_after_the_other(cluster, RIGHT)
+    verify(cluster, ledger, tell, "clocks set right in restarts")
+    with load.running():
+        for _ in range(2):
+            for clock in clocks:
+                clock.set(rng.choice(STEPS))
+            time.sleep(step_s)
+        for clock in clocks:
+            clock.set(RIGHT)
+        time.sleep(1)
+    verify(cluster, ledger, tell, "clocks that step")
+
+
+def delete_behind(cluster: Cluster, ledger: Ledger, number: int, run: str) -> set[bytes]:
+    """Kill a peer and delete keys that it holds, and that no client writes again; return these keys."""
+    keys = [f"deleted-{run}-{i}" for i in range(DELETED)]
+    assert not put_all(ledger, cluster.addresses, keys)
+    cluster.calm()
+    cluster.kill(number)
+    held = {row.key.decode() for row in cluster.rows([number])}
+    left = [key for key in keys if key in held]
+    assert left
+    others = others_than(cluster, number)
+
+    def all_are_deleted() -> bool:
+        left[:] = delete_all(ledger, others, left)
+        return not left
+
+    eventually(all_are_deleted)
+    return {key.encode() for key in keys if key in held}
+
+
+def until_reaped(cluster: Cluster, keys: set[bytes], away: int) -> None:
+    """Wait until no peer but the one that is away has anything of these keys."""
+    living = [number for number in range(len(cluster.all)) if number != away]
+    eventually(lambda: not any(row.key in keys for row in cluster.rows(living)))
+
+
+def scene_forgotten(cluster: Cluster, load: Load, rng: random.Random, tell: Tell) -> None:
+    """A peer is forgotten, and down until what it holds was deleted and reaped; it is back with an old clock."""
+    if not faketime():
+        tell(scene="forgotten", skipped=NO_FAKETIME)
+        return
+    number = rng.randrange(1, len(cluster.all))
+    deleted = delete_behind(cluster, load.ledger, number, "forgotten")
+    with chord.connect(*others_than(cluster, number), timeout_s=HEALED_S) as ring:
+        ring.forget(cluster.addresses[number])
+    until_reaped(cluster, deleted, number)
+    cluster.clock(number, "-1h")
+    with load.running() as ledger:
+        cluster.restart(number)
+        cluster.ready()
+        time.sleep(1)
+    verify(cluster, ledger, tell, "forgotten, and back with an old clock")
+
+
+def scene_power_cut(
+    cluster: Cluster, load: Load, rng: random.Random, tell: Tell, *, stagger_s: float = STAGGER_S
+) -> None:
+    """The power of all is cut. Three days later they are back one after the other, some with a wrong clock.
+
+    One of them was down already when keys were deleted that it holds. It is back when the others have reaped them.
+    """
+    if not faketime():
+        tell(scene="power cut of three days", skipped=NO_FAKETIME)
+        return
+    last = rng.randrange(len(cluster.all))
+    deleted = delete_behind(cluster, load.ledger, last, "power")
+    with load.running():
+        time.sleep(2)
+        cluster.kill_all()
+        order = [number for number in range(len(cluster.all)) if number != last]
+        rng.shuffle(order)
+        for place, number in enumerate(order):
+            cluster.clock(number, AFTER_THREE_DAYS[place % len(AFTER_THREE_DAYS)])
+            cluster.restart(number)
+            time.sleep(stagger_s)
+        cluster.ready()
+    until_reaped(cluster, deleted, last)
+    with load.running() as ledger:
+        cluster.clock(last, rng.choice(AFTER_THREE_DAYS))
+        cluster.restart(last)
+        cluster.ready()
+        time.sleep(1)
+    verify(cluster, ledger, tell, "power cut of three days")
+
+
+SCENES = (
+    "kills", "all-at-once", "stopped", "wiped", "failing", "hung", "clocks", "forgotten", "power", "full", "all-full",
+)  # fmt: skip
+
+
+def play(args: argparse.Namespace, base: Path, peers: Peers, tell: Tell) -> None:
+    """Play scenes, in the order in which they were named."""
+    rng = random.Random(args.seed)
+    cluster = Cluster(peers, base, args.peers, timing=TIMING)
+    load = Load(cluster.addresses, clients=CLIENTS, keys=args.keys, seed=args.seed)
+    with load.running() as ledger:
+        eventually(lambda: ledger.acknowledged > 20 * args.peers)
+    scenes: dict[str, list[Callable[[], None]]] = {
+        "kills": [lambda: scene_kills(cluster, load, args.kills, args.writes, rng, tell)],
+        "all-at-once": [lambda: scene_all_at_once(cluster, ledger, tell)],
+        "stopped": [lambda: scene_stopped(cluster, load, args.stopped, rng, tell)],
+        "wiped": [
+            lambda: scene_wiped(cluster, load, rng, tell, whole=False),
+            lambda: scene_wiped(cluster, load, rng, tell, whole=True),
+        ],
+        "failing": [lambda: scene_failing_disk(cluster, load, rng, tell)],
+        "hung": [
+            lambda: scene_hung_disk(cluster, load, rng, tell),
+            lambda: scene_disk_hung_for_good(cluster, load, rng, tell),
+        ],
+        "clocks": [lambda: scene_wrong_clocks(cluster, load, rng, tell)],
+        "forgotten": [lambda: scene_forgotten(cluster, load, rng, tell)],
+        "power": [lambda: scene_power_cut(cluster, load, rng, tell)],
+        "full": [lambda: scene_full_disk(cluster, load, tell)],
+        "all-full": [lambda: scene_all_disks_full(peers, base / "full", tell)],
+    }
+    for name in args.scenes:
+        for scene in scenes[name]:
+            scene()
 
 
 def main() -> int:
@@ -238,27 +488,22 @@ def main() -> int:
     parser.add_argument("--peers", type=int, default=16, help="processes (default 16)")
     parser.add_argument("--keys", type=int, default=20_000, help="to write to (default 20,000)")
     parser.add_argument("--stopped", type=float, default=60.0, help="seconds of SIGSTOP (default 60)")
-    parser.add_argument("--seed", type=int, default=1, help="of who is killed when (default 1)")
+    parser.add_argument("--seed", type=int, default=1, help="of which peer is killed when (default 1)")
+    parser.add_argument(
+        "--scenes", type=lambda names: names.split(","), default=SCENES, help=f"some of {', '.join(SCENES)} (all)"
+    )
     parser.add_argument("--directory", help="where the peers' directories are made (default: a temporary one here)")
     args = parser.parse_args()
+    if unknown := [name for name in args.scenes if name not in SCENES]:
+        parser.error(f"no such scene: {', '.join(unknown)}; expected some of {', '.join(SCENES)}")
 
     def tell(**facts: Any) -> None:
         print(json.dumps(facts), flush=True)
 
-    rng = random.Random(args.seed)
     where = Path(args.directory or ".")
     where.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="chord-soak-", dir=where) as base, Peers() as peers:
-        cluster = Cluster(peers, Path(base), args.peers)
-        load = Load(cluster.addresses, clients=CLIENTS, keys=args.keys, seed=args.seed)
-        scene_kills(cluster, load, args.kills, args.writes, rng, tell)
-        scene_all_at_once(cluster, load.ledger, tell)
-        scene_stopped(cluster, load, args.stopped, rng, tell)
-        scene_wiped(cluster, load, rng, tell, whole=False)
-        scene_wiped(cluster, load, rng, tell, whole=True)
-        scene_failing_disk(cluster, load, rng, tell)
-        scene_hung_disk(cluster, load, rng, tell)
-        scene_full_disk(cluster, load, tell)
+        play(args, Path(base).resolve(), peers, tell)
     return 0
 
 

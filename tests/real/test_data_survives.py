@@ -13,17 +13,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import soak
 from cluster import Cluster, uneven
 from load import Ledger, Load, may_be_gone
+from machines import faketime
 from processes import HANG_S, Peers, eventually, stopped
 from soak import (
+    NO_FAKETIME,
+    TIMING,
     scene_all_at_once,
+    scene_all_disks_full,
+    scene_disk_hung_for_good,
     scene_failing_disk,
+    scene_forgotten,
     scene_full_disk,
     scene_hung_disk,
     scene_kills,
+    scene_power_cut,
     scene_stopped,
     scene_wiped,
+    scene_wrong_clocks,
+    until_reaped,
 )
 
 import chord as library
@@ -32,6 +42,11 @@ from chord.errors import NotFound, OwnerDown, QuorumFailed
 
 KILLS = 30
 KEYS = 1000
+HASTY = {**TIMING, "grace_s": 4.0, "anti_entropy_s": 2.0, "disk_stop_s": 8.0}
+NEVER_S = 10_000.0
+UNSEEN_S = 10.0
+"""For so long a test waits for what cannot come."""
+WRONG_CLOCKS = pytest.mark.skipif(not faketime(), reason=NO_FAKETIME)
 TOLD_EARLY = (sys.executable, "-c", """
 import sys, time
 from chord.cli import main
@@ -58,6 +73,22 @@ class Eager(sqlite.SqliteStorage):
 sqlite.SqliteStorage = Eager
 sys.exit(main())
 """)  # fmt: skip
+FORGETFUL = (sys.executable, "-c", """
+import sys
+from pathlib import Path
+from chord.cli import main
+from chord.data.reap_log import ReapLog
+
+from_now_on = Path(sys.argv[sys.argv.index("--config") + 1]).with_name("forgetful")
+
+def forget(name, answer):
+    real = getattr(ReapLog, name)
+    setattr(ReapLog, name, lambda self, *what: answer if from_now_on.exists() else real(self, *what))
+
+forget("require_level", None)
+forget("digest_in", b"")
+sys.exit(main())
+""")  # fmt: skip
 
 
 def tell(**facts: Any) -> None:
@@ -68,7 +99,7 @@ def tell(**facts: Any) -> None:
 def test_sixteen_peers_killed_one_after_the_other_then_all_at_once_then_one_stopped(tmp_path: Path) -> None:
     rng = random.Random(1)
     with Peers() as peers:
-        cluster = Cluster(peers, tmp_path, 16)
+        cluster = Cluster(peers, tmp_path, 16, timing=TIMING)
         load = Load(cluster.addresses, clients=6, keys=KEYS, seed=1)
         scene_kills(cluster, load, KILLS, 1000, rng, tell)
         scene_all_at_once(cluster, load.ledger, tell)
@@ -76,16 +107,69 @@ def test_sixteen_peers_killed_one_after_the_other_then_all_at_once_then_one_stop
 
 
 @pytest.mark.slow
-def test_disks_wiped_failing_and_full(tmp_path: Path) -> None:
+def test_disks_wiped_failing_hung_and_full(tmp_path: Path) -> None:
     rng = random.Random(2)
     with Peers() as peers:
-        cluster = Cluster(peers, tmp_path, 6)
+        cluster = Cluster(peers, tmp_path, 6, timing=HASTY)
         load = Load(cluster.addresses, clients=6, keys=KEYS, seed=2)
         scene_wiped(cluster, load, rng, tell, whole=False)
         scene_wiped(cluster, load, rng, tell, whole=True)
         scene_failing_disk(cluster, load, rng, tell)
         scene_hung_disk(cluster, load, rng, tell)
+        scene_disk_hung_for_good(cluster, load, rng, tell)
         scene_full_disk(cluster, load, tell)
+
+
+@pytest.mark.slow
+def test_planted_no_watchdog_a_hung_disk_is_not_noticed(tmp_path: Path) -> None:
+    with Peers() as peers:
+        cluster = Cluster(peers, tmp_path, 4, timing={"disk_stall_s": NEVER_S, "disk_stop_s": NEVER_S})
+        load = Load(cluster.addresses, clients=2, keys=50, seed=5)
+        with pytest.raises(AssertionError, match="it did not happen in time"):
+            scene_hung_disk(cluster, load, random.Random(5), tell, within_s=UNSEEN_S)
+
+
+@pytest.mark.slow
+def test_all_disks_are_full_for_longer_than_the_grace_period(tmp_path: Path) -> None:
+    with Peers() as peers:
+        scene_all_disks_full(peers, tmp_path / "full", tell)
+
+
+@pytest.mark.slow
+@WRONG_CLOCKS
+def test_clocks_are_wrong_and_set_right(tmp_path: Path) -> None:
+    with Peers() as peers:
+        cluster = Cluster(peers, tmp_path, 5, timing=HASTY)
+        load = Load(cluster.addresses, clients=4, keys=KEYS, seed=6)
+        scene_wrong_clocks(cluster, load, random.Random(6), tell, step_s=8.0)
+
+
+@pytest.mark.slow
+@WRONG_CLOCKS
+def test_deletes_outlast_absence_and_a_power_cut_of_three_days(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    with Peers() as peers:
+        cluster = Cluster(peers, tmp_path, 5, timing=HASTY)
+        load = Load(cluster.addresses, clients=4, keys=KEYS, seed=7)
+        scene_forgotten(cluster, load, rng, tell)
+        scene_power_cut(cluster, load, rng, tell, stagger_s=2.0)
+
+
+@pytest.mark.slow
+@WRONG_CLOCKS
+def test_planted_reap_logs_are_not_compared_and_deletes_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def then_forget(cluster: Cluster, keys: set[bytes], away: int) -> None:
+        until_reaped(cluster, keys, away)
+        (tmp_path / "forgetful").touch()
+
+    monkeypatch.setattr(soak, "until_reaped", then_forget)
+    with Peers() as peers:
+        cluster = Cluster(peers, tmp_path, 5, program=FORGETFUL, timing=HASTY)
+        load = Load(cluster.addresses, clients=2, keys=50, seed=8)
+        with pytest.raises(AssertionError, match="was covered and is back"):
+            scene_power_cut(cluster, load, random.Random(8), tell, stagger_s=1.0)
 
 
 @pytest.mark.slow
