@@ -253,11 +253,11 @@ class PassiveList:
         self._due[address] = (contact, now + wait * rng.uniform(0.5, 1.5), min(2 * wait, self._timing.reprobe_max_s))
         return contact
 
-    def hurry(self, address: str, now: float) -> None:
-        """Something was heard of it: probe it next."""
+    def hurry(self, address: str, when: float) -> None:
+        """A contact is there: probe it at this time."""
         if address in self._due:
             contact, _, wait = self._due[address]
-            self._due[address] = (contact, now, wait)
+            self._due[address] = (contact, when, wait)
 
     def moved(self, contact: Contact) -> None:
         """A vnode answers at an address: nobody waits for it at another one."""
@@ -266,6 +266,9 @@ class PassiveList:
 
     def __len__(self) -> int:
         return len(self._due)
+
+    def __contains__(self, address: str) -> bool:
+        return address in self._due
 
     def contacts(self) -> Iterable[Contact]:
         """All of them, oldest first."""

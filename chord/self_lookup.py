@@ -10,7 +10,7 @@ from __future__ import annotations
 import trio
 
 from chord import events
-from chord.errors import OtherRing, UnknownVnode
+from chord.errors import SILENCE, ChordError, OtherRing, UnknownVnode
 from chord.messages import Contact, FindNeighbours, NeighboursOf
 from chord.stabilize import Stabilizer
 from chord.vnode import Vnode
@@ -40,9 +40,14 @@ class SelfLookup:
             if isinstance(contact, Contact):
                 self._peers.passive.forget(contact.address)  # somebody else lives there now
             raise
-        if not isinstance(contact, str):
-            self._peers.passive.forget(contact.address)
+        except SILENCE:
+            raise
+        except ChordError:
+            self._ask_again(contact)  # it is there, and not ready to answer
+            raise
         self._host.tell([events.StepDone(me.id, "self_lookup")])
+        if isinstance(contact, Contact) and contact.address in self._peers.passive:
+            await self._welcome(contact)
         q, t = answer.predecessor, answer.successor
         if t.id == me.id or q.id == me.id:
             self._vnode.eager_looks -= self._vnode.eager_looks > 0
@@ -52,6 +57,23 @@ class SelfLookup:
         await self._stabilizer.consider_successor(t)
         if await self._stabilizer.offer_to(q, me):  # it answered, so it is not hearsay
             await self._stabilizer.rectify(q)
+
+    async def _welcome(self, contact: Contact) -> None:
+        """A silent contact answers. Wait for it no longer if this ring lists it; else offer it to the vnode before it.
+
+        The contact may belong to another half of the ring, and offers me in the same way. Or it woke up, and for a
+        moment the lists lack it, as if there were fewer nodes.
+        """
+        around = await self._peers.call(self._host.address, FindNeighbours(contact.id), NeighboursOf)
+        if around.successor == contact:
+            self._peers.passive.forget(contact.address)
+        else:
+            self._ask_again(contact)
+            await self._stabilizer.offer_to(around.predecessor, contact)
+
+    def _ask_again(self, contact: Contact | str) -> None:
+        address = contact if isinstance(contact, str) else contact.address
+        self._peers.passive.hurry(address, trio.current_time() + self._host.timing.stabilize_s)
 
     async def look_for_others(self, joins: tuple[str, ...]) -> None:
         """Every few rounds, and in every one while isolated: a self-lookup by somebody. Isolated too long is alone."""

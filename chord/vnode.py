@@ -141,6 +141,7 @@ class Vnode:
             replicas=tuple(place.contact for place in who.members),
             silent=tuple(place.contact for place in who.members if not self.is_up(place)),
             holders=tuple(up[: self.host.constants.replicas]),
+            write_quorum=self.write_quorum(who),
         )
 
     def downs(self) -> tuple[Down, ...]:

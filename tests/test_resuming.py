@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import msgspec
 import pytest
 import trio
-from worlds import put, virtual
+from quorums import clockwise
+from worlds import only, put, virtual
 
 from chord import testing
 from chord.config import PRESETS
+from chord.data.storage import Batch
 from chord.describe import known_contacts
 from chord.ids import Point
-from chord.messages import Contact
+from chord.messages import Confirmed, Contact
 from chord.node import Node
 from chord.peers import RESUMES_MAX, Peers
 from chord.sim.cluster import Cluster, cluster
@@ -126,7 +130,7 @@ async def test_every_node_that_waited_for_a_silent_one_goes_on_asking_it() -> No
             assert [contact.address for contact in node.host.peers.passive.contacts()] == [silent.address]
         nodes.wake(silent.name)
         await nodes.converged()
-        await trio.sleep(TIMING.reprobe_first_s)
+        await trio.sleep(TIMING.reprobe_max_s)
         assert not any(node.host.peers.passive.contacts() for node in nodes.nodes)
 
 
@@ -142,3 +146,25 @@ async def test_leaver_keeps_its_records_if_too_few_others_would_have_them() -> N
         await leaver.leave()
         assert leaver.state == "stopped"
         assert leaver.host.storage.get(b"key") is not None
+
+
+@virtual
+async def test_owner_that_lost_the_others_is_not_left_the_only_copy() -> None:
+    """An owner that woke up counts itself as the only replica. Who holds the record knows of more nodes."""
+    async with ring(6, seed=1, replicas=3) as nodes:
+        await put(nodes[0], b"key", b"value")
+        owner, *_, far = clockwise(nodes, b"key")
+        record = owner.host.storage.get(b"key")
+        assert record is not None
+        far.host.storage.apply(Batch(puts=(record,)))
+        me = only(owner).me
+        alone = Confirmed(me, only(far).id, 1, (me,), (), (me,))
+
+        async def ask(*_: object) -> Confirmed:
+            return alone
+
+        with mock.patch.object(far.misplaced, "_ask_owner", ask):
+            await far.misplaced.bring_home(far.contact)
+        assert far.host.storage.get(b"key") is not None
+        await far.misplaced.bring_home(far.contact)
+        assert far.host.storage.get(b"key") is None, "all three replicas have it"

@@ -188,14 +188,25 @@ class Misplaced:
             part, rest = self._cut(rest, point, confirmed)
             if _is_among(confirmed.replicas, me):
                 continue
-            known = len(confirmed.replicas) + len(self._host.peers.passive)
-            is_lone = len(confirmed.holders) < min(self._host.constants.quorum, known)
-            if is_lone or _is_among(confirmed.holders, me):  # too few of them answer to leave it to them
+            if self._is_lone(confirmed) or _is_among(confirmed.holders, me):
                 hints += storage.count(part)
                 await self._share(confirmed, part)
             else:
                 dropped += await self._hand_to(confirmed, part, start)
         return dropped, hints
+
+    def _is_lone(self, confirmed: Confirmed) -> bool:
+        """Whether fewer nodes than a write quorum would hold a part.
+
+        In a small ring there are no more. How many there are this node and the owner may each know better: the owner
+        may have lost the others for a moment, and silent nodes count as long as they may come back.
+        """
+        known = {contact.address: None for contact in (*confirmed.replicas, *self._host.peers.passive.contacts())}
+        for vnode in self._host.vnodes.values():
+            known.update((contact.address, None) for contact in (*vnode.ring.successors, *vnode.ring.predecessors))
+        known.pop(self._host.address, None)
+        quorum = max(confirmed.write_quorum, min(self._host.constants.quorum, len(known)))
+        return len(confirmed.holders) < quorum
 
     async def _share(self, confirmed: Confirmed, part: Arc) -> None:
         """Hints wait here for those who are silent. Who answers may lack them too, and gets them now.

@@ -159,7 +159,8 @@ class Confirmed(Reply, frozen=True, tag=132):
     """The key is mine: I answer for (`arc_start`, my id] in this epoch.
 
     `replicas` are the members of its replica set in ring order; those of them at `silent` do not answer now. `holders`
-    are to hold it meanwhile: the members that answer, and as many others as stand in for the silent ones.
+    are to hold it meanwhile: the members that answer, and as many others as stand in for the silent ones. A write is
+    acknowledged by `write_quorum` nodes: deaths that the owner knows of do not lower it.
     """
 
     owner: Contact
@@ -168,6 +169,7 @@ class Confirmed(Reply, frozen=True, tag=132):
     replicas: Contacts
     silent: Contacts = ()
     holders: Contacts = ()
+    write_quorum: Count = 1
 
 
 class Confirm(Request, frozen=True, tag=17):

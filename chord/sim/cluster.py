@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain, count
 from typing import Any
 
 import trio
@@ -121,6 +122,16 @@ class Cluster(MemoryRing):
             await node.ready()
         self._placement = None
         return list(self.nodes)
+
+    async def start(
+        self, *, join: Sequence[Node] | None = None, name: str | None = None, listen: str | None = None, **changes: Any
+    ) -> Node:
+        """Start a node, by default where it listened last, or at a new address if another node listens there now."""
+        if listen is None and name is not None and (kept := self.kept(name)) is not None:
+            taken = {node.config.listen for node in self.nodes}
+            elsewhere = (f"{name}-at-{number}:{PORT}" for number in count())
+            listen = next(address for address in chain([kept.address], elsewhere) if address not in taken)
+        return await super().start(join=join, name=name, listen=listen, **changes)
 
     def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
         """Build a node on a machine: on its disk, where it has one, and by its clock."""

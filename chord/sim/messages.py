@@ -7,6 +7,7 @@ messages are shared, not copied. What is lost stays lost: a call finds out by it
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import math
 import random
@@ -184,7 +185,13 @@ class MessageCalls:
         self._handler = handler
 
     async def run(self, listen: str | None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Answer calls until cancelled."""
+        """Answer calls until cancelled.
+
+        Raises:
+            OSError: another process of the host answers already.
+        """
+        if listen is not None and self._network.at_host(self.host) is not None:
+            raise OSError(errno.EADDRINUSE, f"{listen} is in use")
         self.as_caller = Caller(listen or "")
         async with trio.open_nursery() as self._nursery:
             if listen is not None:

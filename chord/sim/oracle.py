@@ -192,7 +192,8 @@ class Oracle:
 
     def hold_to_what_it_read(self, node: Node, story: Story, op: Op, in_reach: dict[Op, set[Node]]) -> None:
         """Hold an acknowledgement against what its coordinator must have found on nodes that lived all the while."""
-        left = story.left_beside(op, self.truth.merged(story.key), self._constants.quorum) if in_reach else []
+        now_s, quorum = trio.current_time(), self._constants.quorum
+        left = story.left_beside(op, self.truth.merged(story.key), quorum, now_s) if in_reach else []
         now = self.losses.in_reach(story) if left else {}
         for old in left:
             if in_reach.get(old, set()) & now.get(old, set()) and self._is_bound(story):

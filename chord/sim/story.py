@@ -391,7 +391,7 @@ class Story:
         known = (mint for dot, mint in self._mints.items() if mint.op is not op and covers(context, dot))
         return any(mint.may_cover(op.dots) for mint in known)
 
-    def left_beside(self, op: Op, merged: Record | None, w_min: int) -> list[Op]:
+    def left_beside(self, op: Op, merged: Record | None, w_min: int, now: float) -> list[Op]:
         """Return what an operation without a context should have replaced, and has not.
 
         It reads a quorum first, and finds there what a write quorum had before it began, both of those who keep the
@@ -399,12 +399,14 @@ class Story:
 
         Args:
             w_min: with fewer nodes, the two need not have met.
+            now: what has expired by now may have been reaped, and a copy of it wait for the reap log.
         """
         if op.kind != "put" or not op.is_strict or merged is None:
             return []
         shown = {version.op_id for version in versions.siblings(merged)}
         before = [old for old in self.required() if old.is_strict and old.w >= w_min and (old.acked or 0) < op.began]
-        return [old for old in before if old.op_id in shown and len(old.dots) == 1 and old is not op]
+        living = [old for old in before if now < old.expires[0]]
+        return [old for old in living if old.op_id in shown and len(old.dots) == 1 and old is not op]
 
     @property
     def clock(self) -> int:

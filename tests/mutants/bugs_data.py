@@ -131,8 +131,8 @@ MUTANTS = (
         "what all replicas but one had is gone when that one is",
         (
             Edit(
-                Misplaced._bring_part_home,
-                "len(confirmed.holders) < min(self._host.constants.quorum, known)",
+                Misplaced._is_lone,
+                "len(confirmed.holders) < quorum",
                 "not confirmed.holders",
             ),
         ),

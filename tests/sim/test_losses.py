@@ -211,3 +211,16 @@ def test_a_life_does_not_end_while_an_owner_waits_for_all_who_could_answer() -> 
             assert list(unreadable(ring, 1)) == []
 
     testing.run(main)
+
+
+@pytest.mark.parametrize(("now", "is_left"), [(9.0, True), (10.0, False)])
+def test_put_need_not_replace_what_has_expired(now: float, is_left: bool) -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=1) as ring:
+            story, old, record = written(ring)
+            old.is_strict, old.expires = True, (10.0, 11.0)
+            put = story.begin("put")
+            put.is_strict = True
+            assert story.left_beside(put, record, 2, now) == [old] * is_left
+
+    testing.run(main)
