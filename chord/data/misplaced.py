@@ -188,7 +188,7 @@ class Misplaced:
             part, rest = self._cut(rest, point, confirmed)
             if _is_among(confirmed.replicas, me):
                 continue
-            is_lone = len(confirmed.holders) < min(self._host.constants.quorum, len(confirmed.replicas))
+            is_lone = len(confirmed.holders) < confirmed.needed
             if is_lone or _is_among(confirmed.holders, me):  # too few of them answer to leave it to them
                 hints += storage.count(part)
                 await self._share(confirmed, part)

@@ -228,6 +228,7 @@ class Sender:
             taken=taken,
             downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
             is_settled=self._vnode.vouches_for(giving.arc),
+            silent=tuple(c for c in self._host.peers.passive.contacts() if c.address != outbound.to.address),
         )
         while True:
             try:

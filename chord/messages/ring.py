@@ -11,6 +11,7 @@ from chord.ids import Point
 from chord.messages.base import (
     HOPS_MAX,
     LIST_ENTRIES_MAX,
+    REPLICAS_MAX,
     Address,
     Contact,
     Contacts,
@@ -159,7 +160,8 @@ class Confirmed(Reply, frozen=True, tag=132):
     """The key is mine: I answer for (`arc_start`, my id] in this epoch.
 
     `replicas` are the members of its replica set in ring order; those of them at `silent` do not answer now. `holders`
-    are to hold it meanwhile: the members that answer, and as many others as stand in for the silent ones.
+    are to hold it meanwhile: the members that answer, and as many others as stand in for the silent ones. Only if
+    `needed` nodes hold a record may another node drop it; where fewer stay, nodes that are about to leave are holders.
     """
 
     owner: Contact
@@ -168,6 +170,7 @@ class Confirmed(Reply, frozen=True, tag=132):
     replicas: Contacts
     silent: Contacts = ()
     holders: Contacts = ()
+    needed: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)] = 1
 
 
 class Confirm(Request, frozen=True, tag=17):
