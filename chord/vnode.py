@@ -133,15 +133,18 @@ class Vnode:
         start = self.ownership.start
         assert start is not None
         who = self.replica_set(request.key)
+        needed = self._needed_to_drop(who)
         up = [place.contact for place in (*who.members, *who.fallbacks) if self.is_up(place)]
+        holders = up[: self.host.constants.replicas]
+        leaving = [place.contact for place in who.retiring if self.is_up(place)]
         return Confirmed(
             owner=self.me,
             arc_start=start,
             epoch=self.ownership.epoch,
             replicas=tuple(place.contact for place in who.members),
             silent=tuple(place.contact for place in who.members if not self.is_up(place)),
-            holders=tuple(up[: self.host.constants.replicas]),
-            write_quorum=self.write_quorum(who),
+            holders=(*holders, *leaving[: max(0, needed - len(holders))]),
+            needed=needed,
         )
 
     def downs(self) -> tuple[Down, ...]:
@@ -156,11 +159,21 @@ class Vnode:
 
     def nodes_known(self, who: ReplicaSet) -> int:
         """Return how many nodes there would be to hold a key, N at most, if the silent ones known here were back."""
-        return min(self.host.constants.replicas, len(who.members) + len(self.host.peers.passive))
+        members = {place.contact.address for place in who.members}
+        silent = [contact for contact in self.host.peers.passive.contacts() if contact.address not in members]
+        return min(self.host.constants.replicas, len(members) + len(silent))
 
     def write_quorum(self, who: ReplicaSet) -> int:
         """Return how many nodes an acknowledged write is on, if nothing else was asked for: deaths do not lower it."""
         return min(self.host.constants.quorum, self.nodes_known(who))
+
+    def _needed_to_drop(self, who: ReplicaSet) -> int:
+        """Return how many nodes must hold a record before another may drop it: as many as a write was promised to.
+
+        If the list is full, there may be others behind it. They move up when nodes in it have left.
+        """
+        known = self.host.constants.replicas if self.ring.is_full else self.nodes_known(who)
+        return min(self.host.constants.quorum, known)
 
     def note_quorum(self) -> None:
         """Note whether enough replicas of this vnode's arc are up for a write quorum."""

@@ -17,11 +17,13 @@ from chord.data.exchange import Exchange, Outcome, TokenBucket
 from chord.data.reap_log import ReapLog
 from chord.data.storage import Batch, MemoryStorage
 from chord.data.versions import wire_bytes
-from chord.errors import Busy, DeadlineExceeded, MalformedMessage, PeerLost
+from chord.errors import Busy, DeadlineExceeded, InvalidRequest, MalformedMessage, PeerLost
 from chord.host import PAGE_RECORDS_IDLE, Host
 from chord.ids import Arc, Point
 from chord.messages import (
+    ACTORS_HELD_MAX,
     PAGE_RECORDS_MAX,
+    ActorClock,
     Copies,
     GetCopies,
     GetHeads,
@@ -33,6 +35,7 @@ from chord.messages import (
     Request,
     StoreCopies,
     Sums,
+    Version,
 )
 from tests.replicas import Clocks, Side, Wire, pair, run
 
@@ -422,6 +425,28 @@ async def test_records_dropped_meanwhile_are_not_sent_and_not_proven(autojump_cl
     assert a.clocks() == b.clocks()
     sent = [record.key for call in wire.calls if isinstance(call, StoreCopies) for record in call.records]
     assert sorted(sent) == sorted(proven), "each once"
+
+
+def crowded(key: bytes, side: str) -> Record:
+    """Return a record that two stores can hold, but not what both know together."""
+    actors = [side.encode() + b"%015d" % number for number in range(ACTORS_HELD_MAX // 2 + 1)]
+    return Record(key, tuple(ActorClock(actor, 1, (Version(b"v", actor, 1),)) for actor in actors))
+
+
+@pytest.mark.parametrize("is_proof", [False, True])
+async def test_one_record_that_cannot_be_merged_stops_no_other(is_proof: bool, autojump_clock: object) -> None:
+    a, b, _ = pair()
+    for number in range(2 * PAGE_RECORDS_MAX):
+        a.put(b"key-%d" % number, b"x")
+    a.store(crowded(b"crowded", "a"))
+    b.store(crowded(b"crowded", "b"))
+    if is_proof:
+        proven = await a.exchange.prove(b.contact, EVERYTHING)
+        assert proven == {key: digest for key, digest in a.storage.heads(EVERYTHING) if key != b"crowded"}
+    else:
+        with pytest.raises(InvalidRequest, match="nodes have coordinated writes of b'crowded'"):
+            await a.exchange.with_partner(b.contact, EVERYTHING)
+    assert {key for key, record in a.clocks().items() if b.clocks().get(key) != record} == {b"crowded"}
 
 
 async def test_what_is_equal_is_proven_without_listing(autojump_clock: object) -> None:

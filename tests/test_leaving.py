@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from quorums import back, clockwise, key_at, read, settled_ring, until, write
+from quorums import back, clockwise, holding, key_at, read, settled_ring, until, write
 from worlds import in_order, only, virtual
 
 from chord import testing
@@ -208,6 +208,25 @@ async def test_all_of_a_run_of_leavers_get_out() -> None:
         assert {node.state for node in leavers} == {"left"}
         await ring.converged()
         assert (await read(ring[0], key)).values == (b"v",)
+
+
+@virtual
+async def test_leavers_take_turns_while_too_few_would_hold_a_write() -> None:
+    """The owner sees as many others as its list spans. While these leave, it does not see who comes behind them."""
+    async with testing.ring(7, seed=5, replicas=4, successors=3) as ring:
+        await trio.sleep(5)
+        key = key_at(ring, "n4")
+        await write(ring[0], key, b"v", w=4)
+        leavers = clockwise(ring, key)[1:4:2]
+        for leaver in leavers:
+            leaver.begin_leave()
+        fewest = 4
+        with trio.fail_after(60):
+            while not all(leaver.closed.is_set() for leaver in leavers):
+                fewest = min(fewest, len(holding(ring, key)))
+                await trio.sleep(0.001)
+        assert fewest >= 3
+        assert {leaver.state for leaver in leavers} == {"left"}
 
 
 def is_back_and_nobody_hears_it() -> None:

@@ -31,9 +31,15 @@ from chord.errors import (
     TooFewReplicas,
     VersionConflict,
 )
+from chord.ids import Point
 from chord.messages import Contact, Get, Merge, Put, Request, StoreCopies, Written
+from chord.testing.rings import MemoryRing
 
 # -- writes -----------------------------------------------------------------------------------------
+
+
+def point(ring: MemoryRing, key: bytes) -> Point:
+    return ring[0].host.circle.hash(key)
 
 
 @virtual
@@ -100,6 +106,23 @@ async def test_a_write_for_which_too_few_answer_leaves_nothing_anywhere() -> Non
             ring.network.unfreeze(node.name)
         await trio.sleep(5)
         assert holding(ring, KEY) == []
+
+
+@virtual
+async def test_joiner_writes_to_no_fewer_nodes_because_others_died_before() -> None:
+    """It gets to know of the silent nodes with its arc: else it would be told that the ring has no more than two."""
+    async with testing.ring(4, seed=2, replicas=5, successors=4, timing=timing(down_out_s=2.0)) as ring:
+        first, *others = ring.nodes
+        for node in others:
+            await ring.kill(node)
+        await trio.sleep(10)
+        joiner = await ring.start(join=[first])
+        await joiner.ready()
+        await trio.sleep(1)
+        for node in (first, joiner):
+            key = next(key for key in (b"%d" % n for n in range(99)) if only(node).ownership.is_owner(point(ring, key)))
+            with pytest.raises(TooFewReplicas, match="a write needs 3 nodes, and 2 of them answer"):
+                await node.host.peers.call(only(node).me, Put(key, b"v", b"o" * 16), Written)
 
 
 @virtual

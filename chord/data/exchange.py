@@ -20,7 +20,7 @@ from chord.data.catch_up import CatchUp
 from chord.data.copies import Merge, in_frames, read_copies
 from chord.data.digest import SLICE_LEVEL, Piece, digest_of, joined
 from chord.data.versions import wire_bytes
-from chord.errors import Behind, Busy, DeadlineExceeded, MalformedMessage
+from chord.errors import Behind, Busy, DeadlineExceeded, InvalidRequest, MalformedMessage
 from chord.host import Host
 from chord.ids import Arc
 from chord.messages import (
@@ -115,7 +115,8 @@ class Exchange:
             push, pull: send what the partner lacks; fetch what is lacking here. One way only, it is compared once.
             progress: told of the outcome so far, after every page.
         Raises:
-            ChordError: the partner is silent, or refuses. What was merged until then is durable on both sides.
+            ChordError: the partner is silent, or refuses. What was merged until then is durable on both sides. If it
+                cannot merge a record, all others are level.
 
         Concurrency: checkpoints; cancellation loses nothing.
         """
@@ -134,6 +135,8 @@ class Exchange:
                 break
         else:
             outcome.is_equal = await walk.is_equal()
+        if walk.refusal is not None:
+            raise walk.refusal
         outcome.share = 1.0
         return outcome
 
@@ -192,6 +195,7 @@ class _Walk:
         self._progress = progress
         self.is_settled = self.was_settled = False  # as the partner said last
         self._seen = b""  # likewise
+        self.refusal: InvalidRequest | None = None  # of a record that the partner cannot merge; it has the others
         self.proven: dict[bytes, bytes] | None = None  # kept only where asked for: it may be all there is
 
     # -- from the top down ----------------------------------------------------------------------
@@ -336,19 +340,39 @@ class _Walk:
             since = trio.current_time()
             page = await read_copies(self._host, keys)
             try:
-                for records, seen in in_frames(self._host, page.records, page.seen) if page.records else ():
-                    await self._call(StoreCopies(records, seen=seen), Done)
+                sent = await self._send_page(page) if page.records else ()
             except Behind as error:
                 levelled = await self._level(levelled, error)
                 continue
             keys = keys[page.asked :]
-            if not page.records:  # dropped meanwhile
+            if not sent:  # dropped meanwhile, or refused
                 continue
             if self.proven is not None:
-                self.proven.update((record.key, digest_of(record)) for record in page.records)
-            self._outcome.pushed += len(page.records)
-            self._host.counters["copies_pushed"] += len(page.records)
-            await self._pace(page.records, since)
+                self.proven.update((record.key, digest_of(record)) for record in sent)
+            self._outcome.pushed += len(sent)
+            self._host.counters["copies_pushed"] += len(sent)
+            await self._pace(sent, since)
+
+    async def _send_page(self, page: Copies) -> Sequence[Record]:
+        """Send a page; if the partner refuses it, one record after the other. Returns what the partner has now."""
+        try:
+            for records, seen in in_frames(self._host, page.records, page.seen):
+                await self._call(StoreCopies(records, seen=seen), Done)
+        except InvalidRequest as error:
+            self.refusal = error
+            if len(page.records) == 1:
+                return ()
+        else:
+            return page.records
+        sent: list[Record] = []
+        for place, record in enumerate(page.records):
+            try:
+                await self._call(StoreCopies((record,), seen=page.seen[place : place + 1]), Done)
+            except InvalidRequest as error:
+                self.refusal = error
+            else:
+                sent.append(record)
+        return sent
 
     # -- inside ---------------------------------------------------------------------------------
 

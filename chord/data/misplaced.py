@@ -205,7 +205,7 @@ class Misplaced:
         for vnode in self._host.vnodes.values():
             known.update((contact.address, None) for contact in (*vnode.ring.successors, *vnode.ring.predecessors))
         known.pop(self._host.address, None)
-        quorum = max(confirmed.write_quorum, min(self._host.constants.quorum, len(known)))
+        quorum = max(confirmed.needed, min(self._host.constants.quorum, len(known)))
         return len(confirmed.holders) < quorum
 
     async def _share(self, confirmed: Confirmed, part: Arc) -> None:

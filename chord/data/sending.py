@@ -219,6 +219,7 @@ class Sender:
         between = [  # silent ones between the receiver and this vnode: they are behind the receiver
             Down(m.dead, int(1000 * max(0.0, now - m.since))) for m in self._own.taken if m.dead.id not in giving.arc
         ]
+        silent = [c for c in self._host.peers.passive.contacts() if c.address != outbound.to.address]
         request = Switch(
             session=outbound.session,
             arc_start=giving.arc.start,
@@ -228,7 +229,7 @@ class Sender:
             taken=taken,
             downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
             is_settled=self._vnode.vouches_for(giving.arc),
-            silent=tuple(self._host.peers.passive.contacts())[-LIST_ENTRIES_MAX:],
+            silent=tuple(silent)[-LIST_ENTRIES_MAX:],
         )
         while True:
             try:

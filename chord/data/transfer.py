@@ -12,6 +12,8 @@ for `lease_s` it is freed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import trio
 
 from chord import events
@@ -241,9 +243,7 @@ class Mover:
             self._own.doubt(arc)
         for down in request.downs:
             self._vnode.view.fell_silent(down.contact, now - down.since_ms / 1000)
-        for contact in request.silent:  # without them, the ring could lose the last one that knows the other half
-            if contact.address != self._host.address and contact.id not in self._host.vnodes:
-                self._host.peers.passive.add(contact, now)
+        self._learn_silent(request.silent)
         self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]
         inbound.is_switched = True
         self._inbound = None
@@ -259,6 +259,15 @@ class Mover:
         return Done()
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _learn_silent(self, contacts: Iterable[Contact]) -> None:
+        """Wait for the silent nodes that the giver waited for: what they hold was acknowledged in this arc."""
+        ring, peers = self._vnode.ring, self._host.peers
+        listed = {contact.address for contact in (*ring.successors, *ring.predecessors)} | {self._host.address}
+        for contact in contacts:
+            is_gone = self._vnode.view.is_forgotten(contact.address) or peers.suspicion.state(contact.address) == "left"
+            if contact.address not in listed and contact.id not in self._host.vnodes and not is_gone:
+                peers.passive.add(contact, trio.current_time())
 
     def _session(self, session: bytes) -> Inbound:
         inbound = self.inbound

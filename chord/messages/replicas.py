@@ -181,7 +181,7 @@ class Switch(Request, frozen=True, tag=51):
     taken: Annotated[tuple[TakenArc, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     downs: Downs = ()  # vnodes behind the giver that are waited for
     is_settled: bool = False  # the giver holds everything of the arc that was acknowledged, and so do you now
-    silent: Contacts = ()  # vnodes of the ring that the giver goes on asking whether they are back
+    silent: Contacts = ()  # nodes that fell silent and may come back with records, as far as the giver knows
 
 
 class Abandon(Request, frozen=True, tag=52):

@@ -11,6 +11,7 @@ from chord.ids import Point
 from chord.messages.base import (
     HOPS_MAX,
     LIST_ENTRIES_MAX,
+    REPLICAS_MAX,
     Address,
     Contact,
     Contacts,
@@ -159,8 +160,8 @@ class Confirmed(Reply, frozen=True, tag=132):
     """The key is mine: I answer for (`arc_start`, my id] in this epoch.
 
     `replicas` are the members of its replica set in ring order; those of them at `silent` do not answer now. `holders`
-    are to hold it meanwhile: the members that answer, and as many others as stand in for the silent ones. A write is
-    acknowledged by `write_quorum` nodes: deaths that the owner knows of do not lower it.
+    are to hold it meanwhile: the members that answer, and as many others as stand in for the silent ones. Only if
+    `needed` nodes hold a record may another node drop it; where fewer stay, nodes that are about to leave are holders.
     """
 
     owner: Contact
@@ -169,7 +170,7 @@ class Confirmed(Reply, frozen=True, tag=132):
     replicas: Contacts
     silent: Contacts = ()
     holders: Contacts = ()
-    write_quorum: Count = 1
+    needed: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)] = 1
 
 
 class Confirm(Request, frozen=True, tag=17):

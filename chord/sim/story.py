@@ -204,7 +204,8 @@ class Story:
         op.covers = {who: min(one.get(who, 0) for one in every) for who in every[0]} if every else {}
         self._raise_gone(op.covers)
         self._prune()
-        own = [dot for dot, mint in op.dots.items() if mint.host == host] or list(op.dots)
+        told_dots = [dot for dot in op.dots if covers(versions.decode_context(context), dot)]
+        own = [dot for dot in told_dots if op.dots[dot].host == host] or told_dots
         return self._claim(own[-1], op.op_id, is_firm=True) if own else ""
 
     def lost(self, op: Op) -> None:
