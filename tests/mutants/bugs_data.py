@@ -132,7 +132,7 @@ MUTANTS = (
         (
             Edit(
                 Misplaced._bring_part_home,
-                "len(confirmed.holders) < min(self._host.constants.quorum, len(confirmed.replicas))",
+                "len(confirmed.holders) < confirmed.needed",
                 "not confirmed.holders",
             ),
         ),
