@@ -40,10 +40,28 @@ class SelfLookup:
             if isinstance(contact, Contact):
                 self._peers.passive.forget(contact.address)  # somebody else lives there now
             raise
-        if not isinstance(contact, str):
-            self._peers.passive.forget(contact.address)
         self._host.tell([events.StepDone(me.id, "self_lookup")])
-        q, t = answer.predecessor, answer.successor
+        await self._adopt(contact, answer)
+        if isinstance(contact, Contact) and self._has_its_place(contact):
+            self._peers.passive.forget(contact.address)
+
+    def _has_its_place(self, contact: Contact) -> bool:
+        """Return whether no vnode here is still without a contact that belongs in its list.
+
+        Until the list has it, the node is waited for as before: else its place would count as empty for a moment, and
+        a write would need one node less.
+        """
+        for vnode in self._host.vnodes.values():
+            ring = vnode.ring
+            if ring.is_member and contact.id not in {vnode.id, *(one.id for one in ring.successors)}:
+                distance = ring.circle.distance
+                if not ring.is_full or distance(vnode.id, contact.id) < distance(vnode.id, ring.successors[-1].id):
+                    return False
+        return True
+
+    async def _adopt(self, contact: Contact | str, answer: NeighboursOf) -> None:
+        """Look at who stands in this vnode's place as another sees it, and adopt a nearer one."""
+        me, q, t = self._vnode.me, answer.predecessor, answer.successor
         if t.id == me.id or q.id == me.id:
             self._vnode.eager_looks -= self._vnode.eager_looks > 0
             return
