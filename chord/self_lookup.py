@@ -46,9 +46,13 @@ class SelfLookup:
             self._ask_again(contact)  # it is there, and not ready to answer
             raise
         self._host.tell([events.StepDone(me.id, "self_lookup")])
+        await self._adopt(contact, answer)
         if isinstance(contact, Contact) and contact.address in self._peers.passive:
             await self._welcome(contact)
-        q, t = answer.predecessor, answer.successor
+
+    async def _adopt(self, contact: Contact | str, answer: NeighboursOf) -> None:
+        """Look at who stands in this vnode's place as another sees it, and adopt a nearer one."""
+        me, q, t = self._vnode.me, answer.predecessor, answer.successor
         if t.id == me.id or q.id == me.id:
             self._vnode.eager_looks -= self._vnode.eager_looks > 0
             return
@@ -65,11 +69,27 @@ class SelfLookup:
         moment the lists lack it, as if there were fewer nodes.
         """
         around = await self._peers.call(self._host.address, FindNeighbours(contact.id), NeighboursOf)
-        if around.successor == contact:
+        is_listed = around.successor == contact
+        if is_listed and self._has_its_place(contact):
             self._peers.passive.forget(contact.address)
-        else:
-            self._ask_again(contact)
+            return
+        self._ask_again(contact)
+        if not is_listed:
             await self._stabilizer.offer_to(around.predecessor, contact)
+
+    def _has_its_place(self, contact: Contact) -> bool:
+        """Return whether no vnode here is still without a contact that belongs in its list.
+
+        Until the list has it, the node is waited for as before: else its place would count as empty for a moment, and
+        a write would need one node less.
+        """
+        for vnode in self._host.vnodes.values():
+            ring = vnode.ring
+            if ring.is_member and contact.id not in {vnode.id, *(one.id for one in ring.successors)}:
+                distance = ring.circle.distance
+                if not ring.is_full or distance(vnode.id, contact.id) < distance(vnode.id, ring.successors[-1].id):
+                    return False
+        return True
 
     def _ask_again(self, contact: Contact | str) -> None:
         address = contact if isinstance(contact, str) else contact.address

@@ -126,6 +126,23 @@ async def test_joiner_writes_to_no_fewer_nodes_because_others_died_before() -> N
 
 
 @virtual
+async def test_node_that_answers_again_is_waited_for_until_it_is_listed() -> None:
+    """In between it is neither a member nor silent, and a write would need one node less."""
+    async with testing.ring(3, seed=2) as ring:
+        node, back, _ = ring.nodes
+        vnode, contact = only(node), only(back).me
+        node.host.peers.passive.add(contact, 0.0)
+        listed = vnode.ring.successors
+        vnode.ring.successors = tuple(other for other in listed if other != contact)
+        await node.parts[vnode.id].self_lookup.ask(contact)
+        assert list(node.host.peers.passive.contacts()) == [contact]
+        assert vnode.nodes_known(vnode.replica_set(vnode.id)) == 3
+        vnode.ring.successors = listed
+        await node.parts[vnode.id].self_lookup.ask(contact)
+        assert list(node.host.peers.passive.contacts()) == []
+
+
+@virtual
 async def test_a_quorum_that_fails_after_the_own_dot_is_no_definite_answer() -> None:
     """The coordinator cannot know yet that the others are gone: its own copy is durable and may be read one day."""
     async with settled_ring(3, 3) as ring:

@@ -202,10 +202,12 @@ class Misplaced:
         may have lost the others for a moment, and silent nodes count as long as they may come back.
         """
         known = {contact.address: None for contact in (*confirmed.replicas, *self._host.peers.passive.contacts())}
+        leaving = {self._host.address}
         for vnode in self._host.vnodes.values():
             known.update((contact.address, None) for contact in (*vnode.ring.successors, *vnode.ring.predecessors))
-        known.pop(self._host.address, None)
-        quorum = max(confirmed.needed, min(self._host.constants.quorum, len(known)))
+            leaving.update(vnode.view.retiring)
+        staying = len(known.keys() - leaving)
+        quorum = max(confirmed.needed, min(self._host.constants.quorum, staying))
         return len(confirmed.holders) < quorum
 
     async def _share(self, confirmed: Confirmed, part: Arc) -> None:
