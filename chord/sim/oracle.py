@@ -168,8 +168,9 @@ class Oracle:
             asked: W as the client asked for it.
             quorum: `write_quorum` when the write began.
         """
-        for copy in self.truth.copies(story.key):
-            story.saw(copy.record, copy.host)
+        for copy in self.truth.copies(story.key):  # a dot that is not durable yet may be minted again after a crash
+            if copy.durable is not None:
+                story.saw(copy.durable, copy.host)
         op.w, op.is_strict = stored.w_needed, not stored.is_sloppy
         merged = self.truth.merged(story.key)
         host = next((n.name for n in self._ring.nodes if n.address == stored.owner.address), "")
