@@ -32,7 +32,6 @@ CANDIDATES_MAX = 8  # alternatives in one answer: enough to step over several de
 RETRY_MS = 50
 
 
-
 class Vnode:
     """One point a node holds on the circle: a full Chord member.
 
@@ -158,10 +157,16 @@ class Vnode:
         return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
 
     def nodes_known(self, who: ReplicaSet) -> int:
-        """Return how many nodes there would be to hold a key, N at most, if the silent ones known here were back."""
-        members = {place.contact.address for place in who.members}
-        silent = [contact for contact in self.host.peers.passive.contacts() if contact.address not in members]
-        return min(self.host.constants.replicas, len(members) + len(silent))
+        """Return how many nodes there would be to hold a key, N at most, if the silent ones known here were back.
+
+        A node that has just joined may lack the node before it in its successor list: that one counts as well.
+        """
+        if len(who.members) >= self.host.constants.replicas:
+            return self.host.constants.replicas
+        others = (*self.ring.successors, *self.ring.predecessors, *self.host.peers.passive.contacts())
+        known = {contact.address for contact in others}.difference(self.view.retiring)
+        known.update(place.contact.address for place in who.members)
+        return min(self.host.constants.replicas, len(known))
 
     def write_quorum(self, who: ReplicaSet) -> int:
         """Return how many nodes an acknowledged write is on, if nothing else was asked for: deaths do not lower it."""

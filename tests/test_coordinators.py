@@ -464,3 +464,19 @@ async def test_a_full_disk_is_no_reason_not_to_read() -> None:
             await trio.sleep(0.02)
             assert versions.values(record_at(owner, KEY)) == [b"2"], "visible, and not durable"
             assert (await read(owner, KEY, r=1)).values == (b"1",)
+
+
+# -- W ------------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_write_quorum_of_a_node_that_just_joined_counts_the_node_before_it() -> None:
+    async with testing.ring(3, seed=1, replicas=5) as ring:
+        vnode = only(ring[0])
+        vnode.ring.successors = vnode.ring.successors[:1]  # as long as the list of its new head is not copied
+        who = vnode.replica_set(vnode.id)
+        assert len(who.members) == 2
+        assert vnode.nodes_known(who) == 3
+        assert vnode.write_quorum(who) == 3
+        vnode.view.retires(vnode.ring.predecessors[0].address, trio.current_time())
+        assert vnode.write_quorum(who) == 2

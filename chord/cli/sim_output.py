@@ -134,6 +134,8 @@ def _summary(outcome: Outcome) -> list[str]:
     if written := outcome.counts["client put ok"]:
         shares = [f"{100 * share:.0f} % {name}" for name, share in outcome.shares().items()]
         lines.append(f"{written:,} writes were acknowledged: {', '.join(shares)}")
+    if reports:
+        lines.append(f"{100 * outcome.long_absences:.0f} % of the lives had an absence longer than every period")
     return lines
 
 
@@ -151,6 +153,7 @@ def outcome_json(outcome: Outcome, never_taken: list[str], replay: Replay) -> Js
         "never_taken": never_taken,
         **_totals(outcome),
         "shares": outcome.shares(),
+        "long_absences": outcome.long_absences,
         "digests": {str(report.seed): report.digest for report in outcome.reports},
         "failures": [
             {"seed": b.plan.seed, "kind": b.kind, "text": b.text, "replay": replay(b.plan.seed)} for b in outcome.broken

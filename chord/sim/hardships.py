@@ -18,6 +18,7 @@ from chord.sim.cluster import Cluster
 from chord.sim.deaths import Deaths
 from chord.sim.ledger import Ledger
 from chord.sim.plan import Plan
+from chord.sim.situations import absences
 from chord.sim.watch import Watch
 from chord.testing.rings import PORT
 
@@ -110,12 +111,10 @@ class Hardships:
             return max(self._periods_s) * self._rng.uniform(1.1, 5)
         return min(LASTS_MAX_S, float(period_s * 10 ** self._rng.uniform(-1, self._rng.choice([1, 1, 2]))))
 
-    def _count_absence(self, lasted_s: float) -> None:
-        timing = self._plan.timing
-        self._count("absence")
-        self._count("absence longer than down_out", lasted_s > timing.down_out_s)
-        self._count("absence longer than grace", lasted_s > timing.grace_s)
-        self._count("absence longer than every period", lasted_s > max(self._periods_s))
+    def _count_absences(self, count: int, lasted_s: float, how: str) -> None:
+        """Count nodes that run and are absent all the same; `Losses` counts how long the dead are."""
+        for name, times in absences([lasted_s] * count, self._plan, how).items():
+            self._count(name, times)
 
     async def _last(self, seconds: float) -> None:
         """Let time pass; nodes that are left join and leave meanwhile."""
@@ -145,7 +144,6 @@ class Hardships:
 
     async def _dead_for(self, nodes: list[Node], lasts_s: float) -> None:
         for node in nodes:
-            self._count_absence(lasts_s)
             await self._deaths.kill(node)
             self._deaths.count("crash")
         await self._last(lasts_s)
@@ -154,8 +152,7 @@ class Hardships:
 
     async def _cut_off_for(self, nodes: list[Node], lasts_s: float) -> None:
         self._deaths.count("partition", 0)
-        for _ in nodes:
-            self._count_absence(lasts_s)
+        self._count_absences(len(nodes), lasts_s, "cut off")
         network = self._cluster.network
         network.partition([node.name for node in nodes], is_cut=self._rng.random() < 0.5)
         await self._last(lasts_s)
@@ -165,7 +162,8 @@ class Hardships:
         for node in nodes:
             self._cluster.stop(node)
             self._count("process stopped")
-            self._count_absence(lasts_s)
+            self._count("process stopped longer than every period", lasts_s > max(self._periods_s))
+        self._count_absences(len(nodes), lasts_s, "stopped")
         await self._last(lasts_s)
         for node in nodes:
             self._cluster.wake(node.name)
@@ -191,9 +189,9 @@ class Hardships:
         nodes, lasts_s = list(self._cluster.nodes), self._duration_s()
         fades_s = self._rng.choice([0.0, 0.0, 1.0, lasts_s / 10])
         self._count("power cut of all nodes")
+        self._count("staggered power cut", fades_s > 0)
         for node in self._rng.sample(nodes, len(nodes)):
             if node in self._cluster.nodes:
-                self._count_absence(lasts_s)
                 await self._deaths.kill(node, is_power_lost=True)
                 self._deaths.count("blackout")
                 await trio.sleep(self._rng.uniform(0, fades_s / len(nodes)))
@@ -213,6 +211,7 @@ class Hardships:
     async def _wrong_clocks(self) -> None:
         """Clocks differ, drift and are set; then nodes restart for a moment, or for long."""
         cluster, lasts_s = self._cluster, self._duration_s()
+        reaped = cluster.totals()["keys_reaped"]
         for node in self._some():
             host, true_ms = node.name, cluster.wall_now_ms(node.name)
             if self._rng.random() < 0.5:
@@ -223,6 +222,8 @@ class Hardships:
                 step_s = self._rng.choice([1.0, self._plan.timing.grace_s, 3600.0, 3 * DAY_S])
                 cluster.skew(host, cluster.skews_s.get(host, 0.0) + self._rng.choice([-1, 1]) * step_s)
                 self._count("clock stepped")
+        shown_s = [cluster.wall_now_ms(node.name) / 1000 for node in cluster.nodes]
+        self._count("clocks differ", max(shown_s, default=0) - min(shown_s, default=0) > self._plan.timing.grace_s)
         if self.episodes and self._rng.random() < 0.5:
             for node in self._some():
                 if node in cluster.nodes:
@@ -231,6 +232,7 @@ class Hardships:
                     await self._back(node.name)
         else:
             await self._dead_for(self._some(), lasts_s)
+        self._count("reaped while clocks are wrong", cluster.totals()["keys_reaped"] - reaped)
 
     # -- disks ------------------------------------------------------------------------------------
 
@@ -240,6 +242,7 @@ class Hardships:
         for node in nodes:
             disk, what = self._cluster.disk(node.name), self._rng.choice(["slow", "hung", "full", "node.json refused"])
             self._count(f"disk {what}")
+            self._count(f"disk {what} longer than every period", lasts_s > max(self._periods_s))
             if what == "slow":
                 disk.slow(SLOW_S)
             elif what == "hung":
@@ -267,7 +270,6 @@ class Hardships:
         """Nodes come back at other addresses, at those of others, or twice, from a copy of their directory."""
         nodes, lasts_s = self._some(), self._duration_s()
         for node in nodes:
-            self._count_absence(lasts_s)
             await self._deaths.kill(node)
             self._deaths.count("crash")
         await self._last(lasts_s)

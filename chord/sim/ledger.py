@@ -313,6 +313,8 @@ class Ledger:
     def _count_write(self, story: Story, op: Op, stored: Stored) -> None:
         if story.key.startswith(SHARED_NAME.encode()):  # written so often that few have changed hands meanwhile
             self.counts["acknowledged beside the shares"] += 1
+            how = "with a context" if op.kind == "with context" else "without one"
+            self.counts[f"acknowledged beside others {how}"] += 1
             return
         is_elsewhere = story.owner not in ("", stored.owner.address)
         is_fallback = stored.is_sloppy or any(line.outcome == "hinted" for line in stored.replicas)

@@ -21,9 +21,9 @@ import trio
 from chord import testing
 from chord.events import Event, Observer, ignore
 from chord.history.recorder import Recorder
+from chord.sim import situations
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.copies import astray, unequal, unreadable
-from chord.sim.habits import HABITS
 from chord.sim.hardships import Hardships
 from chord.sim.ledger import Ledger
 from chord.sim.messages import MessageNetwork
@@ -82,6 +82,7 @@ class Report(msgspec.Struct):
         healed_rounds: the most stabilize periods it took to heal after an episode.
         virtual_s: how long the ring lived.
         digest: of every event and delivery: equal for equal seeds.
+        theme: of its plan.
     """
 
     seed: int
@@ -96,6 +97,7 @@ class Report(msgspec.Struct):
     virtual_s: float = 0.0
     deliveries: int = 0
     digest: str = ""
+    theme: str = "mixed"
 
 
 class Life:
@@ -122,7 +124,7 @@ class Life:
         self._digest = hashlib.blake2b(digest_size=16)
         kind = MessageNetwork if plan.fidelity == "messages" else MemoryNetwork
         self._network = kind(plan.seed, delay=plan.delay, quantum_s=plan.quantum_s, is_traced=True)
-        self.report = Report(plan.seed)
+        self.report = Report(plan.seed, theme=plan.theme)
         self._watch = Watch(f"seed {plan.seed}", plan.successors, mourning_s=plan.mourning_s, is_atomic=plan.is_atomic)
 
     def run(self) -> Report:
@@ -295,25 +297,16 @@ class Life:
             report.counts["client acknowledged beside the shares"] = self._ledger.writes
         totals = self._cluster.totals()
         report.counts.update({name: totals[name] for name in COUNTERS})
-        report.counts.update(self._situations())
+        requests = self._network.lateness.counts if isinstance(self._network, MessageNetwork) else Counter[str]()
+        found = situations.of_life(self._plan, self._ledger.counts, requests)
+        found.update(situations.absences(self._ledger.losses.absences_s, self._plan, "dead"))
+        report.counts.update({situations.SITUATION + name: count for name, count in found.items()})
+        is_long = report.counts[f"{situations.SITUATION}absence longer than every period"] > 0
+        report.counts[situations.SITUATION + situations.LONG] = is_long
         report.virtual_s = trio.current_time()
         report.deliveries = self._network.deliveries
         self._digest.update(self._network.digest().encode())
         report.digest = self._digest.hexdigest()
-
-    def _situations(self) -> Counter[str]:
-        """Return which situations this life was in from its beginning, and how its requests arrived."""
-        plan = self._plan
-        found = Counter({f"situation theme {plan.theme}": 1})
-        found["situation ring of one to four nodes"] = plan.nodes <= 4
-        found["situation several vnodes"] = plan.vnodes > 1
-        found["situation four or five replicas"] = plan.replicas > 3
-        for habit in HABITS:
-            found[f"situation habit {habit}"] = self._ledger.counts[f"habit {habit}"]
-        found["situation keys with many writers"] = self._ledger.counts["writes of one key at the same time"]
-        if isinstance(self._network, MessageNetwork):
-            found.update({f"situation request {how}": n for how, n in self._network.lateness.counts.items()})
-        return found
 
 
 def _sync_delay(rng: random.Random) -> float:

@@ -38,6 +38,7 @@ class Losses:
     Attributes:
         truth: who has what.
         lost: the keys of which something acknowledged was lost, and nothing was acknowledged since.
+        absences_s: how long each node was dead that came back.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class Losses:
         self._away: set[bytes] = set()  # the only copy of a record is on the disk of a node that died
         self.truth = Truth(ring)
         self.lost: set[bytes] = set()
+        self.absences_s: list[float] = []
+        self._died_s: dict[str, float] = {}
 
     # -- questions ------------------------------------------------------------------------------
 
@@ -166,6 +169,7 @@ class Losses:
 
     def bury(self, node: Node) -> None:
         """A node is about to die: what it alone keeps in memory is lost."""
+        self._died_s.setdefault(node.name, trio.current_time())
         if self._constants.replicas == 1:
             self._away.update(record.key for record in node.host.storage.scan(WHOLE) if record.key in self._stories)
         vanished = self.truth.dies(node, self._stories.__contains__)
@@ -181,9 +185,12 @@ class Losses:
     def bring_back(self, node: Node) -> None:
         """A node that died is back."""
         self.truth.comes_back(node.name)
+        if (died_s := self._died_s.pop(node.name, None)) is not None:
+            self.absences_s.append(trio.current_time() - died_s)
 
     def wipe(self, host: str, how: str = "acknowledged and lost") -> None:
         """A dead node's disk is about to be emptied."""
+        self._died_s.pop(host, None)
         vanished = self.truth.is_wiped(host)
         self._reckon(() if vanished is None else vanished.scan(WHOLE), how)
 

@@ -61,7 +61,7 @@ and periods so short that a life sees the end of them."""
 
 HELD_BACK: tuple[str, ...] = ("absence", "power", "clocks", "stop", "disks", "addresses")
 """Themes that no seed draws yet: the ring does not survive them."""
-THEMED = 0.75
+THEMED = 0.8
 """The share of lives with another theme than *mixed*, once no theme is held back; as much less before."""
 EPISODES = 4
 THEMED_FAULTS = ("return",)

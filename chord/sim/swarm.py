@@ -19,6 +19,7 @@ from chord.experiments.pool import processes
 from chord.sim.cluster import Cluster
 from chord.sim.life import Failure, Kind, Life, Report
 from chord.sim.plan import FAULTS, Plan
+from chord.sim.situations import LONG, SITUATION, demanded
 
 STILL_S_MAX = 60.0
 """Virtual time that has not moved for so many real seconds never will."""
@@ -112,18 +113,7 @@ NEVER_ZERO = (
     "action forget",
     "keys_reaped",
     # in which situations the ring was
-    "situation theme mixed",
-    "situation theme delivery",
-    "situation ring of one to four nodes",
-    "situation several vnodes",
-    "situation four or five replicas",
-    "situation keys with many writers",
-    "situation habit batch",
-    "situation habit large",
-    "situation habit ttl",
-    "situation habit scan",
-    "situation request late",
-    "situation request twice",
+    *demanded(),
 )
 SHARES_MIN = {"blind": 0.3, "delete": 0.1, "through a fallback": 0.05, "elsewhere than before": 0.2}
 """The least shares of these kinds among the acknowledged writes of mixed lives, of keys that one client writes."""
@@ -169,6 +159,11 @@ class Outcome(msgspec.Struct):
         """Return which part of the acknowledged writes were of each kind that there must be enough of."""
         written = self.counts["client put ok"] - self.counts["client acknowledged beside the shares"]
         return {name: self.counts[f"client acknowledged {name}"] / written for name in SHARES_MIN} if written else {}
+
+    @property
+    def long_absences(self) -> float:
+        """Return the share of the lives with an absence longer than every period, of those that went well."""
+        return self.counts[SITUATION + LONG] / len(self.reports) if self.reports else 0.0
 
     def add(self, plan: Plan, result: Report | Broken) -> None:
         """Count one seed."""

@@ -13,20 +13,39 @@ from chord.cli.output import Out
 from chord.cli.sim_output import print_outcome
 from chord.sim import swarm as swarm_module
 from chord.sim.life import Report
-from chord.sim.plan import FAULTS, Plan, draw
+from chord.sim.plan import FAULTS, HELD_BACK, Plan, draw
+from chord.sim.situations import SITUATION
 from chord.sim.swarm import NEVER_ZERO, Broken, Outcome, run_many, run_one
 
 pytestmark = pytest.mark.slow
 
-SEEDS = (0, 1, 2, 3, 17, 26)  # as many as CI has time for: together they come into every situation that seeds draw
-MORE = tuple(seed for seed in range(60) if seed not in SEEDS)  # `make soak` demands of its thousands every path
+FEW: dict[str, tuple[int, ...]] = {
+    "mixed": (0, 1, 2, 3, 17, 26),
+    "absence": (0, 4),
+    "power": (0, 1),
+    "clocks": (0, 1),
+    "stop": (0, 1),
+    "disks": (0, 1),
+    "addresses": (0, 1),
+    "delivery": (1, 10, 14, 45, 55),
+}
+"""As many seeds of each theme as CI has time for: together they come into every situation that seeds draw."""
+MORE = 60  # `make soak` demands of its thousands every path
 TOLD_EVERY = 20
 STEPS_MIN = 2000
 MEMBERSHIP_MIN = 30
 
 
-def swarm(seeds: Sequence[int], say: Callable[[str], None]) -> Outcome:
-    """Run seeds on all cores, and say how far it is."""
+def few() -> list[Plan]:
+    return [draw(seed, theme=theme) for theme, seeds in FEW.items() if theme not in HELD_BACK for seed in seeds]
+
+
+def many() -> list[Plan]:
+    return [draw(seed) for seed in range(MORE)]
+
+
+def swarm(plans: Sequence[Plan], say: Callable[[str], None]) -> Outcome:
+    """Run lives on all cores, and say how far it is."""
     done = 0
 
     def on_result(plan: Plan, result: Report | Broken) -> None:
@@ -35,24 +54,28 @@ def swarm(seeds: Sequence[int], say: Callable[[str], None]) -> Outcome:
         if isinstance(result, Broken):
             say(f"{result.kind}: {result.text}")
         if done % TOLD_EVERY == 0:
-            say(f"{done} of {len(seeds)} seeds")
+            say(f"{done} of {len(plans)} lives")
 
-    return run_many([draw(seed) for seed in seeds], on_result)
+    return run_many(plans, on_result)
 
 
-@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(MORE, marks=pytest.mark.thorough)], ids=["few", "many"])
-def test_the_swarm(seeds: Sequence[int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """At least 2,000 protocol steps and 30 comings and goings each; the table says what they took."""
+@pytest.mark.parametrize("plans", [few, pytest.param(many, marks=pytest.mark.thorough)])
+def test_the_swarm(
+    plans: Callable[[], list[Plan]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least 2,000 protocol steps and 30 comings and goings in each mixed life; the table says what they took."""
     monkeypatch.setenv("CHORD_OUTPUT", "table")
+    drawn = plans()
     with capsys.disabled():
-        outcome = swarm(seeds, lambda line: print(line, flush=True))
+        outcome = swarm(drawn, lambda line: print(line, flush=True))
         print_outcome(Out(), outcome, outcome.zeros(), lambda seed: f"chord sim replay {seed}", has_counts=True)
-    assert [f"seed {broken.plan.seed}: {broken.kind}" for broken in outcome.broken] == []
-    assert [report.seed for report in outcome.reports] == list(seeds)
-    situations = [name for name in NEVER_ZERO if name.startswith("situation ")]
+    assert [f"{broken.plan.theme} {broken.plan.seed}: {broken.kind}" for broken in outcome.broken] == []
+    assert [report.seed for report in outcome.reports] == sorted(plan.seed for plan in drawn)
+    situations = [name for name in NEVER_ZERO if name.startswith(SITUATION)]
     assert len(situations) > 10
     assert [name for name in situations if not outcome.counts[name]] == []
-    mixed = [report for report in outcome.reports if draw(report.seed).theme == "mixed"]
+    mixed = [report for report in outcome.reports if report.theme == "mixed"]
+    assert len(mixed) == sum(plan.theme == "mixed" for plan in drawn)
     assert all(report.steps >= STEPS_MIN and report.membership >= MEMBERSHIP_MIN for report in mixed)
 
 

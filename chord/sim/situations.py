@@ -1,0 +1,90 @@
+"""The situations that lives come into, and those of which many seeds must have every one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from chord.sim.habits import HABITS
+from chord.sim.plan import HELD_BACK, THEMES, Plan
+
+SITUATION = "situation "
+"""The counts of situations begin with this."""
+LONG = "life with an absence longer than every period"
+
+IN_ANY_THEME = (
+    *(f"ring of {nodes} node{'s' * (nodes > 1)}" for nodes in range(1, 5)),
+    "several vnodes",
+    *(f"N = {replicas}" for replicas in range(1, 6)),
+    "keys with many writers",
+    "many writers, with a context",
+    "many writers, without one",
+    *(f"habit {habit}" for habit in HABITS),
+    "scan judged",
+    "read judged in a calm ring",
+)
+OF_THEME: dict[str, tuple[str, ...]] = {
+    "absence": (
+        "absence longer than down_out",
+        "absence longer than grace",
+        "absence longer than every period",
+        "absence of the dead",
+        "absence of the cut off",
+        "absence of the stopped",
+        LONG,
+    ),
+    "power": ("power cut of all nodes", "staggered power cut", "staggered return"),
+    "clocks": ("clock stepped", "clock drifts", "clocks differ", "reaped while clocks are wrong"),
+    "stop": ("process stopped", "process stopped longer than every period"),
+    "disks": tuple(
+        f"disk {what}{how}"
+        for what in ("slow", "hung", "full", "node.json refused")
+        for how in ("", " longer than every period")
+    ),
+    "addresses": ("address changed", "address reused", "directory cloned"),
+    "delivery": ("request late", "request twice"),
+}
+"""What lives of a theme come into; lives of other themes may, too."""
+
+
+def demanded() -> tuple[str, ...]:
+    """Return the names of the counts of which none may be zero: of all themes that seeds draw."""
+    drawn = [theme for theme in THEMES if theme not in HELD_BACK]
+    named = [*IN_ANY_THEME, *(f"theme {theme}" for theme in drawn)]
+    named += [name for theme in drawn for name in OF_THEME.get(theme, ())]
+    return tuple(SITUATION + name for name in named)
+
+
+def absences(lasted_s: Iterable[float], plan: Plan, how: str) -> Counter[str]:
+    """Count absences by how long they lasted, in seconds."""
+    timing, found = plan.timing, Counter[str]()
+    every_s = max(timing.timeout_cap_s, timing.anti_entropy_s, timing.down_out_s, timing.grace_s)
+    for seconds in lasted_s:
+        found["absence"] += 1
+        found[f"absence of the {how}"] += 1
+        found["absence longer than down_out"] += seconds > timing.down_out_s
+        found["absence longer than grace"] += seconds > timing.grace_s
+        found["absence longer than every period"] += seconds > every_s
+    return found
+
+
+def of_life(plan: Plan, told: Counter[str], requests: Counter[str]) -> Counter[str]:
+    """Return which situations a life was in from its beginning, what its clients did, and how its requests arrived.
+
+    Args:
+        told: counts of the ledger.
+        requests: counts of late requests.
+    """
+    found = Counter({f"theme {plan.theme}": 1, f"N = {plan.replicas}": 1})
+    if plan.nodes <= 4:
+        found[f"ring of {plan.nodes} node{'s' * (plan.nodes > 1)}"] = 1
+    found["several vnodes"] = plan.vnodes > 1
+    for habit in HABITS:
+        found[f"habit {habit}"] = told[f"habit {habit}"]
+    found["keys with many writers"] = told["writes of one key at the same time"]
+    found["many writers, with a context"] = told["acknowledged beside others with a context"]
+    found["many writers, without one"] = told["acknowledged beside others without one"]
+    for judged in ("scan judged", "read judged in a calm ring"):
+        found[judged] = told[judged]
+    found.update({f"request {how}": times for how, times in requests.items()})
+    return found
