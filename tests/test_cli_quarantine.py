@@ -167,9 +167,13 @@ def test_decision_under_a_context_names_only_what_was_listed(
     assert "1 other value of the key in quarantine" in ended.err
 
 
-@pytest.mark.parametrize(("context", "words"), [("", "empty"), ("!!", "not a context"), ("@/nonexistent", "cannot")])
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [("", "empty"), ("!!", "not a context"), ("AAAA", "not a context"), ("@/nonexistent", "cannot")],
+)
 def test_context_that_is_none_is_exit_2(run: Run, context: str, words: str) -> None:
     ended = run("quarantine", "drop", "k", "--context", context)
+    assert "blind" not in ended.err, "that is a way out of another command"
     assert (ended.code, words in ended.err) == (2, True), ended.err
 
 
@@ -209,7 +213,13 @@ def test_get_and_put_tell_of_hidden_values(run: Run, canned: CannedRing) -> None
     assert run("get", "k").err == ""
 
 
+def test_group_without_a_command_says_what_is_missing(run: Run) -> None:
+    ended = run("quarantine")
+    assert (ended.code, ended.err) == (2, "error: Missing command. See: chord quarantine --help\n")
+
+
 def test_help_lists_the_three_commands(run: Run) -> None:
     out = run("quarantine", "--help").out
     assert all(f"  {name} " in out for name in ("list", "drop", "merge"))
+    assert "..." not in out.partition("Commands:")[2]
     assert "quarantine" in run("--help").out

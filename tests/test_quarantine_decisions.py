@@ -21,7 +21,7 @@ from chord.data import quarantine, versions
 from chord.data.quarantine import Decided
 from chord.data.records import Remarks
 from chord.data.storage import Batch
-from chord.errors import InvalidRequest, NotFound, QuorumFailed, TooFewReplicas, VersionConflict
+from chord.errors import InvalidRequest, NotFound, OwnerDown, QuorumFailed, TooFewReplicas, VersionConflict
 from chord.messages import (
     ACTORS_HELD_MAX,
     ActorClock,
@@ -386,6 +386,22 @@ async def test_decision_without_a_quorum_is_refused() -> None:
             ring.network.freeze(node.name)
         await trio.sleep(2)
         with pytest.raises((TooFewReplicas, QuorumFailed)):
+            await owner.drop_quarantine(KEY)
+
+
+@virtual
+async def test_quarantine_is_denied_only_if_none_was_missed() -> None:
+    """As of a key itself: too many silent replicas may hold what those that answer do not."""
+    async with testing.ring(5, seed=1) as ring:
+        await put(ring[0], KEY, b"v")
+        owner, *others = clockwise(ring, KEY)
+        assert (await owner.get_quarantine(KEY)).values == ()
+        for node in others[:2]:
+            ring.network.freeze(node.name)
+        await trio.sleep(3)
+        with pytest.raises(OwnerDown):
+            await owner.get_quarantine(KEY)
+        with pytest.raises(OwnerDown):
             await owner.drop_quarantine(KEY)
 
 

@@ -26,7 +26,10 @@ from chord.values import Found, Stored, last_writer_wins, to_key, to_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-CONTEXT_HINT = 'Take it from: chord get KEY --context FILE, or the "context" of: chord get KEY --json'
+CONTEXT_HINT = (
+    'Take it from: chord get KEY --context FILE, or the "context" of: chord get KEY --json. '
+    "To replace nothing: chord put --blind"
+)
 CONTEXT_HELP = "From a `get`: {what} exactly what was seen there. As text, or @FILE to read it from."
 
 
@@ -184,7 +187,7 @@ def parse_context(text: str, hint: str) -> bytes:
         content = read_file(text[1:], CONTEXT_TEXT_BYTES_MAX, f"the context in {text[1:]}")
         text = content.decode("ascii", errors="replace")
     if not text.strip():  # as the context of nothing it would replace nothing
-        raise Failure("the context is empty", f"{hint}. To replace nothing: chord put --blind", USAGE, "usage")
+        raise Failure("the context is empty", hint, USAGE, "usage")
     try:
         return base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):

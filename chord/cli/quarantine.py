@@ -12,11 +12,12 @@ import click
 from chord.blocking import Ring
 from chord.cli.bulk import lost_failure, lost_owners
 from chord.cli.data import parse_context, w_option
-from chord.cli.failures import CONFLICT, NOT_FOUND, OK
+from chord.cli.failures import CONFLICT, NOT_FOUND, OK, USAGE
 from chord.cli.output import Column, Failure, counted
 from chord.cli.shapes import Json, context_json, key_json, value_json
 from chord.cli.target import Target, descriptions, ring_options
-from chord.errors import NotFound, VersionConflict
+from chord.data.versions import decode_context
+from chord.errors import InvalidRequest, NotFound, VersionConflict
 from chord.messages import Description
 from chord.values import Decided, Quarantined, QuarantinedValue, to_key
 
@@ -29,7 +30,7 @@ context_option = click.option(
 )
 
 
-@click.group("quarantine")
+@click.group("quarantine", no_args_is_help=False)
 def quarantine_command() -> None:
     """List, drop or merge values that no node vouches for.
 
@@ -38,7 +39,7 @@ def quarantine_command() -> None:
     """
 
 
-@quarantine_command.command("list")
+@quarantine_command.command("list", short_help="Show the values in quarantine.")
 @click.argument("key", required=False)
 @ring_options()
 def list_command(target: Target, key: str | None) -> int:
@@ -97,7 +98,7 @@ def _list_values(target: Target, key: bytes) -> int:
     return OK
 
 
-@quarantine_command.command("drop")
+@quarantine_command.command("drop", short_help="Discard a key's values in quarantine.")
 @click.argument("key")
 @context_option
 @w_option
@@ -107,7 +108,7 @@ def drop_command(target: Target, key: str, context: str | None, w: int | None) -
     return _decide(target, key, context, w, is_merge=False)
 
 
-@quarantine_command.command("merge")
+@quarantine_command.command("merge", short_help="Bring a key's values in quarantine back.")
 @click.argument("key")
 @context_option
 @w_option
@@ -123,7 +124,7 @@ def merge_command(target: Target, key: str, context: str | None, w: int | None) 
 
 def _decide(target: Target, key: str, context: str | None, w: int | None, *, is_merge: bool) -> int:
     out, raw = target.out, to_key(os.fsencode(key))
-    names = None if context is None else parse_context(context, CONTEXT_HINT)
+    names = None if context is None else _checked(parse_context(context, CONTEXT_HINT))
     with target.connect() as ring:
         try:
             decided = _carry_out(ring, raw, names, w, is_merge=is_merge)
@@ -142,6 +143,14 @@ def _decide(target: Target, key: str, context: str | None, w: int | None, *, is_
     if decided.left:
         out.note(f"{counted(decided.left, 'other value')} of the key in quarantine: chord quarantine list KEY")
     return OK
+
+
+def _checked(context: bytes) -> bytes:
+    try:
+        decode_context(context)
+    except InvalidRequest:
+        raise Failure("that is not a context", CONTEXT_HINT, USAGE, "usage") from None
+    return context
 
 
 def _carry_out(ring: Ring, key: bytes, context: bytes | None, w: int | None, *, is_merge: bool) -> Decided:

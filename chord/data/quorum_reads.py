@@ -102,37 +102,45 @@ class QuorumReads:
         return Later(begin)
 
     def get_quarantine(self, request: GetQuarantine) -> Answer:
-        """Read what is in quarantine of a key from R replicas.
+        """Read what is in quarantine of a key from R replicas; that nothing is there is as sure as of `get`.
 
         Raises:
             NotOwner, Busy: see `Vnode.require_coordinator`.
             TooFewReplicas: definite; fewer replicas than asked for answer.
+            OwnerDown: definite; nothing is in quarantine here, and nodes that are down may hold more.
         """
         point = self._host.circle.hash(request.key)
-        self._vnode.require_coordinator(point)
+        verdict = self._vnode.require_coordinator(point)
         who = self._quorum.holders(point)
         needed = self._quorum.needed(request.r, who)
         reading = self.begin(request.key, None)
 
         def begin(later: Later) -> None:
-            def have_read() -> None:
+            def answer() -> None:
                 self._repair_soon(reading, who)
-                record = reading.record or Record(request.key, ())
-                shown = quarantine.cut(record, self._host.limits.record_bytes_max)
-                later.end(
-                    Quarantine(
-                        shown.quarantine,
-                        versions.encode_context(quarantine.context_of(shown)),
-                        self._vnode.me,
-                        left=quarantine.count(record) - quarantine.count(shown),
-                        r=len(reading.copies),
-                        r_needed=needed,
-                    )
-                )
+                later.end(self._hidden(reading, needed))
+
+            def have_read() -> None:
+                if reading.record is not None and reading.record.quarantine:
+                    answer()
+                else:
+                    self.ask_everyone(reading, who, verdict, later, answer, until_found=False)
 
             self.read(reading, who, point, needed, later, have_read)
 
         return Later(begin)
+
+    def _hidden(self, reading: Reading, needed: int) -> Quarantine:
+        record = reading.record or Record(reading.key, ())
+        shown = quarantine.cut(record, self._host.limits.record_bytes_max)
+        return Quarantine(
+            shown.quarantine,
+            versions.encode_context(quarantine.context_of(shown)),
+            self._vnode.me,
+            left=quarantine.count(record) - quarantine.count(shown),
+            r=len(reading.copies),
+            r_needed=needed,
+        )
 
     def begin(self, key: bytes, over: Asker | None) -> Reading:
         """Return a read of which nothing has been asked yet."""
