@@ -286,17 +286,20 @@ class Oracle:
         """
         now, quorum, calm = trio.current_time(), self._constants.quorum, self.calm()
         stories = self.stories.items() if calm is not None else ()
-        required = {}
+        required, gone = {}, {}
         for key, story in stories:
             ops = story.must_be_found(now, quorum)
-            held = [op for op in ops if self._owners(story) & self.losses.hosts(story, op)]
+            held = [op for op in ops if self._is_at_owner(story, op)]
             self._counts["scan misses what its owner lacks"] += len(held) < len(ops)
             if held:
                 required[key] = held
-        return BeforeScan(calm, {key: story.gone() for key, story in stories}, required, now)
+            if all(self._is_at_owner(story, op) for op in story.required()):
+                gone[key] = story.gone()
+        return BeforeScan(calm, gone, required, now)
 
-    def _owners(self, story: Story) -> set[str]:
-        return {node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None}
+    def _is_at_owner(self, story: Story, op: Op) -> bool:
+        owners = {node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None}
+        return bool(owners & self.losses.hosts(story, op))
 
     def scanned(self, node: Node, found: dict[bytes, tuple[bytes, ...]], before: BeforeScan) -> None:
         """Hold a scan that says it is complete against what was written.

@@ -116,6 +116,33 @@ def test_scan_may_miss_only_what_the_owner_stores_afterwards(is_held: bool) -> N
     testing.run(main)
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+def test_scan_may_show_what_was_replaced_only_if_the_owner_lacks_the_new(is_held: bool) -> None:
+    """Two nodes that have just woken up may both coordinate: what one of them stores reaches the other as a hint."""
+
+    async def main() -> None:
+        async with testing.ring(3, seed=1) as ring:
+            complaints: list[str] = []
+            oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
+            oracle.disturb()
+            story, old, record = written(ring)
+            oracle.stories[KEY] = story
+            actor, new = record.clock[0].actor, story.begin("put")
+            story.sent(new, b"2" * 16)
+            newer = Record(KEY, (ActorClock(actor, 2, (Version(new.value, new.op_id, 2),)),))
+            story.saw(newer, ring[0].name, is_own=True)
+            new.w = 2
+            story.acknowledged(new, versions.encode_context({actor: 2}), "client", ring[0].name)
+            owner = next(node for node in ring.nodes if node.host.owner_of(story.point) is not None)
+            for node in ring.nodes:
+                node.host.storage.apply(Batch(puts=(newer if is_held or node is not owner else record,)))
+            assert old.value is not None
+            oracle.scanned(owner, {KEY: (old.value,)}, oracle.before_scan())
+            assert any(f"reads {old}" in text for text in complaints) == is_held
+
+    testing.run(main)
+
+
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_a_delete_nobody_answered_may_be_reaped_with_what_it_replaced(is_elsewhere: bool) -> None:
     """Its client never heard of it: what it has deleted counts as deleted, or where a copy lives, goes on living."""
