@@ -189,8 +189,8 @@ class Dispatcher:
         return Done()
 
     def _on_store_copies(self, request: StoreCopies) -> Answer:
-        """Keep copies, unless this node is handing over what it has."""
-        if self._host.is_leaving:
+        """Keep copies, also while this node hands over: another leaver may need one more holder. Not after that."""
+        if self._host.is_leaving and self._host.is_ending:
             raise Leaving("this node is leaving", after_ms=RETRY_MS)
         if request.is_hint and self._misplaced.hints >= self._host.limits.hints_max:
             raise Overloaded("this node keeps as many records for others as it may", after_ms=RETRY_MS)

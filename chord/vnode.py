@@ -135,14 +135,14 @@ class Vnode:
         needed = self._needed_to_drop(who)
         up = [place.contact for place in (*who.members, *who.fallbacks) if self.is_up(place)]
         holders = up[: self.host.constants.replicas]
-        leaving = [place.contact for place in who.retiring if self.is_up(place)]
+        leaving = self._leavers()[: max(0, needed - len(holders))]
         return Confirmed(
             owner=self.me,
             arc_start=start,
             epoch=self.ownership.epoch,
             replicas=tuple(place.contact for place in who.members),
             silent=tuple(place.contact for place in who.members if not self.is_up(place)),
-            holders=(*holders, *leaving[: max(0, needed - len(holders))]),
+            holders=(*holders, *leaving),
             needed=needed,
         )
 
@@ -179,6 +179,15 @@ class Vnode:
         """
         known = self.host.constants.replicas if self.ring.is_full else self.nodes_known(who)
         return min(self.host.constants.quorum, known)
+
+    def _leavers(self) -> list[Contact]:
+        """Return who in the list is about to leave, in an order that all owners share: else leavers wait in a circle.
+
+        Wherever a key lies: in an arc as large as that of the last who stay, nodes of the list may not follow it.
+        """
+        leaving = [c for c in self.ring.successors if c.address in self.view.retiring]
+        up = {c.address: c for c in leaving if not self.host.peers.is_doubtful(c)}
+        return [up[address] for address in sorted(up)]
 
     def note_quorum(self) -> None:
         """Note whether enough replicas of this vnode's arc are up for a write quorum."""

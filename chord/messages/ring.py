@@ -161,7 +161,7 @@ class Confirmed(Reply, frozen=True, tag=132):
 
     `replicas` are the members of its replica set in ring order; those of them at `silent` do not answer now. `holders`
     are to hold it meanwhile: the members that answer, and as many others as stand in for the silent ones. Only if
-    `needed` nodes hold a record may another node drop it; where fewer stay, nodes that are about to leave are holders.
+    `needed` nodes hold a record may another node drop it. If fewer stay, nodes that are about to leave are holders too.
     """
 
     owner: Contact
