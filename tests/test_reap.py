@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,16 +13,21 @@ from quorums import keep_disks, until
 from worlds import get, misplaced, owner, patiently, put, replicas, virtual
 
 from chord import testing
-from chord.config import PRESETS, Limits
+from chord.config import PRESETS, Limits, RingConstants
 from chord.data import quorum_reads, reap, reap_log
 from chord.data.catch_up import CatchUp
+from chord.data.fan import Told
 from chord.data.quorum_reads import QuorumReads
+from chord.data.reading import Reading
 from chord.data.reap import Held, Reaper, is_ripe, on_are_expired
 from chord.data.reap_log import ReapLog
-from chord.errors import Busy, NotFound, OwnerDown
-from chord.messages import ActorClock, AreExpired, Forget, Record, Version
+from chord.errors import Busy, ChordError, NotFound, OwnerDown
+from chord.messages import ActorClock, AreExpired, Contact, Forget, Record, Version
 from chord.messages.base import Done
 from chord.node import Node
+from chord.sim.cluster import cluster
+from chord.sim.disk import flash
+from chord.sim.messages import MessageNetwork
 from chord.testing.rings import MemoryRing
 
 GRACE_S = 5.0
@@ -561,3 +566,94 @@ async def test_quarantine_outlives_its_first_holder() -> None:
         await ring.converged()
         await until(lambda: sorted(hidden_at(ring, KEY)) == sorted(replicas(ring, KEY)))
         assert await visible(ring[0], KEY) == ()
+
+
+# -- a disk that takes nothing ------------------------------------------------------------------------
+
+OLD, NEW = b"old", b"new"
+
+
+async def read_with_a_full_disk() -> list[tuple[bytes, ...] | str]:
+    """Keys are deleted and reaped while their owner is cut off. It is back, and its disk is full.
+
+    Returns what it answers for those keys, and last for one that is written and has the same slice's log.
+    """
+    network = MessageNetwork(1)
+    ring = RingConstants(replicas=3, successors=4)
+    async with cluster(seed=3, ring=ring, timing=TIMING, network=network, sync_delay=flash) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        for _ in range(4):
+            await (await machines.start(join=[first])).ready()
+        await machines.converged()
+        node = machines[2]
+        many = (b"key-%d" % number for number in range(40_000))
+        deleted, kept = same_slice([key for key in many if owner(machines, key) is node], node)
+        for key in (deleted, kept):
+            await put(first, key, OLD)
+        await trio.sleep(2)
+        network.freeze(node.name)
+        await trio.sleep(4)
+        await persistently(lambda: first.delete(deleted))
+        await persistently(lambda: put(first, kept, NEW))
+        others = [other for other in machines.nodes if other is not node]
+        await until(lambda: not any(other.host.storage.get(deleted) for other in others), 60)
+        machines.disk(node.name).fill()
+        network.unfreeze(node.name)
+        await trio.sleep(10)
+        assert node.host.storage.get(deleted) is not None, "its disk takes no log entry"
+        assert node.host.storage.refusal
+        return [await answer_of(node, key) for key in (deleted, kept)]
+
+
+def same_slice(keys: list[bytes], node: Node) -> tuple[bytes, bytes]:
+    """Return two of these keys that lie in one slice."""
+    seen: dict[int, bytes] = {}
+    for key in keys:
+        if (other := seen.setdefault(node.host.reap_log.slice_of(key), key)) != key:
+            return other, key
+    raise AssertionError("no two of them")
+
+
+async def persistently(operation: Callable[[], Awaitable[object]]) -> None:
+    """Try again until it succeeds."""
+    with trio.fail_after(30):
+        while True:
+            try:
+                await operation()
+                return
+            except ChordError:
+                await trio.sleep(0.1)
+
+
+async def answer_of(node: Node, key: bytes) -> tuple[bytes, ...] | str:
+    """Return the values that a node finds, or the word of its error."""
+    try:
+        return await get(node, key)
+    except ChordError as error:
+        return error.word
+
+
+@pytest.mark.slow
+def test_owner_with_a_full_disk_is_behind_with_its_log_and_answers() -> None:
+    assert testing.run(read_with_a_full_disk, seed=1) == [(), (NEW,)]
+
+
+@pytest.mark.slow
+def test_planted_an_owner_with_a_full_disk_cannot_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def give_up(self: QuorumReads, reading: Reading, contact: Contact, told: Told) -> None:
+        told(Busy("behind"))
+
+    monkeypatch.setattr(QuorumReads, "_ask_ahead", give_up)
+    assert testing.run(read_with_a_full_disk, seed=1) == ["too_few_replicas", "too_few_replicas"]
+
+
+@pytest.mark.slow
+def test_planted_a_log_that_is_read_ahead_and_not_applied_brings_a_value_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_ahead = Reading.read_ahead
+
+    def as_it_was(self: Reading, record: Record | None, seen: bytes) -> None:
+        read_ahead(self, self.own, seen)
+
+    monkeypatch.setattr(Reading, "read_ahead", as_it_was)
+    assert testing.run(read_with_a_full_disk, seed=1)[0] == (OLD,)

@@ -90,6 +90,18 @@ class CatchUp:
         for begin in range(0, len(logs), SLICES_ASKED_MAX):
             await self._call(partner, StoreLogs(tuple(logs[begin : begin + SLICES_ASKED_MAX])), Done)
 
+    async def log_of(self, partner: Contact, key: bytes) -> SliceLog:
+        """Return a partner's log of a key's slice, with what was not seen here. Nothing is applied.
+
+        Raises:
+            ChordError: the partner is silent, or does not say.
+        """
+        part = self._log.slice_of(key)
+        logs = await self._call(partner, GetLogs((AskLog(part, _up_tos(self._log.state(part).seen)),)), Logs)
+        if [log.slice for log in logs.slices] != [part]:
+            raise Busy(f"{partner.address} does not say what it has reaped", after_ms=RETRY_MS)
+        return logs.slices[0]
+
     async def has_seen(self, partner: Contact, part: int) -> bool:
         """Return whether a partner has seen exactly what was seen here of a slice. Raises what `level` does."""
         arc = self._host.storage.digests.arc_of(part)

@@ -216,6 +216,7 @@ class QuorumReads:
             if error is not None:
                 raise error
             own = self._host.storage.durable(reading.key)  # meanwhile another may have brought it, and let go of it
+            own = reading.own if reading.is_ahead else own
             reading.add(self._quorum.here(who), own, is_settled=True)
             if not (until_found and self._live(reading.record)):
                 self._require_deniable(reading, who, verdict)
@@ -236,7 +237,7 @@ class QuorumReads:
         """
         if self._vnode.ring.is_isolated and self._host.constants.replicas > 1:
             raise Busy("this node has lost the others, and cannot know what they hold", after_ms=RETRY_MS)
-        if self._host.reap_log.durably_seen_of(reading.key) != reading.seen:
+        if not reading.is_ahead and self._host.reap_log.durably_seen_of(reading.key) != reading.seen:
             raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
         if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):
             raise Busy("who stands in for the owner does not know what else is silent", after_ms=RETRY_MS)
@@ -312,12 +313,32 @@ class QuorumReads:
                 await self._catch_up.level_slice(contact, reading.key)
         except (ChordError, trio.TooSlowError):
             self._host.counters["logs_unlevelled"] += 1  # the next read, or anti-entropy, tries again
-            _give_up(reading, contact, told)
+            await self._ask_ahead(reading, contact, told)
         except trio.Cancelled:
             told(_ending())
             raise
         else:
             if self._host.reap_log.durably_seen_of(reading.key) == reading.seen:
+                self._ask(reading, _give_up, contact, told)
+            else:
+                _give_up(reading, contact, told)
+
+    async def _ask_ahead(self, reading: Reading, contact: Contact, told: Told) -> None:
+        """Read as if this store had applied a holder's log, which it cannot write if its disk takes nothing."""
+        try:
+            if self._host.storage.refusal and not reading.is_ahead:
+                with trio.fail_after(self._host.timing.timeout_cap_s):
+                    log = await self._catch_up.log_of(contact, reading.key)
+                record, seen = self._host.reap_log.as_if_absorbed(reading.key, log)
+                if seen != reading.seen and not reading.is_ahead:  # meanwhile another holder may have told its log
+                    reading.read_ahead(record, seen)
+        except (ChordError, trio.TooSlowError):
+            _give_up(reading, contact, told)
+        except trio.Cancelled:
+            told(_ending())
+            raise
+        else:
+            if reading.is_ahead:
                 self._ask(reading, _give_up, contact, told)
             else:
                 _give_up(reading, contact, told)

@@ -17,12 +17,16 @@ class Reading:
     Args:
         over: asks the holders.
         seen: what of the slice's log the reader has seen, durably. Copies that were read after others do not count.
+
+    Attributes:
+        is_ahead: the reader has not seen `seen`, because its disk takes nothing; see `read_ahead`.
     """
 
     def __init__(self, key: bytes, over: Asker, seen: bytes = b"") -> None:
         self.key = key
         self.over = over
         self.seen = seen
+        self.is_ahead = False
         self.record: Record | None = None
         self.copies: dict[Contact, Record | None] = {}
         self.unsettled: dict[Contact, None] = {}
@@ -40,6 +44,13 @@ class Reading:
             self.unsettled[contact] = None
         if record is not None:
             self.record = record if self.record is None else versions.sync(self.record, record)
+
+    def read_ahead(self, record: Record | None, seen: bytes) -> None:
+        """Begin again with the reader's copy as it would be if its store had seen more entries of the log."""
+        me = next(iter(self.copies))
+        self.copies, self.record = {me: record}, record
+        self.unsettled = {contact: None for contact in self.unsettled if contact == me}
+        self.seen, self.is_ahead = seen, True
 
     @property
     def own(self) -> Record | None:

@@ -257,6 +257,13 @@ class ReapLog:
         work.absorb(log)
         return work.batch()
 
+    def as_if_absorbed(self, key: bytes, log: SliceLog) -> tuple[Record | None, bytes]:
+        """Return the record of a key, and what would be seen of its slice, after `absorb`. Changes nothing."""
+        work = _Work(self)
+        work.absorb(log)
+        state = work.slice(log.slice).frozen()
+        return work.record(key), _digest(b"", state)
+
     def is_in_reach(self, log: SliceLog) -> bool:
         """Return whether every entry that another store has trimmed was seen here."""
         return self.state(log.slice).reaches(_mapping(log.trimmed))
@@ -403,9 +410,13 @@ class _Work:
 
     # -- records --------------------------------------------------------------------------------
 
+    def record(self, key: bytes) -> Record | None:
+        """Return the record of a key, as it is after the change."""
+        return self._records[key] if key in self._records else self._storage.get(key)
+
     def bury(self, key: bytes, entry: LogEntry) -> None:
         """Take the dead dots of an entry off a record."""
-        record = self._records[key] if key in self._records else self._storage.get(key)
+        record = self.record(key)
         if record is not None:
             dead = {one.actor: one.count for one in entry.dead}
             left = versions.bury(record, dead, entry.tags)
