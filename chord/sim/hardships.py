@@ -24,6 +24,8 @@ from chord.testing.rings import PORT
 
 LASTS_MAX_S = 600.0
 QUIET_S = (0.2, 2.0)
+BUSY_S = 10.0
+"""What lasts longer is a quiet time: clients do no more in it than in this many seconds, for it costs real ones."""
 MEANWHILE_S = 3.0
 MEANWHILE = 0.3
 STAGGER = 3.0
@@ -118,6 +120,7 @@ class Hardships:
 
     async def _last(self, seconds: float) -> None:
         """Let time pass; nodes that are left join and leave meanwhile."""
+        self._ledger.slower = max(1.0, seconds / BUSY_S)
         until = trio.current_time() + seconds
         while trio.current_time() < until:
             await trio.sleep(min(self._rng.uniform(0, 2 * MEANWHILE_S), until - trio.current_time()))
@@ -130,6 +133,7 @@ class Hardships:
             elif len(ready) > self._plan.nodes_min:
                 self._rng.choice(ready).begin_leave()
                 self._deaths.count("leave")
+        self._ledger.slower = 1.0
 
     def _is_stopped(self, node: Node) -> bool:
         return node.name in self._cluster.stopped

@@ -21,7 +21,7 @@ from chord.history.recorder import Call, Recorder
 from chord.messages import Put, Written
 from chord.node import Node
 from chord.sim.habits import Habits
-from chord.sim.oracle import Before, Oracle
+from chord.sim.oracle import Before, Oracle, WriteQuorum
 from chord.sim.plan import DRAWS, READS
 from chord.sim.story import Kind, Op, Story
 from chord.testing.rings import MemoryRing
@@ -61,7 +61,7 @@ class Attempt(NamedTuple):
     request: Put
     client: str
     asked: int | None
-    quorum: tuple[int, int]
+    quorum: WriteQuorum
     in_reach: dict[Op, set[Node]]
     call: Call | None
 
@@ -80,6 +80,7 @@ class Ledger:
         oracle: judges the answers.
         losses: what happens to copies; to be told of it.
         truth: who has what.
+        slower: clients wait this many times as long between two operations.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Ledger:
         self.oracle = Oracle(ring, self._constants, self.counts, complain)
         self.stories, self.losses, self.truth = self.oracle.stories, self.oracle.losses, self.oracle.truth
         self._habits = Habits(habits, rng, self.counts)
+        self.slower = 1.0
         self._old: list[bytes] = []
         self._followed: Counter[str] = Counter()  # how many keys have followed the first of a name
         self._open: Counter[bytes] = Counter()  # how many writes of a key are under way
@@ -161,7 +163,7 @@ class Ledger:
     async def _client(self, name: str, pause_s: float) -> None:
         rng = self._rng
         while True:
-            await trio.sleep(rng.uniform(0, 2 * pause_s))
+            await trio.sleep(rng.uniform(0, 2 * pause_s) * self.slower)
             ready = [node for node in self._ring.nodes if node.state == "ready" and self._is_served(node)]
             if not ready:
                 continue

@@ -37,7 +37,8 @@ class Before(NamedTuple):
         hosts: where each acknowledged operation was durable.
         is_whole: whether the ring could answer for the key; see `Oracle.is_whole`.
         asked: how many nodes the client wants to answer; None: a quorum.
-        wanted: on how many nodes the read has to rest.
+        wanted: on how many nodes the read has to rest, as long as nothing changes.
+        number: of the disturbances so far.
         at: the virtual second.
     """
 
@@ -47,7 +48,22 @@ class Before(NamedTuple):
     is_whole: bool
     asked: int | None
     wanted: int
+    number: int | None
     at: float
+
+
+class WriteQuorum(NamedTuple):
+    """On how many nodes a write has to be if its client says nothing, as things stand.
+
+    Attributes:
+        of_ring: a quorum, or all nodes of the ring, the dead included.
+        seen: a quorum, or as many members as the key's owner sees.
+        number: of the disturbances so far.
+    """
+
+    of_ring: int
+    seen: int
+    number: int | None
 
 
 class BeforeScan(NamedTuple):
@@ -127,15 +143,14 @@ class Oracle:
             return False
         return all(self.losses.is_in_place(story, op) for op in story.required())
 
-    def write_quorum(self, story: Story) -> tuple[int, int]:
+    def write_quorum(self, story: Story) -> WriteQuorum:
         """Return on how many nodes a write has to be if its client says nothing: a quorum, or all nodes there are.
 
-        Returns:
-            The quorum of the nodes of the ring, and that of the members which the key's owner sees. A node is one of
-            the ring from when it is ready in an Ideal ring until it has left, is forgotten, or has lost its disk.
-            Deaths do not count: W does not shrink by them.
+        A node is one of the ring from when it is ready in an Ideal ring until it has left, is forgotten, or has lost
+        its disk. Deaths do not count: W does not shrink by them.
         """
-        return min(self._constants.quorum, max(1, len(self._members & self._may_return()))), self._wanted(story)
+        of_ring = min(self._constants.quorum, max(1, len(self._members & self._may_return())))
+        return WriteQuorum(of_ring, self._wanted(story), self.disturbances)
 
     def _may_return(self) -> set[str]:
         return {node.name for node in self._ring.nodes if node.state == "ready"}.union(self.truth.dead())
@@ -158,7 +173,7 @@ class Oracle:
     # -- writes ---------------------------------------------------------------------------------
 
     def acknowledged(
-        self, node: Node, story: Story, op: Op, stored: Stored, client: str, asked: int | None, quorum: tuple[int, int]
+        self, node: Node, story: Story, op: Op, stored: Stored, client: str, asked: int | None, quorum: WriteQuorum
     ) -> None:
         """Hold an acknowledgement against the stores: the write must be durable on as many nodes as it says.
 
@@ -184,9 +199,9 @@ class Oracle:
             )
         elif merged is None or not op.is_in(merged):
             self.losses.lose(story, op)
-        wanted = asked or min(quorum[0], self.write_quorum(story)[0])
-        if asked is None and self._is_bound(story):
-            wanted = max(wanted, self._wanted_of(stored.owner, story, quorum[1]))
+        wanted = asked or min(quorum.of_ring, self.write_quorum(story).of_ring)
+        if asked is None and quorum.number == self.disturbances and self._is_bound(story):
+            wanted = max(wanted, self._wanted_of(stored.owner, story, quorum.seen))
         if stored.w_needed < wanted:
             self.complain(f"{node.name} was told that {story.key!r} is stored, by {stored.w_needed} of {wanted} nodes")
 
@@ -216,6 +231,7 @@ class Oracle:
             not self.is_lenient or self.is_whole(story),
             r,
             r or self._wanted(story),
+            self.disturbances,
             trio.current_time(),
         )
 
@@ -229,7 +245,7 @@ class Oracle:
         if hidden := story.hidden(reply.context, values, before.clock):
             self.complain(f"{read}, and its context covers {hidden}, which is not there")
         told, wanted = f"{node.name} was told of {story.key!r} by", before.asked
-        if wanted is None and self._is_bound(story):
+        if wanted is None and before.number == self.disturbances and self._is_bound(story):
             wanted = self._wanted_of(reply.owner, story, before.wanted)
         if reply.r_needed < (wanted or 1):
             self.complain(f"{told} {reply.r_needed} nodes, and {wanted} had to answer")

@@ -185,7 +185,8 @@ async def test_an_acknowledgement_by_too_few_is_told_of(told: Told) -> None:
     for node in told.holders(b"old-5")[1:]:
         await node.host.storage.commit(Batch([], removals=[b"old-5"]))
     stored = Stored(b"old-5", story.contexts["filler"], told.owner(b"old-5").contact, 2, 2, False, ())
-    told.ledger.oracle.acknowledged(told.ring[0], story, story.ops[0], stored, "filler", None, (2, 2))
+    oracle = told.ledger.oracle
+    oracle.acknowledged(told.ring[0], story, story.ops[0], stored, "filler", None, oracle.write_quorum(story))
     (complaint,) = told.complaints
     assert "was told that b'old-5' is stored on 2 nodes, and it is durable on 1" in complaint
 
