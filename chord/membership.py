@@ -9,6 +9,7 @@ Source: Zave 2017, section III (JOIN); the hand-over of keys, Stoica et al. 2001
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import trio
@@ -35,6 +36,7 @@ from chord.messages import (
     Confirmed,
     Contact,
     Done,
+    Down,
     FindNeighbours,
     GetRing,
     HandOver,
@@ -243,7 +245,7 @@ class Membership:
             await self._refuse_if_alive(holder)
             raise Busy("the former holder of this id is being forgotten", after_ms=LOOK_AGAIN_MS)
         if self._vnode.ownership.start is None:
-            others = await self._others_behind(p)
+            others, _ = await self._others_behind(p)
             taker = await self._taker_of_my_arc([*others, p])
             if self._vnode.ownership.start is not None:  # the Switch of an earlier attempt has come at last
                 await self._renounce_if_taken_back(others[0])
@@ -253,8 +255,9 @@ class Membership:
                 await self._receive_arc(taker)  # like any joiner
         if not self._ring.is_member:
             # Asked last: what is adopted must be as fresh as in JOIN. The list asked for above may be old by now.
-            others = await self._others_behind(p)
+            others, downs = await self._others_behind(p)
             self._host.tell(self._ring.resume(p, others))
+            self._learn_silent(downs)
 
     def _own_again(self, predecessor: Contact) -> None:
         """Own the arc of last time, or what is left of it behind the predecessor.
@@ -268,8 +271,20 @@ class Membership:
             start, before = predecessor.id, (predecessor,)
         self._host.tell(self._vnode.ownership.resume(start, before, last.epoch))
 
-    async def _others_behind(self, p: Contact) -> list[Contact]:
-        """Return the list of the vnode before me, which still lists me first, without me.
+    def _learn_silent(self, downs: Iterable[Down]) -> None:
+        """Wait for the vnodes that the one before me waits for: without them the ring would look smaller than it is."""
+        now, view = trio.current_time(), self._vnode.view
+        view.adopt(
+            self._ring.successors,
+            [(down.contact, now - down.since_ms / 1000) for down in downs],
+            is_full=self._ring.is_full,
+        )
+        for contact, _ in view.downs():
+            if contact.address != self._host.address:
+                self._peers.passive.add(contact, now)
+
+    async def _others_behind(self, p: Contact) -> tuple[list[Contact], tuple[Down, ...]]:
+        """Return the list of the vnode before me, which still lists me first, without me; and whom it waits for.
 
         Raises:
             Busy: there is nobody else, or it has learnt of somebody nearer; look again.
@@ -283,7 +298,7 @@ class Membership:
             others = [p]
         if not others:
             raise Busy("nobody else is left to ask", after_ms=LOOK_AGAIN_MS)
-        return others
+        return others, reply.downs
 
     async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
         """Find out whether somebody behind me has noticed that I was down and taken my arc over; None: nobody has.

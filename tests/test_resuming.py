@@ -11,7 +11,7 @@ from quorums import clockwise
 from worlds import only, put, virtual
 
 from chord import testing
-from chord.config import PRESETS
+from chord.config import PRESETS, RingConstants
 from chord.data.storage import Batch
 from chord.describe import known_contacts
 from chord.ids import Point
@@ -168,3 +168,21 @@ async def test_owner_that_lost_the_others_is_not_left_the_only_copy() -> None:
         assert far.host.storage.get(b"key") is not None
         await far.misplaced.bring_home(far.contact)
         assert far.host.storage.get(b"key") is None, "all three replicas have it"
+
+
+@virtual
+async def test_node_that_takes_its_place_again_knows_who_is_still_away() -> None:
+    """Two of five are off still. A node that is back must not acknowledge writes as if the ring had three nodes."""
+    constants = RingConstants(successors=4, replicas=5)
+    async with cluster(network=MessageNetwork(1), ring=constants, timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
+        await started(nodes, 5)
+        await nodes.converged()
+        await trio.sleep(4 * TIMING.stabilize_s)  # node.json is saved
+        names = await cut_power(nodes)
+        for name in names[:3]:
+            await nodes.start(join=(), name=name)
+            await trio.sleep(0.2)
+        for node in list(nodes.nodes):
+            await node.ready()
+            vnode = only(node)
+            assert vnode.write_quorum(vnode.replica_set(vnode.id)) == constants.quorum
