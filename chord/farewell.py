@@ -76,10 +76,12 @@ class Farewell:
     def has_handed_over(self, neighbours: tuple[str, ...]) -> bool:
         """Whether nothing is left here that others would have to know of.
 
-        Who lost every neighbour, or has not found one yet, is not alone.
+        Who lost every neighbour, or has not found one yet, is not alone. Neither is who knows silent nodes: these may
+        come back, and what was written without them is here alone.
         """
         vnodes = [parts.vnode for parts in self._parts.values()]
-        is_last = not neighbours and all(v.ring.is_member and not v.ring.is_isolated for v in vnodes)
+        is_alone = not neighbours and not any(self._host.peers.passive.contacts())
+        is_last = is_alone and all(v.ring.is_member and not v.ring.is_isolated for v in vnodes)
         owns = any(vnode.ownership.start is not None for vnode in vnodes)
         return is_last or (not owns and not self._misplaced.count())
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from quorums import back, clockwise, holding, key_at, read, settled_ring, until, write
+from quorums import back, clockwise, holding, key_at, read, settled_ring, timing, until, write
 from worlds import in_order, only, virtual
 
 from chord import testing
@@ -265,6 +265,22 @@ def test_who_did_not_leave_after_all_is_a_replica_again(is_planted: bool, monkey
             is_back_and_nobody_hears_it()
     else:
         is_back_and_nobody_hears_it()
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_node_alone_keeps_its_data_if_silent_nodes_may_come_back(is_forgotten: bool) -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=4, timing=timing(down_out_s=2.0)) as ring:
+            last, *others = ring.nodes
+            for node in others:
+                await ring.kill(node)
+            await until(lambda: only(last).ring.is_alone and not only(last).ring.is_isolated)
+            for node in others if is_forgotten else ():
+                await last.forget(node.address)
+            await last.leave()
+            assert last.state == ("left" if is_forgotten else "stopped")
+
+    testing.run(main, seed=4)
 
 
 # -- afterwards -------------------------------------------------------------------------------------
