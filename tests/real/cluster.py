@@ -56,8 +56,8 @@ class Cluster:
     ) -> None:
         self._peers = peers
         self.base = base
-        self._config = base / "chord.toml"
-        self._config.write_text("".join(("[timing]\n", *(f"{k} = {v}\n" for k, v in (timing or {}).items()))))
+        self._timing = dict(timing or {})
+        self._config = self.config("chord.toml")
         self._own_programs: list[tuple[str, ...]] = []  # by the clock of the machine
         self._programs: list[tuple[str, ...]] = []
         self._data: list[Path] = []
@@ -82,8 +82,14 @@ class Cluster:
         self._programs.append(self._own_programs[-1])
 
     def _start(self, number: int, listen: str | None, *arguments: str, program: Sequence[str] = ()) -> Peer:
-        kept = ("--config", str(self._config), "--data", str(self._data[number]))
-        return self._peers.start(*kept, *arguments, listen=listen, program=program or self._programs[number])
+        options = ("--data", str(self._data[number]), *self._config, *arguments)
+        return self._peers.start(*options, listen=listen, program=program or self._programs[number])
+
+    def config(self, name: str, **changes: float) -> tuple[str, str]:
+        """Return the option for a configuration that differs from that of the others."""
+        file = self.base / name
+        file.write_text("".join(("[timing]\n", *(f"{k} = {v}\n" for k, v in {**self._timing, **changes}.items()))))
+        return "--config", str(file)
 
     def join_on(self, disk: SmallDisk) -> None:
         """Add a peer whose directory is a file system of its own."""
@@ -135,6 +141,11 @@ class Cluster:
             if not peer.address:
                 assert peer.ready().address == self.addresses[number]
 
+    def ended(self) -> dict[str, str]:
+        """Return the exit code of each peer that has ended, and the end of what it said, by its address."""
+        gone = [peer for peer in self.all if peer.process.poll() is not None]
+        return {peer.address: f"{peer.process.returncode}: {peer.errors()[-200:]}" for peer in gone}
+
     def describe(self) -> dict[str, Description]:
         """What each node says of itself."""
         with library.connect(*self.addresses, timeout_s=HANG_S) as ring:
@@ -156,7 +167,10 @@ class Cluster:
     def calm(self, within_s: float = HEALED_S) -> float:
         """Wait until the ring is Ideal and nothing is left to be done; return how long that took."""
         began = time.monotonic()
-        ideal(self.addresses[0], within_s)
+        try:
+            ideal(self.addresses[0], within_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\npeers that ended: {self.ended() or 'none'}") from None
         while work := self.restless():
             assert time.monotonic() - began < within_s, f"the ring does not come to rest: {work}"
             time.sleep(0.1)

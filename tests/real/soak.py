@@ -78,6 +78,8 @@ sys.exit(main())
 NOT_ANSWERING = "has not answered for"
 """What a node says of a disk that hangs, also when it stops because of that."""
 STOOD_IN = 5
+PATIENT_S = 10_000.0
+"""A disk may hang for so long, on a machine however slow, before its peer stops."""
 
 Tell = Callable[..., None]
 
@@ -193,14 +195,26 @@ def others_than(cluster: Cluster, number: int) -> list[str]:
     return [address for place, address in enumerate(cluster.addresses) if place != number]
 
 
+def until_none_is_left(write: Callable[[list[str]], list[str]], keys: list[str]) -> None:
+    """Write keys again and again, those that were not acknowledged."""
+    left = keys
+
+    def are_all_done() -> bool:
+        nonlocal left
+        left = write(left)
+        return not left
+
+    eventually(are_all_done)
+
+
 # -- disks -------------------------------------------------------------------------------------------
 
 
-def on_a_disk_that_may_fail(cluster: Cluster, rng: random.Random) -> int:
+def on_a_disk_that_may_fail(cluster: Cluster, rng: random.Random, *arguments: str) -> int:
     """Start a peer again on a disk that fails or hangs on demand; return which."""
     number = rng.randrange(1, len(cluster.all))
     cluster.kill(number)
-    cluster.restart(number, program=FAILING)
+    cluster.restart(number, *arguments, program=FAILING)
     cluster.ready()
     cluster.calm()
     return number
@@ -230,11 +244,7 @@ def stood_in_for(cluster: Cluster, ledger: Ledger, number: int, run: str) -> Non
     left = list(islice((name for name in names if cluster.is_owner(number, name)), STOOD_IN))
     others = others_than(cluster, number)
 
-    def all_are_stored() -> bool:
-        left[:] = put_all(ledger, others, left)
-        return not left
-
-    eventually(all_are_stored)
+    until_none_is_left(lambda keys: put_all(ledger, others, keys), left)
     owned = [key for key in list(ledger.writes) if cluster.is_owner(number, key)]
     require_readable(others, owned, "others stand in")
 
@@ -243,7 +253,7 @@ def scene_hung_disk(
     cluster: Cluster, load: Load, rng: random.Random, tell: Tell, *, within_s: float = HEALED_S
 ) -> None:
     """A peer's disk hangs under load: the peer says so and pauses, and goes on when the disk answers."""
-    number = on_a_disk_that_may_fail(cluster, rng)
+    number = on_a_disk_that_may_fail(cluster, rng, *cluster.config("patient.toml", disk_stop_s=PATIENT_S))
     hang = cluster.directories[number] / "hang"
     address = cluster.addresses[number]
     with load.running() as ledger:
@@ -373,7 +383,7 @@ def scene_wrong_clocks(
 def delete_behind(cluster: Cluster, ledger: Ledger, number: int, run: str) -> set[bytes]:
     """Kill a peer and delete keys that it holds, and that no client writes again; return these keys."""
     keys = [f"deleted-{run}-{i}" for i in range(DELETED)]
-    assert not put_all(ledger, cluster.addresses, keys)
+    until_none_is_left(lambda keys: put_all(ledger, cluster.addresses, keys), keys)
     cluster.calm()
     cluster.kill(number)
     held = {row.key.decode() for row in cluster.rows([number])}
@@ -381,11 +391,7 @@ def delete_behind(cluster: Cluster, ledger: Ledger, number: int, run: str) -> se
     assert left
     others = others_than(cluster, number)
 
-    def all_are_deleted() -> bool:
-        left[:] = delete_all(ledger, others, left)
-        return not left
-
-    eventually(all_are_deleted)
+    until_none_is_left(lambda keys: delete_all(ledger, others, keys), left)
     return {key.encode() for key in keys if key in held}
 
 
