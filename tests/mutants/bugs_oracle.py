@@ -9,6 +9,7 @@ from chord.data.reading import Reading
 from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.replicate import Coordinator
+from chord.ownership import Ownership
 from chord.vnode import Vnode
 
 from . import scenes_data as scenes
@@ -90,6 +91,22 @@ MUTANTS = (
         "what only nodes have that are down for longer than `down_out_s` is denied",
         (Edit(Repair._is_given_up, "is_over and not any(self._host.peers.passive.contacts())", "is_over"),),
         scenes.away_for_long,
+        40,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "only copy given up",
+        "what the dead owner of the only copy has is denied when it is down for longer than `down_out_s`",
+        (Edit(Ownership.expire, " or t.dead.address in kept", ""),),
+        scenes.only_copies_are_away,
+        40,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "scan without the dead owner of the only copies",
+        "a scan says that it is complete, and lacks all that a dead node has",
+        (Edit(Repair.silent, "self._vnode.ownership.taken", "()"),),
+        scenes.only_copies_are_away,
         40,
         ("ledger: denied",),
     ),
