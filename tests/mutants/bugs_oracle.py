@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         "scan leaves out a record",
         "a scan that says that it is complete is not",
-        (Edit(Records.page, "self._host.storage.scan(arc, after=after)", "list(self._host.storage.scan(arc))[1:]"),),
+        (Edit(Records.page, "scan(arc, after=after)", "list(scan(arc, after=after))[1:]"),),
         scenes.all_is_scanned,
         40,
         ("ledger: denied",),
