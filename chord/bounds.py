@@ -104,7 +104,8 @@ class Bounds:
     def _wait_no_longer(self) -> None:
         """Let go of marks of those who were waited for long enough, have left, or crashed while they were to leave."""
         own, view, now = self._vnode.ownership, self._vnode.view, trio.current_time()
-        own.expire(now, self._host.timing.down_out_s)
+        silent = self._host.peers.passive.contacts() if self._host.constants.replicas == 1 else ()
+        own.expire(now, self._host.timing.down_out_s, {contact.address for contact in silent})
         view.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s)
         for address in view.retiring:
             if self._peers.suspicion.is_dead(address):  # it crashed on the way, or is gone by now

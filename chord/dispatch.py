@@ -200,7 +200,7 @@ class Dispatcher:
         """Return the next page of a vnode's records clockwise after a point: as it holds them, whoever else does."""
         circle = self._host.circle
         parts.vnode.require_owner(circle.point(request.after + 1))
-        silent = parts.repair.silent() if self._host.constants.replicas > 1 else ()
+        silent = parts.repair.silent()
         if not silent and not parts.repair.is_complete():  # with so many silent it may stay so: the page says who
             raise Busy("the records of this arc are being brought level", after_ms=RETRY_MS)
         records, is_cut = self._records.page(

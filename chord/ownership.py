@@ -9,7 +9,7 @@ predecessor. The epoch grows with every change, so that a repeated Switch is rec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from chord import events
@@ -105,9 +105,7 @@ class Ownership:
         assert self.start is None
         return self._gain(self.me.id, self.me, "created", self.epoch + 1)
 
-    def resume(
-        self, start: Point, before: tuple[Contact, ...], epoch: int = 0
-    ) -> list[Event]:
+    def resume(self, start: Point, before: tuple[Contact, ...], epoch: int = 0) -> list[Event]:
         """Own (start, me] again after a restart that nobody noticed, with the remembered marks that lie in it.
 
         Args:
@@ -261,10 +259,14 @@ class Ownership:
         """Whether anything may have been acknowledged in some part of this arc that is not known here."""
         return any(_overlap(doubtful, arc) for doubtful in self.doubtful)
 
-    def expire(self, now: float, down_out_s: float) -> None:
-        """Stop waiting for owners that have been down too long: their keys count as lost."""
+    def expire(self, now: float, down_out_s: float, kept: Container[str] = ()) -> None:
+        """Stop waiting for owners that have been down too long.
+
+        Args:
+            kept: the addresses of nodes that are waited for all the same: each has the only copies of its records.
+        """
         if self.taken:
-            self.taken = tuple(t for t in self.taken if now - t.since < down_out_s)
+            self.taken = tuple(t for t in self.taken if now - t.since < down_out_s or t.dead.address in kept)
 
     def owner_left(self, address: str) -> None:
         """A dead owner turned out to have left, or came back: nothing of it is missing any more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+import msgspec
 import pytest
 import trio
 from quorums import clockwise, holding, keep_disks, key_at, settled, write
@@ -12,9 +13,10 @@ from test_denials import never_denied
 from worlds import only, virtual
 
 from chord import testing
+from chord.config import PRESETS
 from chord.data.repair import Repair
 from chord.data.storage import Batch, MemoryStorage
-from chord.errors import OwnerDown
+from chord.errors import NotFound, OwnerDown
 from chord.node import Node
 from chord.ownership import Ownership
 from chord.testing.rings import MemoryRing
@@ -158,3 +160,25 @@ async def test_a_scan_says_that_silent_nodes_may_hold_more() -> None:
                 continue
             assert not is_whole
             assert found == stored
+
+
+@virtual
+async def test_with_one_copy_the_dead_are_missed_until_they_are_forgotten() -> None:
+    timing = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
+    async with testing.ring(5, seed=1, replicas=1, timing=timing) as ring:
+        await trio.sleep(2)  # all know who stands before them
+        gone, *others = ring.nodes
+        key = key_at(ring, gone.name)
+        await others[0].put(key, b"v")
+        await ring.kill(gone)
+        await ring.converged()
+        for wait_s in (0, 4 * timing.down_out_s):
+            await trio.sleep(wait_s)
+            with pytest.raises(OwnerDown):
+                await others[0].get(key)
+            with pytest.raises(OwnerDown):
+                _ = [pair async for pair in others[0].scan()]
+        await others[0].forget(gone.address)
+        with pytest.raises(NotFound):
+            await others[0].get(key)
+        assert [pair async for pair in others[0].scan()] == []

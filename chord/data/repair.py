@@ -90,6 +90,8 @@ class Repair:
 
     def silent(self) -> tuple[Contact, ...]:
         """Return who does not answer and may hold what nobody who answers has: where so many do not; else nobody."""
+        if self._host.constants.replicas == 1:
+            return tuple(dict.fromkeys(mark.dead for mark in self._vnode.ownership.taken))
         found: dict[Contact, None] = {}
         for _, who in self.parts():
             down = [place.contact for place in who.everyone if not self._vnode.is_up(place)]

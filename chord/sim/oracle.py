@@ -298,24 +298,26 @@ class Oracle:
     def before_scan(self) -> BeforeScan:
         """Return what a scan that begins now is held to.
 
-        A scan reads what the owners hold. What an owner lacks now it may store after the scan has read its page.
+        A scan reads what the owners hold. An owner that was away is sent what was written meanwhile; until then it
+        lacks what other living nodes have. What only the dead have, a scan that says it is complete may not lack.
         """
         now, quorum, calm = trio.current_time(), self._constants.quorum, self.calm()
-        stories = self.stories.items() if calm is not None else ()
-        required, gone = {}, {}
-        for key, story in stories:
-            ops = story.must_be_found(now, quorum)
-            held = [op for op in ops if self._is_at_owner(story, op)]
-            self._counts["scan misses what its owner lacks"] += len(held) < len(ops)
-            if held:
-                required[key] = held
-            if all(self._is_at_owner(story, op) for op in story.required()):
+        gone: dict[bytes, Covers] = {}
+        required: dict[bytes, list[Op]] = {}
+        for key, story in self.stories.items() if calm is not None else ():
+            moving = [op for op in story.required() if self._is_moving(story, op)]
+            self._counts["scan misses what is on its way to its owner"] += bool(moving)
+            if ops := [op for op in story.must_be_found(now, quorum) if op not in moving]:
+                required[key] = ops
+            if not moving:
                 gone[key] = story.gone()
         return BeforeScan(calm, gone, required, now)
 
-    def _is_at_owner(self, story: Story, op: Op) -> bool:
+    def _is_moving(self, story: Story, op: Op) -> bool:
+        """Whether a living node has a write, and the owner of its key has not."""
         owners = {node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None}
-        return bool(owners & self.losses.hosts(story, op))
+        hosts = {copy.host for copy in self.truth.copies(story.key) if copy.is_living and op.is_in(copy.durable)}
+        return bool(hosts) and not owners & hosts
 
     def scanned(self, node: Node, found: dict[bytes, tuple[bytes, ...]], before: BeforeScan) -> None:
         """Hold a scan that says it is complete against what was written.

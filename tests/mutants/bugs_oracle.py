@@ -9,6 +9,7 @@ from chord.data.reading import Reading
 from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.replicate import Coordinator
+from chord.ownership import Ownership
 from chord.vnode import Vnode
 
 from . import scenes_data as scenes
@@ -94,6 +95,22 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
+        "only copy given up",
+        "what the dead owner of the only copy has is denied when it is down for longer than `down_out_s`",
+        (Edit(Ownership.expire, " or t.dead.address in kept", ""),),
+        scenes.only_copies_are_away,
+        40,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "scan without the dead owner of the only copies",
+        "a scan says that it is complete, and lacks all that a dead node has",
+        (Edit(Repair.silent, "self._vnode.ownership.taken", "()"),),
+        scenes.only_copies_are_away,
+        40,
+        ("ledger: denied",),
+    ),
+    Mutant(
         "denied unasked, after an alarm",
         "a ring that is whole again denies what it has",
         (Edit(QuorumReads.get, "if self._live(reading.record):", "if True:"),),
@@ -120,7 +137,7 @@ MUTANTS = (
     Mutant(
         "scan leaves out a record",
         "a scan that says that it is complete is not",
-        (Edit(Records.page, "self._host.storage.scan(arc, after=after)", "list(self._host.storage.scan(arc))[1:]"),),
+        (Edit(Records.page, "scan(arc, after=after)", "list(scan(arc, after=after))[1:]"),),
         scenes.all_is_scanned,
         40,
         ("ledger: denied",),

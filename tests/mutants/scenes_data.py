@@ -306,6 +306,26 @@ def away_for_long(seed: int) -> None:
     play(seed, scene, nodes=9, successors=6, replicas=N, timing=OBLIVIOUS, sync_delay=flash)
 
 
+def only_copies_are_away(seed: int) -> None:
+    """With one copy of each record a node dies, a machine with a disk, and nobody waits for it any more."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(20)
+        await trio.sleep(3)  # by now all know who stands before them
+        gone = world.rng.choice(world.nodes)
+        keys = _keys_of(world, gone, 4)
+        for key in keys:
+            await world.ledger.write(gone, key, "writer", "put")
+        await world.kill(gone)
+        await world.converged()
+        await world.ledger.scan(world.rng.choice(world.nodes))
+        await trio.sleep(6 * OBLIVIOUS.down_out_s)
+        for key in keys:
+            await world.ledger.read(world.rng.choice(world.nodes), key)
+
+    play(seed, scene, nodes=6, replicas=1, timing=OBLIVIOUS, sync_delay=flash)
+
+
 def after_an_alarm(seed: int) -> None:
     """Owners have lost records, and the ring is whole: nothing is excused, although there was an alarm."""
 
