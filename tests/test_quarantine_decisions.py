@@ -148,6 +148,19 @@ def test_write_anew_keeps_the_time_and_the_time_to_live() -> None:
     assert (new.value, new.written_ms, new.expires_ms, new.op_id != old.op_id) == (b"v", 7, 99, True)
 
 
+def test_write_anew_replaces_deletes_and_no_values() -> None:
+    """Else a tombstone stands beside the value for ever, and the key counts as one with siblings."""
+    gone, value = Version(None, b"t" * 16, 3), Version(b"live", b"l" * 16, 3)
+    held = [(2, (gone,)), (2, (gone, value)), (1, (value,))]
+    clock = tuple(ActorClock(actor, *what) for actor, what in zip(ACTORS, held, strict=True))
+    record = Record(KEY, clock, b"", (entry(versions.actor(b"gone  01", 3), 1, 1),))
+    after, _ = merged(record, quarantine.context_of(record))
+    assert sorted(versions.values(after)) == [b"live", b"v"]
+    left = {each.actor: each for each in after.clock}
+    assert [len(left[actor].versions) for actor in ACTORS] == [0, 2, 1]
+    assert left[ACTORS[0]].count == 2, "what the delete has replaced stays replaced"
+
+
 def test_merge_stops_at_the_first_version_without_room() -> None:
     """Of an actor the earlier events are decided; a clock cannot name a later one without them."""
     record = Record(KEY, (), b"", (entry(ACTORS[0], 3, 3), entry(ACTORS[1], 2, 2)))

@@ -178,6 +178,8 @@ def test_deleted_values_stay_deleted_unless_they_are_brought_back(until_reaped: 
                 assert sorted((await node.get(b"other")).values) == [b"1", b"2"]
             told = await restored(ring[0], saved, bring_back=True)
             assert [(one.dead, one.brought_back) for one in told] == [(0, 0)] * 2
+            siblings = sum(node.description().sibling_keys for node in ring.nodes)
+            assert siblings == 3, "of the key that was replaced, on each replica; a delete leaves none beside its value"
 
     testing.run(main, seed=1)
 

@@ -131,9 +131,10 @@ def merge(
 
 
 def write_anew(record: Record, version: Version, minting: bytes, op_id: bytes, *, is_retry: bool) -> Record:
-    """Return the record with another copy of a version beside what is there, as a new operation that is done once.
+    """Return the record with another copy of a version beside its values, as a new operation that is done once.
 
-    Its time of writing and its time to live stay as they were.
+    It replaces deletes, which would otherwise stand beside it for ever. Its time of writing and its time to live stay
+    as they were.
 
     Args:
         minting: the actor of the coordinating store; as of `versions.put`.
@@ -147,4 +148,9 @@ def write_anew(record: Record, version: Version, minting: bytes, op_id: bytes, *
     if versions.is_done(record, made):
         return record
     copy = Version(version.value, made, version.written_ms, version.expires_ms, is_retry)
-    return versions.put(record, record.key, {}, minting, copy)
+    deletes = {
+        entry.actor: entry.count
+        for entry in record.clock
+        if entry.versions and all(one.value is None for one in entry.versions)
+    }
+    return versions.put(record, record.key, deletes, minting, copy)
