@@ -142,7 +142,7 @@ class Losses:
             left = self.holders(story, op, but=host)
             is_over = self._is_over(story, record)  # a delete that nobody answered may have replaced a value
             op.is_buried |= is_over
-            if is_over or (op.is_buried and self._is_dead(host, record)):
+            if is_over or (op.is_buried and self._is_dead(record)):
                 if not left:
                     self._counts["reaped"] += 1
                     story.reaped(op, record)  # whoever has what it deletes must not show it again: reads are judged
@@ -157,10 +157,10 @@ class Losses:
         now = trio.current_time()
         return all(story.expiry(value)[0] <= now for value in versions.values(record))
 
-    def _is_dead(self, host: str, record: Record) -> bool:
-        """Whether the reap log of a store names everything that a record knows."""
-        logs = [node.host.reap_log for node in self._ring.nodes if node.name == host]
-        return any(log.restored(record) is None for log in logs)
+    def _is_dead(self, record: Record) -> bool:
+        """Whether the reap log of a living node names everything that a record knows: that node takes none of it."""
+        living = (node for node in self._ring.nodes if self.truth.is_living(node))
+        return any(node.host.reap_log.restored(record) is None for node in living)
 
     def left(self, node: Node) -> None:
         """A node has left: what it kept to the end is dropped now."""
