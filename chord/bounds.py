@@ -46,6 +46,7 @@ class Bounds:
         if predecessor is None:
             return
         self._wait_no_longer()
+        self._vnode.view.keep_settled(self._vnode.replicated())  # before the list of a newcomer, which may be short
         seen = own.epoch
         try:
             reply = await self._probe(predecessor)

@@ -10,7 +10,7 @@ import chord
 from chord.data.misplaced import Misplaced
 from chord.host import Host
 from chord.ids import Arc, Point
-from chord.messages import LIST_ENTRIES_MAX, Contact, Description, TransferInfo, VnodeInfo
+from chord.messages import LIST_ENTRIES_MAX, Description, TransferInfo, VnodeInfo
 from chord.vnode_parts import Parts
 
 
@@ -61,7 +61,7 @@ def describe(me: NodeFacts, host: Host, parts: dict[Point, Parts], misplaced: Mi
         misplaced=misplaced.on_their_way(),
         vnodes=tuple(_vnode(p, host) for p in parts.values())[:LIST_ENTRIES_MAX],
         peers=tuple(host.peers.suspicion.peers(now))[:LIST_ENTRIES_MAX],
-        known=known_contacts(host, parts)[:LIST_ENTRIES_MAX],
+        known=host.contacts()[:LIST_ENTRIES_MAX],
         counters=tuple(sorted(counters.items()))[:LIST_ENTRIES_MAX],
         timing=tuple((field, float(getattr(host.timing, field))) for field in host.timing.__struct_fields__),
         hints=misplaced.hints,
@@ -74,18 +74,6 @@ def describe(me: NodeFacts, host: Host, parts: dict[Point, Parts], misplaced: Mi
         troubles=tuple(why[:1024] for why in troubles)[:LIST_ENTRIES_MAX],
         quarantined=sum(_quarantined(p, host) for p in parts.values()),
     )
-
-
-def known_contacts(host: Host, parts: dict[Point, Parts]) -> tuple[Contact, ...]:
-    """Return every contact of other nodes that this node could name: lists, fingers, passive list."""
-    found: dict[tuple[int, str], Contact] = {}
-    for p in parts.values():
-        ring = p.vnode.ring
-        named = [*ring.successors, *ring.predecessors, *p.vnode.fingers.contacts()]
-        for contact in (*named, *([ring.predecessor] if ring.predecessor else []), *host.peers.passive.contacts()):
-            if contact.address != host.address:
-                found[contact.id, contact.address] = contact
-    return tuple(found.values())
 
 
 def _transfers(parts: dict[Point, Parts], misplaced: Misplaced) -> Iterator[TransferInfo]:

@@ -270,7 +270,9 @@ class Dispatcher:
         elif isinstance(request, Retiring):
             for vnode in self._host.vnodes.values():
                 vnode.view.retires(request.address, self._host.peers.now())
-        else:
+        else:  # that it was about to leave no longer holds: it gave up, and keeps what it has
+            for vnode in self._host.vnodes.values():
+                vnode.view.stays(request.address)
             self._host.peers.has_paused(request.address, is_only_copy=self._host.constants.replicas == 1)
             self._departed()
         return Done()

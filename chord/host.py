@@ -17,7 +17,7 @@ from chord.events import ClockSkewed, Event, Observer
 from chord.greeting import Greeter
 from chord.health import Health
 from chord.ids import Circle, Point
-from chord.messages import PAGE_RECORDS_MAX
+from chord.messages import PAGE_RECORDS_MAX, Contact
 from chord.peers import Peers
 
 if TYPE_CHECKING:
@@ -170,6 +170,15 @@ class Host:
     def jitter(self, seconds: float) -> float:
         """Return an interval drawn uniformly from half to one and a half times its mean."""
         return seconds * self.rng.uniform(0.5, 1.5)
+
+    def contacts(self) -> tuple[Contact, ...]:
+        """Return every vnode of other nodes that this node could name: silent ones, fingers, lists."""
+        named = [*self.peers.passive.contacts(), *(c for vnode in self.vnodes.values() for c in vnode.contacts())]
+        return tuple({(c.id, c.address): c for c in named if c.address != self.address}.values())
+
+    def nodes_known(self) -> set[str]:
+        """Return the address of every other node that this node could name; of a vnode that moved, the present one."""
+        return set({contact.id: contact.address for contact in self.contacts()}.values())
 
     def owner_of(self, point: int) -> Vnode | None:
         """Return the local vnode that answers for a point, or None."""

@@ -36,7 +36,6 @@ class KeptVnode(msgspec.Struct, frozen=True):
     before: tuple[Contact, ...] = ()  # who stood at `owned_from` and before it, nearest first
     downs: tuple[Contact, ...] = ()  # silent vnodes behind it that are waited for
     settled: tuple[tuple[Point, Point, Point], ...] = ()  # owner, start, end of the arcs it was brought level in
-    was_settled: tuple[tuple[Point, Point, Point], ...] = ()  # likewise, before a time when it was away
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -373,12 +373,14 @@ class Node(AsyncRing):
     async def _part(self) -> None:
         """Say goodbye, answer *moved* for a while after a leave, and let calls in flight finish.
 
-        A leave that could not hand everything over says nothing: to the others it is a crash, so that they mark what
-        they take over instead of denying it.
+        A leave that could not hand everything over takes back that it leaves, and ends like a crash: the others mark
+        what they take over instead of denying it.
         """
         has_left = self._how == "leave" and self._farewell.has_handed_over(self._goodbye)
         if has_left or self._how == "stop":
             await self._farewell.say(self._goodbye, has_left=has_left)
+        elif self._how == "leave":
+            await self._farewell.say_back(self._goodbye)
         with trio.move_on_after(self.host.timing.leave_s):  # a disk that hangs must not keep the node from its end
             await self._save(has_left=has_left)
         if has_left and self._goodbye:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import msgspec
 
-from chord.describe import known_contacts
 from chord.host import Host
 from chord.identity import IDENTITY_VERSION, Kept, KeptVnode
 from chord.ids import Arc, Point
@@ -38,8 +37,7 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
         taken=tuple((t.arc.start, t.arc.end, t.dead.id, t.dead.address) for t in own.taken),
         before=before,
         downs=tuple(contact for contact, _ in vnode.view.downs()),
-        settled=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.settled_arcs().items()),
-        was_settled=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.recalled_arcs().items()),
+        settled=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.ever_settled()),
     )
 
 
@@ -50,7 +48,7 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: 
         last: what it was started with; of a vnode that is not back in the ring yet, that still counts.
     """
     vnodes = tuple(_vnode_to_keep(p.vnode) for p in parts.values())
-    known = tuple(dict.fromkeys(c.address for c in known_contacts(host, parts)))
+    known = tuple(dict.fromkeys(c.address for c in host.contacts()))
     if last is None and not all(p.vnode.ring.is_member for p in parts.values()):
         known = tuple(dict.fromkeys((*known, *host.config.join)))  # told to join, it never founds a ring of its own
     ring = None if ring_id is None else ring_id.hex()
@@ -90,8 +88,7 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
             merged.append(msgspec.structs.replace(new, predecessor=old.predecessor, successors=old.successors))
         else:  # of other records than those that are here now nothing was settled
             is_same = last.incarnation == now.incarnation
-            settled, was_settled = (old.settled, old.was_settled) if is_same else ((), ())
-            merged.append(msgspec.structs.replace(old, settled=settled, was_settled=was_settled))
+            merged.append(msgspec.structs.replace(old, settled=old.settled if is_same else ()))
     known = tuple(dict.fromkeys((*now.known, *last.known)))
     return msgspec.structs.replace(now, vnodes=tuple(merged), known=known)
 
@@ -105,10 +102,8 @@ def recall(kept: Kept, host: Host) -> None:
             host.vnodes[vnode.id].view.fell_silent(contact, host.peers.now())
     if kept.incarnation != host.storage.incarnation.hex():
         return  # the disk was lost, and with it what was held
-    for vnode in kept.vnodes:
+    for vnode in kept.vnodes:  # others may have gone on without this node: only a comparison settles it again
         for owner, start, end in vnode.settled:
-            host.vnodes[vnode.id].view.settled(owner, Arc(start, end))
-        for owner, start, end in vnode.was_settled:
             host.vnodes[vnode.id].view.was_settled(owner, Arc(start, end))
 
 

@@ -55,8 +55,6 @@ class Resumption:
         states = await self._states_of(asked, named, returning) if asked else {}
         members = [address for address, state in states.items() if state in ("member", "leaving")]
         has_gone_on = any(address not in returning for address in members)  # else they were away as this vnode was
-        if has_gone_on:
-            self._vnode.view.was_away()
         self._vnode.has_met_quorum = has_gone_on
         if members or last.start is None:  # without an arc of its own it can only join, however long that takes
             others = [*members, *(asked or known)]

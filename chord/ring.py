@@ -226,7 +226,9 @@ class RingState:
 
     def _set_predecessor(self, new: Contact) -> list[Event]:
         old, self.predecessor = self.predecessor, new
-        self.predecessors = (new,)
+        distance = self.circle.distance
+        further = [c for c in self.predecessors if distance(c.id, self.me.id) > distance(new.id, self.me.id)]
+        self.predecessors = (new, *further)  # until its own list arrives, which may be short
         return [events.PredecessorAdopted(self.me.id, new, old)]
 
     def _copied(self, entries: tuple[Contact, ...]) -> tuple[Contact, ...]:

@@ -156,15 +156,20 @@ class Vnode:
         constants = self.host.constants
         return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
 
+    def contacts(self) -> tuple[Contact, ...]:
+        """Return every vnode that a pointer of this one names, from the least sure to the surest."""
+        ring = self.ring
+        predecessor = () if ring.predecessor is None else (ring.predecessor,)
+        return (*self.fingers.contacts(), *ring.predecessors, *predecessor, *ring.successors)
+
     def nodes_known(self, who: ReplicaSet) -> int:
         """Return how many nodes there would be to hold a key, N at most, if the silent ones known here were back.
 
-        A node that has just joined may lack the node before it in its successor list: that one counts as well.
+        The lists alone are too short when the node has just joined, or two rings merge.
         """
         if len(who.members) >= self.host.constants.replicas:
             return self.host.constants.replicas
-        others = (*self.ring.successors, *self.ring.predecessors, *self.host.peers.passive.contacts())
-        known = {contact.address for contact in others}.difference(self.view.retiring)
+        known = self.host.nodes_known().difference(self.view.retiring)
         known.update(place.contact.address for place in who.members)
         return min(self.host.constants.replicas, len(known))
 

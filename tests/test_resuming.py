@@ -13,7 +13,6 @@ from worlds import only, put, virtual
 from chord import testing
 from chord.config import PRESETS, RingConstants
 from chord.data.storage import Batch
-from chord.describe import known_contacts
 from chord.ids import Point
 from chord.messages import Confirmed, Contact
 from chord.node import Node
@@ -28,7 +27,7 @@ TIMING = msgspec.structs.replace(LOCAL, down_out_s=4.0, reprobe_first_s=1.0, rep
 
 def known(node: Node) -> set[str]:
     """Return the addresses that a node could ask."""
-    return {contact.address for contact in known_contacts(node.host, node.parts)}
+    return {contact.address for contact in node.host.contacts()}
 
 
 async def started(nodes: Cluster, count: int) -> list[Node]:

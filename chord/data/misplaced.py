@@ -201,12 +201,9 @@ class Misplaced:
         In a small ring there are no more. How many there are this node and the owner may each know better: the owner
         may have lost the others for a moment, and silent nodes count as long as they may come back.
         """
-        known = {contact.address: None for contact in (*confirmed.replicas, *self._host.peers.passive.contacts())}
-        leaving = {self._host.address}
-        for vnode in self._host.vnodes.values():
-            known.update((contact.address, None) for contact in (*vnode.ring.successors, *vnode.ring.predecessors))
-            leaving.update(vnode.view.retiring)
-        staying = len(known.keys() - leaving)
+        known = {contact.address for contact in confirmed.replicas} | self._host.nodes_known()
+        retiring = {address for vnode in self._host.vnodes.values() for address in vnode.view.retiring}
+        staying = len(known - retiring - {self._host.address})
         quorum = max(confirmed.needed, min(self._host.constants.quorum, staying))
         return len(confirmed.holders) < quorum
 

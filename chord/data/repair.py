@@ -222,9 +222,13 @@ class Repair:
         """Return whether every node that may hold something of an arc is up, and this vnode was settled in it once.
 
         If all members were settled before they were away, an acknowledged write is at one of them, or at a stand-in.
+        Of the nodes that are no longer waited for, so few must be silent that they alone cannot hold such a write.
         """
         who = self._vnode.replica_set(arc.end)
-        return self._vnode.view.was_settled_in(arc) and all(self._vnode.is_up(place) for place in who.everyone)
+        is_up = all(self._vnode.is_up(place) for place in who.everyone)
+        silent = {contact.address for contact in self._host.peers.passive.contacts()}
+        is_enough = len(silent) < self._vnode.write_quorum(who)
+        return is_up and is_enough and self._vnode.view.was_settled_in(arc)
 
     def _is_given_up(self) -> bool:
         """Return whether no silent node is known that may hold more, and none was for as long as one is waited for."""

@@ -138,12 +138,6 @@ class View:
         """This vnode was settled in an arc before it was away. That alone denies nothing."""
         self._add(self._recalled, end, arc)
 
-    def was_away(self) -> None:
-        """Others may have gone on without this vnode: only a comparison settles it again."""
-        for end, arc in self._settled.items():
-            self._add(self._recalled, end, arc)
-        self._settled.clear()
-
     def _add(self, marks: dict[Point, Arc], end: Point, arc: Arc) -> None:
         known = marks.pop(end, arc)
         is_longer = known.end == arc.end and self._length(known) > self._length(arc)
@@ -174,9 +168,9 @@ class View:
         """Return the arcs this vnode was brought level in, by their ends."""
         return dict(self._settled)
 
-    def recalled_arcs(self) -> dict[Point, Arc]:
-        """Return the arcs this vnode was settled in before it was away, by their ends."""
-        return dict(self._recalled)
+    def ever_settled(self) -> tuple[tuple[Point, Arc], ...]:
+        """Return the arcs this vnode is settled in, or was before it was away, with the owner of each."""
+        return (*self._recalled.items(), *self._settled.items())
 
     def is_forgotten(self, address: str) -> bool:
         """Whether an operator said a while ago that a node will not be back."""
