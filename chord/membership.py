@@ -83,6 +83,7 @@ class Membership:
         self._peers = vnode.host.peers
         self._mover = mover
         self.last = LastTime()
+        self._learnt: dict[str, None] = {}
 
     # -- join -----------------------------------------------------------------------------------
 
@@ -97,20 +98,16 @@ class Membership:
         """
         turn = silences = 0
         self._vnode.state = "joining"
-        learnt: dict[str, None] = {}  # whom the answers named: all given contacts may be gone before we are in
+        self._learnt.clear()
         while not self._ring.is_member:
-            every = [*contacts, *learnt]
+            every = [*contacts, *self._learnt]
             via = every[turn % len(every)]
             patience_s = self._patience_s(silences)
             turn += 1
             try:
                 with trio.fail_after(patience_s):
                     around = await self._around(via)
-                for contact in (around.predecessor, around.successor):
-                    if contact.address != self._host.address:
-                        learnt[contact.address] = None
-                while len(learnt) > LEARNT_MAX:
-                    del learnt[next(iter(learnt))]
+                self._learn(around.predecessor, around.successor)
                 if self._is_own_place(around):
                     await self._reclaim_place(around)
                 elif self._vnode.ownership.start is None:
@@ -126,6 +123,14 @@ class Membership:
                 silences += isinstance(error, trio.TooSlowError)
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000 * min(turn, 10)))
         await self.announce()
+
+    def _learn(self, *contacts: Contact) -> None:
+        """Note whom an answer named: all the given contacts may be gone before this vnode is a member."""
+        for contact in contacts:
+            if contact.address != self._host.address:
+                self._learnt[contact.address] = None
+        while len(self._learnt) > LEARNT_MAX:
+            del self._learnt[next(iter(self._learnt))]
 
     def _patience_s(self, silences: int) -> float:
         """How long to wait for a contact to look up my place, after so many did not answer in time.
@@ -156,6 +161,7 @@ class Membership:
                 if error.peer is None or error.peer.id == self._vnode.id:
                     raise
                 owner = error.peer
+                self._learn(owner)
                 inbound = self._mover.expect(session, owner.address)
         else:
             raise LookupFailed("nobody admits to owning this id")
