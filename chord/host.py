@@ -177,8 +177,14 @@ class Host:
         return tuple({(c.id, c.address): c for c in named if c.address != self.address}.values())
 
     def nodes_known(self) -> set[str]:
-        """Return the address of every other node that this node could name; of a vnode that moved, the present one."""
-        return set({contact.id: contact.address for contact in self.contacts()}.values())
+        """Return the address of every other node that this node could name; of a vnode that moved, the present one.
+
+        A vnode whose last address this node has taken itself counts, with an empty address.
+        """
+        known = {c.id: c.address for vnode in self.vnodes.values() for c in vnode.contacts()}
+        known = {c.id: c.address for c in self.peers.passive.contacts()} | known
+        others = {address for point, address in known.items() if point not in self.vnodes}
+        return {"" if address == self.address else address for address in others}
 
     def owner_of(self, point: int) -> Vnode | None:
         """Return the local vnode that answers for a point, or None."""

@@ -56,6 +56,9 @@ class Resumption:
         members = [address for address, state in states.items() if state in ("member", "leaving")]
         has_gone_on = any(address not in returning for address in members)  # else they were away as this vnode was
         self._vnode.has_met_quorum = has_gone_on
+        for contact in last.successors:  # until the lists have those that live again, they are counted here
+            if states.get(contact.address) in ("member", "resuming") and contact.address != self._host.address:
+                self._peers.passive.add(contact, trio.current_time())
         if members or last.start is None:  # without an arc of its own it can only join, however long that takes
             others = [*members, *(asked or known)]
             if len(self._host.vnodes) > 1:  # another vnode of this node may be the only member there is

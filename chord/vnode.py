@@ -160,7 +160,8 @@ class Vnode:
         """Return every vnode that a pointer of this one names, from the least sure to the surest."""
         ring = self.ring
         predecessor = () if ring.predecessor is None else (ring.predecessor,)
-        return (*self.fingers.contacts(), *ring.predecessors, *predecessor, *ring.successors)
+        silent = (contact for contact, _ in self.view.downs())
+        return (*silent, *self.fingers.contacts(), *ring.predecessors, *predecessor, *ring.successors)
 
     def nodes_known(self, who: ReplicaSet) -> int:
         """Return how many nodes there would be to hold a key, N at most, if the silent ones known here were back.

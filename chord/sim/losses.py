@@ -132,7 +132,7 @@ class Losses:
         if story is None:
             return
         is_leaving = all(node.host.is_leaving for node in self._ring.nodes if node.name == host)
-        for op in story.ops if is_leaving else ():
+        for op in story.every() if is_leaving else ():
             op.dropped += op.is_in(record)
         staying = sum(1 for n in self._ring.nodes if n.name != host and n.state == "ready" and not n.host.is_leaving)
         needed = min(self._constants.quorum, max(1, staying))
@@ -210,7 +210,7 @@ class Losses:
     def _reckon(self, vanished: Iterable[Record], how: str) -> None:
         """These copies are gone for good."""
         for story, record in self._known(vanished):
-            for op in story.ops:
+            for op in story.every():
                 op.vanished += op.is_in(record)
             merged = self.truth.merged(story.key)
             for op in story.required():

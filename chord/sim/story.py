@@ -275,6 +275,10 @@ class Story:
         key, _, number = value.rstrip(PADDING).rpartition(b"/")
         return key == self.key and 1 <= int(number) <= self.issued and int(number) not in self._refused
 
+    def every(self) -> list[Op]:
+        """Return every operation that was sent, also one that was replaced before its answer arrived."""
+        return list({**dict.fromkeys(self._by_id.values()), **dict.fromkeys(self.ops)})
+
     def required(self) -> list[Op]:
         """Return the acknowledged operations that were not lost."""
         return [op for op in self.ops if op.is_ok and not op.is_lost]
