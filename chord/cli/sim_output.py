@@ -132,8 +132,8 @@ def _summary(outcome: Outcome) -> list[str]:
             f"{totals['lost']:,} had died with the last node that had them",
         ]
     if written := outcome.counts["client put ok"]:
-        shares = [f"{100 * share:.0f} % {name}" for name, share in outcome.shares().items()]
-        lines.append(f"{written:,} writes were acknowledged: {', '.join(shares)}")
+        shares = ", ".join(f"{100 * share:.0f} % {name}" for name, share in outcome.shares().items())
+        lines.append(f"{written:,} writes were acknowledged{shares and ': '}{shares}")
     if reports:
         lines.append(f"{100 * outcome.long_absences:.0f} % of the lives had an absence longer than every period")
     return lines

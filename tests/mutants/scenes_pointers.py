@@ -59,7 +59,7 @@ def hurry(seed: int) -> None:
 
     async def scene(world: World) -> None:
         ring, rng = world.ring, world.rng
-        for _ in range(14):
+        for _ in range(28):
             await trio.sleep(rng.uniform(0, 0.3))
             if rng.random() < 0.75:
                 points = list(ring.vnodes())
