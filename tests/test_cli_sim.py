@@ -92,7 +92,8 @@ async def nobody_waits(stabilizer: Stabilizer) -> None:
 
 
 def test_a_run_says_what_was_drawn_and_what_was_taken(sim: Sim) -> None:
-    wishes = ("run", "--seeds", "0-2", "--jobs", "1", "--nodes", "6", "--successors", "2", "--until", "1")
+    size = ("--nodes", "6", "--successors", "2")
+    wishes = ("run", "--seeds", "0-2", "--jobs", "1", "--theme", "mixed", *size, "--until", "1")
     ended = sim(*wishes, "--counts")
     assert (ended.code, ended.err) == (0, "")
     summary, situations, faults, taken = (part.splitlines() for part in ended.out.split("\n\n"))

@@ -47,7 +47,8 @@ row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter,
 forget, return; --counts explains them."""
 
 THEME_HELP = """What the life has most of: mixed (a little of each fault), absence, power, clocks, stop, disks,
-addresses or delivery; default: drawn. Without a number of --nodes, all but mixed have rings of one to seven nodes."""
+addresses or delivery; default: mixed if --faults names faults, otherwise drawn. Without a number of --nodes, all but
+mixed have rings of one to seven nodes."""
 
 
 @click.group("sim", no_args_is_help=False)

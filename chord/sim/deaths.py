@@ -161,7 +161,7 @@ class Deaths:
             self._ledger.losses.revive()
             self._cluster.wipe(host)
             self.count("restart wiped", 2)
-            await self.start(name=host, id=self._a_point())
+            await self.start(name=host, id=self._a_point() if self._plan.vnodes == 1 else None)
             return
         if "damage" in self._plan.faults and self._rng.random() < DAMAGED:
             self._damage(host)

@@ -59,10 +59,8 @@ THEMES: dict[str, str] = {
 """What a life has most of. All themes but *mixed* have rings of one to seven nodes, some with several vnodes each,
 and periods so short that a life sees the end of them."""
 
-HELD_BACK: tuple[str, ...] = ("absence", "power", "clocks", "stop", "disks", "addresses")
-"""Themes that no seed draws yet: the ring does not survive them."""
 THEMED = 0.8
-"""The share of lives with another theme than *mixed*, once no theme is held back; as much less before."""
+"""The share of lives with another theme than *mixed*."""
 EPISODES = 4
 THEMED_FAULTS = ("return",)
 
@@ -227,11 +225,14 @@ def draw(
 ) -> Plan:
     """Return the plan of a seed, with wishes in the place of what was drawn.
 
+    Args:
+        faults: a life with these is *mixed*, unless a theme is wished for as well.
+
     Raises:
         ConfigError: a fault or theme that there is not, lists too short for so many replicas, or too few nodes for the
             lists.
     """
-    drawn = _drawn(seed, theme)
+    drawn = _drawn(seed, theme or (None if faults is None else "mixed"))
     faults = drawn.faults if faults is None else faults
     unknown = [fault for fault in faults if fault not in FAULTS]
     if unknown:
@@ -277,7 +278,6 @@ def _drawn(seed: int, theme: str | None) -> Plan:
     plan = _drawn_mixed(seed)
     rng = random.Random(f"plan/{seed}/theme")
     drawn = rng.choice([name for name in THEMES if name != "mixed"]) if rng.random() < THEMED else "mixed"
-    drawn = "mixed" if drawn in HELD_BACK else drawn
     theme = drawn if theme is None else theme
     if theme not in THEMES:
         raise ConfigError(f"there is no theme {theme!r}; there are {', '.join(THEMES)}")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from chord.sim.habits import HABITS
-from chord.sim.plan import HELD_BACK, THEMES, Plan
+from chord.sim.plan import THEMES, Plan
 
 SITUATION = "situation "
 """The counts of situations begin with this."""
@@ -48,10 +48,9 @@ OF_THEME: dict[str, tuple[str, ...]] = {
 
 
 def demanded() -> tuple[str, ...]:
-    """Return the names of the counts of which none may be zero: of all themes that seeds draw."""
-    drawn = [theme for theme in THEMES if theme not in HELD_BACK]
-    named = [*IN_ANY_THEME, *(f"theme {theme}" for theme in drawn)]
-    named += [name for theme in drawn for name in OF_THEME.get(theme, ())]
+    """Return the names of the counts of which none may be zero."""
+    named = [*IN_ANY_THEME, *(f"theme {theme}" for theme in THEMES)]
+    named += [name for names in OF_THEME.values() for name in names]
     return tuple(SITUATION + name for name in named)
 
 

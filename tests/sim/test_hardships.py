@@ -14,7 +14,7 @@ from chord.sim.cluster import Cluster, cluster
 from chord.sim.lateness import LATE_S, Lateness
 from chord.sim.life import Life
 from chord.sim.messages import MessageNetwork
-from chord.sim.plan import HELD_BACK, THEMES, draw
+from chord.sim.plan import THEMES, draw
 from chord.testing.runner import stop_tasks, wake_tasks
 
 
@@ -169,7 +169,7 @@ async def test_node_comes_back_at_another_address_with_its_records() -> None:
 
 # -- lives ----------------------------------------------------------------------------------------
 
-DRAWN = [theme for theme in THEMES if theme != "mixed" and theme not in HELD_BACK]
+DRAWN = [theme for theme in THEMES if theme != "mixed"]
 
 
 @pytest.mark.slow
