@@ -173,18 +173,26 @@ class Host:
 
     def contacts(self) -> tuple[Contact, ...]:
         """Return every vnode of other nodes that this node could name: silent ones, fingers, lists."""
-        named = [*self.peers.passive.contacts(), *(c for vnode in self.vnodes.values() for c in vnode.contacts())]
+        vnodes = self.vnodes.values()
+        named = [c for vnode in vnodes for c in (*vnode.fingers.contacts(), *vnode.listed())]
+        named += self.peers.passive.contacts()
         return tuple({(c.id, c.address): c for c in named if c.address != self.address}.values())
 
     def nodes_known(self) -> set[str]:
-        """Return the address of every other node that this node could name; of a vnode that moved, the present one.
+        """Return every other node that this node could name, by its address; of a vnode that moved, the present one.
 
-        A vnode whose last address this node has taken itself counts, with an empty address.
+        A node that was last seen at an address where another lives now counts all the same, as `once ADDRESS`.
         """
-        known = {c.id: c.address for vnode in self.vnodes.values() for c in vnode.contacts()}
-        known = {c.id: c.address for c in self.peers.passive.contacts()} | known
-        others = {address for point, address in known.items() if point not in self.vnodes}
-        return {"" if address == self.address else address for address in others}
+        vnodes = self.vnodes.values()
+        fingers = {c.id: c.address for vnode in vnodes for c in vnode.fingers.contacts()}
+        listed = {c.id: c.address for vnode in vnodes for c in vnode.listed()}
+        silent = {c.id: c.address for vnode in vnodes for c, _ in vnode.view.downs()}
+        silent |= {c.id: c.address for c in self.peers.passive.contacts()}
+        living = {address for point, address in (fingers | listed).items() if point not in self.vnodes}
+        gone = {address for point, address in silent.items() if point not in listed and point not in self.vnodes}
+        taken = {self.address, *listed.values()}
+        moved = {self.address} & living | gone & taken
+        return living - {self.address} | gone - taken | {f"once {address}" for address in moved}
 
     def owner_of(self, point: int) -> Vnode | None:
         """Return the local vnode that answers for a point, or None."""

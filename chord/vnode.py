@@ -156,12 +156,11 @@ class Vnode:
         constants = self.host.constants
         return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
 
-    def contacts(self) -> tuple[Contact, ...]:
-        """Return every vnode that a pointer of this one names, from the least sure to the surest."""
+    def listed(self) -> tuple[Contact, ...]:
+        """Return every vnode that the lists of this one name, on both sides."""
         ring = self.ring
         predecessor = () if ring.predecessor is None else (ring.predecessor,)
-        silent = (contact for contact, _ in self.view.downs())
-        return (*silent, *self.fingers.contacts(), *ring.predecessors, *predecessor, *ring.successors)
+        return (*ring.predecessors, *predecessor, *ring.successors)
 
     def nodes_known(self, who: ReplicaSet) -> int:
         """Return how many nodes there would be to hold a key, N at most, if the silent ones known here were back.

@@ -93,16 +93,21 @@ class Losses:
         members = [node.name for node in self.members(story)]
         return len(self.hosts(story, op).intersection(members)) >= min(self._constants.quorum, len(members))
 
-    def in_reach(self, story: Story) -> dict[Op, set[Node]]:
+    def in_reach(self, story: Story, *, is_dead_out: bool = False) -> dict[Op, set[Node]]:
         """Return what is required of a key, and which nodes in their places have it: what no other has is not read.
 
         A quorum of those who keep a key meets every other as long as they are the same. When all who had a write are
         dead, or are about to leave or to come back, others keep the key, and a put among them replaces what they know.
+
+        Args:
+            is_dead_out: leave out copies of which a reap log names everything: no node takes them up again.
         """
         found: dict[Op, set[Node]] = {}
         for node in self._ring.nodes:
             if node.state == "ready" and self.truth.is_living(node):
                 record = node.host.storage.get(story.key)
+                if record is not None and is_dead_out and self._is_dead(record):
+                    continue
                 for op in story.required():
                     if op.is_in(record):
                         found.setdefault(op, set()).add(node)

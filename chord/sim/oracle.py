@@ -209,7 +209,7 @@ class Oracle:
         """Hold an acknowledgement against what its coordinator must have found on nodes that lived all the while."""
         now_s, quorum = trio.current_time(), self._constants.quorum
         left = story.left_beside(op, self.truth.merged(story.key), quorum, now_s) if in_reach else []
-        now = self.losses.in_reach(story) if left else {}
+        now = self.losses.in_reach(story, is_dead_out=True) if left else {}
         for old in left:
             if in_reach.get(old, set()) & now.get(old, set()) and self._is_bound(story):
                 self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and beside it stands {old}")
