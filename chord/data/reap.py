@@ -53,6 +53,11 @@ class Held:
             self._since[key] = held
         return held[1]
 
+    def forget(self, key: bytes) -> None:
+        """A record is reaped. If another replica brings it back, both have a while to compare their logs."""
+        self._since.pop(key, None)
+        self._before.pop(key, None)
+
     def next_round(self) -> None:
         """Forget the records that were not asked about since the last round."""
         self._before, self._since = self._since, {}
@@ -145,6 +150,8 @@ class Reaper:
         parts = sorted({log.slice_of(grave.record.key) for grave in graves})
         firsts = {part: log.next_number(part) for part in parts}
         await storage.commit(log.bury(graves))
+        for grave in graves:
+            self._held.forget(grave.record.key)
         self._host.counters["keys_reaped"] += len(graves) - len(crowded)
         self._host.counters["keys_pruned"] += len(crowded)
         await self._tell(others, [log.run_of(part, first) for part, first in firsts.items()])

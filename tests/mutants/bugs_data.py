@@ -115,7 +115,7 @@ MUTANTS = (
         "an owner that is back writes to nobody else, for it knows nobody yet",
         (Edit(Vnode._require_view, "and not self.ring.is_member", "and False"),),
         scenes.owner_is_back,
-        4,
+        16,
         ("ledger: acknowledged",),
     ),
     Mutant(
