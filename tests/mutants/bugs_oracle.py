@@ -145,7 +145,7 @@ MUTANTS = (
     Mutant(
         "W shrinks when nodes die",
         "a write is acknowledged by fewer nodes than a quorum because the others are dead",
-        (Edit(Vnode.nodes_known, "for contact in others", "for contact in ()"),),
+        (Edit(Vnode.nodes_known, "self.host.nodes_known()", "set[str]()"),),
         scenes.two_of_three_are_dead,
         40,
         ("ledger: acknowledged",),

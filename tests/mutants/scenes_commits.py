@@ -7,7 +7,7 @@ from .play import live
 
 def power_is_cut(seed: int) -> None:
     """A life in which nodes are killed, and every other time lose what was not synced."""
-    live(seed, "crash", "restart", "return", "blackout")
+    live(seed, "restart", "return", "blackout", membership=60)
 
 
 def disks_are_full(seed: int) -> None:
