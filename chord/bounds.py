@@ -106,15 +106,14 @@ class Bounds:
         """Let go of marks of those who were waited for long enough, have left, or crashed while they were to leave."""
         own, view, now = self._vnode.ownership, self._vnode.view, trio.current_time()
         silent = self._host.peers.passive.contacts() if self._host.constants.replicas == 1 else ()
-        own.expire(now, self._host.timing.down_out_s, {contact.address for contact in silent})
-        view.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s)
+        own.expire(now, self._host.timing.down_out_s, {contact.id for contact in silent})
+        is_waiting = len(self._peers.passive) > 0
+        view.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s, is_waiting=is_waiting)
         for address in view.retiring:
             if self._peers.suspicion.is_dead(address):  # it crashed on the way, or is gone by now
                 view.stays(address)
         own.learn_silent(view.downs())
-        for mark in own.taken:
-            if self._peers.suspicion.state(mark.dead.address) == "left":
-                own.owner_left(mark.dead.address)
+        own.owner_left({mark.dead.id for mark in own.taken if self._peers.is_known_to_have_left(mark.dead)})
 
     async def _shrink(self, predecessor: Contact) -> None:
         """Leave to the predecessor what is its own, if it says so for sure: not while it is handing its arc to me."""
@@ -151,8 +150,8 @@ class Bounds:
             self._stabilizer.notified(min(living, key=lambda c: self._ring.circle.distance(c.id, start)))
         elif None not in is_gone.values() and own.start == start and self._ring.predecessor == predecessor:
             # One that left handed its arc to the next: if that one died, it was its.
-            dead = [known[p] for p in is_gone if self._peers.suspicion.state(known[p].address) != "left"]
-            missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact.address)]
+            dead = [known[p] for p in is_gone if not self._peers.is_known_to_have_left(known[p])]
+            missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact)]
             self._host.tell(own.take_over(owner, missed, trio.current_time()))
             for contact in dead:
                 if self._peers.is_dead(contact):

@@ -259,9 +259,11 @@ class Dispatcher:
             raise InvalidRequest("a goodbye is said by the node that goes")
         if isinstance(request, Departing):
             self._inherit(request)
-            self._host.peers.has_left(request.address)
+            left = {parting.vnode.id for parting in request.partings}
+            self._host.peers.has_left(request.address, left)
             for vnode in self._host.vnodes.values():
-                vnode.view.gone(request.address)
+                vnode.view.gone(left)
+                vnode.view.stays(request.address)
             self._departed()
         elif isinstance(request, Returned):
             for parts in self._parts.values():
@@ -288,10 +290,13 @@ class Dispatcher:
     def _on_forget(self, request: Forget) -> Done:
         """Wait no longer for what a node holds: an operator says that it will not be back."""
         now = self._host.peers.now()
+        living = frozenset(request.living)
         for vnode in self._host.vnodes.values():
-            vnode.view.forget(request.address, now, forgotten_max=self._host.limits.forgotten_max)
-            vnode.ownership.owner_left(request.address)
-        self._host.peers.passive.forget(request.address)
+            own = vnode.ownership
+            gone = (mark.dead for mark in own.taken if mark.dead.address == request.address)
+            own.owner_left({dead.id for dead in gone if dead.id not in living})
+            vnode.view.forget(request.address, now, living, forgotten_max=self._host.limits.forgotten_max)
+        self._host.peers.passive.forget_at(request.address, living)
         return Done()
 
     def _on_leave(self, request: Leave) -> Done:

@@ -296,20 +296,27 @@ class Core(Many):
     def forget(self, address: str) -> Operation[dict[str, Outcome]]:
         """Tell every node that answers that the one at this address will never be back; what each of them said.
 
+        If another node lives there now, this names the one before it.
+
         Raises:
-            InvalidRequest: it answers.
+            InvalidRequest: it answers, and no node is waited for that was there before it.
         """
         split_address(address)
         (outcome,) = yield Ask((Call(address, Describe()),), CRAWL_S)
         crawl = yield from self.members()
         told = [at for at, found in crawl.items() if isinstance(found, Description)]
-        rings = [found.ring for found in crawl.values() if isinstance(found, Description)]
-        if isinstance(outcome, Description) and (outcome.ring in rings or outcome.address in told):
-            raise InvalidRequest(f"{address} answers: it is not gone; make it leave")
+        nodes = [found for found in crawl.values() if isinstance(found, Description)]
+        living: tuple[Point, ...] = ()
+        if isinstance(outcome, Description) and (
+            any(node.ring == outcome.ring for node in nodes) or outcome.address in told
+        ):
+            living = tuple(vnode.contact.id for vnode in outcome.vnodes)
+            if not any(c.address == address and c.id not in living for node in nodes for c in contacts_in(node)):
+                raise InvalidRequest(f"{address} answers: it is not gone; make it leave")
         answers: dict[str, Outcome] = {}
         for i in range(0, len(told), CRAWL_AT_ONCE):
             some = told[i : i + CRAWL_AT_ONCE]
-            said = yield Ask(tuple(Call(at, Forget(address)) for at in some), CRAWL_S)
+            said = yield Ask(tuple(Call(at, Forget(address, living)) for at in some), CRAWL_S)
             answers.update(zip(some, said, strict=True))
         return answers
 

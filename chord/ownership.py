@@ -259,18 +259,19 @@ class Ownership:
         """Whether anything may have been acknowledged in some part of this arc that is not known here."""
         return any(_overlap(doubtful, arc) for doubtful in self.doubtful)
 
-    def expire(self, now: float, down_out_s: float, kept: Container[str] = ()) -> None:
+    def expire(self, now: float, down_out_s: float, kept: Container[Point] = ()) -> None:
         """Stop waiting for owners that have been down too long.
 
         Args:
-            kept: the addresses of nodes that are waited for all the same: each has the only copies of its records.
+            kept: the vnodes that are waited for all the same: each has the only copies of its records.
         """
         if self.taken:
-            self.taken = tuple(t for t in self.taken if now - t.since < down_out_s or t.dead.address in kept)
+            self.taken = tuple(t for t in self.taken if now - t.since < down_out_s or t.dead.id in kept)
 
-    def owner_left(self, address: str) -> None:
-        """A dead owner turned out to have left, or came back: nothing of it is missing any more."""
-        self.taken = tuple(t for t in self.taken if t.dead.address != address)
+    def owner_left(self, vnodes: Container[Point]) -> None:
+        """Dead owners turned out to have left, or are given up: nothing of them is missing any more."""
+        if self.taken:
+            self.taken = tuple(t for t in self.taken if t.dead.id not in vnodes)
 
     # -- views ----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ tells `suspicion` how it went, and answers calls to our own vnodes without the n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -16,6 +16,7 @@ from chord.calls import Caller, Calls, Handler, reply_of
 from chord.config import Timing
 from chord.errors import SILENCE, ChordError, DeadlineExceeded, MalformedMessage, PeerUnreachable, UnknownVnode
 from chord.events import Observer, PeerChanged
+from chord.ids import Point
 from chord.messages import Contact, Ping, Pong, Reply, Request
 from chord.suspicion import Suspicion
 
@@ -26,6 +27,7 @@ R = TypeVar("R", bound=Reply)
 
 RESUMES_MAX = 4  # times `resume_s`
 NOT_READY_MAX = 64
+LEFT_MAX = 1024
 
 
 class Peers:
@@ -42,6 +44,7 @@ class Peers:
         self.address = ""
         self.suspicion = Suspicion(timing)
         self.passive = PassiveList(timing, passive_max)
+        self._left: dict[Point, None] = {}  # vnodes that have left for good, the latest last
         self._handler: Handler | None = None
         self.calls_made = 0
         self._timing = timing
@@ -140,10 +143,19 @@ class Peers:
         """A node called us: it is alive."""
         self._tell(self.suspicion.heard_from(address, trio.current_time()))
 
-    def has_left(self, address: str) -> None:
-        """A node said goodbye for good."""
+    def has_left(self, address: str, vnodes: Iterable[Point]) -> None:
+        """A node said goodbye for good, with these vnodes. Another that stood at its address before is still silent."""
         self._tell(self.suspicion.left(address, trio.current_time()))
-        self.passive.forget(address)
+        for point in vnodes:
+            self.passive.forget(point)
+            self._left.pop(point, None)
+            self._left[point] = None
+        while len(self._left) > LEFT_MAX:
+            del self._left[next(iter(self._left))]
+
+    def is_known_to_have_left(self, contact: Contact) -> bool:
+        """Whether a vnode said goodbye for good, and has not been a member since."""
+        return contact.id in self._left
 
     def has_paused(self, address: str, *, is_only_copy: bool) -> None:
         """A node stops for a while and keeps its data.
@@ -191,6 +203,7 @@ class Peers:
     def took_its_place(self, contact: Contact) -> None:
         """A member answers as one."""
         self._not_ready.pop(contact, None)
+        self._left.pop(contact.id, None)
 
     def has_lost_its_place(self, contact: Contact) -> bool:
         """A member of old says that it is none yet: whether it has said so for too long to go on waiting for it.
@@ -222,54 +235,70 @@ def _not_an_answer(address: str, request: Request, reply: Reply) -> MalformedMes
 
 
 class PassiveList:
-    """Contacts once known and now silent, with the time of their next probe. Bounded; the oldest goes first."""
+    """Vnodes once known and now silent, with the time of their next probe. Bounded; the oldest goes first.
+
+    Another node may live at the address of a silent one by now. The silent one, and what its disk has, counts all the
+    same, until it is back, has left, or an operator names it as gone.
+    """
 
     def __init__(self, timing: Timing, size_max: int) -> None:
         self._timing = timing
         self._max = size_max
-        self._due: dict[str, tuple[Contact, float, float]] = {}
+        self._due: dict[Point, tuple[Contact, float, float]] = {}
 
     def add(self, contact: Contact, now: float) -> None:
-        """Remember a contact that fell silent; probe it soon."""
-        if contact.address not in self._due:
-            self._due[contact.address] = (contact, now, self._timing.reprobe_first_s)
+        """Remember a vnode that fell silent; probe it soon."""
+        known = self._due.get(contact.id)
+        if known is None:
+            self._due[contact.id] = (contact, now, self._timing.reprobe_first_s)
             while len(self._due) > self._max:
                 del self._due[next(iter(self._due))]
+        elif known[0].address != contact.address:
+            self._due[contact.id] = (contact, *known[1:])
 
-    def forget(self, address: str) -> None:
+    def forget(self, point: Point) -> None:
         """It is back, or has left for good."""
-        self._due.pop(address, None)
+        self._due.pop(point, None)
+
+    def forget_at(self, address: str, living: Container[Point]) -> None:
+        """An operator says that what fell silent at an address is gone for good, except for vnodes that live there."""
+        for contact in [c for c in self.contacts() if c.address == address and c.id not in living]:
+            self.forget(contact.id)
 
     def due(self, now: float, rng: random.Random) -> Contact | None:
         """Return a contact whose probe is due, and put its next one off: 60 s, doubling to 16 min, half more or less.
 
         All of a split fell silent at once. Asked in step, nobody would ask for a quarter of an hour after it heals.
         """
-        ready = [address for address, (_, at, _) in self._due.items() if at <= now]
+        ready = [point for point, (_, at, _) in self._due.items() if at <= now]
         if not ready:
             return None
-        address = rng.choice(ready)
-        contact, _, wait = self._due[address]
-        self._due[address] = (contact, now + wait * rng.uniform(0.5, 1.5), min(2 * wait, self._timing.reprobe_max_s))
+        contact, _, wait = self._due[rng.choice(ready)]
+        self._due[contact.id] = (contact, now + wait * rng.uniform(0.5, 1.5), min(2 * wait, self._timing.reprobe_max_s))
         return contact
 
     def hurry(self, address: str, when: float) -> None:
-        """A contact is there: probe it at this time."""
-        if address in self._due:
-            contact, _, wait = self._due[address]
-            self._due[address] = (contact, when, wait)
+        """A node answers at this address: probe what was silent there at this time."""
+        for contact, _, wait in list(self._due.values()):
+            if contact.address == address:
+                self._due[contact.id] = (contact, when, wait)
 
     def moved(self, contact: Contact) -> None:
         """A vnode answers at an address: nobody waits for it at another one."""
-        for address in [a for a, (old, _, _) in self._due.items() if old.id == contact.id and a != contact.address]:
-            self.forget(address)
+        known = self._due.get(contact.id)
+        if known is not None and known[0].address != contact.address:
+            self.forget(contact.id)
 
     def __len__(self) -> int:
         return len(self._due)
 
-    def __contains__(self, address: str) -> bool:
-        return address in self._due
+    def __contains__(self, point: Point) -> bool:
+        return point in self._due
 
-    def contacts(self) -> Iterable[Contact]:
+    def contacts(self) -> tuple[Contact, ...]:
         """All of them, oldest first."""
         return tuple(contact for contact, _, _ in self._due.values())
+
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses at which they were last seen, each once."""
+        return tuple(dict.fromkeys(contact.address for contact in self.contacts()))

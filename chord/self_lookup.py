@@ -36,18 +36,14 @@ class SelfLookup:
         try:
             with trio.fail_after(2 * self._host.timing.timeout_cap_s):
                 answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
-        except (OtherRing, UnknownVnode):
-            if isinstance(contact, Contact):
-                self._peers.passive.forget(contact.address)  # somebody else lives there now
-            raise
-        except SILENCE:
+        except (OtherRing, UnknownVnode, *SILENCE):  # another node at the address of a silent one is not that one
             raise
         except ChordError:
             self._ask_again(contact)  # it is there, and not ready to answer
             raise
         self._host.tell([events.StepDone(me.id, "self_lookup")])
         await self._adopt(contact, answer)
-        if isinstance(contact, Contact) and contact.address in self._peers.passive:
+        if isinstance(contact, Contact) and contact.id in self._peers.passive:
             await self._welcome(contact)
 
     async def _adopt(self, contact: Contact | str, answer: NeighboursOf) -> None:
@@ -71,7 +67,7 @@ class SelfLookup:
         around = await self._peers.call(self._host.address, FindNeighbours(contact.id), NeighboursOf)
         is_listed = around.successor == contact
         if is_listed and self._has_its_place(contact):
-            self._peers.passive.forget(contact.address)
+            self._peers.passive.forget(contact.id)
             return
         self._ask_again(contact)
         if not is_listed:

@@ -158,9 +158,9 @@ class Stabilizer:
                 self.remember_silent(silent)
 
     def _forget_head(self, head: Contact) -> None:
-        has_left = self._peers.suspicion.state(head.address) == "left"
+        has_left = self._peers.is_known_to_have_left(head)
         if has_left:
-            self._vnode.view.gone(head.address)
+            self._vnode.view.gone((head.id,))
         else:
             self._vnode.view.fell_silent(head, trio.current_time())
         self._host.tell(self._ring.forget_head(head, has_left=has_left))
@@ -321,7 +321,7 @@ class Stabilizer:
 
         Not who has left: it will not be back, and as long as anybody is waited for, no tombstone goes.
         """
-        if contact.address != self._host.address and self._peers.suspicion.state(contact.address) != "left":
+        if contact.id not in self._host.vnodes and not self._peers.is_known_to_have_left(contact):
             self._peers.passive.add(contact, trio.current_time())
 
     def _done(self, step: str) -> None:

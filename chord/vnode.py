@@ -44,6 +44,7 @@ class Vnode:
         eager_looks: self-lookups still to be made in every round, after a restart.
         has_met_quorum: whether others may have written in its arc since its node started; see `Pong`.
         isolated_since: when every neighbour had fallen silent, None while there are neighbours.
+        waits_for: the silent vnodes without which nobody can say that this arc lacks nothing; empty if none are needed.
     """
 
     def __init__(self, me: Contact, host: Host) -> None:
@@ -58,6 +59,7 @@ class Vnode:
         self.isolated_since: float | None = None
         self.eager_looks = 0
         self.has_met_quorum = True
+        self.waits_for: tuple[Contact, ...] = ()
 
     @property
     def id(self) -> Point:

@@ -168,9 +168,9 @@ async def test_addresses_forgotten_are_bounded_and_the_first_goes_first() -> Non
             await other.host.peers.call(one.address, Forget(f"gone{number}:1"), Done)
             await other.host.peers.call(one.address, Forget("gone2:1"), Done)
             assert len(view._forgotten) <= limit
-        assert not view.is_forgotten("gone0:1")
-        assert view.is_forgotten("gone2:1"), "it was forgotten again"
-        assert view.is_forgotten(f"gone{limit + 2}:1")
+        assert not view.is_forgotten(Contact(Point(1), "gone0:1"))
+        assert view.is_forgotten(Contact(Point(1), "gone2:1")), "it was forgotten again"
+        assert view.is_forgotten(Contact(Point(1), f"gone{limit + 2}:1"))
 
 
 # -- lines of a trace ------------------------------------------------------------------------------------

@@ -260,7 +260,11 @@ def test_who_did_not_leave_after_all_is_a_replica_again(is_planted: bool, monkey
     monkeypatch.setattr(Farewell, "say_back", unheard)
     if is_planted:
         expire = View.expire
-        monkeypatch.setattr(View, "expire", lambda view, now, down_out_s, _: expire(view, now, down_out_s, math.inf))
+
+        def expire_no_leave(view: View, now: float, down_out_s: float, leave_s: float, *, is_waiting: bool) -> None:
+            expire(view, now, down_out_s, math.inf, is_waiting=is_waiting)
+
+        monkeypatch.setattr(View, "expire", expire_no_leave)
         with pytest.raises(trio.TooSlowError):
             is_back_and_nobody_hears_it()
     else:

@@ -132,7 +132,7 @@ def test_marks_travel_with_the_arc() -> None:
 def test_an_owner_that_came_back_is_no_longer_missed() -> None:
     own = owner(100, 50)
     own.take_over(at(20), [at(50)], 3.0)
-    own.owner_left("50:1")
+    own.owner_left({Point(50)})
     assert own.verdict(30).taken is None
 
 

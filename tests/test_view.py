@@ -206,7 +206,7 @@ def test_who_left_is_not_waited_for() -> None:
     view.fell_silent(contact(10, 1), 1.0)
     view.fell_silent(contact(30, 1), 1.0)
     view.fell_silent(contact(20, 2), 1.0)
-    view.gone("node1:1")
+    view.gone({Point(10), Point(30)})
     assert downs_of(view) == [20]
 
 
@@ -218,7 +218,7 @@ def test_what_others_say_of_the_forgotten_does_not_count_for_a_while() -> None:
     view.adopt([contact(5)], [(contact(10), 1.0)])
     view.fell_silent(contact(10), 3.0)
     assert view.downs() == ()
-    assert view.is_forgotten("node10:1")
+    assert view.is_forgotten(contact(10))
     view.expire(12.0, 10.0, 10.0)
     view.fell_silent(contact(10), 13.0)
     assert downs_of(view) == [10]

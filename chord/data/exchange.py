@@ -140,13 +140,16 @@ class Exchange:
         outcome.share = 1.0
         return outcome
 
-    async def pull_if_settled(self, partner: Contact, arc: Arc) -> bool:
-        """Fetch what a partner holds of an arc, if it says that it was brought level there; return whether it does.
+    async def pull(self, partner: Contact, arc: Arc, *, only_settled: bool = False) -> bool:
+        """Fetch what a partner holds of an arc; return whether it says that it was brought level there.
+
+        Args:
+            only_settled: fetch nothing if it does not say so.
 
         Raises what `with_partner` does.
         """
         walk = _Walk(self, partner, arc, Outcome(), push=False, pull=True)
-        if not await walk.is_equal() and walk.is_settled:
+        if not await walk.is_equal() and (walk.is_settled or not only_settled):
             await walk.descend(arc, 0)
         return walk.is_settled
 

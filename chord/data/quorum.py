@@ -25,7 +25,7 @@ class Quorum:
         """
         needed = asked or self._vnode.write_quorum(who)
         if not asked and needed > len(who.members):
-            silent = ", ".join(contact.address for contact in self._host.peers.passive.contacts())
+            silent = ", ".join(self._host.peers.passive.addresses())
             raise TooFewReplicas(
                 f"a write needs {needed} nodes, and {len(who.members)} of them answer; {silent} may come back. "
                 "To write to fewer, name w, or forget the nodes that will not come back: chord forget",

@@ -245,12 +245,14 @@ class QuorumReads:
         silent = [place.contact for place in who.everyone if place.contact not in reading.copies]
         point = self._host.circle.hash(reading.key)
         if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
-            gone = [contact for contact in self._host.peers.passive.contacts() if contact not in silent]
+            known = {contact.address for contact in silent}
+            gone = list({c.address: c for c in self._host.peers.passive.contacts() if c.address not in known}.values())
             silent += gone[: self._vnode.nodes_known(who) - len(members)]  # their places are empty
         unsettled = [contact for contact in reading.unsettled if contact in members]
         if len(silent) + len(unsettled) < self._vnode.write_quorum(who):
             return
-        names = ", ".join(contact.address for contact in silent or unsettled)
+        silent = silent or list(self._vnode.waits_for)
+        names = ", ".join(dict.fromkeys(contact.address for contact in silent or unsettled))
         if not silent and unsettled == [self._quorum.here(who)] and self._host.storage.is_damaged(reading.key):
             raise RecordDamaged(f"the record is damaged at {self._host.address}, and no other node has a copy")
         if silent:

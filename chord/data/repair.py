@@ -97,7 +97,7 @@ class Repair:
             down = [place.contact for place in who.everyone if not self._vnode.is_up(place)]
             if len(down) >= self._vnode.write_quorum(who):
                 found.update(dict.fromkeys(down))
-        return tuple(found)
+        return tuple(found) or self._vnode.waits_for
 
     def states(self) -> tuple[ReplicaState, ...]:
         """Return how well each part is replicated."""
@@ -169,7 +169,9 @@ class Repair:
         equal: dict[Contact, bool] = {}  # and whether it was settled before
         recalled: dict[Contact, bool] = {}  # or was before it was away
         known = {contact for contact in up if contact.address in level and level[contact.address].is_settled}
-        elsewhere = 0 if self._may_vouch(arc, len(known)) else await self._pull_from_fallbacks(arc)
+        elsewhere = 0
+        if not self._may_vouch(arc, len(known)):
+            elsewhere, _ = await self._pull_from_fallbacks(arc, only_settled=True)
         to_ask = due
         for _ in range(ROUNDS_MAX):
             pulled = 0
@@ -193,14 +195,15 @@ class Repair:
             return
         settled = len(known | {contact for contact, was_settled in equal.items() if was_settled})
         is_compared = len(equal) == len(up)
-        vouches = (
-            self._may_vouch(arc, settled + elsewhere)
-            or (is_compared and all(recalled.values()) and self._are_all_back(arc))
-            or (is_compared and self._is_given_up())
-        )
+        vouches = self._may_vouch(arc, settled + elsewhere) or (is_compared and self._is_given_up())
+        if not vouches and is_compared and self._are_back(arc, sum(recalled.values()), len(up)):
+            _, is_whole = await self._pull_from_fallbacks(arc)
+            vouches = is_whole and self._is_mine(arc)
         if vouches:
             self._vnode.view.settled(arc.end, arc)
             self._vnode.ownership.sure(arc)
+        is_stuck = is_compared and not self._vnode.view.is_settled_in(arc)
+        self._vnode.waits_for = self._host.peers.passive.contacts() if is_stuck else ()
         for contact, was_settled in equal.items():
             await self._settle(contact, arc, level, was_settled, vouches)
 
@@ -215,36 +218,52 @@ class Repair:
         who = self._vnode.replica_set(arc.end)
         if not all(self._vnode.is_up(place) for place in who.everyone):
             return False  # what this vnode has lost may have been kept by it and by a silent one
-        settled = others + self._vnode.view.is_settled_in(arc)
-        return settled > self._vnode.nodes_known(who) - self._vnode.write_quorum(who)
+        return self._are_enough(others + self._vnode.view.is_settled_in(arc), who)
 
-    def _are_all_back(self, arc: Arc) -> bool:
-        """Return whether every node that may hold something of an arc is up, and this vnode was settled in it once.
+    def _are_enough(self, settled: int, who: ReplicaSet) -> bool:
+        """Whether the other nodes are too few to hold alone what was acknowledged, those given up included."""
+        nodes = min(self._host.constants.replicas, self._vnode.nodes_known(who) + self._vnode.view.forgotten())
+        return settled > nodes - self._vnode.write_quorum(who)
 
-        If all members were settled before they were away, an acknowledged write is at one of them, or at a stand-in.
-        Of the nodes that are no longer waited for, so few must be silent that they alone cannot hold such a write.
+    def _are_back(self, arc: Arc, others: int, up: int) -> bool:
+        """Return whether enough nodes came back, after all had stopped, that an acknowledged write is at one of them.
+
+        So many of the members must have been settled before they stopped. And those that are silent, given up, or back
+        without what they had must be fewer than a write quorum: a write may be at stand-ins instead.
+
+        Args:
+            others: how many other members were settled.
+            up: how many other members were compared.
         """
         who = self._vnode.replica_set(arc.end)
-        is_up = all(self._vnode.is_up(place) for place in who.everyone)
-        silent = {contact.address for contact in self._host.peers.passive.contacts()}
-        is_enough = len(silent) < self._vnode.write_quorum(who)
-        return is_up and is_enough and self._vnode.view.was_settled_in(arc)
+        if not all(self._vnode.is_up(place) for place in who.everyone):
+            return False
+        settled = others + self._vnode.view.was_settled_in(arc)
+        lost = up + 1 - settled + len(self._host.peers.passive.addresses()) + self._vnode.view.forgotten()
+        return self._are_enough(settled, who) and lost < self._vnode.write_quorum(who)
 
     def _is_given_up(self) -> bool:
         """Return whether no silent node is known that may hold more, and none was for as long as one is waited for."""
         is_over = trio.current_time() - self._grown_at >= self._host.timing.down_out_s
         return is_over and not any(self._host.peers.passive.contacts())
 
-    async def _pull_from_fallbacks(self, arc: Arc) -> int:
-        """A replica that stands further behind since others joined knows what it knew. Returns how many do."""
-        found = 0
+    async def _pull_from_fallbacks(self, arc: Arc, *, only_settled: bool = False) -> tuple[int, bool]:
+        """Fetch what nodes further behind hold of an arc: they were members, or stood in for some.
+
+        Args:
+            only_settled: leave out those that are not settled.
+        Returns:
+            How many are settled, and whether all of them answered.
+        """
+        found, is_whole = 0, True
         for place in self._vnode.replica_set(arc.end).fallbacks:
             if place.contact.address != self._host.address and self._vnode.is_up(place):
                 try:
-                    found += await self._exchange.pull_if_settled(place.contact, arc)
+                    found += await self._exchange.pull(place.contact, arc, only_settled=only_settled)
                 except ChordError as error:
                     self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
-        return found
+                    is_whole = False
+        return found, is_whole
 
     async def _exchange_with(self, contact: Contact, arc: Arc) -> Outcome:
         began = trio.current_time()

@@ -263,10 +263,10 @@ class Mover:
     def _learn_silent(self, contacts: Iterable[Contact]) -> None:
         """Wait for the silent nodes that the giver waited for: what they hold was acknowledged in this arc."""
         ring, peers = self._vnode.ring, self._host.peers
-        listed = {contact.address for contact in (*ring.successors, *ring.predecessors)} | {self._host.address}
+        listed = {contact.id for contact in (*ring.successors, *ring.predecessors)}
         for contact in contacts:
-            is_gone = self._vnode.view.is_forgotten(contact.address) or peers.suspicion.state(contact.address) == "left"
-            if contact.address not in listed and contact.id not in self._host.vnodes and not is_gone:
+            is_gone = self._vnode.view.is_forgotten(contact) or peers.is_known_to_have_left(contact)
+            if contact.id not in listed and contact.id not in self._host.vnodes and not is_gone:
                 peers.passive.add(contact, trio.current_time())
 
     def _session(self, session: bytes) -> Inbound:

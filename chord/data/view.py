@@ -13,7 +13,7 @@ Source: DeCandia et al. 2007 (Dynamo), section 4.3 (preference lists over distin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from chord.ids import Arc, Circle, Point
@@ -30,6 +30,13 @@ class Place(NamedTuple):
 
     contact: Contact
     is_waited_for: bool
+
+
+class Forgotten(NamedTuple):
+    """When an operator said that the node at an address will not be back, and the vnodes that lived there then."""
+
+    at: float
+    living: frozenset[Point]
 
 
 class ReplicaSet(NamedTuple):
@@ -56,7 +63,7 @@ class View:
         self._downs: dict[Point, tuple[Contact, float]] = {}  # and since when; replaced, never changed
         self._retiring: dict[str, float] = {}  # since when; never changed, but replaced
         self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # what it was made from
-        self._forgotten: dict[str, float] = {}
+        self._forgotten: dict[str, Forgotten] = {}
         self._settled: dict[Point, Arc] = {}  # by where it ends
         self._recalled: dict[Point, Arc] = {}  # likewise, settled before an absence
 
@@ -64,7 +71,7 @@ class View:
 
     def fell_silent(self, contact: Contact, now: float) -> None:
         """The vnode behind this one is dead: it holds what it holds, and is waited for."""
-        if contact.address not in self._forgotten and contact.id != self._me.id:
+        if not self.is_forgotten(contact) and contact.id != self._me.id:
             self._downs = {contact.id: (contact, now), **self._downs}
 
     def adopt(
@@ -80,27 +87,31 @@ class View:
         kept = {point: down for point, down in self._downs.items() if self._distance(point) < limit}
         for contact, since in downs:
             is_near = contact.id != self._me.id and self._distance(contact.id) <= last
-            if is_near and contact.address not in self._forgotten:
+            if is_near and not self.is_forgotten(contact):
                 old = self._downs.get(contact.id)
                 kept[contact.id] = (contact, since if old is None else max(since, old[1]))
         for contact in successors:
             kept.pop(contact.id, None)
         self._replace(dict(sorted(kept.items(), key=lambda item: self._distance(item[0]))[:LIST_ENTRIES_MAX]))
 
-    def gone(self, address: str) -> None:
-        """A node has left: nobody waits for it."""
-        self._replace({point: down for point, down in self._downs.items() if down[0].address != address})
-        self.stays(address)
+    def gone(self, vnodes: Container[Point]) -> None:
+        """These have left: nobody waits for them."""
+        self._replace({point: down for point, down in self._downs.items() if point not in vnodes})
 
-    def forget(self, address: str, now: float, *, forgotten_max: int = 256) -> None:
+    def forget(
+        self, address: str, now: float, living: frozenset[Point] = frozenset(), *, forgotten_max: int = 256
+    ) -> None:
         """An operator says that a node will not be back; for a while others' views do not count against that.
 
         Args:
+            living: the vnodes of another node that lives at the address now.
             forgotten_max: so many addresses are remembered; beyond it the one that was forgotten first goes.
         """
-        self.gone(address)
+        self.gone({p for p, (contact, _) in self._downs.items() if contact.address == address and p not in living})
+        if not living:
+            self.stays(address)
         self._forgotten.pop(address, None)
-        self._forgotten[address] = now
+        self._forgotten[address] = Forgotten(now, living)
         while len(self._forgotten) > forgotten_max:
             del self._forgotten[next(iter(self._forgotten))]
 
@@ -119,16 +130,21 @@ class View:
         if address in self._retiring:
             self._retiring = {other: since for other, since in self._retiring.items() if other != address}
 
-    def expire(self, now: float, down_out_s: float, leave_s: float) -> None:
+    def expire(self, now: float, down_out_s: float, leave_s: float, *, is_waiting: bool = False) -> None:
         """Wait no longer for what has been silent so long: it is out, and the set changes.
 
         Nor for who is to leave, longer than a leave may take. Who was killed meanwhile and is back at once says so, but
         who did not hear that would go on choosing another in its place for ever.
+
+        Args:
+            is_waiting: nodes are silent. Until they are back, what was given up counts beside them: see `forgotten`.
         """
         self._replace({point: down for point, down in self._downs.items() if now - down[1] < down_out_s})
         if any(now - since >= leave_s for since in self._retiring.values()):
             self._retiring = {who: since for who, since in self._retiring.items() if now - since < leave_s}
-        self._forgotten = {address: at for address, at in self._forgotten.items() if now - at < down_out_s}
+        if not is_waiting:
+            forgotten = self._forgotten.items()
+            self._forgotten = {address: it for address, it in forgotten if now - it.at < down_out_s}
 
     def settled(self, end: Point, arc: Arc) -> None:
         """This vnode holds everything of an arc that was acknowledged so far, or as much of it as a replica must."""
@@ -172,9 +188,14 @@ class View:
         """Return the arcs this vnode is settled in, or was before it was away, with the owner of each."""
         return (*self._recalled.items(), *self._settled.items())
 
-    def is_forgotten(self, address: str) -> bool:
-        """Whether an operator said a while ago that a node will not be back."""
-        return address in self._forgotten
+    def is_forgotten(self, contact: Contact) -> bool:
+        """Whether an operator said a while ago that a vnode will not be back."""
+        forgotten = self._forgotten.get(contact.address)
+        return forgotten is not None and contact.id not in forgotten.living
+
+    def forgotten(self) -> int:
+        """Return how many nodes an operator named as gone, a while ago or since nodes are silent."""
+        return len(self._forgotten)
 
     def is_settled(self, point: int) -> bool:
         """Whether this vnode was brought level in the arc a point lies in."""

@@ -139,9 +139,13 @@ class Describe(Request, frozen=True, tag=64):
 
 
 class Forget(Request, frozen=True, tag=66):
-    """*node* An operator says that the node at this address will never be back: stop waiting for what it holds."""
+    """*node* An operator says that the node last seen at this address will never be back: give up what it holds.
+
+    `living` are the vnodes of another node that lives there now.
+    """
 
     address: Address
+    living: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
 
 
 class Leave(Request, frozen=True, tag=65):

@@ -87,11 +87,11 @@ async def test_verdicts_of_the_dead_do_not_count(nemesis: Nemesis, machines: Clu
     verdicts: list[Event] = []
     watch.on_event = verdicts.append
     with watch.over(machines):
-        living.host.peers.has_left(dead.address)
+        living.host.peers.has_left(dead.address, ())
         assert len(verdicts) == 1
         await machines.kill(dead)
         verdicts.clear()
-        dead.host.peers.has_left(living.address)
+        dead.host.peers.has_left(living.address, ())
         assert verdicts == []
 
 

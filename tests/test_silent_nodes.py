@@ -1,0 +1,142 @@
+"""Silent nodes count until they are back, have left, or are named as gone: whatever else happens around them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import trio
+from quorums import read, write
+from worlds import virtual
+
+from chord.config import PRESETS
+from chord.errors import ChordError, InvalidRequest, OwnerDown, TooFewReplicas
+from chord.ids import Point
+from chord.messages import Written
+from chord.node import Node
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.disk import flash
+
+TIMING = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
+KEY, VALUE = b"key", b"acknowledged"
+
+
+async def alone_without_the_value(machines: Cluster) -> tuple[Node, Node, Node]:
+    """Return the only living node of three, and the two dead ones that acknowledged a value without it."""
+    lone = await machines.start(join=())
+    await lone.ready()
+    for _ in range(2):
+        await (await machines.start(join=[lone])).ready()
+    await machines.converged()
+    await trio.sleep(5)
+    await machines.kill(lone)
+    await trio.sleep(2)
+    first, second = machines.nodes
+    stored = await patiently_write(first, KEY, VALUE)
+    assert (stored.w, stored.is_sloppy) == (2, False)
+    await machines.kill(first)
+    await machines.kill(second)
+    lone = await machines.start(join=(), name=lone.name)
+    await lone.ready()
+    return lone, first, second
+
+
+async def patiently_write(node: Node, key: bytes, value: bytes | None) -> Written:
+    with trio.fail_after(20):
+        while True:
+            try:
+                return await write(node, key, value)
+            except ChordError:
+                await trio.sleep(0.2)
+
+
+async def never_denied(node: Node, for_s: float) -> None:
+    until = trio.current_time() + for_s
+    while trio.current_time() < until:
+        with pytest.raises(OwnerDown):
+            await read(node, KEY)
+        await trio.sleep(0.5)
+
+
+async def give_addresses_away(machines: Cluster, lone: Node, dead: list[Node]) -> list[Node]:
+    fresh = []
+    for number, old in enumerate(dead):
+        id = Point(12345 + (number << 150))
+        fresh.append(await machines.start(name=f"new-{old.name}", join=[lone], listen=old.address, id=id))
+        await fresh[-1].ready()
+    return fresh
+
+
+@virtual
+async def test_denial_while_others_live_at_the_addresses_of_the_dead_is_refused() -> None:
+    async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
+        lone, *dead = await alone_without_the_value(machines)
+        await give_addresses_away(machines, lone, dead)
+        await never_denied(lone, 12 * TIMING.down_out_s)
+        for old in dead:
+            await (await machines.start(name=old.name, join=[lone], listen=f"{old.name}-moved:1")).ready()
+        await trio.sleep(15)
+        assert (await read(lone, KEY)).values == (VALUE,)
+
+
+@virtual
+async def test_default_write_after_others_at_the_addresses_of_the_dead_left_is_refused() -> None:
+    async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
+        lone, *dead = await alone_without_the_value(machines)
+        for fresh in await give_addresses_away(machines, lone, dead):
+            await trio.sleep(10)
+            await fresh.leave()
+        await trio.sleep(3)
+        with pytest.raises(TooFewReplicas):
+            await write(lone, b"other", b"value")
+
+
+@virtual
+async def test_denial_after_one_of_two_silent_nodes_was_forgotten_is_refused() -> None:
+    async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
+        lone, first, second = await alone_without_the_value(machines)
+        await never_denied(lone, 30.0)
+        await lone.forget(second.address)
+        machines.wipe(second.name)
+        await never_denied(lone, 30.0)
+        await (await machines.start(name=first.name)).ready()
+        await trio.sleep(10)
+        assert (await read(lone, KEY)).values == (VALUE,)
+
+
+@virtual
+async def test_forget_of_an_address_with_another_node_gives_up_the_former_one() -> None:
+    async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
+        lone, *dead = await alone_without_the_value(machines)
+        await give_addresses_away(machines, lone, dead)
+        for old in dead:
+            await lone.forget(old.address)
+        await trio.sleep(12 * TIMING.down_out_s)
+        assert (await read(lone, KEY)).values == ()
+        with pytest.raises(InvalidRequest):
+            await lone.forget(dead[0].address)
+
+
+@virtual
+async def test_ring_that_stopped_with_one_store_lost_serves_again_at_once() -> None:
+    """The one lost copy is fewer than W: what was acknowledged is at one of the others."""
+    async with cluster(seed=2, sync_delay=flash, timing=PRESETS["local"]) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        for _ in range(2):
+            await (await machines.start(join=[first])).ready()
+        await machines.converged()
+        await patiently_write(first, KEY, VALUE)
+        await trio.sleep(5)
+        nodes = list(machines.nodes)
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                nursery.start_soon(node.stop)
+        machines.disk(nodes[2].name).image = None
+        back = [await machines.start(join=(), name=node.name) for node in nodes]
+        for node in back:
+            await node.ready()
+        await trio.sleep(30)
+        for node in back:
+            assert (await read(node, KEY)).values == (VALUE,)
+            assert (await read(node, b"absent")).values == ()
+            await write(node, b"new", b"value")
