@@ -15,7 +15,7 @@ import trio
 
 from chord.errors import ChordError
 from chord.ids import Point
-from chord.messages import Contact, Reply, Request
+from chord.messages import Contact, Hello, Reply, Request
 
 
 class Caller(NamedTuple):
@@ -186,6 +186,20 @@ class Calls(Protocol):
             deadline: on Trio's clock; it travels along as the budget.
 
         Concurrency: synchronous.
+        """
+
+    async def reach(self, address: str, *, deadline: float) -> Hello | None:
+        """Open a new connection to an address, and return the hello of the node that listens there.
+
+        A connection that the peer opened does not show that others can open one to the peer.
+
+        Returns:
+            None, if this network has no connections: then every address leads to its node.
+
+        Raises:
+            ChordError: no node answers there within the deadline.
+
+        Concurrency: checkpoints.
         """
 
 

@@ -300,6 +300,7 @@ class Node(AsyncRing):
     async def _take_part(self, kept: Kept | None) -> None:
         """Become a member with every vnode, then keep the ring."""
         try:
+            await self._refuse_address_of_another()
             if kept is None:
                 await self._save()  # before there is a record: somebody must say whose it is
             joins = [address for address in self.config.join if address != self.address]
@@ -320,6 +321,28 @@ class Node(AsyncRing):
         self.host.start_task(self._farewell.say_back, self._others)
         self._change("ready")
         self._ready.set()
+
+    async def _refuse_address_of_another(self) -> None:
+        """Find out whether another node answers at the address that this one advertises.
+
+        If no node answers, the address may still be right: some networks lead only others to it. The owner that gives
+        an arc to this node opens a connection to it before.
+
+        Raises:
+            DuplicateId: another node answers.
+        """
+        if self.config.advertise is None:
+            return
+        try:
+            hello = await self.host.peers.reach(self.address)
+        except ChordError:
+            return
+        if hello is not None and hello.incarnation != self.host.storage.incarnation:
+            other = "another node" if hello.address == self.address else hello.address
+            raise DuplicateId(
+                f"cannot advertise {self.address}: {other} answers there; "
+                "advertise an address at which others reach this node"
+            )
 
     async def _resume(self, kept: Kept, known: list[Contact | str]) -> None:
         """Come back with all vnodes at the same time: a vnode of another node may wait for any of them.

@@ -17,7 +17,7 @@ from chord.config import Timing
 from chord.errors import SILENCE, ChordError, DeadlineExceeded, MalformedMessage, PeerUnreachable, UnknownVnode
 from chord.events import Observer, PeerChanged
 from chord.ids import Point
-from chord.messages import Contact, Ping, Pong, Reply, Request
+from chord.messages import Contact, Hello, Ping, Pong, Reply, Request
 from chord.suspicion import Suspicion
 
 if TYPE_CHECKING:
@@ -103,6 +103,10 @@ class Peers:
         if not request.patient:
             deadline = min(deadline, sent + self.suspicion.timeout(to.address))
         self._calls.begin(to, request, heard, deadline=deadline)
+
+    async def reach(self, address: str) -> Hello | None:
+        """Open a new connection to an address and return the hello of its node; see `Calls.reach`."""
+        return await self._calls.reach(address, deadline=trio.current_time() + self._timing.timeout_cap_s)
 
     def _learn(self, address: str, request: Request, answer: Reply | ChordError, sent: float) -> None:
         now = trio.current_time()

@@ -24,7 +24,7 @@ from typing import Final
 import trio
 
 from chord.calls import Handler, Stats, Told
-from chord.config import Limits
+from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, DeadlineExceeded, OtherRing, Overloaded, PeerUnreachable, UseBulk
 from chord.events import ConnectionRefused, Observer
 from chord.ids import BITS_MAX, BITS_MIN, Circle
@@ -133,6 +133,22 @@ class Rpc:
         except ChordError as error:
             answer = error
         told(answer)
+
+    async def reach(self, address: str, *, deadline: float) -> Hello | None:
+        """Open a new connection to an address and return the hello of its node; see `Calls.reach`.
+
+        This node greets as a client, so that the peer keeps the connection that both use for calls.
+        """
+        mine = Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "client", "control")
+        with trio.move_on_at(deadline), trio.move_on_after(self._limits.handshake_s):
+            stream = await self._transport.open_stream(address)
+            try:
+                return (await greet(stream, mine, lambda _: None, self._limits)).peer
+            except PeerUnreachable as error:
+                raise PeerUnreachable(f"{address}: {error.message}", is_refused=error.is_refused) from None
+            finally:
+                await trio.aclose_forcefully(stream)
+        raise PeerUnreachable(f"{address}: no hello within the deadline")
 
     # -- life -----------------------------------------------------------------------------------
 

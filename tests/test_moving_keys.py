@@ -17,7 +17,7 @@ from chord.calls import Caller, Later
 from chord.config import PRESETS
 from chord.data.sending import Outbound, Seen, Sender
 from chord.data.storage import Batch, MemoryStorage
-from chord.errors import Busy, ChordError, InvalidRequest, NotFound, OwnerDown
+from chord.errors import Busy, ChordError, DuplicateId, InvalidRequest, NotFound, OwnerDown
 from chord.events import Event
 from chord.ids import Arc, Circle, Point
 from chord.messages import Contact, Departing, Done, Pausing, Put, Record, Switch
@@ -101,6 +101,40 @@ async def test_a_join_moves_only_the_keys_of_its_own_arc() -> None:
         sent = {n.name: n.host.counters["keys_sent"] - before[n.name].get("keys_sent", 0) for n in ring.nodes[:-1]}
         assert sorted(sent.values(), reverse=True)[:2] == [mine, 0], "one giver, and nobody else moved a key"
         await all_there(ring, stored)
+
+
+@virtual
+async def test_joiner_at_an_address_that_nobody_can_reach_gets_no_arc() -> None:
+    async with testing.ring(3, seed=1) as ring:
+        joiner = await ring.start(advertise="elsewhere:1")
+        await trio.sleep(20)
+        assert only(joiner).ownership.start is None
+        assert joiner.state == "joining"
+        snapshot = {node: only(node).ownership.arc for node in ring.nodes[:-1]}
+        assert all(arc is not None for arc in snapshot.values())
+        assert not any("elsewhere:1" in [c.address for c in only(node).ring.successors] for node in snapshot)
+
+
+@virtual
+async def test_joiner_at_the_address_of_a_member_is_refused() -> None:
+    async with testing.ring(3, seed=1) as ring:
+        await fill(ring, 50)
+        other = ring[1]
+        joiner = await ring.start(advertise=other.address)
+        with pytest.raises(DuplicateId, match=f"cannot advertise {other.address}: another node answers there"):
+            await joiner.ready()
+        await joiner.closed.wait()
+        assert only(joiner).ownership.start is None
+        await ring.converged()
+
+
+@virtual
+async def test_joiner_at_the_address_where_another_listens_is_refused() -> None:
+    async with testing.ring(3, seed=1) as ring:
+        await ring.start(listen="n8:1", name="n8", advertise="elsewhere:1")
+        joiner = await ring.start(advertise="n8:1")
+        with pytest.raises(DuplicateId, match="cannot advertise n8:1: elsewhere:1 answers there"):
+            await joiner.ready()
 
 
 @virtual

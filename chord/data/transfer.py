@@ -155,6 +155,8 @@ class Mover:
         self._host.tell([events.TransferStarted(self._vnode.id, arc, outbound.to, outbound.reason)])
         outcome = "aborted"
         try:
+            if outbound.reason == "join":
+                await self._require_reachable(outbound.to)
             if outbound.to.address != self._host.address:
                 await self._sender.snapshot(outbound, arc)
             if self._own.start != arc.start or self._own.giving is not None:
@@ -166,6 +168,23 @@ class Mover:
             self.outbound = None
             self._host.tell([events.TransferEnded(self._vnode.id, arc, outbound.to, outbound.records, outcome)])
         self._host.bring_home_soon()  # what this node no longer keeps it drops when all who do hold it
+
+    async def _require_reachable(self, joiner: Contact) -> None:
+        """Open a connection to the address that a joiner advertises: without one, its arc would have no owner.
+
+        Until now this vnode may have called it over the connection that the joiner opened.
+
+        Raises:
+            TransferFailed: the joiner does not answer there.
+        """
+        if joiner.address == self._host.address:
+            return
+        try:
+            hello = await self._host.peers.reach(joiner.address)
+        except ChordError as error:
+            raise TransferFailed(f"no answer at the address that the joiner advertises: {error.message}") from error
+        if hello is not None and hello.address != joiner.address:
+            raise TransferFailed(f"{hello.address or 'a client'} answers at {joiner.address}, not the joiner")
 
     async def _complete(self, outbound: Outbound, giving: Giving) -> None:
         """Send the last deltas and the Switch; on any failure own the arc again."""

@@ -21,7 +21,7 @@ import trio
 
 from chord.calls import Caller, Conclusion, Handler, Later, Stats, Told, Work, throw_away
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable, retold
-from chord.messages import Contact, Reply, Request
+from chord.messages import Contact, Hello, Reply, Request
 from chord.rpc_transit import JITTER_S
 from chord.sim.lateness import Lateness
 from chord.sim.ticket import Ticket
@@ -252,6 +252,11 @@ class MessageCalls:
         if isinstance(answer, Reply):
             return answer
         raise answer
+
+    async def reach(self, address: str, *, deadline: float) -> Hello | None:
+        """Return None: this network has no connections, and a host has no address but its own."""
+        await trio.lowlevel.checkpoint()
+        return None
 
     def begin(self, to: Contact | str, request: Request, told: Told, *, deadline: float) -> None:
         """Send a request without a task that waits for the reply; see `Calls.begin`."""
