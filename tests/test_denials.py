@@ -21,13 +21,15 @@ from quorums import (
     until_level,
     write,
 )
-from worlds import only, virtual
+from worlds import in_order, only, virtual
 
 from chord import testing
+from chord.cli.check import judge
 from chord.data.copies import Replica
 from chord.data.repair import Repair
 from chord.data.storage import Batch, MemoryStorage
 from chord.errors import Busy, ChordError, OwnerDown, QuorumFailed, TooFewReplicas
+from chord.ids import Arc
 from chord.messages import ActorClock, Contact, Copy, Done, Forget, Get, ReadCopy, Record, Values, Version
 from chord.node import Node
 from chord.ownership import Ownership
@@ -84,6 +86,36 @@ def test_so_many_silent_replicas_are_too_many(how: str, silent: int, is_denied: 
                 await trio.sleep(0.1)
 
     testing.run(main, seed=f"{how}{silent}")
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 3.0])
+@pytest.mark.parametrize("killed", [1, 2, 3])
+def test_check_after_neighbours_died_covers_all_keys_that_cannot_be_denied(killed: int, apart_s: float) -> None:
+    """If they died one after the other, a replica may be in sync in part of an arc, which only that replica knows."""
+
+    async def main() -> None:
+        async with settled_ring(8, seed=killed) as ring:
+            circle = only(ring[0]).host.circle
+            for node in in_order(ring)[2 : 2 + killed]:
+                await ring.kill(node)
+                await trio.sleep(apart_s)
+            await trio.sleep(10)
+            nodes = [node.description() for node in ring.nodes]
+            parts = [part for node in nodes for part in node.sets if part.missing]
+            for number in range(200):
+                key = b"absent-%d" % number
+                may_fail = any(circle.hash(key) in Arc(part.arc_start, part.arc_end) for part in parts)
+                try:
+                    await ask_owner(ring, key)
+                except OwnerDown:
+                    assert may_fail, key
+                else:
+                    assert not may_fail or apart_s, key
+            verdict = judge(nodes, [])
+            assert (verdict.unavailable > 0) == bool(parts) == (killed > 1)
+            assert set(verdict.absent) == {contact.address for part in parts for contact in part.missing}
+
+    testing.run(main, seed=f"{killed}{apart_s}")
 
 
 @pytest.mark.slow

@@ -278,7 +278,8 @@ def test_check_is_not_ok_where_a_node_does_not_serve(
 
 def set_of(canned: CannedRing, silent: int, members: int) -> ReplicaState:
     contacts = tuple(Contact(Point(p), canned.addresses[p]) for p in (80, 120, 160)[:members])
-    return ReplicaState(Point(42), Point(80), contacts, contacts[members - silent :], ())
+    gone = contacts[members - silent :]
+    return ReplicaState(Point(42), Point(80), contacts, gone, (), gone if silent >= min(2, members) else ())
 
 
 @pytest.mark.parametrize(

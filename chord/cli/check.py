@@ -178,15 +178,15 @@ def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] 
 def _unavailable(nodes: list[Description], circle: Circle) -> tuple[float, tuple[str, ...]]:
     """Return in which share of the circle a get may fail, and which replicas do not answer there.
 
-    It may where so many members of a replica set are silent that the others cannot tell all that was acknowledged.
+    It may if so many nodes that may hold a key are silent that the others cannot tell all that was acknowledged.
     """
     share = 0.0
     absent: dict[str, None] = {}
     for node in nodes:
         for part in node.sets if node.replicas > 1 else ():
-            if len(part.silent) >= min(node.replicas // 2 + 1, len(part.members)):
+            if part.missing:
                 share += circle.fraction(circle.distance(part.arc_start, part.arc_end) or circle.size)
-                absent.update(dict.fromkeys(contact.address for contact in part.silent))
+                absent.update(dict.fromkeys(contact.address for contact in part.missing))
     return min(1.0, share), tuple(sorted(absent))
 
 

@@ -111,8 +111,26 @@ class Repair:
                 for contact in members
                 if contact not in silent and contact.address not in level and contact.address != self._host.address
             )
-            found.append(ReplicaState(arc.start, arc.end, members, silent, pending))
+            found.append(ReplicaState(arc.start, arc.end, members, silent, pending, self._missing(arc, who)))
         return tuple(found)
+
+    def _missing(self, arc: Arc, who: ReplicaSet) -> tuple[Contact, ...]:
+        """Return the silent nodes that may hold a key of an arc, if they are too many to deny it without them.
+
+        This mirrors `QuorumReads._require_deniable`, as far as the owner knows it without asking.
+        """
+        silent = [place.contact for place in who.everyone if not self._vnode.is_up(place)]
+        if self._vnode.ownership.is_doubtful(arc):
+            gone = [contact for contact in self._host.peers.passive.contacts() if contact not in silent]
+            silent += gone[: max(0, self._vnode.nodes_known(who) - len(who.members))]
+        level = self._level_in(arc)
+        settled = {address for address, state in level.items() if state.is_settled}
+        if self._vnode.view.is_settled_in(arc):
+            settled.add(self._host.address)
+        up = [place.contact for place in who.members if self._vnode.is_up(place)]
+        unsettled = [contact for contact in up if contact.address not in settled]
+        is_enough = len(silent) + len(unsettled) < self._vnode.write_quorum(who)
+        return () if is_enough else tuple(silent)
 
     def fell_behind(self, address: str) -> None:
         """A node was away or did not take a write: it is level no more."""

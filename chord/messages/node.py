@@ -82,7 +82,8 @@ class TransferInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How well the arc of a vnode, or a part of it, is replicated.
 
-    `members` in ring order; of them `silent` do not answer and `pending` are being brought level.
+    `members` in ring order; of them `silent` do not answer and `pending` are being brought level. `missing` names the
+    silent nodes, members or not, without whose answer no key here can be denied; nobody, if the others suffice.
     """
 
     arc_start: Point
@@ -90,6 +91,7 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     members: Contacts
     silent: Contacts
     pending: Contacts
+    missing: Contacts = ()
 
 
 class Description(Reply, frozen=True, tag=176):
