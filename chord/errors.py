@@ -197,7 +197,7 @@ class TooFewReplicas(DefiniteError):
 
 
 class RecordDamaged(DefiniteError):
-    """The only copy of a record is damaged, or records are missing from a scan for that reason.
+    """The copies of a record are damaged, and no node has a whole one; or a scan lacks records for that reason.
 
     Attributes:
         records: how many; as far as this client knows.

@@ -81,7 +81,7 @@ def whoever_is_asked(self: Vnode, key: int) -> bool:
 
 def whoever_answers_counts(self: QuorumReads, reading: Reading, *what: Any) -> None:
     add = reading.add
-    reading.add = lambda contact, record, is_settled: add(contact, record, True)  # type: ignore[method-assign]
+    reading.add = lambda contact, record, *_, **named: add(contact, record, True, **named)  # type: ignore[method-assign]
     READ(self, reading, *what)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 import pytest
 import trio
@@ -9,6 +11,7 @@ from worlds import put, virtual
 
 from chord.config import PRESETS, RingConstants, Timing
 from chord.data.storage import SCRUB_NOTE
+from chord.errors import RecordDamaged
 from chord.events import Event, RecordsDamaged
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
@@ -57,6 +60,31 @@ async def test_damage_that_nobody_meets_is_found_and_repaired_in_time() -> None:
     assert 0 < sum(event.records for event in damaged) <= 10, "the owner meets the others when it looks for tombstones"
     assert {event.address for event in damaged} == {node.address}
     assert node.host.storage.counters["store_bad_records"] == 10
+
+
+@virtual
+async def test_get_of_a_key_whose_copies_are_all_damaged_raises_record_damaged() -> None:
+    ring = RingConstants(replicas=3)
+    async with cluster(seed=5, ring=ring, timing=TIMING, sync_delay=flash) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        for _ in range(3):
+            await (await machines.start(join=[first])).ready()
+        await machines.converged()
+        await put(first, KEYS[0], LARGE)
+        await trio.sleep(20)
+        for machine in machines:
+            with suppress(KeyError):
+                machines.disk(machine.name).damage(KEYS[0])
+            machine.host.storage._rows._recent.clear()  # type: ignore[attr-defined]
+        named = r"the record is damaged at \S+, \S+, \S+, and no other node has a copy"
+        for machine in machines:
+            for _ in range(10):
+                with pytest.raises(RecordDamaged, match=named):
+                    await machine.get(KEYS[0])
+                await trio.sleep(1)
+        await first.put(KEYS[0], "written again", blind=True)
+        assert (await first.get(KEYS[0])).value == b"written again"
 
 
 @virtual

@@ -133,12 +133,12 @@ class Replica:
         host = self._host
         point = host.circle.hash(request.key)
         record = host.storage.durable(request.key)
-        is_settled = not host.storage.is_damaged(request.key)
-        is_settled = is_settled and any(vnode.is_settled(point) for vnode in host.vnodes.values())
+        is_damaged = host.storage.is_damaged(request.key)
+        is_settled = not is_damaged and any(vnode.is_settled(point) for vnode in host.vnodes.values())
         seen = host.reap_log.durably_seen_of(request.key)
         if record is not None and digest_of(record) == request.digest:
-            return Copy(None, True, is_settled, seen)
-        return Copy(record, False, is_settled, seen)
+            return Copy(None, True, is_settled, seen, is_damaged)
+        return Copy(record, False, is_settled, seen, is_damaged)
 
     def on_store_copies(self, request: StoreCopies) -> Answer:
         """Merge records, and answer when they are durable."""

@@ -162,7 +162,9 @@ class QuorumReads:
             then: what is to be done when they have.
         """
         me = self._quorum.here(who)
-        reading.add(me, self._host.storage.durable(reading.key), self._is_settled(point, reading.key))
+        own = self._host.storage.durable(reading.key)  # first: reading it may show that it is damaged
+        is_damaged = self._host.storage.is_damaged(reading.key)
+        reading.add(me, own, self._is_settled(point, reading.key), is_damaged=is_damaged)
         others = [place for place in who.members if place.contact != me and self._vnode.is_up(place)]
         others.sort(key=lambda place: not self._repair.is_level(point, place.contact.address))
         others += [place for place in who.fallbacks if place.contact != me and self._vnode.is_up(place)]
@@ -232,7 +234,8 @@ class QuorumReads:
 
         Raises:
             OwnerDown: definite; too many are silent for a denial.
-            RecordDamaged: definite; the copy here is damaged, and everyone else who may hold the key has none.
+            RecordDamaged: definite; so many copies are damaged that the others may lack a write, and all who may hold
+                the key have answered.
             Busy: definite; this vnode has lost the others, or too many are new, or it was behind with its reap log.
         """
         if self._vnode.ring.is_isolated and self._host.constants.replicas > 1:
@@ -253,8 +256,8 @@ class QuorumReads:
             return
         silent = silent or list(self._vnode.waits_for)
         names = ", ".join(dict.fromkeys(contact.address for contact in silent or unsettled))
-        if not silent and unsettled == [self._quorum.here(who)] and self._host.storage.is_damaged(reading.key):
-            raise RecordDamaged(f"the record is damaged at {self._host.address}, and no other node has a copy")
+        if not silent and all(contact in reading.damaged for contact in unsettled):
+            raise RecordDamaged(f"the record is damaged at {names}, and no other node has a copy")
         if silent:
             since = None if verdict.taken is None else int(1000 * (trio.current_time() - verdict.taken.since))
             raise OwnerDown(f"what {names} may hold is not known here, and it is down", peer=silent[0], after_ms=since)
@@ -277,7 +280,8 @@ class QuorumReads:
                 behind(reading, contact, told)
             else:
                 reading.rtt_ms[contact] = 1000 * (trio.current_time() - sent)
-                reading.add(contact, mine if answer.is_same else answer.record, answer.is_settled)
+                record = mine if answer.is_same else answer.record
+                reading.add(contact, record, answer.is_settled, is_damaged=answer.is_damaged)
                 told(None)
 
         request = ReadCopy(reading.key, reading.digest(mine))

@@ -19,6 +19,7 @@ class Reading:
         seen: what of the slice's log the reader has seen, durably. Copies that were read after others do not count.
 
     Attributes:
+        damaged: the holders whose own copy is damaged; they count as unsettled, too.
         is_ahead: the reader has not seen `seen`, because its disk takes nothing; see `read_ahead`.
     """
 
@@ -30,6 +31,7 @@ class Reading:
         self.record: Record | None = None
         self.copies: dict[Contact, Record | None] = {}
         self.unsettled: dict[Contact, None] = {}
+        self.damaged: dict[Contact, None] = {}
         self.rtt_ms: dict[Contact, float] = {}
         self._digests: dict[int, tuple[Record, bytes]] = {}  # by identity: most copies are one and the same
 
@@ -37,9 +39,11 @@ class Reading:
         """Whether a record is one, and of the key that is read."""
         return record.key == self.key and versions.is_sound(record)
 
-    def add(self, contact: Contact, record: Record | None, is_settled: bool) -> None:
+    def add(self, contact: Contact, record: Record | None, is_settled: bool, *, is_damaged: bool = False) -> None:
         """One holder's answer."""
         self.copies[contact] = record
+        if is_damaged:
+            self.damaged[contact] = None
         if not is_settled:
             self.unsettled[contact] = None
         if record is not None:

@@ -32,12 +32,14 @@ class Copy(Reply, frozen=True, tag=147):
     """A replica's copy of a record: the record, or that it is the `same` as the asker's, or (neither) none.
 
     `is_settled`: it was brought level with the others in the key's arc, and has kept it since. `seen`: of its slice.
+    `is_damaged`: the replica held a record, which is not as it was written; then it is not settled either.
     """
 
     record: Record | None
     is_same: bool = False
     is_settled: bool = True
     seen: Seen = b""
+    is_damaged: bool = False
 
 
 class ReadCopy(Request, frozen=True, tag=35):
