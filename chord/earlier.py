@@ -20,9 +20,13 @@ from chord.data.storage import MemoryStorage, Storage
 from chord.errors import ConfigError
 from chord.events import StoreBegun
 from chord.host import Host
-from chord.identity import FILE_NAME, IdentityStore, Kept
+from chord.identity import FILE_NAME, IdentityStore, Kept, decode_kept
 from chord.ids import vnode_id
 from chord.messages import Address
+
+_CONSTANT = (
+    "start it with that. The constants of a ring are for ever: to change them, restore a backup into a new ring"
+)
 
 
 def storage(config: NodeConfig, incarnation: bytes) -> Storage:
@@ -47,17 +51,7 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
         ConfigError: what is there cannot be read, does not belong together, or belongs to another configuration.
     """
     kept, config = identity.load(), host.config
-    if kept is not None and not kept.has_left:
-        if kept.bits != config.ring.bits:
-            raise ConfigError(f"the data directory belongs to a ring of {kept.bits} bits, not {config.ring.bits}")
-        if kept.ring is not None:  # who was refused by its first ring may come again with that ring's constants
-            _check_ring(kept, config.ring)
-        if config.id is not None and [v.id for v in kept.vnodes] != [config.id]:
-            raise ConfigError(f"the data directory belongs to vnode {kept.vnodes[0].id}, not {config.id}")
-        # On a toy ring some vnodes of a node fall on one point.
-        wanted = {vnode_id(config.ring.circle, kept.address, i) for i in range(config.vnodes)}
-        if config.vnodes > 1 and len(wanted) != len(kept.vnodes):
-            raise ConfigError(f"the data directory belongs to a node with {len(kept.vnodes)} vnodes, not {len(wanted)}")
+    require_same(kept, config)
     await host.storage.open()
     if kept is None and config.data_dir is not None and len(host.storage):
         raise ConfigError(
@@ -74,15 +68,50 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
     return kept
 
 
-def _check_ring(kept: Kept, ring: RingConstants) -> None:
+def require_same(kept: Kept | None, config: NodeConfig) -> None:
+    """Check that a configuration fits what was kept.
+
+    Raises:
+        ConfigError: the data directory belongs to another ring, or to a node with other points.
+    """
+    if kept is None or kept.has_left:
+        return
+    where = f"the data directory {config.data_dir}" if config.data_dir is not None else "what was kept"
+    if kept.bits != config.ring.bits:
+        raise ConfigError(f"{where} belongs to a ring of {kept.bits} bits, not {config.ring.bits}; {_CONSTANT}")
+    if kept.ring is not None:  # who was refused by its first ring may come again with that ring's constants
+        _check_ring(kept, config.ring, where)
+    if config.id is not None and [v.id for v in kept.vnodes] != [config.id]:
+        raise ConfigError(f"{where} belongs to vnode {kept.vnodes[0].id}, not {config.id}")
+    # On a toy ring some vnodes of a node fall on one point.
+    wanted = {vnode_id(config.ring.circle, kept.address, i) for i in range(config.vnodes)}
+    if config.vnodes > 1 and len(wanted) != len(kept.vnodes):
+        raise ConfigError(f"{where} belongs to a node with {len(kept.vnodes)} vnodes, not {len(wanted)}")
+
+
+def require_same_on_disk(config: NodeConfig) -> None:
+    """Check a configuration against its data directory, and create nothing.
+
+    Raises:
+        ConfigError: as `require_same`; or the identity file cannot be read.
+    """
+    path = Path(config.data_dir or "") / FILE_NAME
+    try:
+        content = path.read_bytes() if config.data_dir is not None else None
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    if content is not None:
+        require_same(decode_kept(content, str(path)), config)
+
+
+def _check_ring(kept: Kept, ring: RingConstants, where: str) -> None:
     """Refuse other constants than last time: where all nodes are started with them, no other node could tell."""
     for name in ("successors", "replicas", "cluster"):
         before, now = getattr(kept, name), getattr(ring, name)
         if before not in (None, now):
-            raise ConfigError(
-                f"the data directory belongs to a ring with {name} = {before}, not {now}; start it with that. "
-                "The constants of a ring are for ever: to change them, restore a backup into a new ring"
-            )
+            raise ConfigError(f"{where} belongs to a ring with {name} = {before}, not {now}; {_CONSTANT}")
 
 
 def whom_to_ask(kept: Kept | None, host: Host, *, is_told: bool) -> tuple[Address, ...]:

@@ -13,8 +13,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 import pytest
 from canned import described
 from fake_node import FakeNode
@@ -37,6 +39,8 @@ from skipping import PATIENCE_S, Skipping
 from chord.blocking import connect
 from chord.cli import up
 from chord.cli.output import Failure, Out
+from chord.identity import Kept, KeptVnode, encode_kept
+from chord.ids import Point
 
 pytestmark = pytest.mark.slow
 
@@ -297,6 +301,31 @@ def test_what_cannot_start_says_why(args: tuple[str, ...], words: str, ports: Po
     assert ended.code in (2, 4)
     assert words in ended.err
     assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        ({"bits": 8}, "belongs to a ring of 8 bits, not 160; start it with that"),
+        ({"replicas": 5}, "belongs to a ring with replicas = 5, not 3; start it with that"),
+        ({"version": 7}, "has format 7, this version reads 1"),
+    ],
+)
+def test_up_with_constants_of_another_ring_names_the_directory_and_creates_none(
+    kept: dict[str, Any], words: str, tmp_path: Path, ports: Ports
+) -> None:
+    port = ports.row(3)
+    before = Kept(1, 160, "00" * 16, f"127.0.0.1:{port}", (KeptVnode(Point(7), None, 1, None, ()),), ())
+    (tmp_path / "n0").mkdir()
+    content = encode_kept(msgspec.structs.replace(before, **kept))
+    (tmp_path / "n0" / "node.json").write_bytes(content)
+    ended = chord_command("up", "-n", "3", "--base-port", str(port), "--data", str(tmp_path))
+    assert ended.code == 2
+    assert f"{tmp_path}/n0" in ended.err
+    assert words in ended.err
+    assert ended.err.count("error:") == 1
+    assert [path.name for path in tmp_path.rglob("*")] == ["n0", "node.json"]
+    assert (tmp_path / "n0" / "node.json").read_bytes() == content
 
 
 def test_a_toml_file_at_hand_is_not_for_a_family(tmp_path: Path, ports: Ports) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -147,6 +148,26 @@ async def test_a_store_that_can_only_be_read_is_found_out_at_the_start(
     monkeypatch.setattr(StoreFile, "_connect", connect)
     with pytest.raises(ConfigError, match=r"records\.sqlite is read-only; a node must write it"):
         await SqliteStorage(Circle(32), str(tmp_path), b"incarnat").open()
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+async def test_store_with_a_read_only_file_names_it_and_starts_when_its_mode_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """Root may write every file, so the test decides by the mode, as for another user."""
+    monkeypatch.setattr(os, "access", lambda path, _: bool(Path(path).stat().st_mode & 0o200))
+    async with node_on(tmp_path) as node:
+        await node.put("a", "1")
+    file = tmp_path / f"{FILE_NAME}{suffix}"
+    file.touch()
+    file.chmod(0o400)
+    there = set(os.listdir(tmp_path))
+    with pytest.raises(ConfigError, match=rf"{file.name} is read-only; a node must write it: change its owner or mode"):
+        await SqliteStorage(Circle(160), str(tmp_path), b"incarnat").open()
+    assert set(os.listdir(tmp_path)) == there
+    file.chmod(0o600)
+    async with node_on(tmp_path) as node:
+        assert (await node.get("a")).value == b"1"
 
 
 async def test_a_damaged_schema_is_damage(tmp_path: Path) -> None:

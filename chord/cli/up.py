@@ -29,7 +29,7 @@ from chord.cli.output import Failure, Out, counted
 from chord.cli.settings import from_flags
 from chord.cli.target import check_address, descriptions, json_option, parse_id
 from chord.config import NodeConfig
-from chord.errors import ChordError
+from chord.errors import ChordError, ConfigError
 from chord.messages import Description
 
 HOST = "127.0.0.1"
@@ -95,6 +95,7 @@ def up_command(
         own = {"name": name, "listen": address, "join": (entry,) if entry else (),
                "id": points[i] if points else None, "data_dir": str(data / name) if data is not None else None}
         configs.append(from_flags({**flags, **own}))  # a chord.toml at hand is one node's, not eight nodes'
+    _require_same(configs)
     # Peers that were here before resume together; a new ring is founded by the first, and the others join it.
     is_new = data is None or not any(data.glob("n*/*"))
     return _Family(out, configs, began, has_founder=join is None and is_new, leaves=join is not None).run()
@@ -326,6 +327,18 @@ def _interrupt(number: int, frame: object) -> None:
 
 def _terminate(number: int, frame: object) -> None:
     raise Terminated
+
+
+def _require_same(configs: list[NodeConfig]) -> None:
+    """Refuse all peers, before any directory is created, if one data directory belongs to another ring."""
+    from chord.earlier import require_same_on_disk
+
+    for config in configs:
+        if config.data_dir is not None:
+            try:
+                require_same_on_disk(config)
+            except ConfigError as error:
+                raise explain(error, config.listen) from error
 
 
 def _points(ids: str | None) -> list[int]:

@@ -7,6 +7,7 @@ The file is in WAL mode with `synchronous=FULL`: a transaction is durable when i
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -56,6 +57,23 @@ def _header_checksum(bits: int, incarnation: bytes, key_epoch: int) -> bytes:
     return blake2b(struct.pack(">H8sQ", bits, incarnation, key_epoch), digest_size=8).digest()
 
 
+
+def _read_only(path: Path) -> ConfigError:
+    return ConfigError(
+        f"{path} is read-only; a node must write it: change its owner or mode, or how the disk is mounted"
+    )
+
+
+def _require_writable_if_there(path: Path) -> None:
+    """Refuse a file that this user cannot write, before SQLite creates a log and an index with the mode of that file.
+
+    Raises:
+        ConfigError: the file is read-only.
+    """
+    if path.exists() and not os.access(path, os.W_OK):
+        raise _read_only(path)
+
+
 class StoreFile:
     """One store's file. `open`, `write` and `close` block: they are for a thread, one at a time.
 
@@ -100,6 +118,8 @@ class StoreFile:
             raise ConfigError(f"cannot open {self.path}: {self._explain(error)}") from error
 
     def _open(self, incarnation: bytes) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            _require_writable_if_there(self.path.with_name(FILE_NAME + suffix))
         self._writer = self._connect()
         self._check_kind()
         self._tune(self._writer)
@@ -130,9 +150,7 @@ class StoreFile:
         except sqlite3.OperationalError as error:
             if _code(error) != sqlite3.SQLITE_READONLY:
                 raise
-            raise ConfigError(
-                f"{self.path} is read-only; a node must write it: change its owner or mode, or how the disk is mounted"
-            ) from error
+            raise _read_only(self.path) from error
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
