@@ -1,6 +1,21 @@
-"""`python -m chord`: the same as the `chord` command."""
+"""The `chord` command, and `python -m chord`."""
 
-from chord.cli import main
+from __future__ import annotations
+
+import signal
+
+
+def main() -> None:
+    """Run the command line and exit.
+
+    While its modules load, Ctrl-C ends the process at once, without a traceback: nothing has begun yet.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from chord.cli import main as command_line
+
+    command_line()
+
 
 if __name__ == "__main__":
     main()

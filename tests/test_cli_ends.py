@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from cli_ring import CannedRing, Run
-from live import CHORD, environment, interruptible, is_alive
-from ports import NOBODY
+from live import CHORD, HANG_S, environment, interruptible, is_alive
+from ports import NOBODY, Ports
 
 from chord.blocking import Ring
 from chord.cli import serve, up
@@ -133,6 +133,55 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 # -- up, load, bench: what is said after Ctrl-C ----------------------------------------------------------------
+
+
+AT_A_BAD_MOMENT = """
+import gc, os, signal, sys, types
+from chord.__main__ import main
+from chord.cli import up
+
+class Killing:  # what a destructor raises is lost, as is what is raised in an import lock
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+
+up.gc = types.SimpleNamespace(collect=gc.collect, freeze=Killing)
+sys.argv = ["chord", "up", "-n", "2", "--base-port", "{port}"]
+main()
+"""
+
+
+@pytest.mark.parametrize(("name", "code", "word"), [("SIGTERM", 143, "terminated"), ("SIGINT", 130, "interrupted")])
+def test_up_with_a_signal_in_a_destructor_ends_before_it_is_ready(
+    name: str, code: int, word: str, ports: Ports
+) -> None:
+    script = AT_A_BAD_MOMENT.format(name=name, port=ports.row(2))
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False, timeout=HANG_S
+    )
+    said = f"{word} before the ring was ready: 0 of 2 peers were in it; all are stopped\n"
+    assert (ended.returncode, ended.stderr, ended.stdout) == (code, said, "")
+
+
+INTERRUPTED_WHILE_LOADING = """
+import os, runpy, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["chord", "version"]
+runpy.run_module("chord", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_interrupt_while_modules_load_prints_no_traceback() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_WHILE_LOADING], env=environment(), capture_output=True, text=True,
+        check=False, timeout=HANG_S,
+    )
+    assert (ended.returncode, ended.stderr, ended.stdout) == (-signal.SIGINT, "", "")
 
 
 class Ending:

@@ -101,9 +101,10 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
-    if sys.argv[1:2] == ["up"]:  # a script starts `chord up &` with SIGINT ignored; kill -INT is to reach it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     _replace_closed_streams(is_service=sys.argv[1:2] in SERVICES)
+    # A script starts `chord up &` with SIGINT ignored, and kill -INT must reach it. `chord.__main__` sets SIG_DFL.
+    if sys.argv[1:2] == ["up"] or signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from contextlib import suppress
@@ -119,6 +120,9 @@ class _Family:
         self._ready: set[str] = set()
         self._stopping = False
         self._is_announced = False
+        self._signals: list[int] = []  # received, and not obeyed yet
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
 
     def run(self) -> int:
         """Live until Ctrl-C, SIGTERM, or until no child is left.
@@ -126,8 +130,8 @@ class _Family:
         The handler of SIGINT is installed in any case: a shell script starts `chord up &` with SIGINT ignored, and
         kill -INT would not reach it.
         """
-        signal.signal(signal.SIGTERM, _terminate)
-        signal.signal(signal.SIGINT, _interrupt)
+        signal.signal(signal.SIGTERM, self._note)
+        signal.signal(signal.SIGINT, self._note)
         try:
             from chord.cli import serve  # before the forks, so that the children share it
 
@@ -142,16 +146,40 @@ class _Family:
                 self._fork(config)
             self._await_ready(len(self._configs))
             self._await_proof()
+            self._pause()
             self._announce()
+            self._pause()
             while self._children:
                 self._reap()
-                time.sleep(4 * POLL_S)
+                self._pause(4 * POLL_S)
             self._out.note("no peer is left")
             return OK
         except (KeyboardInterrupt, Terminated) as end:
             return self._end(is_interrupt=isinstance(end, KeyboardInterrupt))
         finally:
             self._stop()
+
+    def _note(self, number: int, frame: object) -> None:
+        """Note a signal, and end the wait of `_pause`.
+
+        A handler runs between any two instructions. One that raises may do so in a lock, an import or a destructor.
+        """
+        self._signals.append(number)
+        with suppress(BlockingIOError):
+            os.write(self._wake_write, b".")
+
+    def _pause(self, seconds: float = 0.0, *more: int) -> bool:
+        """Wait until a signal comes or one of some files can be read; return whether one can.
+
+        Raises:
+            KeyboardInterrupt, Terminated: SIGINT or SIGTERM has come.
+        """
+        readable = select.select([self._wake_read, *more], [], [], seconds)[0]
+        if self._wake_read in readable:
+            os.read(self._wake_read, 1 << 16)
+        if self._signals:
+            raise KeyboardInterrupt if self._signals.pop(0) == signal.SIGINT else Terminated
+        return any(file in readable for file in more)
 
     def _end(self, *, is_interrupt: bool) -> int:
         """Stop all peers, say what became of them, and return the exit code.
@@ -185,9 +213,10 @@ class _Family:
                 os.kill(pid, signal.SIGTERM)
             while self._children and time.monotonic() < deadline:
                 self._reap()
-                time.sleep(POLL_S)
+                self._pause(POLL_S)
 
     def _fork(self, config: NodeConfig) -> None:
+        self._pause()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         pid = os.fork()
@@ -222,7 +251,7 @@ class _Family:
                     raise Failure(f"not in the ring yet: {', '.join(waiting)}", "Try fewer peers", TIMEOUT, "timeout")
 
     def _read_news(self) -> None:
-        if not select.select([self._news_read], [], [], POLL_S)[0]:
+        if not self._pause(POLL_S, self._news_read):
             return
         self._news += os.read(self._news_read, 1 << 16)
         *lines, self._news = self._news.split(b"\n")
@@ -234,19 +263,33 @@ class _Family:
             step = 0
             while True:
                 self._reap(is_starting=True)
-                try:
-                    with connect(entry, timeout_s=PATIENCE_S) as ring:
-                        verdict = examine(ring)
-                    if verdict.is_ideal:
-                        return
-                    why = [*verdict.violations, *verdict.waiting][0].text
-                except ChordError as error:
-                    why = error.message
+                why = self._why_not_proven(entry)
+                if why is None:
+                    return
                 step += 1
                 show(step)
                 if time.monotonic() > self._deadline():
                     raise Failure(f"the ring is not proven: {why}", "See: chord check", TIMEOUT, "timeout")
-                time.sleep(POLL_S)
+                self._pause(POLL_S)
+
+    def _why_not_proven(self, entry: str) -> str | None:
+        """Examine the ring, in a thread, because a signal must end the wait; None: it is Ideal."""
+        found: list[str | None] = []
+
+        def look() -> None:
+            try:
+                with connect(entry, timeout_s=PATIENCE_S) as ring:
+                    verdict = examine(ring)
+                missing = [*verdict.violations, *verdict.waiting]
+                found.append(missing[0].text if missing else None)
+            except (ChordError, Failure) as error:
+                found.append(error.message)
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            self._pause(POLL_S / 5)
+        return found[0]
 
     def _announce(self) -> None:
         self._is_announced = True
@@ -319,14 +362,6 @@ def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
     except Failure as failure:
         out.failure(failure)
         return failure.exit_code
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _terminate(number: int, frame: object) -> None:
-    raise Terminated
 
 
 def _require_same(configs: list[NodeConfig]) -> None:
