@@ -21,6 +21,7 @@ from chord.ids import Point
 from chord.messages import Address, Contact, Count, Identity
 
 FILE_NAME = "node.json"
+LOCK_NAME = "lock"
 IDENTITY_VERSION = 1
 
 
@@ -144,7 +145,7 @@ class FileIdentity:
             make_directory(self._path.parent, mode=0o700)
         except OSError as error:
             raise ConfigError(f"cannot use {directory} as a data directory: {error.strerror}") from error
-        self._lock = os.open(self._path.with_name("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(self._path.with_name(LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go when the process ends, however
         except OSError:

@@ -86,6 +86,10 @@ class Maintenance:
             scrub = Scrub(self._host)
             self._repeat(contact.id, "scrub", scrub.step, scrub.period_s)
 
+    def keep_watch(self, contact: Contact, look: Callable[[], Awaitable[object]]) -> None:
+        """Begin to look, again and again, whether the files of the node are still where they were."""
+        self._repeat(contact.id, "look_for_files", look, 2 * self._host.timing.stabilize_s)
+
     async def bring_home(self, contact: Contact) -> None:
         """Bring misplaced records home, unless an arc is being given away just now; and try a store that refused."""
         if self._host.storage.refusal:

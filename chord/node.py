@@ -13,6 +13,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import trio
@@ -55,7 +56,7 @@ from chord.operations import Core
 from chord.peers import Peers
 from chord.remember import last_time, recall, to_keep
 from chord.rpc import Rpc
-from chord.saving import Saver
+from chord.saving import OpenFiles, Saver
 from chord.transport import TcpTransport, Transport
 from chord.vnode import Vnode
 from chord.vnode_parts import Parts
@@ -317,6 +318,9 @@ class Node(AsyncRing):
             self._end("stop")
             return
         self._maintenance.keep_at_home(self.contact)
+        if self.config.data_dir is not None and isinstance(self._identity, FileIdentity):
+            look = partial(self._look_for_files, OpenFiles(self.config.data_dir))
+            self._maintenance.keep_watch(self.contact, look)
         await self._save()
         self.host.start_task(self._farewell.say_back, self._others)
         self._change("ready")
@@ -390,6 +394,11 @@ class Node(AsyncRing):
     def _end_without_directory(self) -> None:
         self._fatal = self._fatal or WritesRefused(f"the data directory of {self.name} is gone; it stopped")
         self._end("stop")
+
+    async def _look_for_files(self, files: OpenFiles) -> None:
+        if (path := await files.missing()) is not None:
+            self._fatal = self._fatal or WritesRefused(f"{path} of {self.name} was removed or replaced; it stopped")
+            self._end("stop")
 
     # -- ending ---------------------------------------------------------------------------------
 

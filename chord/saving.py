@@ -3,14 +3,50 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import trio
 
+from chord.data.sqlite_file import FILE_NAME as RECORDS
 from chord.events import StepFailed
 from chord.host import Host
-from chord.identity import FILE_NAME, IdentityStore, Kept
+from chord.identity import FILE_NAME, LOCK_NAME, IdentityStore, Kept
 from chord.ids import Point
+
+
+class OpenFiles:
+    """The files that a node has open in its data directory.
+
+    Each must stay where it is: what a node writes into a file that was removed or moved away, no later start finds.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._paths = (Path(directory) / LOCK_NAME, Path(directory) / RECORDS)
+        self._known: dict[Path, tuple[int, int]] = {}
+        self._threads = trio.CapacityLimiter(1)  # a disk that hangs holds one thread
+        self._missing()
+
+    async def missing(self) -> Path | None:
+        """Return the first file that is not there, or is another one than at first; None: all are there.
+
+        Concurrency: checkpoints; cancelled, the system may still be at it; the next look waits for that.
+        """
+        return await trio.to_thread.run_sync(self._missing, abandon_on_cancel=True, limiter=self._threads)
+
+    def _missing(self) -> Path | None:
+        for path in self._paths:
+            try:
+                found = os.stat(path)
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+                    return path
+                continue  # the disk fails, which its next write shows
+            this = (found.st_dev, found.st_ino)
+            if self._known.setdefault(path, this) != this:
+                return path
+        return None
 
 
 class Saver:

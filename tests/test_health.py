@@ -197,6 +197,28 @@ async def test_a_write_into_a_removed_directory_is_not_acknowledged(tmp_path: Pa
     assert acknowledged == ["before"]
 
 
+@pytest.mark.parametrize("what", ["directory removed", "directory moved", "store removed", "store replaced"])
+async def test_node_whose_files_are_taken_away_stops_without_a_write(tmp_path: Path, what: str) -> None:
+    where = tmp_path / "data"
+    store = where / FILE_NAME
+
+    async def live() -> None:
+        async with chord.open_node(data_dir=str(where), preset="local"):
+            if what == "directory removed":
+                shutil.rmtree(where)
+            elif what == "directory moved":
+                os.rename(where, tmp_path / "elsewhere")
+            elif what == "store removed":
+                os.remove(store)
+            else:
+                shutil.copyfile(store, tmp_path / "copy")
+                os.replace(tmp_path / "copy", store)
+            await trio.sleep_forever()
+
+    with pytest.raises(WritesRefused, match=r"was removed or replaced; it stopped|the data directory .* is gone"):
+        await live()
+
+
 def flip(path: Path, *keys: bytes) -> None:
     """Change a byte of the values of these keys, as a bad disk does."""
     with sqlite3.connect(path / FILE_NAME) as file:
