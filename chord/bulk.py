@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from chord.data.versions import wire_bytes
 from chord.errors import ChordError
 from chord.messages import Merge, Put, Record
-from chord.values import Stored, to_bytes, to_pair
+from chord.values import Stored, require_several, to_bytes, to_pair, to_record
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -64,7 +64,8 @@ def many_pairs(
     on_progress: Callable[[int], None],
 ) -> Bulk[tuple[str | bytes, str | bytes], str | bytes]:
     """Return the writes of many values, so many and of so many bytes at a time."""
-    todo = batches(map(to_pair, pairs), in_flight, bytes_max, pair_bytes, pair_key)
+    source = require_several(pairs, "pairs of key and value")
+    todo = batches(map(to_pair, source), in_flight, bytes_max, pair_bytes, pair_key)
     return Bulk(todo, lambda pair: pair[0], to_put, on_progress)
 
 
@@ -77,7 +78,8 @@ def many_records(
     on_stored: Callable[[Stored], object],
 ) -> Bulk[Record, bytes]:
     """Return the merges of many records, so many and of so many bytes at a time."""
-    todo = batches(records, in_flight, bytes_max, wire_bytes, record_key)
+    source = require_several(records, "records")
+    todo = batches(map(to_record, source), in_flight, bytes_max, wire_bytes, record_key)
     return Bulk(todo, record_key, to_merge, on_progress, on_stored)
 
 

@@ -63,7 +63,8 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
     if kept is None or kept.has_left:
         return None
     if kept.incarnation not in (None, host.storage.incarnation.hex()):
-        host.tell([StoreBegun("lost")])
+        has_others = config.ring.replicas > 1 and any(address != kept.address for address in kept.known)
+        host.tell([StoreBegun("lost" if has_others else "lost for good")])
     host.greeter.ring_id = kept.ring_id
     return kept
 

@@ -155,6 +155,7 @@ class PeerUnreachable(DefiniteError):
         is_refused: the machine answered, and nobody listens at the port: a sign of death sooner than silence is.
         is_unknown: no host has that name.
         is_late: the time that the caller gave it ran out; nothing else is known.
+        is_taken: a program took the connection, and did not answer as a node does.
         is_own: the node that answers says so of itself: its caller is to take it for silent.
     """
 
@@ -167,6 +168,7 @@ class PeerUnreachable(DefiniteError):
         is_refused: bool = False,
         is_unknown: bool = False,
         is_late: bool = False,
+        is_taken: bool = False,
         is_own: bool = False,
         peer: Contact | None = None,
         after_ms: int | None = None,
@@ -175,6 +177,7 @@ class PeerUnreachable(DefiniteError):
         self.is_refused = is_refused
         self.is_unknown = is_unknown
         self.is_late = is_late
+        self.is_taken = is_taken
         self.is_own = is_own
 
 

@@ -236,10 +236,11 @@ class ClockSkewed(Event, frozen=True):
 class StoreBegun(Event, frozen=True):
     """The node begins with an empty store under a new incarnation, though it is not new itself.
 
-    `why`: lost (the records of last time are not there).
+    `why`: the records of last time are not there. Other nodes may have copies of them (lost), or the node knew no other
+    node, or none keeps copies (lost for good).
     """
 
-    why: Literal["lost"]
+    why: Literal["lost", "lost for good"]
 
 
 class HandlerFailed(Event, frozen=True):

@@ -122,7 +122,7 @@ class Link:
             self.close()
             is_late = isinstance(error, DeadlineExceeded)
             why = "what listens there says nothing" if is_late else error.message
-            raise PeerUnreachable(f"no answer from {self.address} ({why})", is_late=is_late) from None
+            raise PeerUnreachable(f"no answer from {self.address} ({why})", is_late=is_late, is_taken=True) from None
         except MalformedMessage as error:
             self.close()
             raise MalformedMessage(f"what listens at {self.address} is not a chord node ({error.message})") from None

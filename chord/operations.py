@@ -59,6 +59,7 @@ from chord.values import (
     to_key,
     to_quarantined,
     to_quorum,
+    to_record,
     to_ttl_ms,
     to_value,
 )
@@ -146,7 +147,7 @@ class Core(Many):
 
     def to_merge(self, record: Record, w: int | None = None, *, bring_back: bool = False) -> Merge:
         """Return the request that merges a record as it is; if asked for, it writes anew what is dead of the record."""
-        to_key(record.key)
+        to_key(to_record(record).key)
         return Merge(record, to_quorum(w, "w"), self.rng.randbytes(16) if bring_back else b"")
 
     def write_all(self, requests: Sequence[Put | Merge]) -> Operation[list[Stored | ChordError]]:

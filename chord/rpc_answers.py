@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -20,6 +21,8 @@ from chord.rpc_outbox import Outbox
 from chord.rpc_shared import Shared
 from chord.rpc_transit import Transit
 from chord.wire import Call, Codec
+
+TOO_LATE: Final = "the time that the caller gave ran out before the answer was ready"
 
 
 class _Pending:
@@ -70,7 +73,7 @@ class Answers:
         for pending in self._deadlines.expired(now):
             if pending.later is not None:
                 pending.later.give_up()
-                self._post_error(pending.call, DeadlineExceeded("the caller's budget was used up"))
+                self._post_error(pending.call, DeadlineExceeded(TOO_LATE))
                 self._finish(pending)
         return self._deadlines.next()
 
@@ -139,7 +142,7 @@ class Answers:
                 await self._outbox.wait_for_room()
                 self._post(call, reply)
             if scope.cancelled_caught:
-                self._post_error(call, DeadlineExceeded("the caller's budget was used up"))
+                self._post_error(call, DeadlineExceeded(TOO_LATE))
         except Exception as error:
             self._post_error(call, self._answer_to(call, error))
         finally:

@@ -338,8 +338,34 @@ def to_keys(keys: Iterable[str | bytes]) -> list[str | bytes]:
     """Return several keys, each once.
 
     Raises:
-        InvalidRequest: it is one key, not several.
+        InvalidRequest: it is one key, or nothing that can be gone through.
     """
     if isinstance(keys, (str, bytes, bytearray, memoryview)):
         raise InvalidRequest(f"get_many takes several keys, not the one key {keys!r:.60}; put it in a list")
-    return list(dict.fromkeys(keys))
+    several = require_several(keys, "keys")
+    try:
+        return list(dict.fromkeys(several))
+    except TypeError as error:
+        raise InvalidRequest(f"a key is text or bytes: {error}") from error
+
+
+def require_several(items: Iterable[T], what: str) -> Iterable[T]:
+    """Return items that can be gone through; `what` names them in the error.
+
+    Raises:
+        InvalidRequest: they cannot, or are text or bytes.
+    """
+    if isinstance(items, (str, bytes, bytearray, memoryview)) or not isinstance(items, Iterable):
+        raise InvalidRequest(f"several {what} are expected, not {items!r:.60}; put them in a list")
+    return items
+
+
+def to_record(item: Record) -> Record:
+    """Return a record.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    if not isinstance(item, Record):
+        raise InvalidRequest(f"a record is expected, as `records` gives them, not {item!r:.60}")
+    return item

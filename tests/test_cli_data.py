@@ -16,7 +16,7 @@ from ports import Ports
 from chord.cli.output import Failure, Out
 from chord.cli.target import choose
 from chord.cli.trace import print_replicas
-from chord.errors import ChordError, OwnerDown, QuorumFailed, TooFewReplicas
+from chord.errors import ChordError, OwnerDown, QuorumFailed, TooFewReplicas, WritesRefused
 from chord.ids import Circle, Point
 from chord.messages import Contact, Description, Get, OwnedArc, Put, ReplicaLine, VnodeInfo
 from chord.values import Stored
@@ -168,7 +168,8 @@ def test_too_few_replicas_are_exit_6(run: Run, canned: CannedRing, error: ChordE
     canned.override = lambda point, heard: error if isinstance(heard.request, Put) else None
     ended = run("put", "k", "v")
     assert (ended.code, error.message in ended.err) == (6, True)
-    assert "Bring " in ended.err
+    hint = "Bring that node back" if isinstance(error, OwnerDown) else "See which nodes are down or refuse writes"
+    assert hint in ended.err
 
 
 # -- load and scan ------------------------------------------------------------------------------------
@@ -194,12 +195,24 @@ def test_load_refuses_a_file_with_a_strange_line(run: Run, canned: CannedRing, t
 
 
 @pytest.mark.usefixtures("impatient")
+def test_load_with_writes_that_may_be_stored_says_how_many(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    failing = {b"2": WritesRefused("no room"), b"3": QuorumFailed("1 of 2"), b"4": WritesRefused("no room")}
+    canned.override = lambda point, heard: failing.get(getattr(heard.request, "key", b""))
+    (tmp_path / "lines").write_text("".join(f"{i}\n" for i in range(10)))
+    ended = run("load", str(tmp_path / "lines"))
+    assert "3 of 10 keys are not known to be stored (1 may be)" in ended.err
+    assert "not known to be stored: '3': 1 of 2" in ended.err
+    assert "not stored: '2': no room" in ended.err
+
+
+@pytest.mark.usefixtures("impatient")
 def test_load_gives_up_where_nobody_stores_anything(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.override = lambda point, heard: QuorumFailed("1 of 2") if isinstance(heard.request, Put) else None
     (tmp_path / "lines").write_text("".join(f"{i}\n" for i in range(1000)))
     ended = run("load", str(tmp_path / "lines"))
     assert ended.code == 6
-    assert "512 of 512 keys were not stored; the rest was not tried" in ended.err
+    assert "512 of 512 keys are not known to be stored; the rest was not tried" in ended.err
+    assert "not known to be stored: '0': 1 of 2" in ended.err
     assert run("load", str(tmp_path / "lines"), "--json").json("load")["complete"] is False
 
 

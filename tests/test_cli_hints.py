@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,9 +28,10 @@ from chord.cli import serve, up
 from chord.cli.failures import explain
 from chord.cli.output import Failure, counted
 from chord.cli.settings import node_config
-from chord.config import NodeConfig
-from chord.errors import ConfigError, WritesRefused
+from chord.config import Limits, NodeConfig
+from chord.errors import ConfigError, PeerUnreachable, WritesRefused
 from chord.identity import decode_kept
+from chord.links import Link
 from chord.node import Node
 from chord.testing import MemoryNetwork
 from chord.testing import run as virtually
@@ -42,7 +45,7 @@ from chord.testing import run as virtually
         (("lab", "compar"), "No such command 'compar'. Did you mean compare? See: chord lab --help"),
         (
             ("put", "temp", "-5"),
-            "No such option '-5'. A value that begins with - stands behind --: chord put -- VALUE. "
+            "No such option '-5'. A value that begins with - stands behind --: chord put -- KEY VALUE. "
             "See: chord put --help",
         ),
         (("put", "k", "v", "--ttl", "5m"), "Invalid value for '--ttl': '5m' is not a valid number."),
@@ -52,6 +55,10 @@ from chord.testing import run as virtually
         (
             ("get", "k", "--node", "http://127.0.0.1:9200/x"),
             "'http://127.0.0.1:9200/x' is not HOST:PORT. Leave http:// out: 127.0.0.1:9200",
+        ),
+        (
+            ("get", "k", "--node", "http://127.0.0.1"),
+            "Leave http:// out, and write host and port, like 127.0.0.1:9000",
         ),
         (("node", "--join", "user@host:9000"), "'user@host:9000' is not HOST:PORT: no host has such a name"),
     ],
@@ -201,6 +208,47 @@ def test_load_refuses_csv(run: Run, canned: CannedRing, tmp_path: Path, line: st
     file.write_text("a,b\tc,d\n")
     assert run("load", str(file)).code == 0
     assert canned.values[b"a,b"] == (b"c,d",), "with a tab a comma is a comma"
+
+
+def test_load_of_a_line_with_a_space_and_no_tab_is_refused(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("k1 v1\n")
+    ended = run("load", str(file))
+    assert (ended.code, canned.values) == (2, {})
+    assert "line 1: it has a space and no tab" in ended.err
+    assert run("load", str(file), "--words").code == 0
+    assert canned.values == {b"k1 v1": (b"k1 v1",)}
+    file.write_text("a b\tc d\n")
+    assert run("load", str(file)).code == 0
+    assert canned.values[b"a b"] == (b"c d",)
+
+
+def test_port_that_another_program_holds_gets_no_hint_to_start_a_node_there(run: Run) -> None:
+    def hang_up(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                server.accept()[0].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as closing:
+        thread = threading.Thread(target=hang_up, args=(closing,), daemon=True)
+        thread.start()
+        ended = run("get", "k", "--node", f"127.0.0.1:{closing.getsockname()[1]}")
+        closing.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert ended.code == 4
+    assert "Another program may have that port, or the node hangs." in ended.err
+    assert "Start one" not in ended.err
+
+
+def test_program_that_takes_the_connection_and_says_nothing_counts_as_another_program() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        link = Link(address, "control", Limits())
+        link.dial()
+        link.greet(time.monotonic() + HANG_S)
+        with pytest.raises(PeerUnreachable, match="what listens there says nothing") as caught:
+            link.hear_greeting(time.monotonic())
+    assert explain(caught.value, address).hint.startswith("Another program may have that port")
 
 
 def test_counts_have_the_right_number(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:

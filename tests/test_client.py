@@ -936,6 +936,13 @@ async def test_forgetting_is_told_to_everybody_but_not_of_the_living(open_ring: 
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [
+        ("put_many", [None], "several pairs of key and value are expected, not None; put them in a list"),
+        ("put_many", [7], "several pairs of key and value are expected, not 7"),
+        ("get_many", [None], "several keys are expected, not None; put them in a list"),
+        ("get_many", [[[]]], "a key is text or bytes"),
+        ("merge_many", [None], "several records are expected, not None; put them in a list"),
+        ("merge_many", [[1]], "a record is expected, as `records` gives them, not 1"),
+        ("merge", [1], "a record is expected, as `records` gives them, not 1"),
         ("put_many", [{"a": "b"}], r"put_many takes pairs \(key, value\), not 'a'; of a dict: put_many\(d.items\(\)\)"),
         ("put_many", [["ab"]], "put_many takes pairs .* not 'ab'"),
         ("put_many", [[("a", "b", "c")]], "put_many takes pairs"),

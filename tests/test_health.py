@@ -17,6 +17,7 @@ import trio
 import trio.lowlevel
 from cli_ring import CannedRing, Run
 from fake_node import Heard
+from ports import Ports
 from worlds import virtual
 
 import chord
@@ -441,6 +442,16 @@ def test_status_says_that_the_ring_is_smaller_than_its_quorum(run: Run, canned: 
     assert said in run("status").err
     canned.change = lambda point, node: msgspec.structs.replace(node, replicas=13)
     assert "fewer than" not in run("status").err
+
+
+def test_status_of_a_ring_whose_nodes_are_silent_says_that_writes_fail(
+    run: Run, canned: CannedRing, ports: Ports
+) -> None:
+    gone = tuple(Contact(Point(200 + number), ports.address()) for number in range(3))
+    canned.change = lambda point, node: msgspec.structs.replace(node, replicas=15, known=(*node.known, *gone))
+    err = run("status").err
+    assert "Only 7 of 10 nodes answer, and a write quorum is 8: writes fail until more answer" in err
+    assert "fewer than" not in err
 
 
 def test_descriptions_say_nothing_of_a_node_that_is_well() -> None:

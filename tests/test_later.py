@@ -12,7 +12,7 @@ from rpc_peers import OWNER, Peer, limits, outcome, pair, running, virtual
 
 from chord.alarm import Timers
 from chord.calls import Answer, Conclusion, Later, reply_of
-from chord.errors import DeadlineExceeded, NotFound, Overloaded, PeerLost, RemoteFailure
+from chord.errors import ChordError, DeadlineExceeded, NotFound, Overloaded, PeerLost, RemoteFailure
 from chord.events import HandlerFailed
 from chord.messages import Ping, Pong, Reply, Values
 from chord.rpc_answers import Answers
@@ -132,6 +132,26 @@ def test_when_the_budget_is_used_up_the_caller_is_told_and_it_is_wanted_no_more(
             desk.open[0].end(Pong())  # nobody hears it
 
     check()
+
+
+@virtual
+async def test_call_whose_time_is_over_at_the_other_end_says_so_in_plain_words() -> None:
+    a, b = pair(MemoryNetwork())
+    Desk(b)
+    said: list[str] = []
+    post = Answers._post_error
+
+    def note(self: Answers, call: Any, error: ChordError) -> None:
+        said.append(error.message)
+        post(self, call, error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Answers, "_post_error", note)
+        async with running(a, b):
+            with pytest.raises(DeadlineExceeded):
+                await a.ping(b, within=0.5)
+            await trio.sleep(0.5)
+    assert said == ["the time that the caller gave ran out before the answer was ready"]
 
 
 @virtual

@@ -22,7 +22,9 @@ from worlds import only, virtual
 
 from chord import testing
 from chord.calls import Told
+from chord.cli.failures import explain
 from chord.data import versions
+from chord.data.copies import Replica
 from chord.errors import (
     ChordError,
     InvalidRequest,
@@ -30,9 +32,10 @@ from chord.errors import (
     QuorumFailed,
     TooFewReplicas,
     VersionConflict,
+    WritesRefused,
 )
 from chord.ids import Point
-from chord.messages import Contact, Get, Merge, Put, Request, StoreCopies, Written
+from chord.messages import Contact, Done, Get, Merge, Put, Request, StoreCopies, Written
 from chord.testing.rings import MemoryRing
 
 # -- writes -----------------------------------------------------------------------------------------
@@ -140,6 +143,22 @@ async def test_node_that_answers_again_is_waited_for_until_it_is_listed() -> Non
         vnode.ring.successors = listed
         await node.parts[vnode.id].self_lookup.ask(contact)
         assert list(node.host.peers.passive.contacts()) == []
+
+
+def test_put_that_the_disks_of_others_refuse_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Replica, request: StoreCopies) -> Done:
+        raise WritesRefused("n7: no writes are taken: No space left on device")
+
+    async def main() -> None:
+        async with settled_ring(3, 3) as ring:
+            owner, *_ = clockwise(ring, KEY)
+            monkeypatch.setattr(Replica, "on_store_copies", refuse)
+            said = "stored on 1 of 2 nodes; 2 refused it: n7: no writes are taken: No space left on device"
+            with pytest.raises(QuorumFailed, match=said) as caught:
+                await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"o" * 16, b""), Written)
+            assert "refuse writes: chord status" in explain(caught.value, owner.address).hint
+
+    testing.run(main, seed=1)
 
 
 @virtual

@@ -168,8 +168,10 @@ def _misused(error: click.ClickException) -> Failure:
     where = context.command_path if context is not None else "chord"
     message, hint = error.format_message(), f"See: {where} --help"
     command = context.command if context is not None else None
-    if isinstance(error, click.NoSuchOption) and not error.possibilities and _takes_arguments(command):
-        hint = f"A value that begins with - stands behind --: {where} -- VALUE. {hint}"
+    arguments = _arguments_of(command)
+    if isinstance(error, click.NoSuchOption) and not error.possibilities and arguments:
+        words = " ".join(arguments)
+        hint = f"A value that begins with - stands behind --: {where} -- {words}. {hint}"
     elif context is not None and isinstance(command, click.Group) and message.startswith("No such command"):
         from difflib import get_close_matches  # only who mistypes a command pays for it
 
@@ -179,8 +181,10 @@ def _misused(error: click.ClickException) -> Failure:
     return Failure(message, hint, USAGE, "usage")
 
 
-def _takes_arguments(command: click.Command | None) -> bool:
-    return command is not None and any(isinstance(parameter, click.Argument) for parameter in command.params)
+def _arguments_of(command: click.Command | None) -> list[str]:
+    """Return the arguments of a command as its help names them, without the brackets of the optional ones."""
+    found = [] if command is None else [one for one in command.params if isinstance(one, click.Argument)]
+    return [one.human_readable_name for one in found]
 
 
 def _failed(out: Out, error: Exception) -> int:

@@ -39,12 +39,13 @@ class Tally:
     """How writing many keys goes: what was stored and what was not, the first of it by name.
 
     Attributes:
+        unknown: how many of those that failed may be stored all the same.
         under_way: the keys of the batch that is being written.
         is_interrupted: Ctrl-C has ended it.
     """
 
     def __init__(self) -> None:
-        self.stored = self.failed = self.under_way = 0
+        self.stored = self.failed = self.unknown = self.under_way = 0
         self.is_interrupted = False
         self.failures: list[tuple[str | bytes, ChordError]] = []
         self._in_vain = 0
@@ -64,6 +65,7 @@ class Tally:
         self.under_way = 0
         self.stored += count - len(failures)
         self.failed += len(failures)
+        self.unknown += sum(isinstance(error, IndefiniteError) for _, error in failures)
         self.failures += failures[: FAILURES_KEPT - len(self.failures)]
         waited = sum(error.is_retryable or isinstance(error, IndefiniteError) for _, error in failures)
         self._in_vain = self._in_vain + count if waited == count else 0
@@ -96,11 +98,16 @@ class Tally:
             return
         for key, error in self.failures[:FAILURES_SHOWN]:
             shown = key if isinstance(key, str) else key.decode(errors="backslashreplace")
-            out.note(f"not {done}: {shown!r}: {error.message}")
+            not_done = f"not known to be {done}" if isinstance(error, IndefiniteError) else f"not {done}"
+            out.note(f"{not_done}: {shown!r}: {error.message}")
         worst = explain(self.failures[0][1], entry)
         rest = "; the rest was not tried" if self.is_given_up and self.tried != total else ""
         were = "was" if self.failed == 1 else "were"
-        message = f"{self.failed} of {counted(self.tried, 'key')} {were} not {done}{rest}"
+        not_done = f"{were} not {done}"
+        if self.unknown:
+            may_be = f" ({self.unknown} may be)" if self.unknown < self.failed else ""
+            not_done = f"{'is' if self.failed == 1 else 'are'} not known to be {done}{may_be}"
+        message = f"{self.failed} of {counted(self.tried, 'key')} {not_done}{rest}"
         raise Failure(message, f"{hint} {worst.hint}".lstrip(), worst.exit_code, worst.code)
 
 
@@ -125,10 +132,10 @@ def load_command(
     """Store what FILE holds (- is stdin), line by line.
 
     A line is a JSON object {"key", "value"} (key_b64, value_b64 for bytes that are not text), or a key and a value
-    with a tab between them, or one word that is both. A word with a comma or a semicolon is refused, as it looks like
-    CSV; --words takes it. Later lines win, also over others of the same key that `scan`
-    printed for concurrent values. A file with a bad line is refused as a whole; a pipe is read once, and whole batches
-    before the bad line are stored. --timeout counts for each batch; where nobody stores anything any more, it ends.
+    with a tab between them, or one word that is both. A line without a tab that has a space, a comma or a semicolon is
+    refused; --words takes it as one word. Later lines win, also over others of the same key that `scan` printed for
+    concurrent values. A file with a bad line is refused as a whole; a pipe is read once, and whole batches before the
+    bad line are stored. --timeout counts for each batch; where nobody stores anything any more, it ends.
     Ctrl-C ends it with exit code 130; it then says how many keys are stored.
     """
     out = target.out
@@ -277,6 +284,8 @@ def _parse_line(text: bytes) -> tuple[bytes, bytes]:
     key, tab, value = text.partition(b"\t")
     if not tab and any(comma in text for comma in (b",", b";")):
         raise ValueError("it looks like CSV, which is not read")
+    if not tab and b" " in text:
+        raise ValueError("it has a space and no tab, so that it is neither a pair nor one word")
     return (key, value) if tab else (text, text)
 
 
@@ -292,5 +301,5 @@ def _field(entry: dict[str, Any], name: str) -> bytes:
 
 def _line_failure(name: str, number: int, error: Exception) -> Failure:
     why = getattr(error, "message", None) or str(error)
-    hint = 'A line is {"key": …, "value": …}, or KEY TAB VALUE, or one word; words with commas: --words'
+    hint = 'A line is {"key": …, "value": …}, or KEY TAB VALUE, or one word; words with spaces or commas: --words'
     return Failure(f"{name}, line {number}: {why}", hint, USAGE, "bad_line")

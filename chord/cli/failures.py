@@ -43,7 +43,8 @@ def orderly_end() -> Iterator[None]:
 _START = "Is a peer running there? Start one: chord node --listen {entry}"
 _NO_SUCH_HOST = "Check the name; a node is named HOST:PORT, like 127.0.0.1:9000"
 _LATER = "The ring may be busy or healing; try again, or look at it: chord check"
-_FEWER = "Bring back who is down (chord members), or ask for fewer: --r, --w"
+_TAKEN = "Another program may have that port, or the node hangs. Look what listens there, or name another: --node"
+_FEWER = "See which nodes are down or refuse writes: chord status, chord members; or ask for fewer: --r, --w"
 _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.NotFound, NOT_FOUND, "See what is stored: chord scan"),
     (errors.PeerUnreachable, UNREACHABLE, _START),
@@ -82,6 +83,8 @@ def explain(error: errors.ChordError, entry: str, command: str = "") -> Failure:
     command = command or command_path()
     if isinstance(error, errors.PeerUnreachable) and error.is_unknown:
         return Failure(error.message, _NO_SUCH_HOST, UNREACHABLE, error.word)
+    if isinstance(error, errors.PeerUnreachable) and error.is_taken:
+        return Failure(error.message, _TAKEN, UNREACHABLE, error.word)
     for kind, exit_code, hint in _TABLE:
         if isinstance(error, kind):
             return Failure(error.message, hint.format(entry=entry, command=command), exit_code, error.word)

@@ -13,7 +13,7 @@ from chord.cli.shapes import Json, error_json, fingers_json, names_of, node_json
 from chord.cli.svg import draw_ring, save
 from chord.cli.target import Chosen, Target, count_keys, descriptions, find_node, ring_options, who_left
 from chord.config import SKEW_REFUSED_MS, SKEW_REPORTED_MS
-from chord.errors import ChordError
+from chord.errors import SILENCE, ChordError
 from chord.ids import Circle
 from chord.messages import Description
 
@@ -82,9 +82,10 @@ def status_command(target: Target) -> int:
     if out.as_table:
         out.line()
         out.line(_headline(nodes))
-    for warning in _warnings(nodes):
-        out.note(warning)
     left = who_left(nodes)
+    silent = sum(isinstance(error, SILENCE) for address, error in _errors(crawl) if address not in left)
+    for warning in _warnings(nodes, silent):
+        out.note(warning)
     for address, error in _errors(crawl):
         out.note(f"{address}: {'has left' if address in left else error.message}")
     return OK
@@ -229,18 +230,28 @@ def _headline(nodes: list[Description]) -> str:
     return text + (f". {counted(misplaced, 'record')} on the way home" if misplaced else "")
 
 
-def _warnings(nodes: list[Description]) -> list[str]:
-    """Return what somebody has to see to; a pipe gets it, too, on stderr."""
+def _warnings(nodes: list[Description], silent: int) -> list[str]:
+    """Return what an operator must see to; a pipe gets it, too, on stderr.
+
+    Args:
+        silent: how many more nodes belong to the ring and do not answer.
+    """
     found = [f"{node.name} is degraded: {why}" for node in nodes for why in node.troubles]
     if damaged := sum(node.damaged for node in nodes):
         found.append(f"{counted(damaged, 'copy', 'copies')} of records damaged, and not replaced: see chord check")
     if quarantined := sum(node.quarantined for node in nodes):
         found.append(f"{counted(quarantined, 'value')} in quarantine, hidden from readers: see chord quarantine list")
     if (skew_ms := max(node.clock_skew_ms for node in nodes)) > SKEW_REPORTED_MS:
-        refused = ": puts with a time to live are refused" if skew_ms > SKEW_REFUSED_MS else ""
+        refusing = [node.name for node in nodes if node.clock_skew_ms > SKEW_REFUSED_MS]
+        refused = f": puts with a time to live fail if the key is one of {', '.join(refusing)}" if refusing else ""
         found.append(f"Clocks differ by {skew_ms / 1000:.0f} s{refused}")
     quorum = nodes[0].replicas // 2 + 1
-    if len(nodes) < quorum:
-        have = counted(len(nodes), "node")
+    have = counted(len(nodes), "node")
+    if len(nodes) < (needed := min(quorum, len(nodes) + silent)):
+        everyone = counted(len(nodes) + silent, "node")
+        answer = "answers" if len(nodes) == 1 else "answer"
+        what = f"Only {len(nodes)} of {everyone} {answer}, and a write quorum is {needed}"
+        found.append(f"{what}: writes fail until more answer")
+    elif len(nodes) < quorum:
         found.append(f"The ring has {have}, fewer than its write quorum of {quorum}: a write is on {have} only")
     return found

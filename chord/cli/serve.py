@@ -31,6 +31,7 @@ from chord.node import Node
 FAREWELL_S = 3.0
 WHY_EMPTY = {
     "lost": "the records of last time are gone; its replicas will bring back theirs",
+    "lost for good": "the records of last time are gone, and no other node has copies; see: chord restore --help",
 }
 HOW = {
     "created": "created a ring of its own",

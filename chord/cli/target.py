@@ -80,7 +80,11 @@ def check_address(text: str) -> str:
         split_address(text)
     except ConfigError as error:
         scheme, slashes, rest = text.partition("://")
-        hint = f"Leave {scheme}:// out: {rest.partition('/')[0]}" if slashes else "Write it like 127.0.0.1:9000"
+        hint, place = "Write it like 127.0.0.1:9000", rest.partition("/")[0]
+        if slashes and is_address(place):
+            hint = f"Leave {scheme}:// out: {place}"
+        elif slashes:
+            hint = f"Leave {scheme}:// out, and write host and port, like 127.0.0.1:9000"
         raise Failure(error.message, hint, USAGE, "usage") from None
     return text
 

@@ -16,7 +16,7 @@ from chord.data.reading import VERSION_BYTES
 from chord.data.repair import Repair
 from chord.data.storage import Batch
 from chord.data.view import Place, ReplicaSet
-from chord.errors import Behind, ChordError, DeadlineExceeded, QuorumFailed
+from chord.errors import Behind, ChordError, DeadlineExceeded, QuorumFailed, WritesRefused
 from chord.messages import Contact, Done, Record, ReplicaLine, StoreCopies, Written
 from chord.vnode import Vnode
 
@@ -99,7 +99,9 @@ class Writing:
     def _outcome(self, needed: int) -> Written | QuorumFailed:
         w = self._count(self._counted)
         if w < needed:
-            return QuorumFailed(f"stored on {w} of {needed} nodes")
+            refusals = [error for error in self._fan.failures.values() if isinstance(error, WritesRefused)]
+            why = f"; {len(refusals)} refused it: {refusals[0].message:.200}" if refusals else ""
+            return QuorumFailed(f"stored on {w} of {needed} nodes{why}")
         is_sloppy = self._count(self._members) < needed
         self._host.counters["sloppy_puts"] += is_sloppy
         version = digest_of(self._record)[:VERSION_BYTES]

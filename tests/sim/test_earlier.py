@@ -11,6 +11,7 @@ import trio
 from worlds import get, only, patiently, put, virtual
 
 from chord import earlier
+from chord.cli.serve import WHY_EMPTY
 from chord.config import PRESETS, Limits, RingConstants
 from chord.data.storage import Batch
 from chord.errors import ChordError, ConfigError, NotFound, OtherRing
@@ -175,6 +176,20 @@ def test_planted_bug_lost_reap_logs_bring_deleted_values_back() -> None:
         assert any(fate.is_deleted and fate.seen == (fate.key,) for fate in fates)
 
     main()
+
+
+@virtual
+async def test_node_of_a_ring_of_one_whose_records_are_gone_says_that_no_node_has_copies() -> None:
+    begun: list[str] = []
+    async with cluster(seed=5, sync_delay=flash, observe=told(begun)) as machines:
+        node = await machines.start(join=())
+        await node.ready()
+        await put(node, KEYS[0], b"v")
+        await machines.kill(node)
+        machines.disk("n0").lose_records()
+        await (await machines.start(join=(), name="n0")).ready()
+    assert begun == ["lost for good"]
+    assert "no other node has copies" in WHY_EMPTY[begun[0]]
 
 
 @virtual
