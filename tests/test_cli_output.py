@@ -86,7 +86,7 @@ def test_ways_to_be_reached() -> None:
     )
     shown = rows(CIRCLE, msgspec.structs.replace(worked_trace(), hops=hops), NAMES, with_bars=True)
     reached = [row[5] for row in shown[:-1]]
-    assert reached == ["start", "finger 5 (+1/8)", "successor 3 of n3", "predecessor of n4", "cache"]
+    assert reached == ["start", "finger 5 (+1/8)", "successor 3 of n3", "redirected", "cache"]
     assert shown[2][7] == "busy", "what is not ok is said, where the bar would be"
     wide = rows(Circle(160), msgspec.structs.replace(worked_trace(), hops=hops), NAMES, with_bars=False)
     assert wide[1][5] == "finger 5 (+2^-155)"

@@ -34,6 +34,12 @@ def test_every_example_has_a_test() -> None:
     ]
 
 
+def test_demo_with_help_prints_its_usage_and_runs_no_demo() -> None:
+    said = run("tools/demo.py", "--help")
+    assert said.startswith("usage: demo.py")
+    assert "[1/9]" not in said
+
+
 def test_embedded_node() -> None:
     assert run("examples/embedded_node.py") == "welcome Ada, visit 1\nwelcome Ada, visit 2\n"
 

@@ -5,6 +5,7 @@ Everything it prints was measured while it ran. Ctrl-C stops it all.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -207,6 +208,8 @@ def free_ports(count: int) -> int:
 
 def main() -> None:
     """Tell the story; Ctrl-C ends it. Exit code 1 when a key was lost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
     OUT.mkdir(exist_ok=True)
     try:
         sys.exit(1 if Demo().run() else 0)

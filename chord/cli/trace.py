@@ -167,7 +167,7 @@ def _reached(circle: Circle, via: Via, previous: Contact | None, names: Mapping[
         of = f" of {_name(previous, names)}" if previous is not None else ""
         return f"successor{'' if via.index == 0 else f' {via.index + 1}'}{of}"
     if via.kind == "predecessor":
-        return f"predecessor{f' of {_name(previous, names)}' if previous is not None else ''}"
+        return "redirected"  # by a node that was asked as the owner and is not; the trace does not name that node
     return via.kind
 
 
