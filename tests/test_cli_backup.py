@@ -223,7 +223,7 @@ def test_a_restore_says_what_failed_and_may_be_done_again(
     (tmp_path / "backup").write_bytes(written(*RECORDS))
     ended = run("restore", str(tmp_path / "backup"))
     assert (ended.code, [record.key for record in canned.merged]) == (6, [b"\xff\x00"])
-    assert "not merged: 'gone': 1 of 2" in ended.err
+    assert "not known to be merged: 'gone': 1 of 2" in ended.err
     assert "Do it again" in ended.err
     assert sys.stdin is not None
     assert run("restore", str(tmp_path / "backup"), "--node", ports.address()).code == 4

@@ -320,7 +320,7 @@ async def test_who_was_refused_by_its_first_ring_may_come_again() -> None:
 
 async def test_a_file_that_does_not_name_the_constants_is_one_of_an_earlier_version() -> None:
     kept = Kept(version=1, bits=160, ring="00" * 16, address="n:1", vnodes=(), known=())
-    earlier._check_ring(kept, RingConstants(replicas=2, cluster="any"))
+    earlier._check_ring(kept, RingConstants(replicas=2, cluster="any"), "the data directory")
 
 
 @pytest.mark.parametrize("slow", ["n0", "n3"])
