@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import suppress
 from itertools import count
 
 import msgspec
@@ -14,11 +15,12 @@ from worlds import get, in_order, keys_of, misplaced, only, owner, patiently, pu
 
 from chord import events, testing
 from chord.calls import Caller, Later
-from chord.config import PRESETS
+from chord.config import PRESETS, Limits
 from chord.data.sending import Outbound, Seen, Sender
 from chord.data.storage import Batch, MemoryStorage
 from chord.errors import Busy, ChordError, DuplicateId, InvalidRequest, NotFound, OwnerDown
 from chord.events import Event
+from chord.host import PAGE_RECORDS_SERVING
 from chord.ids import Arc, Circle, Point
 from chord.messages import Contact, Departing, Done, Pausing, Put, Record, Switch
 from chord.node import Node
@@ -86,6 +88,39 @@ def test_what_is_sent_in_a_transfer_is_durable_at_the_giver(is_planted: bool) ->
             patch.setattr(Sender, "_durable", as_it_is)
         testing.run(main, seed=2)
     assert bool(early) is is_planted
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_transfer_ends_though_clients_write_as_fast_as_the_giver_sends(is_planted: bool) -> None:
+    ended: list[bool] = []
+
+    async def until_little_is_left(sender: Sender, outbound: Outbound) -> None:
+        while len(outbound.dirty) > PAGE_RECORDS_SERVING:
+            await sender.deltas(outbound)
+
+    async def keep_writing(node: Node, number: int) -> None:
+        for count_ in count():
+            with suppress(ChordError):
+                await put(node, b"key-%d" % number, b"%04d" % count_)
+            await trio.sleep(0.1)
+
+    async def main() -> None:
+        limits = Limits(page_bytes=256)
+        async with testing.ring(1, seed=3, replicas=1, limits=limits) as ring, trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(keep_writing, ring[0], number)
+            await trio.sleep(1)
+            joiner = await ring.start(join=[ring[0]])
+            with trio.move_on_after(10):
+                await joiner.ready()
+            ended.append(joiner.state == "ready")
+            nursery.cancel_scope.cancel()
+
+    with pytest.MonkeyPatch.context() as patch:
+        if is_planted:
+            patch.setattr(Sender, "_catch_up_with_writers", until_little_is_left)
+        testing.run(main, seed=3)
+    assert ended == [not is_planted]
 
 
 @virtual

@@ -5,6 +5,7 @@ Everything is sent again until it is acknowledged, the receiver is dead, or the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
@@ -78,8 +79,21 @@ class Sender:
                 outbound.done += storage.count(stretch)
                 continue
             await self._send_stretch(outbound, stretch)
-        while len(outbound.dirty) > PAGE_RECORDS_SERVING:
-            await self.deltas(outbound)
+        await self._catch_up_with_writers(outbound)
+
+    async def _catch_up_with_writers(self, outbound: Outbound) -> None:
+        """Send what was written meanwhile, until little is left, or clients write as fast as this node sends.
+
+        Then only the switch can end the transfer: while it is under way, the arc takes no writes.
+
+        Source: Clark et al. 2005, "Live Migration of Virtual Machines", section 3.2: rounds of pre-copy, then a stop.
+        """
+        due = math.inf
+        while PAGE_RECORDS_SERVING < len(outbound.dirty) <= due / 2:
+            due = len(outbound.dirty)
+            until = outbound.done + due
+            while outbound.done < until and len(outbound.dirty) > PAGE_RECORDS_SERVING:
+                await self.deltas(outbound)
 
     async def _send_stretch(self, outbound: Outbound, stretch: Arc) -> None:
         """Send a stretch page by page; the next is made ready while the receiver stores one, if nobody has to wait."""

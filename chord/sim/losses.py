@@ -219,8 +219,13 @@ class Losses:
                 op.vanished += op.is_in(record)
             merged = self.truth.merged(story.key)
             for op in story.required():
-                if not op.is_in(merged) and (op.value is not None or op.replaces(merged)):
-                    self.lose(story, op, how)
+                is_gone = not op.is_in(merged) and (op.value is not None or op.replaces(merged))
+                if is_gone and not (self._is_few(op) and trio.current_time() >= op.expires[1]):
+                    self.lose(story, op, how)  # what has expired may have been reaped before
+
+    def _is_few(self, op: Op) -> bool:
+        """Whether fewer copies of an operation were lost than it takes."""
+        return op.vanished < min(op.w, self._constants.quorum)
 
     def _known(self, records: Iterable[Record]) -> Iterator[tuple[Story, Record]]:
         for record in records:
@@ -230,9 +235,8 @@ class Losses:
 
     def lose(self, story: Story, op: Op, how: str = "acknowledged and lost") -> None:
         """Note that nobody has what was acknowledged any more; that takes the loss of as many disks as a quorum has."""
-        needed = min(op.w, self._constants.quorum)
-        if op.vanished < needed:
-            gone = f"though only {op.vanished} of its copies were lost, not {needed}"
+        if self._is_few(op):
+            gone = f"though only {op.vanished} of its copies were lost, not {min(op.w, self._constants.quorum)}"
             self._complain(f"{story.key!r}: {op} was acknowledged, and nobody has it, {gone}")
         story.lost(op)
         self.lost.add(story.key)
