@@ -10,19 +10,20 @@ import pytest
 import trio
 from models.absence import keys_in_slices
 from quorums import keep_disks, until
-from worlds import get, misplaced, owner, patiently, put, replicas, virtual
+from worlds import get, misplaced, only, owner, patiently, put, replicas, virtual
 
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
-from chord.data import quorum_reads, reap, reap_log
+from chord.data import quorum_reads, reap, reap_log, versions
 from chord.data.catch_up import CatchUp
 from chord.data.fan import Told
 from chord.data.quorum_reads import QuorumReads
 from chord.data.reading import Reading
 from chord.data.reap import Held, Reaper, is_ripe, on_are_expired
-from chord.data.reap_log import ReapLog
-from chord.errors import Busy, ChordError, NotFound, OwnerDown
-from chord.messages import ActorClock, AreExpired, Contact, Forget, Record, Version
+from chord.data.reap_log import Grave, ReapLog
+from chord.data.storage import Batch
+from chord.errors import Busy, ChordError, NotFound, OwnerDown, WritesRefused
+from chord.messages import ActorClock, AreExpired, Contact, Forget, Record, SliceLog, Version
 from chord.messages.base import Done
 from chord.node import Node
 from chord.sim.cluster import cluster
@@ -606,13 +607,49 @@ async def read_with_a_full_disk() -> list[tuple[bytes, ...] | str]:
         return [await answer_of(node, key) for key in (deleted, kept)]
 
 
-def same_slice(keys: list[bytes], node: Node) -> tuple[bytes, bytes]:
-    """Return two of these keys that lie in one slice."""
-    seen: dict[int, bytes] = {}
+def same_slice(keys: list[bytes], node: Node, count: int = 2) -> list[bytes]:
+    """Return so many of these keys that lie in one slice."""
+    slices: dict[int, list[bytes]] = {}
     for key in keys:
-        if (other := seen.setdefault(node.host.reap_log.slice_of(key), key)) != key:
-            return other, key
-    raise AssertionError("no two of them")
+        found = slices.setdefault(node.host.reap_log.slice_of(key), [])
+        found.append(key)
+        if len(found) == count:
+            return found
+    raise AssertionError("not so many of them")
+
+
+async def read_while_each_replica_has_reaped_another_key() -> list[tuple[bytes, ...] | str]:
+    """Each replica has a log entry that the others lack, and the owner's disk is full. Returns what the owner answers.
+
+    The first three keys are reaped at one replica each, the owner's first; the last one is not.
+    """
+    network = MessageNetwork(1)
+    ring = RingConstants(replicas=3, successors=4)
+    async with cluster(seed=3, ring=ring, timing=TIMING, network=network, sync_delay=flash) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        for _ in range(4):
+            await (await machines.start(join=[first])).ready()
+        await machines.converged()
+        node = machines[2]
+        many = (b"key-%d" % number for number in range(80_000))
+        keys = same_slice([key for key in many if owner(machines, key) is node], node, 4)
+        for key in keys:
+            await put(first, key, OLD)
+        await trio.sleep(2)
+        members = [place.contact.address for place in only(node).replica_set(node.host.circle.hash(keys[0])).members]
+        nodes = [next(other for other in machines.nodes if other.address == address) for address in members]
+        for other, key in zip(nodes, keys, strict=False):
+            record = other.host.storage.get(key)
+            assert record is not None
+            await other.host.storage.commit(other.host.reap_log.bury([Grave(record, versions.context_of(record))]))
+        machines.disk(node.name).fill()
+        with pytest.raises(WritesRefused):
+            await node.host.storage.commit(Batch([Record(keys[3], ())]))
+        await trio.sleep(10)
+        for key in keys:
+            await answer_of(node, key)  # the first read may only bring the replicas' logs level
+        return [await answer_of(node, key) for key in keys]
 
 
 async def persistently(operation: Callable[[], Awaitable[object]]) -> None:
@@ -640,6 +677,20 @@ def test_owner_with_a_full_disk_is_behind_with_its_log_and_answers() -> None:
 
 
 @pytest.mark.slow
+def test_owner_with_a_full_disk_answers_though_each_replica_has_reaped_another_key() -> None:
+    assert testing.run(read_while_each_replica_has_reaped_another_key, seed=1) == [(), (), (), (OLD,)]
+
+
+@pytest.mark.slow
+def test_planted_logs_that_are_read_ahead_and_not_passed_on_leave_keys_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def keep(self: CatchUp, partner: Contact, logs: list[SliceLog]) -> None:
+        return
+
+    monkeypatch.setattr(CatchUp, "tell", keep)
+    assert "busy" in testing.run(read_while_each_replica_has_reaped_another_key, seed=1)
+
+
+@pytest.mark.slow
 def test_planted_an_owner_with_a_full_disk_cannot_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     async def give_up(self: QuorumReads, reading: Reading, contact: Contact, told: Told) -> None:
         told(Busy("behind"))
@@ -652,8 +703,8 @@ def test_planted_an_owner_with_a_full_disk_cannot_answer(monkeypatch: pytest.Mon
 def test_planted_a_log_that_is_read_ahead_and_not_applied_brings_a_value_back(monkeypatch: pytest.MonkeyPatch) -> None:
     read_ahead = Reading.read_ahead
 
-    def as_it_was(self: Reading, record: Record | None, seen: bytes) -> None:
-        read_ahead(self, self.own, seen)
+    def as_it_was(self: Reading, log: SliceLog, record: Record | None, seen: bytes) -> list[Contact]:
+        return read_ahead(self, log, self.own, seen)
 
     monkeypatch.setattr(Reading, "read_ahead", as_it_was)
     assert testing.run(read_with_a_full_disk, seed=1)[0] == (OLD,)

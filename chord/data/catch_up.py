@@ -14,7 +14,7 @@ from chord.calls import Answer
 from chord.data import quarantine
 from chord.data.reap_log import ReapLog
 from chord.data.storage import Batch
-from chord.errors import Busy, DeadlineExceeded
+from chord.errors import Busy, DeadlineExceeded, WritesRefused
 from chord.events import ValuesQuarantined
 from chord.host import Host
 from chord.ids import Arc
@@ -65,11 +65,18 @@ class CatchUp:
 
         Concurrency: checkpoints; cancellation loses nothing.
         """
-        theirs = await self._pull(partner, arc)
+        try:
+            theirs = await self._pull(partner, arc)
+        except WritesRefused:
+            await self._push(partner, arc)  # that this disk is full does not keep the partner behind
+            raise
         if any(self._log.seen(part) != theirs.get(part, b"") for part in self._log.slices_in(arc)):
-            me = next(iter(self._host.vnodes.values())).me
-            await self._call(partner, Level(arc.start, arc.end, me), Done)
+            await self._push(partner, arc)
             self._host.counters["logs_levelled"] += 1
+
+    async def _push(self, partner: Contact, arc: Arc) -> None:
+        """Have a partner fetch what it has not seen of an arc."""
+        await self._call(partner, Level(arc.start, arc.end, next(iter(self._host.vnodes.values())).me), Done)
 
     async def level_slice(self, partner: Contact, key: bytes) -> None:
         """Bring the log of one key's slice level; callers at the same time share the work. Raises what `level` does."""

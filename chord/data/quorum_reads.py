@@ -254,9 +254,10 @@ class QuorumReads:
         unsettled = [contact for contact in reading.unsettled if contact in members]
         if len(silent) + len(unsettled) < self._vnode.write_quorum(who):
             return
-        silent = silent or list(self._vnode.waits_for)
-        names = ", ".join(dict.fromkeys(contact.address for contact in silent or unsettled))
-        if not silent and all(contact in reading.damaged for contact in unsettled):
+        behind, silent = [c for c in silent if c in reading.behind], [c for c in silent if c not in reading.behind]
+        silent = silent or ([] if behind else list(self._vnode.waits_for))
+        names = ", ".join(dict.fromkeys(contact.address for contact in silent or behind or unsettled))
+        if not silent and not behind and all(contact in reading.damaged for contact in unsettled):
             raise RecordDamaged(f"the record is damaged at {names}, and no other node has a copy")
         if silent:
             since = None if verdict.taken is None else int(1000 * (trio.current_time() - verdict.taken.since))
@@ -330,14 +331,19 @@ class QuorumReads:
                 _give_up(reading, contact, told)
 
     async def _ask_ahead(self, reading: Reading, contact: Contact, told: Told) -> None:
-        """Read as if this store had applied a holder's log, which it cannot write if its disk takes nothing."""
+        """Read as if this store had applied a holder's log, which it cannot write if its disk takes nothing.
+
+        If several holders have seen different entries, each takes over those that the others have.
+        """
         try:
-            if self._host.storage.refusal and not reading.is_ahead:
+            if self._host.storage.refusal:
                 with trio.fail_after(self._host.timing.timeout_cap_s):
+                    await self._catch_up.tell(contact, reading.logs)
                     log = await self._catch_up.log_of(contact, reading.key)
-                record, seen = self._host.reap_log.as_if_absorbed(reading.key, log)
-                if seen != reading.seen and not reading.is_ahead:  # meanwhile another holder may have told its log
-                    reading.read_ahead(record, seen)
+                    record, seen = self._host.reap_log.as_if_absorbed(reading.key, [*reading.logs, log])
+                    if seen != reading.seen:
+                        for other in reading.read_ahead(log, record, seen):
+                            await self._catch_up.tell(other, [log])
         except (ChordError, trio.TooSlowError):
             _give_up(reading, contact, told)
         except trio.Cancelled:
@@ -390,7 +396,8 @@ class QuorumReads:
         return versions.is_live(version, self._host.wall_now_ms())
 
 
-def _give_up(_: Reading, contact: Contact, told: Told) -> None:
+def _give_up(reading: Reading, contact: Contact, told: Told) -> None:
+    reading.behind[contact] = None
     told(Behind(f"{contact.address} has reaped what this node has not, or this node more"))
 
 

@@ -6,7 +6,7 @@ from chord.data import versions
 from chord.data.digest import digest_of
 from chord.data.gather import Asker
 from chord.data.view import Place
-from chord.messages import Contact, Record, ReplicaLine
+from chord.messages import Contact, Record, ReplicaLine, SliceLog
 
 VERSION_BYTES = 4  # of a clock's digest, shown in traces
 
@@ -20,14 +20,16 @@ class Reading:
 
     Attributes:
         damaged: the holders whose own copy is damaged; they count as unsettled, too.
-        is_ahead: the reader has not seen `seen`, because its disk takes nothing; see `read_ahead`.
+        behind: the holders whose store has seen other entries of the reap log; what they said does not count.
+        logs: of the holders. The reader read them ahead, because its disk takes nothing; see `read_ahead`.
     """
 
     def __init__(self, key: bytes, over: Asker, seen: bytes = b"") -> None:
         self.key = key
         self.over = over
         self.seen = seen
-        self.is_ahead = False
+        self.behind: dict[Contact, None] = {}
+        self.logs: list[SliceLog] = []
         self.record: Record | None = None
         self.copies: dict[Contact, Record | None] = {}
         self.unsettled: dict[Contact, None] = {}
@@ -42,6 +44,7 @@ class Reading:
     def add(self, contact: Contact, record: Record | None, is_settled: bool, *, is_damaged: bool = False) -> None:
         """One holder's answer."""
         self.copies[contact] = record
+        self.behind.pop(contact, None)
         if is_damaged:
             self.damaged[contact] = None
         if not is_settled:
@@ -49,12 +52,24 @@ class Reading:
         if record is not None:
             self.record = record if self.record is None else versions.sync(self.record, record)
 
-    def read_ahead(self, record: Record | None, seen: bytes) -> None:
-        """Begin again with the reader's copy as it would be if its store had seen more entries of the log."""
-        me = next(iter(self.copies))
+    def read_ahead(self, log: SliceLog, record: Record | None, seen: bytes) -> list[Contact]:
+        """Begin again with the reader's copy as it would be if its store had seen a holder's log as well.
+
+        Returns:
+            The holders whose answers no longer count.
+        """
+        me, *dropped = self.copies
         self.copies, self.record = {me: record}, record
         self.unsettled = {contact: None for contact in self.unsettled if contact == me}
-        self.seen, self.is_ahead = seen, True
+        self.behind.update(dict.fromkeys(dropped))
+        self.seen = seen
+        self.logs.append(log)
+        return dropped
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the reader's store has not seen `seen`."""
+        return bool(self.logs)
 
     @property
     def own(self) -> Record | None:

@@ -257,11 +257,16 @@ class ReapLog:
         work.absorb(log)
         return work.batch()
 
-    def as_if_absorbed(self, key: bytes, log: SliceLog) -> tuple[Record | None, bytes]:
-        """Return the record of a key, and what would be seen of its slice, after `absorb`. Changes nothing."""
+    def as_if_absorbed(self, key: bytes, logs: Iterable[SliceLog]) -> tuple[Record | None, bytes]:
+        """Return the record of a key, and what would be seen of its slice, after `absorb`. Changes nothing.
+
+        Args:
+            logs: of the key's slice.
+        """
         work = _Work(self)
-        work.absorb(log)
-        state = work.slice(log.slice).frozen()
+        for log in logs:
+            work.absorb(log)
+        state = work.slice(self.slice_of(key)).frozen()
         return work.record(key), _digest(b"", state)
 
     def is_in_reach(self, log: SliceLog) -> bool:
@@ -400,8 +405,9 @@ class _Work:
                 self.trim_to(part, limits.reap_log_entries)
         notes: dict[bytes, bytes | None] = {_MAKER: self._maker} if self._maker else {}
         for part, state in self._slices.items():
-            notes[_state_name(part)] = _encode(state.frozen())
-            self._log._known().add(part)
+            if (frozen := state.frozen()) != self._log.state(part):  # a disk that is full takes nothing, not even this
+                notes[_state_name(part)] = _encode(frozen)
+                self._log._known().add(part)
         for name, segment in self._segments.items():
             notes[name] = _encode(segment) if segment is not None and segment.entries else None
         puts = [record for record in self._records.values() if record is not None]
