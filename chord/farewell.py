@@ -61,11 +61,11 @@ class Farewell:
                     if parts.vnode.ring.is_member:
                         nursery.start_soon(parts.membership.leave)
             first = next(iter(self._parts.values()))
-            while self._misplaced.count():
+            while not self._misplaced.is_done():
                 others = [c for c in first.vnode.ring.successors if c.address != self._host.address]
                 if not others:
                     return
-                if not await self._misplaced.bring_home(others[0]):
+                if not await self._misplaced.bring_home(others[0]) and not self._misplaced.is_done():
                     await self._say_leaving()  # who began meanwhile, or did not hear it, goes on choosing this node
                     await trio.sleep(self._host.jitter(RETRY_MS / 1000))
 
@@ -83,7 +83,7 @@ class Farewell:
         is_alone = not neighbours and not any(self._host.peers.passive.contacts())
         is_last = is_alone and all(v.ring.is_member and not v.ring.is_isolated for v in vnodes)
         owns = any(vnode.ownership.start is not None for vnode in vnodes)
-        return is_last or (not owns and not self._misplaced.count())
+        return is_last or (not owns and self._misplaced.is_done())
 
     async def say(self, neighbours: tuple[str, ...], *, has_left: bool) -> None:
         """Say goodbye, the predecessors first: until they know, their lists may need this node."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
-from chord.ids import Arc, Circle
+from chord.ids import Arc, Circle, Point
 from chord.messages import DIGEST_BYTES, Record
 
 FAN_OUT = 64
@@ -139,6 +139,13 @@ class Digests:
         for first, last in first_and_last:
             yield from range(max(first, after), last + 1)
             after = max(after, last + 1)
+
+    def first_in(self, arc: Arc, slices: Iterable[int]) -> Point | None:
+        """Return the first point of an arc that lies in one of these slices; None if there is none."""
+        first, starts = self._circle.point(arc.start + 1), _starts(self._circle, SLICE_LEVEL)
+        points = [max(first, starts[part]) if first < starts[part + 1] else starts[part] for part in slices]
+        inside = [self._circle.point(point) for point in points if self._circle.point(point) in arc]
+        return min(inside, key=lambda point: self._circle.distance(first, point), default=None)
 
     def slice_of(self, point: int) -> tuple[int, int, int]:
         """Return the slice in which a point lies, and the slice's first and last point."""

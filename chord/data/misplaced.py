@@ -64,6 +64,7 @@ class Misplaced:
         self._exchange = exchange
         self.hints = 0
         self._misplaced_hints = 0  # those that lie outside of all this node takes for its to keep
+        self._logs_home: dict[Arc, bytes] = {}  # misplaced arcs, and what of their reap logs all replicas have seen
         self._mine: dict[Point, tuple[Arc, float]] = {}  # parts it is a member of, as their owners said; and until when
         self.transfer: TransferInfo | None = None
 
@@ -79,8 +80,14 @@ class Misplaced:
         """Return how many records are misplaced and wait for nobody."""
         return max(0, self.count() - self._misplaced_hints)
 
+    def is_done(self) -> bool:
+        """Whether nothing misplaced is left here: no record, and no reap log that others have not seen."""
+        return not self.count() and all(self._is_log_home(arc) for arc in self.arcs())
+
     async def bring_home(self, start: Contact) -> int:
         """Bring every misplaced record home, part by part, and drop what all its replicas hold. Bring hints to members.
+
+        Reap logs are brought home likewise, and kept.
 
         Args:
             start: the vnode whose view of the ring the lookups use.
@@ -91,6 +98,7 @@ class Misplaced:
         dropped, self._misplaced_hints = await self._bring_arcs_home(self.arcs(), start)
         also_dropped, hints = await self._bring_arcs_home(await self._not_mine(start), start)
         self.hints = self._misplaced_hints + hints
+        await self._bring_logs_home(start)
         return dropped + also_dropped
 
     async def _bring_arcs_home(self, arcs: list[Arc], start: Contact) -> tuple[int, int]:
@@ -117,6 +125,47 @@ class Misplaced:
         finally:
             self.transfer = None
         return dropped, hints
+
+    # -- reap logs ------------------------------------------------------------------------------
+
+    def _is_log_home(self, arc: Arc) -> bool:
+        return self._host.reap_log.digest_in(arc) == self._logs_home.get(arc, b"")
+
+    async def _bring_logs_home(self, start: Contact) -> None:
+        """Let the replicas of every misplaced arc see what was reaped there, whether records lie in it or not.
+
+        What changes meanwhile is brought home in the next round.
+        """
+        log, arcs = self._host.reap_log, self.arcs()
+        self._logs_home = {arc: seen for arc, seen in self._logs_home.items() if arc in arcs}
+        for arc in arcs:
+            seen = log.digest_in(arc)
+            if seen == self._logs_home.get(arc, b""):
+                continue
+            try:
+                if await self._bring_log_home(arc, start):
+                    self._logs_home[arc] = seen
+            except ChordError as error:
+                self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
+
+    async def _bring_log_home(self, arc: Arc, start: Contact) -> bool:
+        """Level the log of an arc with all replicas, owner by owner. Returns whether that is enough to go by."""
+        digests, me = self._host.storage.digests, self._host.address
+        is_enough = True
+        rest: Arc | None = arc
+        while rest is not None:
+            first = digests.first_in(rest, self._host.reap_log.slices_in(rest))
+            if first is None:
+                break
+            confirmed = await self._ask_owner(first, start)
+            part, rest = self._cut(rest, first, confirmed)
+            if _is_among(confirmed.replicas, me) or _is_among(confirmed.holders, me) or self._is_lone(confirmed):
+                is_enough = False
+            for contact in self._share_with(confirmed):
+                await self._exchange.catch_up.level(contact, part)
+        return is_enough
+
+    # -- who is to hold what --------------------------------------------------------------------
 
     async def _not_mine(self, start: Contact) -> list[Arc]:
         """Return where this node seems to keep replicas and is no member, as the owners say who know of the silent."""
@@ -212,9 +261,12 @@ class Misplaced:
 
         The members, those that stand in for silent ones, and the owner, who is neither where many before it are silent.
         """
-        for contact in dict.fromkeys((*confirmed.replicas, *confirmed.holders, confirmed.owner)):
-            if contact not in confirmed.silent and contact.address != self._host.address:
-                await self._exchange.prove(contact, part)
+        for contact in self._share_with(confirmed):
+            await self._exchange.prove(contact, part)
+
+    def _share_with(self, confirmed: Confirmed) -> list[Contact]:
+        everyone = dict.fromkeys((*confirmed.replicas, *confirmed.holders, confirmed.owner))
+        return [c for c in everyone if c not in confirmed.silent and c.address != self._host.address]
 
     async def _hand_to(self, confirmed: Confirmed, part: Arc, start: Contact) -> int:
         """Bring the holders of a part level, and drop what all of them hold."""

@@ -73,6 +73,10 @@ class Sender:
     async def snapshot(self, outbound: Outbound, arc: Arc) -> None:
         """Send what the receiver does not hold yet: one that was away for a moment holds nearly all."""
         storage = self._host.storage
+        for piece in list(storage.digests.pieces(arc, 1, storage.heads)):  # with records in it or without
+            if self._host.reap_log.slices_in(piece.arc):
+                await self.level(outbound, piece.arc)
+                await self._send(outbound, (), {})  # the transfer goes on
         outbound.total = storage.count(arc)
         for stretch in list(storage.digests.stretches(arc, STRETCH_RECORDS, storage.heads)):
             if await self._is_equal(outbound, stretch):
@@ -186,7 +190,7 @@ class Sender:
             except Behind as error:
                 self._give_up_if_hopeless(outbound, error)
                 outbound.dirty.update(dict.fromkeys(record.key for record in page))
-                await self._level(outbound)
+                await self._has_levelled(outbound, outbound.arc)
                 return
             except (*SILENCE, trio.TooSlowError) as error:
                 self._give_up_if_hopeless(outbound, error)
@@ -206,12 +210,21 @@ class Sender:
             await self._host.give_way(since)
             return
 
-    async def _level(self, outbound: Outbound) -> None:
+    async def level(self, outbound: Outbound, arc: Arc) -> None:
+        """Let the receiver see what was reaped in an arc. Where no record lies, no page would bring it."""
+        while self._host.reap_log.slices_in(arc):
+            if await self._has_levelled(outbound, arc):
+                return
+
+    async def _has_levelled(self, outbound: Outbound, arc: Arc) -> bool:
+        """Bring the reap logs level, once. If that fails, wait a while."""
         try:
-            await self._exchange.catch_up.level(outbound.to, outbound.arc)
+            await self._exchange.catch_up.level(outbound.to, arc)
         except ChordError as error:
             self._give_up_if_hopeless(outbound, error)
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+            return False
+        return True
 
     def _give_up_if_hopeless(self, outbound: Outbound, error: Exception) -> None:
         is_late = trio.current_time() - outbound.progress > self._host.timing.lease_s

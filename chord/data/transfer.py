@@ -190,6 +190,8 @@ class Mover:
         """Send the last deltas and the Switch; on any failure own the arc again."""
         is_acknowledged = False
         try:
+            if outbound.to.address != self._host.address:
+                await self._sender.level(outbound, giving.arc)  # with what was reaped meanwhile
             while outbound.dirty:
                 await self._sender.deltas(outbound)
             await self._sender.switch(outbound, giving)

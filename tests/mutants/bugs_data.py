@@ -10,6 +10,7 @@ from chord.data.reading import Reading
 from chord.data.reap_log import ReapLog
 from chord.data.records import Records
 from chord.data.replicate import Coordinator
+from chord.data.sending import Sender
 from chord.data.sqlite import SqliteStorage
 from chord.data.writing import Writing
 from chord.vnode import Vnode
@@ -182,6 +183,17 @@ MUTANTS = (
         ),
         scenes.deleted_while_away_and_trimmed,
         4,
+        ("ledger: dropped", "ledger: misread"),
+    ),
+    Mutant(
+        "joiner without log",
+        "who gets an arc in which all was reaped knows nothing of that, and what was deleted is back",
+        (
+            Edit(Sender.level, "while self._host.reap_log.slices_in(arc):", "while False:"),
+            Edit(Misplaced.is_done, "all(self._is_log_home(arc) for arc in self.arcs())", "True"),
+        ),
+        scenes.reaped_and_handed_over,
+        8,
         ("ledger: dropped", "ledger: misread"),
     ),
 )

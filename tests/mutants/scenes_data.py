@@ -152,6 +152,38 @@ def _away_while_reaped(seed: int, *, is_trimmed: bool) -> None:
     play(seed, scene, nodes=5, replicas=N, timing=OBLIVIOUS, sync_delay=flash, network=MemoryNetwork(seed))
 
 
+def reaped_and_handed_over(seed: int) -> None:
+    """All that is stored is deleted and reaped while one is away; a newcomer comes, and all who knew of that leave.
+
+    Then the one that was away is back with what it had, and so are those whose leave did not succeed.
+    """
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(8)
+        await world.level(N)
+        world.watch.go_outside()
+        world.ledger.is_lenient = True
+        away = world.rng.choice(world.nodes)
+        await world.kill(away)
+        await trio.sleep(2)
+        former = world.nodes
+        for number in range(8):
+            await world.ledger.write(world.rng.choice(former), b"old-%d" % number, "filler", "put", is_delete=True)
+        await trio.sleep(12)
+        await (await world.ring.start()).ready()
+        async with trio.open_nursery() as nursery:
+            for node in former:
+                nursery.start_soon(node.leave)
+        for node in (away, *former):
+            if node.state != "left":
+                await world.restart(node)
+        await world.converged()
+        await world.level(N)
+        await world.ledger.settle()
+
+    play(seed, scene, nodes=4, replicas=N, timing=OBLIVIOUS, sync_delay=flash)
+
+
 def owner_is_back(seed: int) -> None:
     """An owner comes back, and its keys are written and read all the time."""
 

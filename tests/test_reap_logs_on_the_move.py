@@ -1,0 +1,118 @@
+"""What was reaped in an arc stays known when the arc moves and when nodes leave, though no record lies in it."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from quorums import clockwise, settled_ring, stop_repair, timing, until
+from worlds import only, virtual
+
+from chord import testing
+from chord.data import versions
+from chord.data.reap_log import Grave
+from chord.messages import Version
+from chord.node import Node
+from chord.testing.rings import MemoryRing
+
+KEY = b"reaped"
+LEAVE_S = 3.0
+
+
+def reap_alone(node: Node) -> bytes:
+    """Let one node, and no other, know that `KEY` was reaped. Return what it has seen of the key's slice."""
+    storage, log = node.host.storage, node.host.reap_log
+    actor = versions.actor(storage.incarnation, storage.next_key_epoch())
+    record = versions.put(None, KEY, None, actor, Version(None, b"1" * 16, 0))
+    storage.apply(log.bury([Grave(record, versions.context_of(record))]))
+    return log.seen_of(KEY)
+
+
+def seen_by(nodes: list[Node]) -> list[bytes]:
+    """Return what each node has seen of the slice of `KEY`."""
+    return [node.host.reap_log.seen_of(KEY) for node in nodes]
+
+
+async def joiner_right_behind_key(ring: MemoryRing) -> Node:
+    """Let a node join that gets the first half of the arc from `KEY` to its owner, and compares nothing."""
+    owner = only(clockwise(ring, KEY)[0])
+    point = owner.host.circle.hash(KEY)
+    gap = owner.host.circle.distance(point, owner.id)
+    joiner = await ring.start(id=int(owner.host.circle.point(point + gap // 2)))
+    stop_repair(joiner)
+    await joiner.ready()
+    return joiner
+
+
+@virtual
+async def test_joiner_that_gets_an_empty_arc_gets_its_reap_log() -> None:
+    async with settled_ring(5, 1) as ring:
+        stop_repair(*ring.nodes)
+        seen = reap_alone(clockwise(ring, KEY)[0])
+        joiner = await joiner_right_behind_key(ring)
+        assert clockwise(ring, KEY)[0] is joiner
+        assert seen_by([joiner]) == [seen]
+
+
+@virtual
+async def test_entry_made_during_a_transfer_goes_with_its_switch() -> None:
+    async with settled_ring(5, 1) as ring:
+        stop_repair(*ring.nodes)
+        owner = clockwise(ring, KEY)[0]
+        sender = owner.parts[only(owner).id].mover._sender
+        snapshot, seen = sender.snapshot, list[bytes]()
+
+        async def and_reap(*args: object) -> None:
+            await snapshot(*args)  # type: ignore[arg-type]
+            seen.append(reap_alone(owner))
+
+        sender.snapshot = and_reap  # type: ignore[method-assign]
+        joiner = await joiner_right_behind_key(ring)
+        assert seen_by([joiner]) == seen
+
+
+@virtual
+async def test_leaver_that_alone_knows_of_a_reap_tells_the_replicas() -> None:
+    async with settled_ring(7, 2) as ring:
+        *replicas, _, leaver = [*clockwise(ring, KEY)[:3], *clockwise(ring, KEY)[-2:]]
+        seen = reap_alone(leaver)
+        await leaver.leave()
+        assert leaver.state == "left"
+        assert seen_by(replicas) == [seen] * 3
+
+
+@virtual
+async def test_successor_that_gets_the_empty_arc_of_a_leaver_gets_its_reap_log() -> None:
+    async with settled_ring(5, 3) as ring:
+        owner, successor, *_ = clockwise(ring, KEY)
+        stop_repair(*ring.nodes)
+        seen = reap_alone(owner)
+        owner.begin_leave()
+        await until(lambda: only(owner).ownership.start is None, within_s=LEAVE_S)
+        assert seen_by([successor]) == [seen]
+
+
+@virtual
+async def test_node_outside_the_replicas_that_alone_knows_of_a_reap_tells_them() -> None:
+    """After a split has healed, the half that reaped may not be among the replicas any more."""
+    async with settled_ring(7, 4) as ring:
+        seen = reap_alone(clockwise(ring, KEY)[-1])
+        await until(lambda: seen_by(clockwise(ring, KEY)[:3]) == [seen] * 3, within_s=10)
+
+
+@pytest.mark.parametrize("is_known_to_the_other", [False, True])
+def test_leaver_stops_if_too_few_would_know_what_it_reaped(is_known_to_the_other: bool) -> None:
+    """Of three nodes one is silent, and may be back with what was reaped. One that stays is less than a quorum."""
+
+    async def main() -> None:
+        async with testing.ring(3, seed=5, timing=timing(leave_s=LEAVE_S)) as ring:
+            await trio.sleep(5)
+            leaver, other, silent = ring.nodes
+            await ring.kill(silent)
+            await until(lambda: only(other).view.downs() or only(other).ownership.taken)
+            reap_alone(leaver)
+            if is_known_to_the_other:
+                await leaver._exchange.catch_up.level(only(other).me, only(leaver).replicated()[-1])
+            await leaver.leave()
+            assert leaver.state == "stopped"
+
+    testing.run(main, seed=5)
