@@ -8,15 +8,13 @@ process that was stopped. Otherwise it ends as after a failed sync.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 import trio
 
 from chord.errors import WritesRefused
 from chord.farewell import Farewell
 from chord.host import Host
-from chord.ids import Point
-from chord.vnode_parts import Parts
 
 LOOKS = 4
 """So often it looks within `disk_stall_s`."""
@@ -26,13 +24,13 @@ class DiskWatch:
     """The watchdog of one node, whose storage can fail.
 
     Args:
-        parts: of every vnode.
+        woke: called when the disk answers again.
     """
 
-    def __init__(self, host: Host, parts: Mapping[Point, Parts], farewell: Farewell) -> None:
+    def __init__(self, host: Host, farewell: Farewell, woke: Callable[[], None]) -> None:
         self._host = host
-        self._parts = parts
         self._farewell = farewell
+        self._woke = woke
 
     async def run(self, failed: trio.Event) -> WritesRefused:
         """Watch until the node has to end; return why.
@@ -52,7 +50,7 @@ class DiskWatch:
             if stalled_s >= timing.disk_stall_s:
                 await self._pause(stalled_s)
             elif self._host.is_stalled:
-                await self._go_on()
+                self._go_on()
 
     @property
     def _name(self) -> str:
@@ -71,10 +69,8 @@ class DiskWatch:
             self._host.health.report("disk", f"the disk has not answered for {stalled_s:.0f} s")
         await self._farewell.say(self._farewell.neighbours(), has_left=False)
 
-    async def _go_on(self) -> None:
-        """Take part again, without trust in anything that others may have changed meanwhile."""
-        for parts in self._parts.values():
-            parts.repair.stood_still()
+    def _go_on(self) -> None:
+        """Take part again, like a process that was stopped."""
+        self._woke()
         self._host.is_stalled = False
         self._host.health.clear("disk")
-        await self._farewell.say_back(())

@@ -140,6 +140,7 @@ class Dispatcher:
             UnknownVnode: no such vnode lives here.
             UnknownRequest: a request that is not addressed like that.
         """
+        self._host.note_running()
         if caller.address and caller.address != self._host.address:
             self._host.peers.heard_from(caller.address)
         if self._host.is_stalled and not isinstance(request, Describe):

@@ -50,6 +50,7 @@ class Host:
         circle: the identifier circle.
         reap_log: what was reaped of the records in `storage`.
         save: write down what the node is to remember after a restart; returns when it is durable.
+        note_running: find out whether the process stood still; see `Timetable.note_running`.
         bring_home_soon: look for misplaced records now instead of at the next round.
         is_receiving: whether any vnode is in the middle of receiving an arc; then nothing is dropped.
         start_task: run an async function in the node's maintenance nursery; it ends with the node.
@@ -98,6 +99,7 @@ class Host:
         self.on_write: list[Callable[[Point, bytes], None]] = []
         self.start_task: Callable[..., None] = _no_tasks
         self.save: Callable[[], Awaitable[None]] = _remember_nothing
+        self.note_running: Callable[[], None] = _nothing
         self.bring_home_soon: Callable[[], None] = _nothing
         self.is_receiving: Callable[[], bool] = lambda: False
 

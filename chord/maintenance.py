@@ -12,7 +12,6 @@ import trio
 
 from chord.config import NodeConfig
 from chord.data.misplaced import Misplaced
-from chord.data.repair import PAUSE_S
 from chord.data.scrub import Scrub
 from chord.data.storage import Batch
 from chord.errors import WritesRefused
@@ -22,6 +21,9 @@ from chord.ids import Point
 from chord.messages import Contact
 from chord.periodic import Periodic, Timetable
 from chord.vnode_parts import Parts
+
+STANDSTILL_S: Final = 0.5
+"""A process in which no step began for this long, beyond the longest interval between two rounds, stood still."""
 
 NO_KEY: Final = b""
 """A key that no record has: a key is not empty."""
@@ -34,6 +36,7 @@ class Maintenance:
         parts: of every vnode.
         save: writes down what a restart must know.
         look: finds out whether that could not be written for too long.
+        say_back: tells the neighbours that this node is there again.
 
     Attributes:
         run: the coroutine function that does them; see `Timetable.run`.
@@ -47,6 +50,7 @@ class Maintenance:
         misplaced: Misplaced,
         save: Callable[[], Awaitable[None]],
         look: Callable[[], None],
+        say_back: Callable[[], Awaitable[None]],
     ) -> None:
         self._host = host
         self._has_replicas = config.ring.replicas > 1
@@ -54,9 +58,17 @@ class Maintenance:
         self._misplaced = misplaced
         self._save = save
         self._look = look
-        self._timetable = Timetable(host.rng, self._on_step_failed, host.timers, lambda: host.is_stalled)
+        self._say_back = say_back
+        self._timetable = Timetable(
+            host.rng,
+            self._on_step_failed,
+            host.timers,
+            lambda: host.is_stalled,
+            standstill_s=1.5 * host.timing.stabilize_s + STANDSTILL_S,
+            woke=self.woke,
+        )
+        host.note_running = self._timetable.note_running
         self._stabilizing: list[Periodic] = []
-        self._repaired_at: dict[Point, float] = {}
         self._woken_at: dict[Point, float] = {}  # of vnodes that stood still, and are not confirmed yet
         self.run = self._timetable.run
 
@@ -105,6 +117,13 @@ class Maintenance:
             self._host.storage.next_key_epoch()  # this alone is worth a transaction
             await self._host.storage.commit(Batch(removals=(NO_KEY,)))
 
+    def woke(self) -> None:
+        """Trust nothing that others may have changed while this node stood still, and let them compare at once."""
+        for parts in self._parts.values():
+            self._woken_at[parts.vnode.id] = trio.current_time()
+            parts.repair.stood_still()
+        self._host.start_task(self._say_back)
+
     def stabilize_soon(self) -> None:
         """Do not wait for the next round."""
         for periodic in self._stabilizing:
@@ -123,18 +142,10 @@ class Maintenance:
         A process that was stopped for long wakes up with the arc it had, and others may stand in it by now. Who is no
         owner must not bring others level in that arc: together they would deny what the owner holds.
         """
-        vnode, now = parts.vnode, trio.current_time()
-        pause_s = now - self._repaired_at.get(vnode.id, now)
-        if pause_s > 1.5 * self._host.timing.stabilize_s + PAUSE_S:
-            self._woken_at[vnode.id] = now
-            if (arc := vnode.ownership.arc) is not None:
-                vnode.ownership.doubt(arc)
-        try:
-            if parts.bounds.confirmed_at >= self._woken_at.get(vnode.id, -math.inf):
-                self._woken_at.pop(vnode.id, None)
-                await parts.repair.repair()
-        finally:
-            self._repaired_at[vnode.id] = trio.current_time()
+        vnode = parts.vnode.id
+        if parts.bounds.confirmed_at >= self._woken_at.get(vnode, -math.inf):
+            self._woken_at.pop(vnode, None)
+            await parts.repair.repair()
 
     async def _round(self, parts: Parts) -> None:
         """One stabilize round. What is kept of it is saved by a step of its own, which a disk may hold up for ever."""

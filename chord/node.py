@@ -120,10 +120,11 @@ class Node(AsyncRing):
         self._exchange = Exchange(self.host, self._records.merge, catch_up)
         self.misplaced = Misplaced(self.host, self.lookups, self._exchange)
         self._saver = Saver(self.host, self._identity, self._end_without_directory)
-        self._maintenance = Maintenance(
-            self.host, config, self.parts, self.misplaced, self._save, self._saver.look
-        )
         self._farewell = Farewell(self.host, self.parts, self.misplaced)
+        say_back = partial(self._farewell.say_back, ())
+        self._maintenance = Maintenance(
+            self.host, config, self.parts, self.misplaced, self._save, self._saver.look, say_back
+        )
         self._dispatcher = Dispatcher(
             self.host, self.lookups, self.parts, self._records,
             Replica(self.host, self._records.stage),
@@ -232,7 +233,7 @@ class Node(AsyncRing):
 
     async def _end_with_disk(self, failed: trio.Event, scope: trio.CancelScope) -> None:
         """If the disk fails, end as in a crash: what this node says and hands over could be wrong."""
-        self._fatal = await DiskWatch(self.host, self.parts, self._farewell).run(failed)
+        self._fatal = await DiskWatch(self.host, self._farewell, self._maintenance.woke).run(failed)
         scope.cancel()
 
     async def ready(self) -> None:

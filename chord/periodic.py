@@ -7,6 +7,7 @@ deadline) is an event, and the step runs again. Anything else is a bug and ends 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
@@ -62,6 +63,8 @@ class Timetable:
         timers: of the node, which are swept by the same task.
         failed: told the vnode, the name of its step and the word of the error when a run fails as expected.
         is_paused: asked before each run; if so, the run is left out.
+        standstill_s: if nothing was begun or ended for longer, the process stood still.
+        woke: told that it did, before anything else is begun.
     """
 
     def __init__(
@@ -70,10 +73,16 @@ class Timetable:
         failed: Callable[[Point, str, str], None],
         timers: Timers,
         is_paused: Callable[[], bool] = lambda: False,
+        *,
+        standstill_s: float = math.inf,
+        woke: Callable[[], None] = lambda: None,
     ) -> None:
         self._rng = rng
         self._failed = failed
         self._is_paused = is_paused
+        self._standstill_s = standstill_s
+        self._woke = woke
+        self._ran_at = math.inf  # when this process is known to have run last
         self._timers = timers
         self._lines: list[tuple[float, int, Periodic]] = []  # a heap: when, the number of the line, what
         self._last_number = _RUNNING
@@ -101,8 +110,19 @@ class Timetable:
         self.put(periodic, trio.current_time() + self._rng.uniform(0, period_s))
         return periodic
 
+    def note_running(self) -> None:
+        """Note that the process runs, and find out whether it stood still since that was noted last.
+
+        To be called before a request is answered, too: after a standstill it may be handled before any step begins.
+        """
+        now = trio.current_time()
+        stood_still_s, self._ran_at = now - self._ran_at, now
+        if stood_still_s > self._standstill_s and self._lines:  # without a step there was nothing to run
+            self._woke()
+
     def put(self, periodic: Periodic, due: float) -> None:
         """Let a step begin at a time, whatever was planned before."""
+        self.note_running()
         self._last_number = periodic.number = self._last_number + 1
         heappush(self._lines, (due, periodic.number, periodic))
         self._timers.alarm.by(due)
@@ -118,6 +138,7 @@ class Timetable:
 
     def _begin_due(self, now: float) -> float:
         assert self._start_task is not None
+        self.note_running()
         lines = self._lines
         while lines and lines[0][0] <= now:
             _, number, periodic = heappop(lines)

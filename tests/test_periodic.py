@@ -227,3 +227,48 @@ async def test_an_alarm_that_is_cancelled_does_not_sweep() -> None:
         await alarm.run(sweep)
     assert scope.cancelled_caught
     assert (trio.current_time(), woken) == (5, [])
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "has_steps", "is_noticed"), [(2.0, True, False), (2.01, True, True), (9.0, False, False)]
+)
+def test_standstill_is_noticed_beyond_its_limit(pause_s: float, has_steps: bool, is_noticed: bool) -> None:
+    woken: list[float] = []
+
+    @virtual
+    async def main() -> None:
+        table = Timetable(
+            random.Random(1),
+            lambda *failure: None,
+            Timers(),
+            standstill_s=2.0,
+            woke=lambda: woken.append(trio.current_time()),
+        )
+        table.note_running()
+        if has_steps:
+            table.add(VNODE, "step", trio.lowlevel.checkpoint, period_s=100.0, deadline_s=1.0)
+        await trio.sleep(pause_s)
+        table.note_running()
+        table.note_running()
+        assert len(woken) == is_noticed
+
+    main()
+
+
+@virtual
+async def test_standstill_is_noticed_before_a_step_begins() -> None:
+    order: list[str] = []
+
+    async def step() -> None:
+        order.append("step")
+
+    async with trio.open_nursery() as nursery:
+        timers = Timers()
+        table = Timetable(
+            random.Random(1), lambda *failure: None, timers, standstill_s=2.0, woke=lambda: order.append("woke")
+        )
+        table.put(table.add(VNODE, "step", step, period_s=1000.0, deadline_s=1.0), trio.current_time() + 5)
+        nursery.start_soon(table.run, nursery.start_soon)
+        await trio.sleep(6)
+        nursery.cancel_scope.cancel()
+    assert order == ["woke", "step"]

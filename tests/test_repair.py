@@ -415,7 +415,7 @@ def test_who_stood_still_compares_with_all_who_may_have_stood_in(is_planted: boo
             for node in (second, third):
                 node.host.storage.apply(Batch(puts=(newer,)))
             if not is_planted:
-                repair_of(owner)._ended_at -= 2.0  # as if it had been stopped for so long
+                repair_of(owner).stood_still()
             assert await has_caught_up(owner, b"2", within_s=10) is not is_planted
 
     testing.run(main, seed=3)

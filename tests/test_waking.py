@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,13 +10,18 @@ from unittest import mock
 
 import pytest
 import trio
-from quorums import clockwise, only, read, settled_ring, write
-from worlds import virtual
+from quorums import clockwise, key_at, only, read, settled_ring, timing, until, write
+from worlds import patiently, virtual
 
+from chord import testing
+from chord.config import RingConstants
+from chord.data.view import View
 from chord.errors import ChordError
 from chord.maintenance import Maintenance
 from chord.messages import Get, Values
 from chord.node import Node
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.disk import flash
 from chord.testing.rings import MemoryRing
 from chord.vnode_parts import Parts
 
@@ -30,12 +36,12 @@ def stopped(ring: MemoryRing, node: Node, late: float) -> Iterator[None]:
     Afterwards each step begins within a period that `late` is a share of.
     """
     timetable = node._maintenance._timetable
-    start_task, due = timetable._start_task, list[Any]()
+    start_task, due, stopped_at = timetable._start_task, list[Any](), trio.current_time()
     timetable._start_task = lambda perform, periodic, name: due.append(periodic)
     ring.network.freeze(node.name)
     yield
     ring.network.unfreeze(node.name)
-    timetable._start_task = start_task
+    timetable._start_task, timetable._ran_at = start_task, stopped_at
     for periodic in due:
         timetable.put(periodic, trio.current_time() + late * periodic.period_s)
 
@@ -89,3 +95,103 @@ async def test_planted_owner_that_repairs_before_it_is_confirmed_is_caught() -> 
 
     with mock.patch.object(Maintenance, "_repair", repair):
         assert "denied" in await denials_of_a_woken_owner(0.0)
+
+
+def answers_of_woken_replicas() -> Counter[str]:
+    """Stop a replica until nobody waits for it, and another one for a moment; both miss a write. Both wake.
+
+    At the same moment the owner dies. The fourth node holds the write and lives, so nobody may deny it.
+    """
+    said: Counter[str] = Counter()
+
+    async def ask(nodes: list[Node], key: bytes) -> None:
+        for _ in range(100):
+            for node in nodes:
+                try:
+                    with trio.fail_after(1):
+                        said["found" if (await read(node, key)).values else "denied"] += 1
+                except (ChordError, trio.TooSlowError) as error:
+                    said[type(error).__name__] += 1
+            await trio.sleep(0.02)
+
+    async def scene(machines: Cluster) -> None:
+        key = key_at(machines, "n2")
+        owner, replica, other, fourth, *_ = clockwise(machines, key)
+        machines.stop(replica)
+        await trio.sleep(3 * DOWN_OUT_S)
+        machines.stop(other)
+        await trio.sleep(1.5)
+        await patiently(lambda: write(owner, key, b"v"), within_s=4)
+        assert fourth.host.storage.get(key) is not None
+        machines.wake(replica.name)
+        machines.wake(other.name)
+        await machines.kill(owner)
+        await ask([replica, other, fourth], key)
+        assert said["found"], "in the end it is there"
+
+    async def main() -> None:
+        ring = RingConstants(successors=2, replicas=3)
+        async with cluster(seed=2, sync_delay=flash, timing=timing(down_out_s=5.0), ring=ring) as machines:
+            first = await machines.start(join=())
+            await first.ready()
+            for _ in range(4):
+                await (await machines.start(join=[first])).ready()
+            await machines.converged()
+            await trio.sleep(10)
+            await scene(machines)
+
+    testing.run(main, seed=2)
+    return said
+
+
+@pytest.mark.slow
+def test_replica_that_wakes_up_denies_nothing_in_arcs_of_others() -> None:
+    assert not answers_of_woken_replicas()["denied"]
+
+
+@pytest.mark.slow
+def test_planted_replica_that_keeps_its_settled_marks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "was_away", lambda view: None)
+    assert answers_of_woken_replicas()["denied"]
+
+
+def unsettled_arcs(ring: MemoryRing, node: Node) -> int:
+    """Return in how many arcs a node is a replica, or the owner, and not settled."""
+    owners = [only(other).id for other in ring.nodes if node.name in replicas_at(ring, only(other).id)]
+    return sum(not only(node).is_settled(owner) for owner in owners)
+
+
+def replicas_at(ring: MemoryRing, point: int) -> list[str]:
+    """Return the names of the three nodes from a point on."""
+    nodes = sorted(ring.nodes, key=lambda node: node.host.circle.distance(point, only(node).id))
+    return [node.name for node in nodes[:3]]
+
+
+@pytest.mark.parametrize("says_back", [True, False])
+def test_woken_node_is_settled_again_when_it_is_compared(says_back: bool) -> None:
+    """It says that it is back, so that the owners compare it at once; otherwise that takes an anti-entropy period."""
+
+    async def main() -> None:
+        async with settled_ring(6, 7, anti_entropy_s=10_000.0) as ring:
+            await trio.sleep(5)
+            node = ring.nodes[2]
+            assert unsettled_arcs(ring, node) == 0
+            if not says_back:
+                node._maintenance._say_back = trio.lowlevel.checkpoint
+            node._maintenance.woke()
+            assert unsettled_arcs(ring, node) == 3
+            assert all(only(node).view.was_settled_in(arc) for arc in only(node).replicated())
+            with trio.move_on_after(5):
+                await until(lambda: unsettled_arcs(ring, node) == 0)
+            assert (unsettled_arcs(ring, node) == 0) is says_back
+
+    testing.run(main, seed=7)
+
+
+@virtual
+async def test_nodes_that_all_stood_still_settle_one_another() -> None:
+    async with settled_ring(6, 8, anti_entropy_s=10_000.0) as ring:
+        for node in ring.nodes:
+            node._maintenance.woke()
+        assert all(unsettled_arcs(ring, node) == 3 for node in ring.nodes)
+        await until(lambda: not any(unsettled_arcs(ring, node) for node in ring.nodes), within_s=5)

@@ -22,7 +22,6 @@ from chord.messages import Contact, Done, ReplicaState, Settled, TransferInfo
 from chord.vnode import Vnode
 
 ROUNDS_MAX = 3
-PAUSE_S = 0.5  # a step that is overdue by more finds that the process stood still
 
 
 class Level(NamedTuple):
@@ -47,7 +46,6 @@ class Repair:
         self._level: dict[Arc, dict[str, Level]] = {}  # by part and node
         self._length = 0  # of the vnode's arc, when it was last looked at
         self._grown_at = -math.inf
-        self._ended_at = math.inf  # the last round
 
     # -- questions ------------------------------------------------------------------------------
 
@@ -138,8 +136,12 @@ class Repair:
             level.pop(address, None)
 
     def stood_still(self) -> None:
-        """This node stood still for a while: it does not know what others wrote in its stead."""
+        """This node stood still for a while: it does not know what others wrote in its stead, in whichever arc.
+
+        Only a comparison settles it again, as after a restart.
+        """
         self._level.clear()
+        self._vnode.view.was_away()
         if (arc := self._vnode.ownership.arc) is not None and self._host.constants.replicas > 1:
             self._vnode.ownership.doubt(arc)
 
@@ -150,15 +152,7 @@ class Repair:
 
         Concurrency: checkpoints; cancellation loses nothing, and what is level stays so.
         """
-        if trio.current_time() - self._ended_at > 1.5 * self._host.timing.stabilize_s + PAUSE_S:
-            self.stood_still()
         self._vnode.note_quorum()
-        try:
-            await self._compare()
-        finally:
-            self._ended_at = trio.current_time()
-
-    async def _compare(self) -> None:
         self._note_growth()
         parts = self.parts()
         self._level = {arc: self._level_in(arc) for arc, _ in parts}

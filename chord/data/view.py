@@ -154,6 +154,12 @@ class View:
         """This vnode was settled in an arc before it was away. That alone denies nothing."""
         self._add(self._recalled, end, arc)
 
+    def was_away(self) -> None:
+        """This vnode stood still: others may have gone on without it in every arc, so nothing is settled any more."""
+        for end, arc in self._settled.items():
+            self.was_settled(end, arc)
+        self._settled = {}
+
     def _add(self, marks: dict[Point, Arc], end: Point, arc: Arc) -> None:
         known = marks.pop(end, arc)
         is_longer = known.end == arc.end and self._length(known) > self._length(arc)
