@@ -220,6 +220,38 @@ SLICE_KEYS = keys_in_slices(1, 12)
 KEY, OTHER = SLICE_KEYS[:2]
 
 
+@pytest.mark.slow
+@virtual
+async def test_reap_log_without_any_room_ends_a_delete_with_one_entry() -> None:
+    """The owner tells the replicas an entry that its own log trims at once. So no replica sends the tombstone back."""
+    async with testing.ring(6, seed=5, timing=TIMING, limits=NOTHING) as ring:
+        for key in (KEY, OTHER):
+            await put(ring[0], key, b"v")
+            await put(ring[1], key, None)
+        await trio.sleep(GRACE_S + 60)
+        assert [holders(ring, key) for key in (KEY, OTHER)] == [[], []]
+        assert ring.totals()["keys_reaped"] == 2
+        assert ring.totals()["slices_caught_up"] == 0
+
+
+@pytest.mark.slow
+@virtual
+async def test_tombstone_of_a_replica_that_missed_a_trimmed_entry_goes_in_the_end() -> None:
+    async with testing.ring(6, seed=6, timing=TIMING, limits=NOTHING) as ring:
+        await put(ring[0], KEY, b"v")
+        await put(ring[1], KEY, None)
+        await trio.sleep(2)
+        away = replicas(ring, KEY)[1]
+        ring.network.freeze(away)
+        await trio.sleep(GRACE_S + 8)
+        ring.network.unfreeze(away)
+        await trio.sleep(60)
+        assert holders(ring, KEY) == []
+        reaped = ring.totals()["keys_reaped"]
+        await trio.sleep(60)
+        assert ring.totals()["keys_reaped"] == reaped, "the tombstone is reaped for good"
+
+
 async def away_while_reaped(ring: MemoryRing, writes: int = 0) -> str:
     """Freeze a replica that holds a value; delete the value and let the tombstone be reaped; return who it was.
 

@@ -148,13 +148,13 @@ class Reaper:
         if not graves:
             return
         parts = sorted({log.slice_of(grave.record.key) for grave in graves})
-        firsts = {part: log.next_number(part) for part in parts}
+        before = {part: log.state(part) for part in parts}
         await storage.commit(log.bury(graves))
         for grave in graves:
             self._held.forget(grave.record.key)
         self._host.counters["keys_reaped"] += len(graves) - len(crowded)
         self._host.counters["keys_pruned"] += len(crowded)
-        await self._tell(others, [log.run_of(part, first) for part, first in firsts.items()])
+        await self._tell(others, [log.news(part, state, graves) for part, state in before.items()])
 
     async def _tell(self, others: list[Contact], logs: list[SliceLog]) -> None:
         for contact in others:

@@ -187,13 +187,28 @@ class ReapLog:
         """Return the change that reaps records: their dead dots go, and an entry for each stands in the log."""
         work = _Work(self)
         for grave in graves:
-            tags = superseded.tags(grave.record.superseded)
-            dead = tuple(DeadActor(actor, grave.dead[actor]) for actor in sorted(grave.dead))
-            entry = LogEntry(self._prefix(grave.record.key), dead, tags)
+            entry = self._entry_of(grave)
             part = self.slice_of(grave.record.key)
             work.append(part, work.maker(), entry)
             work.bury(grave.record.key, entry)
         return work.batch()
+
+    def _entry_of(self, grave: Grave) -> LogEntry:
+        dead = tuple(DeadActor(actor, grave.dead[actor]) for actor in sorted(grave.dead))
+        return LogEntry(self._prefix(grave.record.key), dead, superseded.tags(grave.record.superseded))
+
+    def news(self, part: int, before: SliceState, graves: Iterable[Grave]) -> SliceLog:
+        """Return the entries of a slice's graves for the other replicas, including entries that were trimmed at once.
+
+        Args:
+            before: the state of the slice before these graves. The change that `bury` returned must be stored by now.
+        """
+        own = self._storage.note(_MAKER) or b""
+        entries = tuple(self._entry_of(grave) for grave in graves if self.slice_of(grave.record.key) == part)
+        first = before.seen.get(own, 0) + 1
+        seen = _up_tos({**before.seen, own: first + len(entries) - 1})
+        runs = (Run(own, first, entries),)
+        return SliceLog(part, seen, _up_tos(before.trimmed), _up_tos(before.floors), before.tags, runs)
 
     def next_number(self, part: int) -> int:
         """Return the number of the next entry that this store makes for a slice."""
