@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from quorums import clockwise, settled_ring, stop_repair, timing, until
+from quorums import clockwise, settled_ring, stop_repair, timing, until, write
 from worlds import only, virtual
 
 from chord import testing
@@ -97,6 +97,21 @@ async def test_node_outside_the_replicas_that_alone_knows_of_a_reap_tells_them()
     async with settled_ring(7, 4) as ring:
         seen = reap_alone(clockwise(ring, KEY)[-1])
         await until(lambda: seen_by(clockwise(ring, KEY)[:3]) == [seen] * 3, within_s=10)
+
+
+@virtual
+async def test_lone_owner_that_missed_a_reap_gets_the_log_and_drops_the_record() -> None:
+    """With N = 1 nothing is compared. So only the node that stood in can bring the log to an owner that was stopped."""
+    async with testing.ring(5, seed=6, timing=timing(), replicas=1) as ring:
+        await trio.sleep(5)
+        await write(ring[0], KEY, b"v")
+        owner, *_, stand_in = clockwise(ring, KEY)
+        record = owner.host.storage.get(KEY)
+        assert record is not None
+        log = stand_in.host.reap_log
+        stand_in.host.storage.apply(log.bury([Grave(record, versions.context_of(record))]))
+        await until(lambda: owner.host.storage.get(KEY) is None, within_s=10)
+        assert seen_by([owner]) == seen_by([stand_in])
 
 
 @pytest.mark.parametrize("is_known_to_the_other", [False, True])

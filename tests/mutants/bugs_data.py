@@ -186,8 +186,8 @@ MUTANTS = (
         ("ledger: dropped", "ledger: misread"),
     ),
     Mutant(
-        "joiner without log",
-        "who gets an arc in which all was reaped knows nothing of that, and what was deleted is back",
+        "joiner without log for an empty arc",
+        "a node that gets an arc without records does not learn what was reaped there, and a deleted value is back",
         (
             Edit(Sender.level, "while self._host.reap_log.slices_in(arc):", "while False:"),
             Edit(Misplaced.is_done, "all(self._is_log_home(arc) for arc in self.arcs())", "True"),

@@ -153,9 +153,9 @@ def _away_while_reaped(seed: int, *, is_trimmed: bool) -> None:
 
 
 def reaped_and_handed_over(seed: int) -> None:
-    """All that is stored is deleted and reaped while one is away; a newcomer comes, and all who knew of that leave.
+    """Reap all records while a node is away. Then a node joins and all former replicas leave.
 
-    Then the one that was away is back with what it had, and so are those whose leave did not succeed.
+    Afterwards the absent node returns with its old values. Nodes whose leave ended as a stop return too.
     """
 
     async def scene(world: World) -> None:
