@@ -27,6 +27,8 @@ from chord.vnode_parts import Parts
 
 KEY = b"written while it was stopped"
 DOWN_OUT_S = 15.0
+WOKEN_SEEDS = (0, 3, 5, 6, 7)
+"""The planted bug denies the write with most seeds: whether it does depends on when the owner's death is noticed."""
 
 
 @contextmanager
@@ -97,10 +99,10 @@ async def test_planted_owner_that_repairs_before_it_is_confirmed_is_caught() -> 
         assert "denied" in await denials_of_a_woken_owner(0.0)
 
 
-def answers_of_woken_replicas() -> Counter[str]:
-    """Stop a replica until nobody waits for it, and another one for a moment; both miss a write. Both wake.
+def answers_of_woken_replicas(seed: int) -> Counter[str]:
+    """Stop a replica for longer than `down_out_s`, and another one briefly. Both miss a write, and both wake.
 
-    At the same moment the owner dies. The fourth node holds the write and lives, so nobody may deny it.
+    At the same moment the owner dies. The fourth node holds the write and lives, so no node may deny it.
     """
     said: Counter[str] = Counter()
 
@@ -131,7 +133,7 @@ def answers_of_woken_replicas() -> Counter[str]:
 
     async def main() -> None:
         ring = RingConstants(successors=2, replicas=3)
-        async with cluster(seed=2, sync_delay=flash, timing=timing(down_out_s=5.0), ring=ring) as machines:
+        async with cluster(seed=seed, sync_delay=flash, timing=timing(down_out_s=5.0), ring=ring) as machines:
             first = await machines.start(join=())
             await first.ready()
             for _ in range(4):
@@ -140,19 +142,20 @@ def answers_of_woken_replicas() -> Counter[str]:
             await trio.sleep(10)
             await scene(machines)
 
-    testing.run(main, seed=2)
+    testing.run(main, seed=seed)
     return said
 
 
 @pytest.mark.slow
-def test_replica_that_wakes_up_denies_nothing_in_arcs_of_others() -> None:
-    assert not answers_of_woken_replicas()["denied"]
+@pytest.mark.parametrize("seed", WOKEN_SEEDS)
+def test_replica_that_wakes_up_denies_nothing_in_arcs_of_others(seed: int) -> None:
+    assert not answers_of_woken_replicas(seed)["denied"]
 
 
 @pytest.mark.slow
 def test_planted_replica_that_keeps_its_settled_marks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(View, "was_away", lambda view: None)
-    assert answers_of_woken_replicas()["denied"]
+    assert any(answers_of_woken_replicas(seed)["denied"] for seed in WOKEN_SEEDS)
 
 
 def unsettled_arcs(ring: MemoryRing, node: Node) -> int:
