@@ -204,10 +204,16 @@ class Peers:
                 return False
             return pong.state == "joining" or self.has_lost_its_place(contact)
 
-    def took_its_place(self, contact: Contact) -> None:
-        """A member answers as one."""
+    def took_its_place(self, contact: Contact, *, is_owner: bool) -> None:
+        """A member answers as one.
+
+        Args:
+            is_owner: whether it answers for an arc. A leaver has handed its arc over before it says goodbye, but an
+                answer from it may arrive after the goodbye. Such an answer does not show that it is back.
+        """
         self._not_ready.pop(contact, None)
-        self._left.pop(contact.id, None)
+        if is_owner:
+            self._left.pop(contact.id, None)
 
     def has_lost_its_place(self, contact: Contact) -> bool:
         """A member of old says that it is none yet: whether it has said so for too long to go on waiting for it.

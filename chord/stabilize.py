@@ -257,7 +257,7 @@ class Stabilizer:
                     return None
                 except ChordError:
                     return None
-                self._peers.took_its_place(contact)
+                self._peers.took_its_place(contact, is_owner=reply.owned_from is not None)
                 if ring.observed == seen:
                     self._host.tell(transition(contact, reply.successors))
                     self._learn_downs(contact, reply)

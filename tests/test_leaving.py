@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from unittest import mock
 
 import pytest
 import trio
@@ -16,9 +17,10 @@ from chord.data.view import View
 from chord.errors import Busy, ChordError, NotOwner
 from chord.farewell import Farewell
 from chord.membership import Membership
-from chord.messages import Contact, Done, HandOver
+from chord.messages import Contact, Done, HandOver, Reply, Request, RingPointers
 from chord.node import Node
 from chord.ownership import Verdict
+from chord.peers import Peers
 from chord.stabilize import Stabilizer
 from chord.vnode import Vnode
 
@@ -308,6 +310,51 @@ def nobody_waits_for_who_has_left() -> None:
 @pytest.mark.slow
 def test_nobody_waits_for_who_has_left() -> None:
     nobody_waits_for_who_has_left()
+
+
+async def remembered_after_a_late_answer() -> list[Contact]:
+    """Let a node leave; its predecessor gets an answer after the goodbye that the leaver sent before it.
+
+    Return which vnodes the predecessor remembers as silent afterwards.
+    """
+    async with settled_ring(4, 1) as ring:
+        leaver, *_, predecessor = clockwise(ring, b"key")
+        peers, contact = predecessor.host.peers, only(leaver).me
+        call, say, answered = peers.call, leaver._farewell.say, trio.Event()
+
+        async def call_late(to: Contact | str, request: Request, expect: type[Reply]) -> Reply:
+            reply = await call(to, request, expect)
+            if to == contact and isinstance(reply, RingPointers) and reply.owned_from is None:
+                answered.set()
+                await until(lambda: peers.is_known_to_have_left(contact))
+            return reply
+
+        async def say_when_answered(neighbours: tuple[str, ...], *, has_left: bool) -> None:
+            await answered.wait()
+            await say(neighbours, has_left=has_left)
+
+        peers.call = call_late  # type: ignore[method-assign, assignment]
+        leaver._farewell.say = say_when_answered  # type: ignore[method-assign]
+        await leaver.leave()
+        await trio.sleep(5)
+        assert leaver.state == "left"
+        return list(peers.passive.contacts())
+
+
+@virtual
+async def test_late_answer_of_a_leaver_does_not_revoke_its_goodbye() -> None:
+    assert await remembered_after_a_late_answer() == []
+
+
+@virtual
+async def test_planted_late_answer_that_revokes_a_goodbye_is_caught() -> None:
+    took_its_place = Peers.took_its_place
+
+    def revoke(peers: Peers, contact: Contact, *, is_owner: bool) -> None:
+        took_its_place(peers, contact, is_owner=True)
+
+    with mock.patch.object(Peers, "took_its_place", revoke):
+        assert await remembered_after_a_late_answer()
 
 
 @pytest.mark.slow
