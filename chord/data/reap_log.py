@@ -188,8 +188,7 @@ class ReapLog:
         work = _Work(self)
         for grave in graves:
             entry = self._entry_of(grave)
-            part = self.slice_of(grave.record.key)
-            work.append(part, work.maker(), entry)
+            work.append(self.slice_of(grave.record.key), work.maker(), entry)
             work.bury(grave.record.key, entry)
         return work.batch()
 
@@ -207,8 +206,8 @@ class ReapLog:
         entries = tuple(self._entry_of(grave) for grave in graves if self.slice_of(grave.record.key) == part)
         first = before.seen.get(own, 0) + 1
         seen = _up_tos({**before.seen, own: first + len(entries) - 1})
-        runs = (Run(own, first, entries),)
-        return SliceLog(part, seen, _up_tos(before.trimmed), _up_tos(before.floors), before.tags, runs)
+        trimmed, floors = _up_tos(before.trimmed), _up_tos(before.floors)
+        return SliceLog(part, seen, trimmed, floors, before.tags, (Run(own, first, entries),))
 
     def next_number(self, part: int) -> int:
         """Return the number of the next entry that this store makes for a slice."""
