@@ -94,6 +94,7 @@ class Hardships:
         await self._healed()
         self._ledger.losses.revive()
         self._ledger.is_lenient = False
+        self._ledger.oracle.merged()
         self.episodes += 1
 
     def _count(self, situation: str, times: int = 1) -> None:
@@ -159,6 +160,7 @@ class Hardships:
         self._count_absences(len(nodes), lasts_s, "cut off")
         network = self._cluster.network
         network.partition([node.name for node in nodes], is_cut=self._rng.random() < 0.5)
+        self._ledger.oracle.split()
         await self._last(lasts_s)
         network.heal()
 

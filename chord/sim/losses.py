@@ -39,6 +39,7 @@ class Losses:
         truth: who has what.
         lost: the keys of which something acknowledged was lost, and nothing was acknowledged since.
         absences_s: how long each node was dead that came back.
+        fresh: the machines whose disk was emptied since the ring was Ideal: what starts there is another node.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Losses:
         self.truth = Truth(ring)
         self.lost: set[bytes] = set()
         self.absences_s: list[float] = []
+        self.fresh: set[str] = set()
         self._died_s: dict[str, float] = {}
 
     # -- questions ------------------------------------------------------------------------------
@@ -196,6 +198,7 @@ class Losses:
     def wipe(self, host: str, how: str = "acknowledged and lost") -> None:
         """A dead node's disk is about to be emptied."""
         self._died_s.pop(host, None)
+        self.fresh.add(host)
         vanished = self.truth.is_wiped(host)
         self._reckon(() if vanished is None else vanished.scan(WHOLE), how)
 

@@ -322,6 +322,7 @@ class Nemesis:
         self._is_episode = self._ledger.is_lenient = True
         self._watch.go_outside()
         begin()
+        self._ledger.oracle.split()
         until = trio.current_time() + self._rng.uniform(*EPISODE_S)
         while trio.current_time() < until:
             await trio.sleep(self._rng.uniform(0, 1))
@@ -334,6 +335,7 @@ class Nemesis:
         await self._healed()
         self._watch.come_back()
         self._ledger.losses.revive()
+        self._ledger.oracle.merged()
         self._is_episode = self._is_alarmed = self._ledger.is_lenient = False
 
     async def _partition(self) -> None:

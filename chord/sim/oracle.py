@@ -35,7 +35,6 @@ class Before(NamedTuple):
         clock: of the story.
         required: the values that may not be denied.
         hosts: where each acknowledged operation was durable.
-        is_whole: whether the ring could answer for the key; see `Oracle.is_whole`.
         asked: how many nodes the client wants to answer; None: a quorum.
         wanted: on how many nodes the read has to rest, as long as nothing changes.
         number: of the disturbances so far.
@@ -45,7 +44,6 @@ class Before(NamedTuple):
     clock: int
     required: list[Op]
     hosts: dict[Op, set[str]]
-    is_whole: bool
     asked: int | None
     wanted: int
     number: int | None
@@ -105,6 +103,7 @@ class Oracle:
         self._counts = counts
         self.complain = complain
         self.is_lenient = False
+        self._split_s: float | None = None  # when the network split, until its parts are one ring again
         self.disturbances: int | None = None
         self._calm: tuple[int | None, bool] = (None, False)  # at that number: was the ring Ideal?
         self._members: set[str] = set()  # whom the ring consists of, as of when it was Ideal last
@@ -130,12 +129,24 @@ class Oracle:
             is_ready = all(node.state == "ready" for node in self._ring.nodes)
             self._calm = now, is_ready and not self._ring.waiting()
             if self._calm[1]:
+                self.losses.fresh.clear()
                 self._members = {node.name for node in self._ring.nodes}.union(self._members & self._may_return())
         return now if self._calm[1] else None
 
     def _is_disturbed(self) -> bool:
         """Whether a link is disturbed or a process is stopped."""
         return self._ring.network.faults.any or bool(getattr(self._ring, "stopped", None))
+
+    def split(self) -> None:
+        """Note that the network falls apart now: parts of the ring do not reach each other."""
+        self._split_s = trio.current_time()
+
+    def merged(self) -> None:
+        """Note that the parts are one Ideal ring again: from now on each knows what the others wrote."""
+        self._split_s = None
+        for story in self.stories.values():
+            for op in story.ops:
+                op.is_apart = False
 
     def is_whole(self, story: Story) -> bool:
         """Whether the ring is Ideal, no link is disturbed, and a quorum of the key's members has what is required."""
@@ -153,7 +164,10 @@ class Oracle:
         return WriteQuorum(of_ring, self._wanted(story), self.disturbances)
 
     def _may_return(self) -> set[str]:
-        return {node.name for node in self._ring.nodes if node.state == "ready"}.union(self.truth.dead())
+        """Return the machines whose nodes are ready, dead, or on their way back with what they had."""
+        found = {node.name for node in self._ring.nodes if node.state == "ready"}.union(self.truth.dead())
+        on_their_way = {node.name for node in self._ring.nodes if node.state in ("joining", "resuming")}
+        return found | {host for host in on_their_way - self.losses.fresh if self.truth.has_disk(host)}
 
     def _wanted(self, story: Story) -> int:
         """Return on how many nodes a read rests if its client says nothing: a quorum, or what members the owner has."""
@@ -187,6 +201,7 @@ class Oracle:
             if copy.durable is not None:
                 story.saw(copy.durable, copy.host)
         op.w, op.is_strict = stored.w_needed, not stored.is_sloppy
+        op.quorum, op.is_apart = min(quorum.of_ring, self.write_quorum(story).of_ring), self._split_s is not None
         merged = self.truth.merged(story.key)
         host = next((n.name for n in self._ring.nodes if n.address == stored.owner.address), "")
         if wrong := story.acknowledged(op, stored.context, client, host):
@@ -199,7 +214,7 @@ class Oracle:
             )
         elif merged is None or not op.is_in(merged):
             self.losses.lose(story, op)
-        wanted = asked or min(quorum.of_ring, self.write_quorum(story).of_ring)
+        wanted = asked or op.quorum
         if asked is None and quorum.number == self.disturbances and self._is_bound(story):
             wanted = max(wanted, self._wanted_of(stored.owner, story, quorum.seen))
         if stored.w_needed < wanted:
@@ -223,12 +238,11 @@ class Oracle:
 
     def before(self, story: Story, r: int | None) -> Before:
         """Return what a read that begins now is held to."""
-        required = story.must_be_found(trio.current_time(), self._constants.quorum)
+        required = story.must_be_found(trio.current_time())
         return Before(
             story.clock,
             required,
             self.losses.hosts_of(story),
-            not self.is_lenient or self.is_whole(story),
             r,
             r or self._wanted(story),
             self.disturbances,
@@ -279,21 +293,45 @@ class Oracle:
         return ""
 
     def denied(self, node: Node, story: Story, before: Before) -> None:
-        """Hold "not found" against what was acknowledged."""
+        """Hold "not found" against what was acknowledged, whatever is dead, stopped, cut off or changing.
+
+        A node that cannot know what others hold says so, and denies nothing.
+        """
         now = trio.current_time()
-        required = [
-            op
-            for op in before.required
-            if op in story.ops and not op.is_lost and now < op.expires[0] and not story.may_be_deleted(op, now)
-        ]
-        if not before.is_whole or not self._is_bound(story) or self.losses.may_deny(story.key):
-            self._counts["denied, and excused"] += bool(required)
-        elif required:
+        required = [op for op in before.required if self._is_there(story, op, now)]
+        if self.losses.may_deny(story.key):
+            self._counts["denied, one copy"] += bool(required)
+        elif must := [op for op in required if not self._is_beyond(node, story, op)]:
             held = ", ".join(f"{c.host}{'' if c.is_living else ' (dead)'}" for c in self.truth.copies(story.key))
-            what = ", ".join(map(str, required))
+            what = ", ".join(map(str, must))
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged: {what}; held by {held}")
+        elif required:
+            self._counts["denied in a long split"] += 1
         elif story.key in self.losses.lost and self._constants.replicas == 1:
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
+
+    def _is_there(self, story: Story, op: Op, now: float) -> bool:
+        """Whether an operation that a read was to find is still to be found."""
+        if self._constants.replicas == 1 and not op.is_strict:
+            return False
+        return op in story.ops and not op.is_lost and now < op.expires[0] and not story.may_be_deleted(op, now)
+
+    def _is_beyond(self, node: Node, story: Story, op: Op) -> bool:
+        """Whether the other part of a split wrote a value, and the split has outlasted `down_out_s`.
+
+        While the split lasts, no node that the reader's node reaches may have the value. Afterwards the parts must
+        still be two rings.
+        """
+        if not op.is_apart or self._split_s is None:
+            return False
+        if trio.current_time() - self._split_s < node.host.timing.down_out_s:
+            return False
+        network = self._ring.network
+        if not network.faults.any:
+            return bool(self._ring.waiting())
+        hosts = self.losses.hosts(story, op).difference(self.truth.dead())
+        ways = [{network.passage(node.name, host), network.passage(host, node.name)} for host in hosts]
+        return {"open"} not in ways
 
     def before_scan(self) -> BeforeScan:
         """Return what a scan that begins now is held to.
@@ -301,13 +339,13 @@ class Oracle:
         A scan reads what the owners hold. An owner that was away is sent what was written meanwhile; until then it
         lacks what other living nodes have. What only the dead have, a scan that says it is complete may not lack.
         """
-        now, quorum, calm = trio.current_time(), self._constants.quorum, self.calm()
+        now, calm = trio.current_time(), self.calm()
         gone: dict[bytes, Covers] = {}
         required: dict[bytes, list[Op]] = {}
         for key, story in self.stories.items() if calm is not None else ():
             moving = [op for op in story.required() if self._is_moving(story, op)]
             self._counts["scan misses what is on its way to its owner"] += bool(moving)
-            if ops := [op for op in story.must_be_found(now, quorum) if op not in moving]:
+            if ops := [op for op in story.must_be_found(now) if op not in moving]:
                 required[key] = ops
             if not moving:
                 gone[key] = story.gone()

@@ -65,8 +65,7 @@ EPISODES = 4
 THEMED_FAULTS = ("return",)
 
 GRACE_S = 8.0
-"""How long tombstones are kept where the fault *forget* is on: longer than anybody is down who comes back. But with
-clocks that are an hour off from one start to the next nobody could tell how long it was down: then it is a day."""
+"""How long tombstones are kept where the fault *forget* is on. Each owner counts its own running time."""
 
 JITTER_MAX_S = 0.03
 """There and back in less than any timeout."""
@@ -158,7 +157,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def timing(self) -> Timing:
         """Preset local, and what is waited for comes soon: virtual minutes cost real seconds."""
-        is_reaping = "forget" in self.faults and "skew" not in self.faults
+        is_reaping = "forget" in self.faults
         first_s, most_s = (2.0, 16.0) if self.theme == "mixed" else (1.0, 4.0)
         return msgspec.structs.replace(
             PRESETS["local"],

@@ -59,6 +59,8 @@ class Op:
         began, acked: when, on the story's own clock, which counts beginnings and acknowledgements.
         is_ok: acknowledged.
         w: on this many nodes, by the acknowledgement.
+        quorum: the write quorum of the ring at that time: smaller if the ring had fewer nodes.
+        is_apart: it was acknowledged while parts of the ring did not reach each other, and they are not one ring yet.
         is_strict: all of these are members of the replica set; no stand-in counted.
         is_lost: no store has it any more, and enough disks were lost to explain that.
         vanished: lost copies of it, since all members last had it.
@@ -70,8 +72,8 @@ class Op:
     """
 
     __slots__ = (
-        "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_buried", "is_lost", "is_ok",
-        "is_strict", "kind", "number", "op_id", "ttl_s", "value", "vanished", "w",
+        "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_apart", "is_buried", "is_lost",
+        "is_ok", "is_strict", "kind", "number", "op_id", "quorum", "ttl_s", "value", "vanished", "w",
     )  # fmt: skip
 
     def __init__(self, number: int, value: bytes | None, kind: Kind, given: Covers, began: int) -> None:
@@ -85,7 +87,8 @@ class Op:
         self.began = began
         self.acked: int | None = None
         self.is_ok = False
-        self.w = 0
+        self.w = self.quorum = 0
+        self.is_apart = False
         self.is_strict = False
         self.is_buried = False
         self.is_lost = False
@@ -140,12 +143,11 @@ class Story:
         issued: how many operations there ever were.
         contexts: the last context that each client read or was given.
         owner: the address that coordinated the last acknowledged write.
-        has_lost: operations of this key are lost; what they had replaced may be back.
     """
 
     __slots__ = (
-        "_by_id", "_clock", "_expiring", "_gone", "_mints", "_names", "_reaped", "_refused", "contexts", "has_lost",
-        "issued", "key", "ops", "owner", "point",
+        "_by_id", "_clock", "_expiring", "_gone", "_mints", "_names", "_reaped", "_refused", "contexts", "issued",
+        "key", "ops", "owner", "point",
     )  # fmt: skip
 
     def __init__(self, key: bytes, point: int) -> None:
@@ -155,7 +157,6 @@ class Story:
         self.issued = 0
         self.contexts: dict[str, bytes] = {}
         self.owner = ""
-        self.has_lost = False
         self._clock = 0
         self._refused: set[int] = set()
         self._by_id: dict[bytes, Op] = {}
@@ -210,7 +211,7 @@ class Story:
 
     def lost(self, op: Op) -> None:
         """No store has an acknowledged operation any more: what it had replaced may be back."""
-        op.is_lost = self.has_lost = True
+        op.is_lost = True
         self._gone = {}
         for context in (self._reaped, *(other.covers for other in self.required())):
             self._raise_gone(context)
@@ -301,17 +302,16 @@ class Story:
             first = last - 2 * SLACK_S if is_first else op.expires[0]
             op.expires = self._expiring[op.value] = (first, last)
 
-    def must_be_found(self, now: float, w_min: int) -> list[Op]:
-        """Return the acknowledged values that may not be denied.
+    def must_be_found(self, now: float) -> list[Op]:
+        """Return the acknowledged values that may not be denied: not what fewer nodes acknowledged than a quorum.
 
         Args:
             now: a value whose time to live may be over does not count.
-            w_min: nor does one that fewer nodes acknowledged.
         """
         return [
             op
             for op in self.required()
-            if op.value is not None and op.w >= w_min and now < op.expires[0] and not self.may_be_deleted(op, now)
+            if op.value is not None and op.w >= op.quorum and now < op.expires[0] and not self.may_be_deleted(op, now)
         ]
 
     def may_be_deleted(self, op: Op, now: float) -> bool:

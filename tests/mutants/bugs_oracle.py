@@ -95,6 +95,28 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
+        "denied by who cannot know",
+        "a node denies what silent nodes may hold",
+        (
+            Edit(
+                QuorumReads._require_deniable,
+                "if self._vnode.ring.is_isolated and",
+                "if True:\n        return\n    if self._vnode.ring.is_isolated and",
+            ),
+        ),
+        scenes.power_cuts,
+        40,
+        ("ledger: denied",),
+    ),
+    Mutant(
+        "silent nodes given up in a long absence",
+        "one part of a long split denies what was written before it, and the living deny what the dead have",
+        (Edit(Repair._is_given_up, "is_over and not any(self._host.peers.passive.contacts())", "is_over"),),
+        scenes.absences,
+        40,
+        ("ledger: denied",),
+    ),
+    Mutant(
         "only copy given up",
         "what the dead owner of the only copy has is denied when it is down for longer than `down_out_s`",
         (Edit(Ownership.expire, " or t.dead.address in kept", ""),),

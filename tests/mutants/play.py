@@ -237,6 +237,15 @@ def live(
     Life(plan).run()
 
 
+def themed(seed: int, theme: str, replicas: int) -> None:
+    """Run one seed's life with a theme, as a swarm draws it but for the number of replicas.
+
+    Raises:
+        Failure: it went wrong.
+    """
+    Life(draw(seed, theme=theme, replicas=replicas)).run()
+
+
 def slow(seed: int) -> MessageNetwork:
     """A network on which a hand-over of a few hundred records takes long enough to be disturbed."""
     return MessageNetwork(seed, delay=testing.uniform(0.005, 0.009))
@@ -264,4 +273,6 @@ def right_before(node: Node) -> Point:
     return circle.point(vnode_of(node).id - 1)
 
 
-__all__ = ["FORGIVING", "Failure", "Scene", "World", "live", "may_go", "play", "right_before", "slow", "vnode_of"]
+__all__ = [
+    "FORGIVING", "Failure", "Scene", "World", "live", "may_go", "play", "right_before", "slow", "themed", "vnode_of",
+]  # fmt: skip

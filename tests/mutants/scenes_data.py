@@ -15,7 +15,7 @@ from chord.node import Node
 from chord.sim.disk import flash
 from chord.testing import MemoryNetwork
 
-from .play import World, live, play
+from .play import World, live, play, themed
 
 N = 3
 WHOLE = Arc(Point(0), Point(0))
@@ -43,6 +43,16 @@ def comings_and_goings(seed: int) -> None:
 def shared_keys(seed: int) -> None:
     """A life in which several clients write the same keys at the same time, and read them as soon."""
     live(seed, "adjacent", "restart", "hiccup", replicas=N, successors=4, shared=0.8)
+
+
+def power_cuts(seed: int) -> None:
+    """A life in which all machines lose their power, and return one after the other."""
+    themed(seed, "power", N)
+
+
+def absences(seed: int) -> None:
+    """A life in which nodes are dead, cut off or stopped for long."""
+    themed(seed, "absence", N)
 
 
 def one_is_silent(seed: int) -> None:

@@ -240,10 +240,11 @@ async def test_dot_that_is_not_durable_is_not_held_against_its_store(told: Told)
     stored = Stored(b"old-5", story.contexts["filler"], told.owner(b"old-5").contact, 3, 3, False, ())
     fresh = copies[0]._replace(host="n9", record=_with_another_value(copies[0].record), durable=None)
     told.ledger.truth.copies = lambda key: iter([fresh, *copies])  # type: ignore[method-assign]
-    told.ledger.oracle.acknowledged(told.ring[0], story, story.ops[0], stored, "filler", 2, 2)
+    quorum = told.ledger.oracle.write_quorum(story)
+    told.ledger.oracle.acknowledged(told.ring[0], story, story.ops[0], stored, "filler", 2, quorum)
     assert told.complaints == []
     told.ledger.truth.copies = lambda key: iter([fresh._replace(durable=fresh.record), *copies])  # type: ignore[method-assign]
-    told.ledger.oracle.acknowledged(told.ring[0], story, story.ops[0], stored, "filler", 2, 2)
+    told.ledger.oracle.acknowledged(told.ring[0], story, story.ops[0], stored, "filler", 2, quorum)
     assert "a dot was minted twice" in told.complaints[0]
 
 
