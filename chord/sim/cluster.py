@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from chord.config import PRESETS, NodeConfig, RingConstants, Timing
+from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 from chord.errors import WritesRefused, unwrapped
 from chord.events import Event, Observer, PeerChanged, ignore
 from chord.identity import Kept
@@ -243,6 +243,7 @@ async def cluster(
     sync_delay: SyncDelay | None = None,
     without_disk: float = 0.0,
     vnodes: int = 1,
+    limits: Limits | None = None,
 ) -> AsyncIterator[Cluster]:
     """Have machines without nodes for the length of the block; then whatever runs on them is gone at once.
 
@@ -253,11 +254,12 @@ async def cluster(
         observe: called with every event of every node.
         sync_delay: of the machines' disks; None: nodes keep everything in memory, and restart empty.
         without_disk: so many of the machines have none.
-        vnodes: of each node.
+        vnodes, limits: of each node.
 
     Concurrency: checkpoints. Run it under `chord.testing.run`.
     """
-    template = NodeConfig(ring=ring or RingConstants(), timing=timing, preset="local", vnodes=vnodes)
+    constants, limits = ring or RingConstants(), limits or Limits()
+    template = NodeConfig(ring=constants, timing=timing, preset="local", vnodes=vnodes, limits=limits)
     with unwrapped():
         async with trio.open_nursery() as nursery:
             made = Cluster(nursery, network or MemoryNetwork(seed), seed, template, observe, sync_delay, without_disk)

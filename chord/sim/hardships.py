@@ -187,6 +187,7 @@ class Hardships:
             join = [node for node in self._cluster.nodes if node.state == "ready" or "listen" in changes]
             node = await self._deaths.start(join=join[:3], name=host, **changes)
             self._deaths.is_back(node)
+            self._ledger.losses.revive()
 
     # -- power ------------------------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ import trio
 from chord import testing
 from chord.events import Event, Observer, ignore
 from chord.history.recorder import Recorder
+from chord.ids import Arc, Point
+from chord.node import Node
 from chord.sim import situations
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.copies import astray, unequal, unreadable
@@ -163,6 +165,7 @@ class Life:
             sync_delay=_sync_delay,
             without_disk=WITHOUT_DISK if "memory" in plan.faults else 0.0,
             vnodes=plan.vnodes,
+            limits=plan.limits,
         ) as ring:
             self._cluster = ring
             recorder = Recorder(trio.current_time, self._write_history) if self._write_history else None
@@ -172,6 +175,7 @@ class Life:
                 constants=plan.constants, reads=plan.reads, draws=plan.draws, shared=plan.shared, habits=plan.habits,
             )  # fmt: skip
             losses = self._ledger.losses
+            losses.is_trimming = plan.reap_log is not None
             ring.on_put, ring.on_drop, ring.on_left = losses.saw, losses.dropped, losses.left
             ring.on_stopped = losses.autopsy
             with watch.over(ring), trio.fail_after(plan.virtual_s_max), trio.CancelScope() as scope:
@@ -300,6 +304,9 @@ class Life:
         requests = self._network.lateness.counts if isinstance(self._network, MessageNetwork) else Counter[str]()
         found = situations.of_life(self._plan, self._ledger.counts, requests)
         found.update(situations.absences(self._ledger.losses.absences_s, self._plan, "dead"))
+        found["reap log trimmed"] = sum(map(_trimmed, self._cluster.nodes))
+        found["slice caught up"] = totals["slices_caught_up"]
+        found["value quarantined"] = report.counts["ValuesQuarantined"]
         report.counts.update({situations.SITUATION + name: count for name, count in found.items()})
         is_long = report.counts[f"{situations.SITUATION}absence longer than every period"] > 0
         report.counts[situations.SITUATION + situations.LONG] = is_long
@@ -307,6 +314,12 @@ class Life:
         report.deliveries = self._network.deliveries
         self._digest.update(self._network.digest().encode())
         report.digest = self._digest.hexdigest()
+
+
+def _trimmed(node: Node) -> int:
+    """Return how many slices a node's reap log no longer has all entries of."""
+    log = node.host.reap_log
+    return sum(bool(log.state(part).trimmed) for part in log.slices_in(Arc(Point(0), Point(0))))
 
 
 def _sync_delay(rng: random.Random) -> float:

@@ -40,6 +40,7 @@ class Losses:
         lost: the keys of which something acknowledged was lost, and nothing was acknowledged since.
         absences_s: how long each node was dead that came back.
         fresh: the machines whose disk was emptied since the ring was Ideal: what starts there is another node.
+        is_trimming: reap logs are so short that they are trimmed. Only then may a value be in quarantine.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Losses:
         self.lost: set[bytes] = set()
         self.absences_s: list[float] = []
         self.fresh: set[str] = set()
+        self.is_trimming = False
         self._died_s: dict[str, float] = {}
 
     # -- questions ------------------------------------------------------------------------------
@@ -77,10 +79,20 @@ class Losses:
         """Return the machines on which an operation, or what has replaced it, is durable."""
         return {copy.host for copy in self.truth.copies(story.key) if op.is_in(copy.durable)}
 
-    def hosts_of(self, story: Story) -> dict[Op, set[str]]:
-        """Return the machines on which each acknowledged operation, or what has replaced it, is durable."""
+    def readable(self, story: Story, op: Op) -> set[str]:
+        """Return the machines whose copies show a read an operation, or what has replaced it."""
+        return {copy.host for copy in self.truth.copies(story.key) if op.is_open_in(copy.durable)}
+
+    def readable_of(self, story: Story) -> dict[Op, set[str]]:
+        """Return the machines whose copies show a read each acknowledged operation, or what has replaced it."""
         copies = list(self.truth.copies(story.key))
-        return {op: {copy.host for copy in copies if op.is_in(copy.durable)} for op in story.required()}
+        return {op: {copy.host for copy in copies if op.is_open_in(copy.durable)} for op in story.required()}
+
+    def is_hidden(self, story: Story, op: Op) -> bool:
+        """Whether an operation is in quarantine, and fewer nodes than a quorum show it to a read."""
+        copies = list(self.truth.copies(story.key)) if self.is_trimming else []
+        is_isolated = any(op.is_in(copy.record) and not op.is_open_in(copy.record) for copy in copies)
+        return is_isolated and sum(op.is_open_in(copy.durable) for copy in copies) < op.quorum
 
     def members(self, story: Story) -> list[Node]:
         """Return the living nodes that keep a key, by their ids alone."""
@@ -111,7 +123,7 @@ class Losses:
                 if record is not None and is_dead_out and self._is_dead(record):
                     continue
                 for op in story.required():
-                    if op.is_in(record):
+                    if op.is_open_in(record):
                         found.setdefault(op, set()).add(node)
         return found
 
@@ -129,6 +141,8 @@ class Losses:
             return
         if wrong := story.saw(record, host, is_own=is_own, now=trio.current_time()):
             self._complain(f"{host} has {record.key!r}, of which {wrong}")
+        if record.quarantine and not self.is_trimming:
+            self._complain(f"{host} has values of {record.key!r} in quarantine, and no reap log was trimmed")
         for op in story.ops:
             if op.vanished and self.holders(story, op) >= min(self._constants.replicas, len(self._ring)):
                 op.vanished = 0
@@ -209,6 +223,14 @@ class Losses:
         """
         if self._constants.replicas == 1:
             self._deniable |= self.lost | self._away
+
+    def whole_again(self) -> None:
+        """Note that the ring is Ideal, every record with its owner: what is in its place may not be denied."""
+        for key in list(self._deniable):
+            story = self._stories[key]
+            if key not in self.lost and all(self.is_in_place(story, op) for op in story.required()):
+                self._deniable.discard(key)
+                self._away.discard(key)
 
     def damage(self, host: str, key: bytes) -> None:
         """A record on a dead node's disk is damaged."""

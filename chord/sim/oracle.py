@@ -34,7 +34,7 @@ class Before(NamedTuple):
     Attributes:
         clock: of the story.
         required: the values that may not be denied.
-        hosts: where each acknowledged operation was durable.
+        hosts: where each acknowledged operation was durable, and open to reads.
         asked: how many nodes the client wants to answer; None: a quorum.
         wanted: on how many nodes the read has to rest, as long as nothing changes.
         number: of the disturbances so far.
@@ -144,6 +144,7 @@ class Oracle:
     def merged(self) -> None:
         """Note that the parts are one Ideal ring again: from now on each knows what the others wrote."""
         self._split_s = None
+        self.losses.whole_again()
         for story in self.stories.values():
             for op in story.ops:
                 op.is_apart = False
@@ -242,7 +243,7 @@ class Oracle:
         return Before(
             story.clock,
             required,
-            self.losses.hosts_of(story),
+            self.losses.readable_of(story),
             r,
             r or self._wanted(story),
             self.disturbances,
@@ -281,9 +282,9 @@ class Oracle:
             is_promised = op.is_strict and op.w + before.wanted > self._constants.replicas
             is_promised = is_promised and op.calm is not None and op.calm == calm
             is_judged = is_judged or is_promised
-            if any(covers(context, dot) for dot in op.dots):
+            if any(covers(context, dot) for dot in op.dots) or self.losses.is_hidden(story, op):
                 continue
-            now = self.losses.hosts(story, op)
+            now = self.losses.readable(story, op)
             if hosts & names & now:
                 return f"{op} was on a replica that answered"
             if now and is_promised:
@@ -313,6 +314,8 @@ class Oracle:
     def _is_there(self, story: Story, op: Op, now: float) -> bool:
         """Whether an operation that a read was to find is still to be found."""
         if self._constants.replicas == 1 and not op.is_strict:
+            return False
+        if self.losses.is_hidden(story, op):
             return False
         return op in story.ops and not op.is_lost and now < op.expires[0] and not story.may_be_deleted(op, now)
 
@@ -354,7 +357,7 @@ class Oracle:
     def _is_moving(self, story: Story, op: Op) -> bool:
         """Whether a living node has a write, and the owner of its key has not."""
         owners = {node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None}
-        hosts = {copy.host for copy in self.truth.copies(story.key) if copy.is_living and op.is_in(copy.durable)}
+        hosts = {copy.host for copy in self.truth.copies(story.key) if copy.is_living and op.is_open_in(copy.durable)}
         return bool(hosts) and not owners & hosts
 
     def scanned(self, node: Node, found: dict[bytes, tuple[bytes, ...]], before: BeforeScan) -> None:
@@ -379,13 +382,11 @@ class Oracle:
             if missed := self._missed_in_scan(self.stories[key], ops, found.get(key, ())):
                 self.complain(f"{node.name} denies {key!r} in a scan, which was acknowledged: {missed}")
 
-    @staticmethod
-    def _missed_in_scan(story: Story, required: list[Op], values: tuple[bytes, ...]) -> Op | None:
+    def _missed_in_scan(self, story: Story, required: list[Op], values: tuple[bytes, ...]) -> Op | None:
         """Return an operation that a scan does not show, nor what has replaced it."""
         now = trio.current_time()
         for op in required:
-            is_here = op in story.ops and not op.is_lost and now < op.expires[0] and not story.may_be_deleted(op, now)
-            if is_here and not story.is_shown(op, values):
+            if self._is_there(story, op, now) and not story.is_shown(op, values):
                 return op
         return None
 

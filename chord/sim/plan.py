@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from chord.config import PRESETS, RingConstants, Timing
+from chord.config import PRESETS, Limits, RingConstants, Timing
 from chord.errors import ConfigError
 from chord.sim.habits import HABITS
 from chord.testing.network import Delay, lossy, uniform
@@ -67,6 +67,9 @@ THEMED_FAULTS = ("return",)
 GRACE_S = 8.0
 """How long tombstones are kept where the fault *forget* is on. Each owner counts its own running time."""
 
+REAP_LOGS = (None, None, 0, 4)
+"""Half of the lives have reap logs so short that they are trimmed."""
+
 JITTER_MAX_S = 0.03
 """There and back in less than any timeout."""
 LARGE = 1 / 64
@@ -117,6 +120,7 @@ class Plan(msgspec.Struct, frozen=True):
         theme: what the life has most of, out of `THEMES`.
         vnodes: of each node.
         grace_s: see `chord.config.Timing`; None: as the faults say.
+        reap_log: how many entries the reap log of a slice keeps; None: as many as usual, more than a life makes.
     """
 
     seed: int
@@ -143,6 +147,14 @@ class Plan(msgspec.Struct, frozen=True):
     theme: str = "mixed"
     vnodes: int = 1
     grace_s: float | None = None
+    reap_log: int | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """Of every node: short reap logs are trimmed, so that nodes that were away must catch up."""
+        if self.reap_log is None:
+            return Limits()
+        return Limits(reap_log_entries=self.reap_log, reap_log_entries_max=2 * self.reap_log)
 
     @property
     def draws(self) -> int:
@@ -333,4 +345,5 @@ def _drawn_mixed(seed: int) -> Plan:
         anti_entropy_s=anti_entropy_s,
         shared=SHARED if is_shared else 0.0,
         habits=habits,
+        reap_log=random.Random(f"plan/{seed}/reap_log").choice(REAP_LOGS),
     )

@@ -22,6 +22,11 @@ IN_ANY_THEME = (
     *(f"habit {habit}" for habit in HABITS),
     "scan judged",
     "read judged in a calm ring",
+    "reap log of 0 entries",
+    "reap log of 4 entries",
+    "reap log trimmed",
+    "slice caught up",
+    "value quarantined",
 )
 OF_THEME: dict[str, tuple[str, ...]] = {
     "absence": (
@@ -77,6 +82,8 @@ def of_life(plan: Plan, told: Counter[str], requests: Counter[str]) -> Counter[s
     found = Counter({f"theme {plan.theme}": 1, f"N = {plan.replicas}": 1})
     if plan.nodes <= 4:
         found[f"ring of {plan.nodes} node{'s' * (plan.nodes > 1)}"] = 1
+    if plan.reap_log is not None:
+        found[f"reap log of {plan.reap_log} entries"] = 1
     found["several vnodes"] = plan.vnodes > 1
     for habit in HABITS:
         found[f"habit {habit}"] = told[f"habit {habit}"]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 from chord.data import versions
-from chord.messages import Record
+from chord.messages import ActorClock, Record
 
 SLACK_S = 0.002
 """Wall clocks and times to live count milliseconds."""
@@ -102,8 +102,18 @@ class Op:
         return f"{word} {self.number}" + (" (lost)" if self.is_lost else "" if self.is_ok else " (unknown)")
 
     def is_in(self, record: Record | None) -> bool:
-        """Whether a record knows of it, whatever has replaced it since."""
+        """Whether a record knows of it, whatever has replaced it since. What is in quarantine is not lost."""
         return record is not None and any(knows(record, dot) for dot in self.dots)
+
+    def is_open_in(self, record: Record | None) -> bool:
+        """Whether a read of a record takes it into account: what a record has in quarantine only, no read shows."""
+        return record is not None and any(_is_in_clock(record.clock, dot) for dot in self.dots)
+
+    def is_isolated_in(self, record: Record | None) -> bool:
+        """Whether a record has its value in quarantine, and does not show it."""
+        if record is None or all(version.op_id != self.op_id for one in record.quarantine for version in one.versions):
+            return False
+        return all(version.op_id != self.op_id for version in versions.siblings(record))
 
     def replaces(self, record: Record | None) -> bool:
         """Whether a record shows something that this operation has replaced for certain."""
@@ -116,8 +126,12 @@ def covers(context: Covers, dot: Dot) -> bool:
 
 
 def knows(record: Record, dot: Dot) -> bool:
-    """Whether a record has a dot in its history."""
-    return any(entry.actor == dot[0] and entry.count >= dot[1] for entry in record.clock)
+    """Whether a record has a dot in its history, or in quarantine."""
+    return _is_in_clock(record.clock, dot) or _is_in_clock(record.quarantine, dot)
+
+
+def _is_in_clock(clock: Iterable[ActorClock], dot: Dot) -> bool:
+    return any(entry.actor == dot[0] and entry.count >= dot[1] for entry in clock)
 
 
 def dots_in(record: Record) -> dict[Dot, bytes]:
@@ -364,7 +378,7 @@ class Story:
                 continue
             if not op.is_in(merged):
                 found.append(f"{op} was acknowledged, and nobody has it")
-            elif not self.is_replaced(op, merged):
+            elif not self.is_replaced(op, merged) and not op.is_isolated_in(merged):
                 found.append(f"{op} was acknowledged, and is replaced by nothing that could")
         for dot, op_id in visible.items():
             if op_id in shown and covers(self._gone, dot) and not found:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from chord import earlier
-from chord.data import versions
+from chord.data import reap_log, versions
 from chord.data.quorum_reads import QuorumReads
 from chord.data.reading import Reading
+from chord.data.reap_log import ReapLog
 from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.replicate import Coordinator
@@ -117,9 +118,28 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
+        "undecided values thrown away",
+        "what nobody vouches for is gone, not in quarantine",
+        (Edit(versions.isolate, "_joined(record.quarantine, moved)", "record.quarantine"),),
+        scenes.absences_and_trims,
+        40,
+        ("ledger: lost", "ledger: misread", "ledger: dropped", "ledger: denied"),
+    ),
+    Mutant(
+        "quarantine without a trimmed log",
+        "a node that was away hides what it alone has, although the others have every entry of their reap logs",
+        (
+            Edit(ReapLog.is_in_reach, "return ", "return False and "),
+            Edit(reap_log._is_above, "floor is None or", "floor is not None and"),
+        ),
+        scenes.absences,
+        40,
+        ("ledger: quarantine",),
+    ),
+    Mutant(
         "only copy given up",
         "what the dead owner of the only copy has is denied when it is down for longer than `down_out_s`",
-        (Edit(Ownership.expire, " or t.dead.address in kept", ""),),
+        (Edit(Ownership.expire, " or t.dead.id in kept", ""),),
         scenes.only_copies_are_away,
         40,
         ("ledger: denied",),

@@ -237,13 +237,13 @@ def live(
     Life(plan).run()
 
 
-def themed(seed: int, theme: str, replicas: int) -> None:
-    """Run one seed's life with a theme, as a swarm draws it but for the number of replicas.
+def themed(seed: int, theme: str, replicas: int, *, reap_log: int | None = None) -> None:
+    """Run one seed's life with a theme, as a swarm draws it but for the number of replicas and the reap log's length.
 
     Raises:
         Failure: it went wrong.
     """
-    Life(draw(seed, theme=theme, replicas=replicas)).run()
+    Life(msgspec.structs.replace(draw(seed, theme=theme, replicas=replicas), reap_log=reap_log)).run()
 
 
 def slow(seed: int) -> MessageNetwork:

@@ -55,6 +55,11 @@ def absences(seed: int) -> None:
     themed(seed, "absence", N)
 
 
+def absences_and_trims(seed: int) -> None:
+    """A life in which nodes are away for long, and reap logs keep nothing: they must catch up."""
+    themed(seed, "absence", N, reap_log=0)
+
+
 def one_is_silent(seed: int) -> None:
     """A replica is stopped for a while, and the others go on writing and deleting; there is nobody to stand in."""
 
@@ -140,6 +145,7 @@ def deleted_while_away_and_trimmed(seed: int) -> None:
 
 def _away_while_reaped(seed: int, *, is_trimmed: bool) -> None:
     async def scene(world: World) -> None:
+        world.ledger.losses.is_trimming = is_trimmed
         await world.ledger.fill(20)
         await world.level(N)
         world.watch.go_outside()
