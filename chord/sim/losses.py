@@ -141,6 +141,8 @@ class Losses:
             return
         if wrong := story.saw(record, host, is_own=is_own, now=trio.current_time()):
             self._complain(f"{host} has {record.key!r}, of which {wrong}")
+        if (op := story.unminted(record)) is not None:
+            self._complain(f"{host} has {record.key!r}, of which {op} has a version that no store minted")
         if record.quarantine and not self.is_trimming:
             self._complain(f"{host} has values of {record.key!r} in quarantine, and no reap log was trimmed")
         for op in story.ops:
@@ -154,7 +156,8 @@ class Losses:
             return
         is_leaving = all(node.host.is_leaving for node in self._ring.nodes if node.name == host)
         for op in story.every() if is_leaving else ():
-            op.dropped += op.is_in(record)
+            if op.is_in(record):
+                op.dropped.add(host)
         staying = sum(1 for n in self._ring.nodes if n.name != host and n.state == "ready" and not n.host.is_leaving)
         needed = min(self._constants.quorum, max(1, staying))
         for op in story.required():

@@ -171,7 +171,12 @@ class Oracle:
         return found | {host for host in on_their_way - self.losses.fresh if self.truth.has_disk(host)}
 
     def _wanted(self, story: Story) -> int:
-        """Return on how many nodes a read rests if its client says nothing: a quorum, or what members the owner has."""
+        """Return on how many nodes a read rests if its client says nothing: a quorum, or what members the owner has.
+
+        In a calm ring the owner has as many members as there are nodes.
+        """
+        if self.calm() is not None:
+            return min(self._constants.quorum, len(self._ring.nodes))
         every = [vnode for node in self._ring.nodes for vnode in node.host.vnodes.values()]
         seen = [self._members_seen(vnode, story) for vnode in every if vnode.ownership.is_owner(story.point)]
         return min([self._constants.quorum, *seen])
@@ -179,7 +184,9 @@ class Oracle:
     def _wanted_of(self, owner: Contact, story: Story, wanted: int) -> int:
         """Return what was wanted of a read, or as much of it as its coordinator has members to ask."""
         vnode = self._ring.vnodes().get(owner.id)
-        return wanted if vnode is None else min(wanted, self._members_seen(vnode, story))
+        if vnode is None or self.calm() is not None:
+            return wanted
+        return min(wanted, self._members_seen(vnode, story))
 
     @staticmethod
     def _members_seen(vnode: Vnode, story: Story) -> int:
@@ -208,11 +215,10 @@ class Oracle:
         if wrong := story.acknowledged(op, stored.context, client, host):
             self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and {wrong}")
         self.losses.acknowledged(story.key)
-        durable = self.losses.holders(story, op)
-        if durable + op.vanished + op.dropped < stored.w:
-            self.complain(
-                f"{node.name} was told that {story.key!r} is stored on {stored.w} nodes, and it is durable on {durable}"
-            )
+        hosts = self.losses.hosts(story, op)
+        if len(hosts | op.dropped) + op.vanished < stored.w:
+            told = f"{node.name} was told that {story.key!r} is stored on {stored.w} nodes"
+            self.complain(f"{told}, and it is durable on {len(hosts)}")
         elif merged is None or not op.is_in(merged):
             self.losses.lose(story, op)
         wanted = asked or op.quorum

@@ -64,7 +64,7 @@ class Op:
         is_strict: all of these are members of the replica set; no stand-in counted.
         is_lost: no store has it any more, and enough disks were lost to explain that.
         vanished: lost copies of it, since all members last had it.
-        dropped: copies of it that leaving nodes dropped.
+        dropped: the machines of leaving nodes that dropped a copy of it.
         is_buried: a store dropped a tombstone, or a value that may have expired, that had replaced it.
         calm: the oracle's count of disturbances when it began, if the ring was calm then.
         expires: the first and the last virtual second at which the value may expire; infinite without a time to live.
@@ -92,7 +92,8 @@ class Op:
         self.is_strict = False
         self.is_buried = False
         self.is_lost = False
-        self.vanished = self.dropped = 0
+        self.vanished = 0
+        self.dropped: set[str] = set()
         self.calm: int | None = None
         self.expires = (math.inf, math.inf)
         self.ttl_s: float | None = None
@@ -160,8 +161,8 @@ class Story:
     """
 
     __slots__ = (
-        "_by_id", "_clock", "_expiring", "_gone", "_mints", "_names", "_reaped", "_refused", "contexts", "issued",
-        "key", "ops", "owner", "point",
+        "_by_id", "_clock", "_expiring", "_gone", "_mints", "_names", "_reaped", "_refused", "_taken_back", "contexts",
+        "issued", "key", "ops", "owner", "point",
     )  # fmt: skip
 
     def __init__(self, key: bytes, point: int) -> None:
@@ -176,6 +177,7 @@ class Story:
         self._by_id: dict[bytes, Op] = {}
         self._expiring: dict[bytes, tuple[float, float]] = {}
         self._mints: dict[Dot, Mint] = {}
+        self._taken_back: dict[tuple[bytes, Dot], Covers | None] = {}  # by crashes; a copy may be under way
         self._names: dict[Dot, dict[bytes, bool]] = {}  # by dot: the operations, and whether others rely on it
         self._reaped: dict[bytes, int] = {}  # of tombstones
         self._gone: dict[bytes, int] = {}  # what acknowledged operations have replaced for certain
@@ -266,14 +268,22 @@ class Story:
             for dot in [dot for dot, mint in op.dots.items() if mint.host == host]:
                 is_firm = self._names.get(dot, {}).get(op.op_id, True)
                 if not is_firm and (left is None or not knows(left, dot)):
+                    self._taken_back[op.op_id, dot] = op.dots[dot].covers
                     del op.dots[dot], self._names[dot][op.op_id]
                     self._mints.pop(dot, None)
 
-    @staticmethod
-    def _covered(op: Op, record: Record, dot: Dot, is_own: bool) -> Covers | None:
+    def unminted(self, record: Record) -> Op | None:
+        """Return an operation of which a record has a version that no store has minted."""
+        for dot, op_id in dots_in(record).items():
+            op = self._by_id.get(op_id)
+            if op is not None and dot in op.dots and op.dots[dot].covers is None:
+                return op
+        return None
+
+    def _covered(self, op: Op, record: Record, dot: Dot, is_own: bool) -> Covers | None:
         if op.kind != "put":
             return op.given
-        return _without(versions.context_of(record), [dot]) if is_own else None
+        return _without(versions.context_of(record), [dot]) if is_own else self._taken_back.get((op.op_id, dot))
 
     def _claim(self, dot: Dot, op_id: bytes, *, is_firm: bool) -> str:
         """Note that a dot is this operation's. It may not be another's too, if others rely on both."""

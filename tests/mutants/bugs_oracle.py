@@ -29,7 +29,7 @@ MUTANTS = (
         ),
         scenes.shared_keys,
         40,
-        ("ledger: dots", "ledger: misread", "ledger: lost"),
+        ("ledger: dots", "ledger: misread", "ledger: lost", "ledger: acknowledged"),
     ),
     Mutant(
         "get answered from one copy",

@@ -52,7 +52,7 @@ def test_a_copy_counts_as_dropped_only_if_its_node_leaves(is_leaving: bool) -> N
             ring[0].host.is_leaving = is_leaving
             losses.dropped(ring[0].name, record)
             losses.dropped(ring[0].name, Record(b"another", ()))
-            assert put.dropped == is_leaving
+            assert put.dropped == ({ring[0].name} if is_leaving else set())
             ring[0].host.is_leaving = False
 
     testing.run(main)
@@ -249,5 +249,69 @@ def test_put_need_not_replace_what_has_expired(now: float, is_left: bool) -> Non
             put = story.begin("put")
             put.is_strict = True
             assert story.left_beside(put, record, 2, now) == [old] * is_left
+
+    testing.run(main)
+
+
+def quarantined(record: Record) -> Record:
+    return Record(record.key, (), b"", record.clock)
+
+
+@pytest.mark.parametrize(("is_trimming", "complaints"), [(False, 1), (True, 0)])
+def test_quarantine_without_a_trimmed_log_is_a_fault(is_trimming: bool, complaints: int) -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=1) as ring:
+            told: list[str] = []
+            story, _, record = written(ring)
+            losses = losses_of(ring, story, told.append)
+            losses.is_trimming = is_trimming
+            losses.saw(ring[1].name, quarantined(record), False)
+            assert len(told) == complaints, told
+
+    testing.run(main)
+
+
+@pytest.mark.parametrize(("shown", "is_hidden"), [(1, True), (2, False)])
+def test_value_in_quarantine_is_hidden_while_fewer_than_a_quorum_show_it(shown: int, is_hidden: bool) -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=1) as ring:
+            story, put, record = written(ring)
+            put.quorum = 2
+            losses = losses_of(ring, story, pytest.fail)
+            losses.is_trimming = True
+            for number, node in enumerate(ring.nodes):
+                copy = record if number < shown else quarantined(record)
+                node.host.storage.apply(Batch(puts=(copy,)))
+            assert losses.is_hidden(story, put) == is_hidden
+            assert losses.readable(story, put) == {node.name for node in list(ring.nodes)[:shown]}
+            assert losses.holders(story, put) == 3
+
+    testing.run(main)
+
+
+@pytest.mark.parametrize(("is_own", "complaints"), [(True, 0), (False, 1)])
+def test_version_that_no_store_minted_is_a_fault(is_own: bool, complaints: int) -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=1) as ring:
+            told: list[str] = []
+            story = Story(KEY, ring[0].host.circle.hash(KEY))
+            put = story.begin("put")
+            story.sent(put, b"1" * 16)
+            record = Record(KEY, (ActorClock(bytes(16), 1, (Version(put.value, put.op_id, 1),)),))
+            losses_of(ring, story, told.append).saw(ring[0].name, record, is_own)
+            assert len(told) == complaints, told
+
+    testing.run(main)
+
+
+def test_copy_under_way_keeps_what_its_version_replaced_when_the_store_that_minted_it_crashes() -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=1) as ring:
+            story, put, record = written(ring, is_ok=False)
+            losses = losses_of(ring, story, pytest.fail)
+            story.crashed(ring[0].name, None)
+            assert put.dots == {}
+            losses.saw(ring[1].name, record, False)
+            assert [mint.covers is None for mint in put.dots.values()] == [False]
 
     testing.run(main)

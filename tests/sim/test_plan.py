@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from chord.config import Limits
 from chord.errors import ConfigError
 from chord.sim.plan import FAULTS, THEMES, Plan, draw
 
@@ -31,6 +32,7 @@ def test_a_seed_means_the_same_for_ever() -> None:
         down_out_s=20.0,
         anti_entropy_s=10.0,
         shared=0.5,
+        reap_log=0,
     )
 
 
@@ -50,6 +52,8 @@ def test_everything_is_drawn_some_time_and_nothing_always() -> None:
         assert len({getattr(plan, field) for plan in plans}) > 1, field
     assert {plan.successors for plan in plans} == {2, 3, 4, 5}
     assert {plan.replicas for plan in plans} == {1, 2, 3}
+    assert {plan.reap_log for plan in plans} == {None, 0, 4}
+    assert {plan.limits.reap_log_entries_max for plan in plans} == {Limits().reap_log_entries_max, 0, 8}
     assert any(plan.nodes >= 20 for plan in plans)
     assert all(plan.nodes >= plan.successors + 4 and plan.nodes_max > plan.nodes for plan in plans)
 
