@@ -41,6 +41,7 @@ class Losses:
         absences_s: how long each node was dead that came back.
         fresh: the machines whose disk was emptied since the ring was Ideal: what starts there is another node.
         is_trimming: reap logs are so short that they are trimmed. Only then may a value be in quarantine.
+        is_disk_lost: a disk was lost, or a node without one has died: what it held may be waited for until the end.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Losses:
         self.absences_s: list[float] = []
         self.fresh: set[str] = set()
         self.is_trimming = False
+        self.is_disk_lost = False
         self._died_s: dict[str, float] = {}
 
     # -- questions ------------------------------------------------------------------------------
@@ -196,6 +198,7 @@ class Losses:
         self._died_s.setdefault(node.name, trio.current_time())
         if self._constants.replicas == 1:
             self._away.update(record.key for record in node.host.storage.scan(WHOLE) if record.key in self._stories)
+        self.is_disk_lost |= not self.truth.has_disk(node.name)
         vanished = self.truth.dies(node, self._stories.__contains__)
         self._reckon(() if vanished is None else vanished.scan(WHOLE), "acknowledged and lost")
 
@@ -216,6 +219,7 @@ class Losses:
         """A dead node's disk is about to be emptied."""
         self._died_s.pop(host, None)
         self.fresh.add(host)
+        self.is_disk_lost = True
         vanished = self.truth.is_wiped(host)
         self._reckon(() if vanished is None else vanished.scan(WHOLE), how)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chord import earlier
 from chord.data import reap_log, versions
+from chord.data.quorum import Quorum
 from chord.data.quorum_reads import QuorumReads
 from chord.data.reading import Reading
 from chord.data.reap_log import ReapLog
@@ -38,6 +39,14 @@ MUTANTS = (
         scenes.shared_keys,
         40,
         ("ledger: quorum",),
+    ),
+    Mutant(
+        "default writes refused",
+        "a write that names no W is refused, whatever the state of the ring",
+        (Edit(Quorum.needed_to_write, "needed > len(who.members)", "needed > 0"),),
+        scenes.power_cuts,
+        40,
+        ("ledger: refused",),
     ),
     Mutant(
         "get answered by one that asks no other",

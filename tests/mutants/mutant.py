@@ -108,6 +108,7 @@ LEDGER = (
     (r" is stored(?: on \d+ nodes, and it is durable on|, by \d+ of) ", "ledger: acknowledged"),
     (r" drops .*, which is left on ", "ledger: dropped"),
     (r" a dot was minted twice", "ledger: dots"),
+    (r" takes no write in the end", "ledger: refused"),
     (r" in quarantine, and no reap log was trimmed", "ledger: quarantine"),
 )
 COPIES = (r"the replicas of b'.* differ", r"b'.* is on .*, and belongs on ", r"what .* has of b'.* is news to ")
