@@ -434,16 +434,20 @@ class Ledger:
         async with trio.open_nursery() as nursery:
             for _ in range(AT_ONCE):
                 nursery.start_soon(read)
-        if not self.losses.is_disk_lost and not self.truth.dead():
-            await self._write_in_the_end(nodes)
 
-    async def _write_in_the_end(self, nodes: list[Node]) -> None:
-        """Write through every node: nothing is silent, and no disk was lost, so nothing excuses a refusal."""
-        for node in nodes:
+    async def write_in_the_end(self, within_s: float) -> None:
+        """Write through every node, unless a disk was lost or a node is dead: only these excuse a refusal."""
+        if self.losses.is_disk_lost or self.truth.dead():
+            return
+        until = trio.current_time() + within_s
+        for node in list(self._ring.nodes):
             acknowledged = self.writes
-            await self.write(node, f"end-{node.name}".encode(), "end", "put")
-            if self.writes == acknowledged:
-                self.oracle.complain(f"{node.name} takes no write in the end, and no disk was lost")
+            while self.writes == acknowledged:
+                await self.write(node, f"end-{node.name}".encode(), "end", "put")
+                if trio.current_time() > until:
+                    self.oracle.complain(f"{node.name} takes no write in the end, and no disk was lost")
+                    return
+                await trio.sleep(REST_S)
 
 
 def _word(outcome: Stored | Found | ChordError | None) -> str:

@@ -267,6 +267,7 @@ class Life:
         timing = self._plan.timing  # the dead are waited for; then it takes a period to compare, and one to drop
         await self._none(self._unequal, timing.down_out_s + 3 * timing.anti_entropy_s + HOME_WITHIN_S)
         await self._ledger.settle()
+        await self._ledger.write_in_the_end(HEALED_WITHIN_S)
         self._watch.check_state()
         return took
 

@@ -319,7 +319,7 @@ class Oracle:
 
     def _is_there(self, story: Story, op: Op, now: float) -> bool:
         """Whether an operation that a read was to find is still to be found."""
-        if self._constants.replicas == 1 and not op.is_strict:
+        if self._constants.replicas == 1 and not op.is_strict and self.is_lenient:
             return False
         if self.losses.is_hidden(story, op):
             return False
