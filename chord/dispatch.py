@@ -183,7 +183,8 @@ class Dispatcher:
 
     async def _on_find_neighbours(self, parts: Parts, request: FindNeighbours) -> NeighboursOf:
         predecessor, successor = await self._lookups.neighbours(request.point, parts.vnode.me)
-        return NeighboursOf(predecessor, successor, self._host.greeter.ring_id)
+        has_left = request.point in self._host.peers.left
+        return NeighboursOf(predecessor, successor, self._host.greeter.ring_id, has_left)
 
     def _on_settled(self, parts: Parts, request: Settled) -> Done:
         parts.vnode.view.settled(request.arc_end, Arc(request.arc_start, request.arc_end))  # from an owner come several

@@ -47,6 +47,7 @@ class Kept(msgspec.Struct, frozen=True):
         incarnation: of the records that belong to this, in hexadecimal.
         successors, replicas, cluster: the ring's other constants; None in a file from before they were kept.
         silent: contacts once known that neither answer nor have left.
+        left: vnodes that said goodbye for good, the latest last.
     """
 
     version: int
@@ -61,6 +62,7 @@ class Kept(msgspec.Struct, frozen=True):
     successors: int | None = None
     replicas: int | None = None
     cluster: str | None = None
+    left: tuple[Point, ...] = ()
 
     @property
     def ring_id(self) -> Identity | None:

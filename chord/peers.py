@@ -7,7 +7,7 @@ tells `suspicion` how it went, and answers calls to our own vnodes without the n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, KeysView
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -44,7 +44,7 @@ class Peers:
         self.address = ""
         self.suspicion = Suspicion(timing)
         self.passive = PassiveList(timing, passive_max)
-        self._left: dict[Point, None] = {}  # vnodes that have left for good, the latest last
+        self._left: dict[Point, None] = {}  # the latest last
         self._handler: Handler | None = None
         self.calls_made = 0
         self._timing = timing
@@ -150,12 +150,21 @@ class Peers:
     def has_left(self, address: str, vnodes: Iterable[Point]) -> None:
         """A node said goodbye for good, with these vnodes. Another that stood at its address before is still silent."""
         self._tell(self.suspicion.left(address, trio.current_time()))
+        self.learn_left(vnodes)
+
+    def learn_left(self, vnodes: Iterable[Point]) -> None:
+        """These vnodes said goodbye for good: nobody waits for them."""
         for point in vnodes:
             self.passive.forget(point)
             self._left.pop(point, None)
             self._left[point] = None
         while len(self._left) > LEFT_MAX:
             del self._left[next(iter(self._left))]
+
+    @property
+    def left(self) -> KeysView[Point]:
+        """The vnodes that said goodbye for good and have not been members since, the latest last."""
+        return self._left.keys()
 
     def is_known_to_have_left(self, contact: Contact) -> bool:
         """Whether a vnode said goodbye for good, and has not been a member since."""

@@ -67,6 +67,7 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: 
         successors=ring_constants.successors,
         replicas=ring_constants.replicas,
         cluster=ring_constants.cluster,
+        left=tuple(host.peers.left),
     )
     return now if last is None else _still_kept(last, now, [p.vnode for p in parts.values()])
 
@@ -95,6 +96,7 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
 
 def recall(kept: Kept, host: Host) -> None:
     """Remember what counts from the first moment: who is silent, and of which arcs everything was held."""
+    host.peers.learn_left(kept.left)
     for contact in kept.silent:
         host.peers.passive.add(contact, host.peers.now())
     for vnode in kept.vnodes:

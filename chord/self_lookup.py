@@ -37,6 +37,8 @@ class SelfLookup:
             with trio.fail_after(2 * self._host.timing.timeout_cap_s):
                 answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
         except (OtherRing, UnknownVnode, *SILENCE):  # another node at the address of a silent one is not that one
+            if isinstance(contact, Contact) and contact.id in self._peers.passive:
+                await self._seek(contact)
             raise
         except ChordError:
             self._ask_again(contact)  # it is there, and not ready to answer
@@ -57,6 +59,22 @@ class SelfLookup:
         await self._stabilizer.consider_successor(t)
         if await self._stabilizer.offer_to(q, me):  # it answered, so it is not hearsay
             await self._stabilizer.rectify(q)
+
+    async def _seek(self, silent: Contact) -> None:
+        """Ask the ring what has become of a silent contact: it may live at another address by now, or have left.
+
+        This node may have been away when it said so.
+        """
+        around = await self._peers.call(self._host.address, FindNeighbours(silent.id), NeighboursOf)
+        if around.successor.id == silent.id:
+            if around.successor.address != silent.address:
+                await self.ask(around.successor)
+            return
+        for neighbour in (around.successor, around.predecessor):
+            if (await self._peers.call(neighbour, FindNeighbours(silent.id), NeighboursOf)).has_left:
+                self._peers.learn_left((silent.id,))
+                for vnode in self._host.vnodes.values():
+                    vnode.view.gone((silent.id,))
 
     async def _welcome(self, contact: Contact) -> None:
         """A silent contact answers. Wait for it no longer if this ring lists it; else offer it to the vnode before it.

@@ -6,13 +6,16 @@ import msgspec
 import pytest
 import trio
 from quorums import read, write
-from worlds import virtual
+from worlds import only, virtual
 
-from chord.config import PRESETS
+from chord import testing
+from chord.config import PRESETS, RingConstants
+from chord.data.transfer import Mover
 from chord.errors import ChordError, InvalidRequest, OwnerDown, TooFewReplicas
 from chord.ids import Point
-from chord.messages import Written
+from chord.messages import Contact, Written
 from chord.node import Node
+from chord.self_lookup import SelfLookup
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 
@@ -140,3 +143,51 @@ async def test_ring_that_stopped_with_one_store_lost_serves_again_at_once() -> N
             assert (await read(node, KEY)).values == (VALUE,)
             assert (await read(node, b"absent")).values == ()
             await write(node, b"new", b"value")
+
+
+async def waited_for_after_an_absence(*, is_moved: bool) -> tuple[Contact, ...]:
+    """Two silent nodes return and leave, or move, while a third is down. Return for which it waits after that."""
+    ring = RingConstants(successors=3, replicas=3)
+    async with cluster(seed=3, ring=ring, sync_delay=flash, timing=TIMING) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        for _ in range(11):
+            await (await machines.start(join=[first])).ready()
+        await machines.converged()
+        await trio.sleep(5)
+        away, *others = sorted(machines.nodes, key=lambda node: only(node).id)[1::4]
+        for node in others:
+            await machines.kill(node)
+        await trio.sleep(2 * TIMING.down_out_s)
+        for parts in away.parts.values():  # as a giver tells a node that takes an arc over
+            parts.mover._learn_silent([only(node).me for node in others])
+        await trio.sleep(5)
+        await machines.kill(away)
+        await trio.sleep(2 * TIMING.down_out_s)
+        assert {contact.address for contact in away.host.peers.passive.contacts()} == {node.address for node in others}
+        for other in others:
+            address = f"{other.name}-moved:1" if is_moved else other.address
+            back = await machines.start(name=other.name, join=[first], listen=address)
+            await back.ready()
+            await trio.sleep(10)
+            if not is_moved:
+                await back.leave()
+        await trio.sleep(10)
+        back = await machines.start(name=away.name, join=[first])
+        await back.ready()
+        await trio.sleep(60)
+        return back.host.peers.passive.contacts()
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_node_that_was_away_waits_for_none_that_left_or_moved_meanwhile(is_moved: bool) -> None:
+    assert testing.run(lambda: waited_for_after_an_absence(is_moved=is_moved), seed=1) == ()
+
+
+def test_planted_node_that_was_away_asks_for_none_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask_none(self: SelfLookup, silent: Contact) -> None:
+        return
+
+    monkeypatch.setattr(SelfLookup, "_seek", ask_none)
+    monkeypatch.setattr(Mover, "_learn_left", lambda self, vnodes: None)
+    assert testing.run(lambda: waited_for_after_an_absence(is_moved=False), seed=1) != ()

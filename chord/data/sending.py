@@ -257,6 +257,7 @@ class Sender:
             downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
             is_settled=self._vnode.vouches_for(giving.arc),
             silent=tuple(silent)[-LIST_ENTRIES_MAX:],
+            left=tuple(self._host.peers.left)[-LIST_ENTRIES_MAX:],
         )
         while True:
             try:

@@ -264,6 +264,7 @@ class Mover:
             self._own.doubt(arc)
         for down in request.downs:
             self._vnode.view.fell_silent(down.contact, now - down.since_ms / 1000)
+        self._learn_left(request.left)
         self._learn_silent(request.silent)
         self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]
         inbound.is_switched = True
@@ -280,6 +281,12 @@ class Mover:
         return Done()
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _learn_left(self, vnodes: Iterable[Point]) -> None:
+        """Remember which vnodes have left: a node that was away may ask."""
+        ring = self._vnode.ring
+        listed = {contact.id for contact in (*ring.successors, *ring.predecessors)}
+        self._host.peers.learn_left([point for point in vnodes if point not in listed])
 
     def _learn_silent(self, contacts: Iterable[Contact]) -> None:
         """Wait for the silent nodes that the giver waited for: what they hold was acknowledged in this arc."""

@@ -184,6 +184,7 @@ class Switch(Request, frozen=True, tag=51):
     downs: Downs = ()  # vnodes behind the giver that are waited for
     is_settled: bool = False  # the giver holds everything of the arc that was acknowledged, and so do you now
     silent: Contacts = ()  # nodes that fell silent and may come back with records, as far as the giver knows
+    left: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()  # vnodes that said goodbye for good
 
 
 class Abandon(Request, frozen=True, tag=52):
