@@ -20,7 +20,7 @@ MUTANTS = (
     Mutant(
         "a take-back is lost",
         "what a full disk refused stays visible until the node restarts",
-        (Edit(GroupCommit._written, "        self._take_back()\n", "        pass\n"),),
+        (Edit(GroupCommit._written, "        self._take_back()\n", "        self._settle(group)\n"),),
         scenes.disks_are_full,
         8,
         ("ledger: acknowledged", "ledger: dropped", "ledger: lost", "copies"),
