@@ -21,6 +21,7 @@ from chord.messages import Contact, Done, HandOver, Reply, Request, RingPointers
 from chord.node import Node
 from chord.ownership import Verdict
 from chord.peers import Peers
+from chord.self_lookup import SelfLookup
 from chord.stabilize import Stabilizer
 from chord.vnode import Vnode
 
@@ -312,6 +313,10 @@ def test_nobody_waits_for_who_has_left() -> None:
     nobody_waits_for_who_has_left()
 
 
+async def ask_none(self: SelfLookup, silent: Contact) -> None:
+    """Instead of the ring, which remembers the goodbye."""
+
+
 async def remembered_after_a_late_answer() -> list[Contact]:
     """Let a node leave; its predecessor gets an answer after the goodbye that the leaver sent before it.
 
@@ -353,7 +358,7 @@ async def test_planted_late_answer_that_revokes_a_goodbye_is_caught() -> None:
     def revoke(peers: Peers, contact: Contact, *, is_owner: bool) -> None:
         took_its_place(peers, contact, is_owner=True)
 
-    with mock.patch.object(Peers, "took_its_place", revoke):
+    with mock.patch.object(Peers, "took_its_place", revoke), mock.patch.object(SelfLookup, "_seek", ask_none):
         assert await remembered_after_a_late_answer()
 
 
@@ -363,5 +368,6 @@ def test_who_is_remembered_though_it_left_is_caught(monkeypatch: pytest.MonkeyPa
         self._peers.passive.add(contact, trio.current_time())
 
     monkeypatch.setattr(Stabilizer, "remember_silent", remember_silent)
+    monkeypatch.setattr(SelfLookup, "_seek", ask_none)
     with pytest.raises(AssertionError):
         nobody_waits_for_who_has_left()

@@ -67,7 +67,7 @@ async def test_lost_place_of_one_vnode_is_not_excused_by_another() -> None:
     began = trio.current_time()
     while trio.current_time() - began <= RESUMES_MAX * LOCAL.resume_s:
         assert not peers.has_lost_its_place(lost)
-        peers.took_its_place(back)
+        peers.took_its_place(back, is_owner=True)
         await trio.sleep(LOCAL.stabilize_s)
     assert peers.has_lost_its_place(lost)
 
