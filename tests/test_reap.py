@@ -544,6 +544,30 @@ async def test_trimming_goes_on_once_the_silent_node_is_forgotten() -> None:
         assert {node.host.reap_log.forced_trims for node in ring.nodes} == {0}
 
 
+@pytest.mark.slow
+@virtual
+async def test_forgotten_node_that_returns_brings_back_nothing() -> None:
+    """It was suspended when the operator gave it up, so it does not know that it was."""
+    async with testing.ring(6, seed=4, timing=TIMING) as ring:
+        await put(ring[0], KEY, b"v")
+        await trio.sleep(3)
+        away = replicas(ring, KEY)[1]
+        others = [node for node in ring.nodes if node.name != away]
+        ring.network.freeze(away)
+        await trio.sleep(5)
+        for node in others:
+            await node.host.peers.call(node.address, Forget(named(ring, away).address), Done)
+        await patiently(lambda: put(others[0], KEY, None), within_s=10)
+        await trio.sleep(GRACE_S + 10)
+        assert holders(ring, KEY) == [away]
+        ring.network.unfreeze(away)
+        await trio.sleep(30)
+        await ring.converged()
+        assert holders(ring, KEY) == []
+        for node in ring.nodes:
+            assert await visible(node, KEY) == ()
+
+
 # -- quarantine --------------------------------------------------------------------------------------------
 
 
