@@ -268,6 +268,7 @@ class Dispatcher:
                 vnode.view.stays(request.address)
             self._departed()
         elif isinstance(request, Returned):
+            self._host.peers.passive.hurry(request.address, self._host.peers.now())
             for parts in self._parts.values():
                 parts.vnode.view.is_back(request.address)
                 parts.repair.fell_behind(request.address)

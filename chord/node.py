@@ -323,7 +323,7 @@ class Node(AsyncRing):
             look = partial(self._look_for_files, OpenFiles(self.config.data_dir))
             self._maintenance.keep_watch(self.contact, look)
         await self._save()
-        self.host.start_task(self._farewell.say_back, self._others)
+        await self._farewell.say_back(self._others)  # before it says "ready": from then on no other calls it down
         self._change("ready")
         self._ready.set()
 
@@ -397,7 +397,10 @@ class Node(AsyncRing):
         self._end("stop")
 
     async def _look_for_files(self, files: OpenFiles) -> None:
-        if (path := await files.missing()) is not None:
+        path = await files.missing()
+        if path is not None and not await trio.Path(path.parent).exists():
+            self._end_without_directory()
+        elif path is not None:
             self._fatal = self._fatal or WritesRefused(f"{path} of {self.name} was removed or replaced; it stopped")
             self._end("stop")
 

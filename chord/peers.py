@@ -183,6 +183,10 @@ class Peers:
         """Whether a contact's node leaves the lists. Our own node never does."""
         return contact.address != self.address and self.suspicion.is_dead(contact.address)
 
+    def is_on_its_way(self, contact: Contact) -> bool:
+        """Whether nothing is known against it that a silent vnode is back: soon it will take its place."""
+        return self.suspicion.state(contact.address) == "alive" and not self.passive.was_asked_in_vain(contact.id)
+
     def is_doubtful(self, contact: Contact) -> bool:
         """Whether to route around a contact: its node is suspect, paused, dead or gone."""
         return contact.address != self.address and self.suspicion.state(contact.address) != "alive"
@@ -264,6 +268,7 @@ class PassiveList:
         self._timing = timing
         self._max = size_max
         self._due: dict[Point, tuple[Contact, float, float]] = {}
+        self._in_vain: set[Point] = set()  # asked, and it did not answer
 
     def add(self, contact: Contact, now: float) -> None:
         """Remember a vnode that fell silent; probe it soon."""
@@ -271,13 +276,24 @@ class PassiveList:
         if known is None:
             self._due[contact.id] = (contact, now, self._timing.reprobe_first_s)
             while len(self._due) > self._max:
-                del self._due[next(iter(self._due))]
+                self.forget(next(iter(self._due)))
         elif known[0].address != contact.address:
             self._due[contact.id] = (contact, *known[1:])
+            self._in_vain.discard(contact.id)
 
     def forget(self, point: Point) -> None:
         """It is back, or has left for good."""
         self._due.pop(point, None)
+        self._in_vain.discard(point)
+
+    def asked_in_vain(self, point: Point) -> None:
+        """A silent vnode does not answer, or another node does at its address."""
+        if point in self._due:
+            self._in_vain.add(point)
+
+    def was_asked_in_vain(self, point: Point) -> bool:
+        """Whether a silent vnode did not answer when it was last asked, and its address was not heard from since."""
+        return point in self._in_vain
 
     def forget_at(self, address: str, living: Container[Point]) -> None:
         """An operator says that what fell silent at an address is gone for good, except for vnodes that live there."""
@@ -301,6 +317,7 @@ class PassiveList:
         for contact, _, wait in list(self._due.values()):
             if contact.address == address:
                 self._due[contact.id] = (contact, when, wait)
+                self._in_vain.discard(contact.id)
 
     def moved(self, contact: Contact) -> None:
         """A vnode answers at an address: nobody waits for it at another one."""

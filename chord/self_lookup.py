@@ -38,6 +38,7 @@ class SelfLookup:
                 answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
         except (OtherRing, UnknownVnode, *SILENCE):  # another node at the address of a silent one is not that one
             if isinstance(contact, Contact) and contact.id in self._peers.passive:
+                self._peers.passive.asked_in_vain(contact.id)
                 await self._seek(contact)
             raise
         except ChordError:

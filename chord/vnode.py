@@ -44,7 +44,7 @@ class Vnode:
         eager_looks: self-lookups still to be made in every round, after a restart.
         has_met_quorum: whether others may have written in its arc since its node started; see `Pong`.
         isolated_since: when every neighbour had fallen silent, None while there are neighbours.
-        waits_for: the silent vnodes without which nobody can say that this arc lacks nothing; empty if none are needed.
+        is_stuck: without the silent vnodes, no node can say that this vnode's arc lacks nothing.
     """
 
     def __init__(self, me: Contact, host: Host) -> None:
@@ -59,7 +59,7 @@ class Vnode:
         self.isolated_since: float | None = None
         self.eager_looks = 0
         self.has_met_quorum = True
-        self.waits_for: tuple[Contact, ...] = ()
+        self.is_stuck = False
 
     @property
     def id(self) -> Point:
@@ -152,6 +152,12 @@ class Vnode:
         """Return the silent vnodes behind this one that are waited for, as others are told of them."""
         now = self.host.peers.now()
         return tuple(Down(contact, int(1000 * max(0.0, now - since))) for contact, since in self.view.downs())
+
+    @property
+    def waits_for(self) -> tuple[Contact, ...]:
+        """The silent vnodes that are needed to say that this arc lacks nothing, and are not on their way back."""
+        peers = self.host.peers
+        return tuple(c for c in peers.passive.contacts() if not peers.is_on_its_way(c)) if self.is_stuck else ()
 
     def replica_set(self, key: int) -> ReplicaSet:
         """Return who holds a key, as far as this vnode knows: for keys it may coordinate."""

@@ -256,12 +256,13 @@ class QuorumReads:
             return
         behind, silent = [c for c in silent if c in reading.behind], [c for c in silent if c not in reading.behind]
         silent = silent or ([] if behind else list(self._vnode.waits_for))
-        names = ", ".join(dict.fromkeys(contact.address for contact in silent or behind or unsettled))
+        down = [contact for contact in silent if not self._host.peers.is_on_its_way(contact)]
+        names = ", ".join(dict.fromkeys(contact.address for contact in down or silent or behind or unsettled))
         if not silent and not behind and all(contact in reading.damaged for contact in unsettled):
             raise RecordDamaged(f"the record is damaged at {names}, and no other node has a copy")
-        if silent:
+        if down:
             since = None if verdict.taken is None else int(1000 * (trio.current_time() - verdict.taken.since))
-            raise OwnerDown(f"what {names} may hold is not known here, and it is down", peer=silent[0], after_ms=since)
+            raise OwnerDown(f"what {names} may hold is not known here, and it is down", peer=down[0], after_ms=since)
         raise Busy(f"{names} is being brought level", after_ms=RETRY_MS)
 
     def _fan(self, reading: Reading, spare: list[Contact]) -> Fan:

@@ -214,8 +214,7 @@ class Repair:
         if vouches:
             self._vnode.view.settled(arc.end, arc)
             self._vnode.ownership.sure(arc)
-        is_stuck = is_compared and not self._vnode.view.is_settled_in(arc)
-        self._vnode.waits_for = self._host.peers.passive.contacts() if is_stuck else ()
+        self._vnode.is_stuck = is_compared and not self._vnode.view.is_settled_in(arc)
         for contact, was_settled in equal.items():
             await self._settle(contact, arc, level, was_settled, vouches)
 
