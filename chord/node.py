@@ -323,7 +323,10 @@ class Node(AsyncRing):
             look = partial(self._look_for_files, OpenFiles(self.config.data_dir))
             self._maintenance.keep_watch(self.contact, look)
         await self._save()
-        await self._farewell.say_back(self._others)  # before it says "ready": from then on no other calls it down
+        if kept is None:
+            self.host.start_task(self._farewell.say_back, self._others)
+        else:
+            await self._farewell.say_back(self._others)  # once it says "ready", no other node calls it down
         self._change("ready")
         self._ready.set()
 

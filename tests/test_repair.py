@@ -25,12 +25,13 @@ from worlds import misplaced, only, virtual
 
 from chord import testing
 from chord.data import versions
+from chord.data.exchange import Outcome
 from chord.data.repair import Repair
 from chord.data.storage import Batch
 from chord.errors import ChordError, NotOwner, WritesRefused
 from chord.events import Event
-from chord.ids import between
-from chord.messages import Copy, Done, Forget, Get, GetRing, ReadCopy, RingPointers, Values, Version
+from chord.ids import Arc, between
+from chord.messages import Contact, Copy, Done, Forget, Get, GetRing, ReadCopy, RingPointers, Values, Version
 from chord.node import Node
 from chord.ownership import Verdict
 from chord.testing.rings import MemoryRing
@@ -419,6 +420,34 @@ def test_who_stood_still_compares_with_all_who_may_have_stood_in(is_planted: boo
             assert await has_caught_up(owner, b"2", within_s=10) is not is_planted
 
     testing.run(main, seed=3)
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_comparison_during_which_the_node_stood_still_settles_nothing(
+    is_planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What others wrote in its stead may be missing. The planted one counts what it compared before."""
+    if is_planted:
+        monkeypatch.setattr(Repair, "_counts", lambda self, arc, level: True)
+
+    async def main() -> bool:
+        async with settled_ring(4, 3, anti_entropy_s=10_000.0) as ring:
+            vnode = only(ring[0])
+            repair = ring[0].parts[vnode.id].repair
+            compare = repair._exchange_with
+            repair.stood_still()
+
+            async def stand_still_afterwards(contact: Contact, arc: Arc) -> Outcome:
+                outcome = await compare(contact, arc)
+                repair.stood_still()
+                return outcome
+
+            repair._exchange_with = stand_still_afterwards  # type: ignore[method-assign]
+            await repair.repair()
+            assert vnode.ownership.arc is not None
+            return vnode.view.is_settled_in(vnode.ownership.arc)
+
+    assert testing.run(main, seed=3) is is_planted
 
 
 @virtual

@@ -158,7 +158,9 @@ class Repair:
         self._level = {arc: self._level_in(arc) for arc, _ in parts}
         for arc, who in sorted(parts, key=lambda part: len(self._level[part[0]])):
             up = [p.contact for p in who.members if p.contact.address != self._host.address and self._vnode.is_up(p)]
-            level = self._level[arc]
+            level = self._level.get(arc)
+            if level is None:
+                return  # this node stood still: what was compared before counts no more
             for address in [a for a in level if all(contact.address != a for contact in up)]:
                 del level[address]  # when it is back, it is compared again
             now = trio.current_time()
@@ -166,7 +168,7 @@ class Repair:
             if not self._vnode.view.is_settled_in(arc):
                 due = up
             if due or not up:
-                await self._bring_level(arc, due, up)
+                await self._bring_level(arc, level, due, up)
 
     def _note_growth(self) -> None:
         """Note since when nobody else has been the owner of any of this arc."""
@@ -176,8 +178,7 @@ class Repair:
             self._grown_at = trio.current_time()
         self._length = length
 
-    async def _bring_level(self, arc: Arc, due: list[Contact], up: list[Contact]) -> None:
-        level = self._level[arc]
+    async def _bring_level(self, arc: Arc, level: dict[str, Level], due: list[Contact], up: list[Contact]) -> None:
         equal: dict[Contact, bool] = {}  # and whether it was settled before
         recalled: dict[Contact, bool] = {}  # or was before it was away
         known = {contact for contact in up if contact.address in level and level[contact.address].is_settled}
@@ -203,14 +204,14 @@ class Repair:
             if not pulled:
                 break
             to_ask = up  # what one of them had is news to the others
-        if not self._is_mine(arc):
+        if not self._counts(arc, level):
             return
         settled = len(known | {contact for contact, was_settled in equal.items() if was_settled})
         is_compared = len(equal) == len(up)
         vouches = self._may_vouch(arc, settled + elsewhere) or (is_compared and self._is_given_up())
         if not vouches and is_compared and self._are_back(arc, sum(recalled.values()), len(up)):
             _, is_whole = await self._pull_from_fallbacks(arc)
-            vouches = is_whole and self._is_mine(arc)
+            vouches = is_whole and self._counts(arc, level)
         if vouches:
             self._vnode.view.settled(arc.end, arc)
             self._vnode.ownership.sure(arc)
@@ -315,6 +316,9 @@ class Repair:
                 return level if known == arc else dict(level)
         return {}
 
+    def _counts(self, arc: Arc, level: dict[str, Level]) -> bool:
+        """Whether the part is still as it was when the round began, and this node did not stand still since."""
+        return self._level.get(arc) is level and self._is_mine(arc)
+
     def _is_mine(self, arc: Arc) -> bool:
-        """Whether the part is still as it was when the round began."""
         return arc in self._arcs()

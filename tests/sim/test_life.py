@@ -62,7 +62,7 @@ def test_a_short_life_with_everything_on(seed: int, fidelity: Fidelity) -> None:
 @pytest.mark.parametrize("reads", [0.1, 0.8])
 def test_clients_read_as_often_as_is_wished(reads: float) -> None:
     few = draw(3, nodes=6, successors=2, faults=(), fidelity="messages", clients=8, client_pause_s=0.05, shared=0.0)
-    plan = msgspec.structs.replace(few, until_s=2.5)
+    plan = msgspec.structs.replace(few, until_s=8.0)
     told: list[Counter[str]] = []
     life = Life(
         msgspec.structs.replace(plan, reads=reads), on_progress=lambda *_: told.append(life._ledger.counts.copy())
