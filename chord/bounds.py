@@ -174,7 +174,9 @@ class Bounds:
         """Ask for pointers that nobody adopts, until an answer or certain death. None: alive, but no pointers now."""
         while True:
             try:
-                return await self._peers.call(contact, GetRing(adopt=False), RingPointers)
+                reply = await self._peers.call(contact, GetRing(adopt=False), RingPointers)
+                self._peers.took_its_place(contact, is_owner=reply.owned_from is not None)
+                return reply
             except UnknownVnode as error:
                 raise PeerGone from error
             except SILENCE as error:

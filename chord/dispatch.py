@@ -161,6 +161,10 @@ class Dispatcher:
                 raise UnknownVnode(f"vnode {self._host.circle.hex(vnode)} has left the ring")
             if isinstance(request, GetRing):
                 return parts.vnode.on_get_ring(request, caller.address)
+            if isinstance(request, Settled):
+                return self._on_settled(parts, request, caller)
+            if isinstance(request, GetSums):
+                parts.vnode.view.compares(caller.address)
             for_vnode = self._FOR_VNODE.get(type(request))
             if for_vnode is not None:
                 return for_vnode(self, parts, request)
@@ -186,7 +190,9 @@ class Dispatcher:
         has_left = request.point in self._host.peers.left
         return NeighboursOf(predecessor, successor, self._host.greeter.ring_id, has_left)
 
-    def _on_settled(self, parts: Parts, request: Settled) -> Done:
+    def _on_settled(self, parts: Parts, request: Settled, caller: Caller) -> Done:
+        if not parts.vnode.view.was_compared(caller.address):
+            raise Busy("this vnode stood still after it was compared: compare again", after_ms=RETRY_MS)
         parts.vnode.view.settled(request.arc_end, Arc(request.arc_start, request.arc_end))  # from an owner come several
         return Done()
 
@@ -331,7 +337,6 @@ class Dispatcher:
         GetSums: lambda d, p, q: d._replica.on_get_sums(q),
         GetHeads: lambda d, p, q: d._replica.on_get_heads(q),
         GetCopies: lambda d, p, q: d._replica.on_get_copies(q),
-        Settled: _on_settled,
         AreExpired: lambda d, p, q: on_are_expired(d._host, q),
         GetSeen: lambda d, p, q: d._catch_up.on_get_seen(q),
         GetLogs: lambda d, p, q: d._catch_up.on_get_logs(q),

@@ -48,6 +48,7 @@ class Kept(msgspec.Struct, frozen=True):
         successors, replicas, cluster: the ring's other constants; None in a file from before they were kept.
         silent: contacts once known that neither answer nor have left.
         left: vnodes that said goodbye for good, the latest last.
+        forgotten: the addresses at which an operator named nodes as gone, and the vnodes that lived there then.
     """
 
     version: int
@@ -63,6 +64,7 @@ class Kept(msgspec.Struct, frozen=True):
     replicas: int | None = None
     cluster: str | None = None
     left: tuple[Point, ...] = ()
+    forgotten: tuple[tuple[Address, tuple[Point, ...]], ...] = ()
 
     @property
     def ring_id(self) -> Identity | None:

@@ -228,6 +228,15 @@ class Peers:
         if is_owner:
             self._left.pop(contact.id, None)
 
+    def is_listed(self, contact: Contact) -> None:
+        """A list of this ring names a vnode: one that left has joined again, unless its goodbye was just heard.
+
+        A vnode that joins again at its address has the id that it had. If this is wrong, the ring will say so when the
+        vnode is looked for.
+        """
+        if contact.id in self._left and not self.is_doubtful(contact):
+            del self._left[contact.id]
+
     def has_lost_its_place(self, contact: Contact) -> bool:
         """A member of old says that it is none yet: whether it has said so for too long to go on waiting for it.
 
@@ -258,7 +267,7 @@ def _not_an_answer(address: str, request: Request, reply: Reply) -> MalformedMes
 
 
 class PassiveList:
-    """Vnodes once known and now silent, with the time of their next probe. Bounded; the oldest goes first.
+    """Vnodes once known and now silent, with the time of their next probe. The oldest go if there are too many nodes.
 
     Another node may live at the address of a silent one by now. The silent one, and what its disk has, counts all the
     same, until it is back, has left, or an operator names it as gone.
@@ -275,7 +284,7 @@ class PassiveList:
         known = self._due.get(contact.id)
         if known is None:
             self._due[contact.id] = (contact, now, self._timing.reprobe_first_s)
-            while len(self._due) > self._max:
+            while len(self._due) > self._max and len(self.addresses()) > self._max:
                 self.forget(next(iter(self._due)))
         elif known[0].address != contact.address:
             self._due[contact.id] = (contact, *known[1:])

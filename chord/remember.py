@@ -68,6 +68,7 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: 
         replicas=ring_constants.replicas,
         cluster=ring_constants.cluster,
         left=tuple(host.peers.left),
+        forgotten=tuple({pair: None for p in parts.values() for pair in p.vnode.view.forgotten_addresses()}),
     )
     return now if last is None else _still_kept(last, now, [p.vnode for p in parts.values()])
 
@@ -96,7 +97,10 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
 
 def recall(kept: Kept, host: Host) -> None:
     """Remember what counts from the first moment: who is silent, and of which arcs everything was held."""
-    host.peers.learn_left(kept.left)
+    host.peers.learn_left([point for point in kept.left if point not in host.vnodes])
+    for address, living in kept.forgotten:
+        for own in host.vnodes.values():
+            own.view.forget(address, host.peers.now(), frozenset(living), forgotten_max=host.limits.forgotten_max)
     for contact in kept.silent:
         host.peers.passive.add(contact, host.peers.now())
     for vnode in kept.vnodes:

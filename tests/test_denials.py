@@ -365,14 +365,14 @@ def test_what_was_written_in_a_split_of_a_ring_that_has_just_formed_is_not_denie
 
 @pytest.mark.slow
 def test_planted_what_is_learnt_of_the_silent_later_changes_no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def some() -> None:
-        for seed in range(8):
-            testing.run(written_in_a_split, (2, 10), True, 0.0, seed=seed)
+    def some(seeds: int) -> None:
+        for seed in range(seeds):
+            testing.run(written_in_a_split, (4, 8), True, 0.0, seed=seed)
 
-    some()
+    some(4)
     monkeypatch.setattr(Ownership, "learn_silent", lambda self, silent: None)
     with pytest.raises(AssertionError, match=r"'n\d+', .*values=\(\)"):
-        some()
+        some(48)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from chord.errors import ChordError, InvalidRequest, OwnerDown, TooFewReplicas
 from chord.ids import Point
 from chord.messages import Contact, Written
 from chord.node import Node
+from chord.peers import Peers
 from chord.self_lookup import SelfLookup
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
@@ -104,6 +105,59 @@ async def test_denial_after_one_of_two_silent_nodes_was_forgotten_is_refused() -
         await (await machines.start(name=first.name)).ready()
         await trio.sleep(10)
         assert (await read(lone, KEY)).values == (VALUE,)
+
+
+@virtual
+async def test_denial_after_a_restart_of_the_node_that_forgot_one_of_two_is_refused() -> None:
+    async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
+        lone, first, second = await alone_without_the_value(machines)
+        await lone.forget(second.address)
+        machines.wipe(second.name)
+        await trio.sleep(5)
+        await machines.kill(lone)
+        lone = await machines.start(join=(), name=lone.name)
+        await lone.ready()
+        await trio.sleep(2 * TIMING.down_out_s)
+        await never_denied(lone, 30.0)
+        await (await machines.start(name=first.name)).ready()
+        await trio.sleep(10)
+        assert (await read(lone, KEY)).values == (VALUE,)
+
+
+async def alone_after_others_left_and_joined_again() -> None:
+    """A vnode that joins again at its address has the id that it had: its goodbye is over."""
+    async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
+        lone = await machines.start(join=())
+        await lone.ready()
+        for _ in range(2):
+            await (await machines.start(join=[lone])).ready()
+        await machines.converged()
+        for node in [node for node in machines.nodes if node is not lone]:
+            await node.leave()
+            await trio.sleep(5)
+            again = await machines.start(join=[lone], name=node.name, listen=node.address)
+            await again.ready()
+            await trio.sleep(15)
+        await machines.kill(lone)
+        await trio.sleep(2)
+        first, second = machines.nodes
+        assert (await patiently_write(first, KEY, VALUE)).w == 2
+        await machines.kill(first)
+        await machines.kill(second)
+        lone = await machines.start(join=(), name=lone.name)
+        await lone.ready()
+        await never_denied(lone, 30.0)
+
+
+def test_denial_of_what_nodes_that_joined_again_may_hold_is_refused() -> None:
+    testing.run(alone_after_others_left_and_joined_again, seed=1)
+
+
+def test_planted_goodbye_that_outlives_a_return_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Peers, "is_listed", lambda self, contact: None)
+    monkeypatch.setattr(Peers, "took_its_place", lambda self, contact, *, is_owner: None)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        testing.run(alone_after_others_left_and_joined_again, seed=1)
 
 
 @virtual

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -18,7 +18,7 @@ from chord.config import RingConstants
 from chord.data.view import View
 from chord.errors import ChordError
 from chord.maintenance import Maintenance
-from chord.messages import Get, Values
+from chord.messages import Done, Get, Settled, Values
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
@@ -99,10 +99,13 @@ async def test_planted_owner_that_repairs_before_it_is_confirmed_is_caught() -> 
         assert "denied" in await denials_of_a_woken_owner(0.0)
 
 
-def answers_of_woken_replicas(seed: int) -> Counter[str]:
+def answers_of_woken_replicas(seed: int, *, is_told_late: bool = False) -> Counter[str]:
     """Stop a replica for longer than `down_out_s`, and another one briefly. Both miss a write, and both wake.
 
     At the same moment the owner dies. The fourth node holds the write and lives, so no node may deny it.
+
+    Args:
+        is_told_late: each has a message of the owner in its socket's buffer which says that it was brought level.
     """
     said: Counter[str] = Counter()
 
@@ -119,10 +122,13 @@ def answers_of_woken_replicas(seed: int) -> Counter[str]:
     async def scene(machines: Cluster) -> None:
         key = key_at(machines, "n2")
         owner, replica, other, fourth, *_ = clockwise(machines, key)
-        machines.stop(replica)
-        await trio.sleep(3 * DOWN_OUT_S)
-        machines.stop(other)
-        await trio.sleep(1.5)
+        arc = only(owner).ownership.arc
+        assert arc is not None
+        for stopped, pause_s in ((replica, 3 * DOWN_OUT_S), (other, 1.5)):
+            machines.stop(stopped)
+            with suppress(ChordError, trio.TooSlowError), trio.fail_after(2 if is_told_late else 0):
+                await owner.host.peers.call(only(stopped).me, Settled(arc.start, arc.end), Done)
+            await trio.sleep(pause_s)
         await patiently(lambda: write(owner, key, b"v"), within_s=4)
         assert fourth.host.storage.get(key) is not None
         machines.wake(replica.name)
@@ -150,6 +156,18 @@ def answers_of_woken_replicas(seed: int) -> Counter[str]:
 @pytest.mark.parametrize("seed", WOKEN_SEEDS)
 def test_replica_that_wakes_up_denies_nothing_in_arcs_of_others(seed: int) -> None:
     assert not answers_of_woken_replicas(seed)["denied"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", WOKEN_SEEDS)
+def test_replica_that_finds_an_old_word_of_its_owner_when_it_wakes_denies_nothing(seed: int) -> None:
+    assert not answers_of_woken_replicas(seed, is_told_late=True)["denied"]
+
+
+@pytest.mark.slow
+def test_planted_replica_that_believes_an_old_word_of_its_owner_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "was_compared", lambda view, address: True)
+    assert any(answers_of_woken_replicas(seed, is_told_late=True)["denied"] for seed in WOKEN_SEEDS)
 
 
 @pytest.mark.slow

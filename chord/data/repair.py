@@ -156,6 +156,7 @@ class Repair:
         self._note_growth()
         parts = self.parts()
         self._level = {arc: self._level_in(arc) for arc, _ in parts}
+        self._vnode.is_stuck &= not all(self._vnode.view.is_settled_in(arc) for arc, _ in parts)
         for arc, who in sorted(parts, key=lambda part: len(self._level[part[0]])):
             up = [p.contact for p in who.members if p.contact.address != self._host.address and self._vnode.is_up(p)]
             level = self._level.get(arc)
@@ -215,9 +216,10 @@ class Repair:
         if vouches:
             self._vnode.view.settled(arc.end, arc)
             self._vnode.ownership.sure(arc)
-        self._vnode.is_stuck = is_compared and not self._vnode.view.is_settled_in(arc)
+        self._vnode.is_stuck |= is_compared and not self._vnode.view.is_settled_in(arc)
         for contact, was_settled in equal.items():
-            await self._settle(contact, arc, level, was_settled, vouches)
+            if self._counts(arc, level):
+                await self._settle(contact, arc, level, was_settled, vouches)
 
     def _may_vouch(self, arc: Arc, others: int) -> bool:
         """Whether this vnode knows all that was acknowledged: it did, or so many do that none may hold alone what was.

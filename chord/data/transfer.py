@@ -114,6 +114,7 @@ class Mover:
         start = self._own.start
         assert start is not None
         if self.outbound is None:
+            self._host.peers.took_its_place(joiner, is_owner=True)  # if it has left before, that is over
             self.outbound = Outbound(request.session, joiner, Arc(start, joiner.id), "join", trio.current_time())
             self._host.start_task(self._give_to_joiner, self.outbound)
         return Done()
@@ -285,7 +286,7 @@ class Mover:
     def _learn_left(self, vnodes: Iterable[Point]) -> None:
         """Remember which vnodes have left: a node that was away may ask."""
         ring = self._vnode.ring
-        listed = {contact.id for contact in (*ring.successors, *ring.predecessors)}
+        listed = {contact.id for contact in (*ring.successors, *ring.predecessors)} | self._host.vnodes.keys()
         self._host.peers.learn_left([point for point in vnodes if point not in listed])
 
     def _learn_silent(self, contacts: Iterable[Contact]) -> None:

@@ -55,7 +55,7 @@ class ReplicaSet(NamedTuple):
 class View:
     """What one vnode knows of silent holders behind it, and of arcs whose owner has brought it level."""
 
-    __slots__ = ("_cached", "_circle", "_downs", "_forgotten", "_me", "_recalled", "_retiring", "_settled")
+    __slots__ = ("_cached", "_circle", "_compared", "_downs", "_forgotten", "_me", "_recalled", "_retiring", "_settled")
 
     def __init__(self, me: Contact, circle: Circle) -> None:
         self._me = me
@@ -65,6 +65,7 @@ class View:
         self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # what it was made from
         self._forgotten: dict[str, Forgotten] = {}
         self._settled: dict[Point, Arc] = {}  # by where it ends
+        self._compared: dict[str, None] = {}  # the owners that compared since this vnode stood still; the latest last
         self._recalled: dict[Point, Arc] = {}  # likewise, settled before an absence
 
     # -- learning -------------------------------------------------------------------------------
@@ -159,6 +160,18 @@ class View:
         for end, arc in self._settled.items():
             self.was_settled(end, arc)
         self._settled = {}
+        self._compared = {}
+
+    def compares(self, address: str) -> None:
+        """A node compares what this vnode holds with what it holds."""
+        self._compared.pop(address, None)
+        self._compared[address] = None
+        while len(self._compared) > SETTLED_MAX:
+            del self._compared[next(iter(self._compared))]
+
+    def was_compared(self, address: str) -> bool:
+        """Whether a node compared with this vnode since it stood still: only then is what it settles settled now."""
+        return address in self._compared
 
     def _add(self, marks: dict[Point, Arc], end: Point, arc: Arc) -> None:
         known = marks.pop(end, arc)
@@ -202,6 +215,10 @@ class View:
     def forgotten(self) -> int:
         """Return how many nodes an operator named as gone, a while ago or since nodes are silent."""
         return len(self._forgotten)
+
+    def forgotten_addresses(self) -> tuple[tuple[str, tuple[Point, ...]], ...]:
+        """Return at which addresses an operator named nodes as gone, and the vnodes that lived there then."""
+        return tuple((address, tuple(sorted(it.living))) for address, it in self._forgotten.items())
 
     def is_settled(self, point: int) -> bool:
         """Whether this vnode was brought level in the arc a point lies in."""
