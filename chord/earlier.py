@@ -129,7 +129,7 @@ def whom_to_ask(kept: Kept | None, host: Host, *, is_told: bool) -> tuple[Addres
     if kept is None or (kept.ring is None and is_told):
         return ()
     known = tuple(address for address in kept.known if address != host.address)
-    if known and kept.address not in (host.address, *known):
+    if kept.known and kept.address not in (host.address, *known):
         known = (*known, kept.address)
     if kept.ring is not None and not known and not is_told and kept.vnodes[0].owned_from is None:
         where = host.config.data_dir or "what was kept"

@@ -65,7 +65,7 @@ class Resumption:
                 others.append(self._host.address)
             await self._membership.join(others)
             return
-        living = [c for c in last.successors if c.address in states or c.address == self._host.address]
+        living = [c for c in last.successors if c.address in states or c.id in self._host.vnodes]
         self._host.tell(self._ring.resume(last.predecessor, living or [self._vnode.me]))
         for contact in last.successors:
             if contact not in living:

@@ -245,3 +245,25 @@ def test_planted_node_that_was_away_asks_for_none_and_waits(monkeypatch: pytest.
     monkeypatch.setattr(SelfLookup, "_seek", ask_none)
     monkeypatch.setattr(Mover, "_learn_left", lambda self, vnodes: None)
     assert testing.run(lambda: waited_for_after_an_absence(is_moved=False), seed=1) != ()
+
+
+@virtual
+async def test_two_nodes_that_swapped_addresses_wait_for_each_other() -> None:
+    """Each finds the other's old address to be its own now, and is no ring of its own for that."""
+    ring = RingConstants(replicas=2)
+    async with cluster(seed=1, ring=ring, sync_delay=flash, timing=TIMING) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        second = await machines.start(join=[first])
+        await second.ready()
+        await machines.converged()
+        await trio.sleep(5)
+        for node in (first, second):
+            await machines.kill(node)
+        back = await machines.start(join=(), name=second.name, listen=first.address)
+        with trio.fail_after(20):
+            await back.ready()
+        with pytest.raises(TooFewReplicas):
+            await write(back, KEY, VALUE)
+        await (await machines.start(join=[back], name=first.name, listen=second.address)).ready()
+        assert (await patiently_write(back, KEY, VALUE)).w == 2
