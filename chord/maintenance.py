@@ -152,5 +152,4 @@ class Maintenance:
         await parts.stabilizer.stabilize()
         for contact in (*parts.vnode.ring.successors, *parts.vnode.ring.predecessors):
             self._host.peers.passive.moved(contact)
-            self._host.peers.is_listed(contact)
         self._look()

@@ -221,21 +221,12 @@ class Peers:
         """A member answers as one.
 
         Args:
-            is_owner: whether it answers for an arc. A leaver has handed its arc over before it says goodbye, but an
-                answer from it may arrive after the goodbye. Such an answer does not show that it is back.
+            is_owner: whether it answers for an arc. A vnode that left has joined again if it does. A leaver hands its
+                arc over before it says goodbye, so a late answer from it does not show that it is back.
         """
         self._not_ready.pop(contact, None)
         if is_owner:
             self._left.pop(contact.id, None)
-
-    def is_listed(self, contact: Contact) -> None:
-        """A list of this ring names a vnode: one that left has joined again, unless its goodbye was just heard.
-
-        A vnode that joins again at its address has the id that it had. If this is wrong, the ring will say so when the
-        vnode is looked for.
-        """
-        if contact.id in self._left and not self.is_doubtful(contact):
-            del self._left[contact.id]
 
     def has_lost_its_place(self, contact: Contact) -> bool:
         """A member of old says that it is none yet: whether it has said so for too long to go on waiting for it.

@@ -68,7 +68,7 @@ class Resumption:
         living = [c for c in last.successors if c.address in states or c.id in self._host.vnodes]
         self._host.tell(self._ring.resume(last.predecessor, living or [self._vnode.me]))
         for contact in last.successors:
-            if contact not in living:
+            if contact not in living and not self._peers.is_known_to_have_left(contact):
                 self._peers.passive.add(contact, trio.current_time())
                 self._vnode.view.fell_silent(contact, trio.current_time())
         self._host.tell(self._vnode.ownership.resume(last.start, last.before, last.epoch))

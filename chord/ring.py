@@ -84,6 +84,11 @@ class RingState:
         """Whether the successor list spans as many nodes as it may: there may be others behind them."""
         return len({contact.address for contact in self.successors} - {self.me.address}) >= self.r
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the successor list may end before the ring does: it is full, or has as many entries as it may."""
+        return self.is_full or len(self.successors) >= ENTRIES_PER_SUCCESSOR_MAX * self.r
+
     # -- transitions ----------------------------------------------------------------------------
 
     def create(self) -> list[Event]:

@@ -7,11 +7,13 @@ offered me, and I consider it. Each is an ordinary step of the protocol.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import trio
 
 from chord import events
 from chord.errors import SILENCE, ChordError, OtherRing, UnknownVnode
-from chord.messages import Contact, FindNeighbours, NeighboursOf
+from chord.messages import Contact, FindNeighbours, NeighboursOf, Ping, Pong
 from chord.stabilize import Stabilizer
 from chord.vnode import Vnode
 
@@ -71,11 +73,21 @@ class SelfLookup:
             if around.successor.address != silent.address:
                 await self.ask(around.successor)
             return
-        for neighbour in (around.successor, around.predecessor):
+        for neighbour in self._other_neighbours(around):
             if (await self._peers.call(neighbour, FindNeighbours(silent.id), NeighboursOf)).has_left:
                 self._peers.learn_left((silent.id,))
                 for vnode in self._host.vnodes.values():
                     vnode.view.gone((silent.id,))
+
+    def _other_neighbours(self, around: NeighboursOf) -> list[Contact]:
+        """Return the nearest vnode of another node on each side of a point: both were told if a vnode left there."""
+        own = self._host.vnodes
+        after, before = [around.successor], [around.predecessor]
+        if around.successor.id in own:
+            after += own[around.successor.id].ring.successors
+        if around.predecessor.id in own:
+            before += own[around.predecessor.id].ring.predecessors
+        return [c for side in (after, before) for c in [x for x in side if x.address != self._host.address][:1]]
 
     async def _welcome(self, contact: Contact) -> None:
         """A silent contact answers. Wait for it no longer if this ring lists it; else offer it to the vnode before it.
@@ -102,7 +114,7 @@ class SelfLookup:
             ring = vnode.ring
             if ring.is_member and contact.id not in {vnode.id, *(one.id for one in ring.successors)}:
                 distance = ring.circle.distance
-                if not ring.is_full or distance(vnode.id, contact.id) < distance(vnode.id, ring.successors[-1].id):
+                if not ring.is_cut or distance(vnode.id, contact.id) < distance(vnode.id, ring.successors[-1].id):
                     return False
         return True
 
@@ -112,6 +124,7 @@ class SelfLookup:
 
     async def look_for_others(self, joins: tuple[str, ...]) -> None:
         """Every few rounds, and in every one while isolated: a self-lookup by somebody. Isolated too long is alone."""
+        await self._ask_whether_back()
         vnode, now = self._vnode, trio.current_time()
         if not self._ring.is_isolated:
             vnode.isolated_since = None
@@ -124,6 +137,17 @@ class SelfLookup:
             contact = self.pick(joins)
             if contact is not None:
                 await self.ask(contact)
+
+    async def _ask_whether_back(self) -> None:
+        """Ask each vnode that said goodbye, and that a list still names, whether it has joined again.
+
+        Only the vnode itself can tell: the list may be older than the goodbye.
+        """
+        for contact in dict.fromkeys(self._vnode.listed() if self._peers.left else ()):
+            if self._peers.is_known_to_have_left(contact):
+                with suppress(ChordError):
+                    pong = await self._peers.call(contact, Ping(), Pong)
+                    self._peers.took_its_place(contact, is_owner=pong.is_owner)
 
     def pick(self, joins: tuple[str, ...]) -> Contact | str | None:
         """Choose whom to ask: a silent contact whose probe is due, else a finger, list entry or join address."""

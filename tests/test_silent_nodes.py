@@ -124,6 +124,10 @@ async def test_denial_after_a_restart_of_the_node_that_forgot_one_of_two_is_refu
         assert (await read(lone, KEY)).values == (VALUE,)
 
 
+async def ask_none(self: SelfLookup, *args: object) -> None:
+    """A step that does nothing."""
+
+
 async def alone_after_others_left_and_joined_again() -> None:
     """A vnode that joins again at its address has the id that it had: its goodbye is over."""
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
@@ -154,7 +158,7 @@ def test_denial_of_what_nodes_that_joined_again_may_hold_is_refused() -> None:
 
 
 def test_planted_goodbye_that_outlives_a_return_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Peers, "is_listed", lambda self, contact: None)
+    monkeypatch.setattr(SelfLookup, "_ask_whether_back", ask_none)
     monkeypatch.setattr(Peers, "took_its_place", lambda self, contact, *, is_owner: None)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         testing.run(alone_after_others_left_and_joined_again, seed=1)
@@ -239,12 +243,75 @@ def test_node_that_was_away_waits_for_none_that_left_or_moved_meanwhile(is_moved
 
 
 def test_planted_node_that_was_away_asks_for_none_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def ask_none(self: SelfLookup, silent: Contact) -> None:
-        return
-
     monkeypatch.setattr(SelfLookup, "_seek", ask_none)
     monkeypatch.setattr(Mover, "_learn_left", lambda self, vnodes: None)
     assert testing.run(lambda: waited_for_after_an_absence(is_moved=False), seed=1) != ()
+
+
+async def waited_for_after_a_list_older_than_a_goodbye() -> tuple[Contact, ...]:
+    """A node leaves, and a list from before that names it once more. Return for which nodes the last one waits."""
+    async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
+        lone = await machines.start(join=())
+        await lone.ready()
+        other = await machines.start(join=[lone])
+        await other.ready()
+        await machines.converged()
+        ring, left = only(lone).ring, only(other).me
+        await other.leave()
+        await trio.sleep(10)
+        ring.successors = (left, *ring.successors)
+        ring.predecessors = (left,)
+        await trio.sleep(60)
+        assert ring.is_alone
+        return lone.host.peers.passive.contacts()
+
+
+def test_list_that_is_older_than_a_goodbye_does_not_revoke_it() -> None:
+    assert testing.run(waited_for_after_a_list_older_than_a_goodbye, seed=1) == ()
+
+
+def test_planted_goodbye_that_any_list_revokes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def believe(self: SelfLookup) -> None:
+        for contact in self._vnode.listed():
+            self._peers.took_its_place(contact, is_owner=True)
+
+    monkeypatch.setattr(SelfLookup, "_ask_whether_back", believe)
+    assert testing.run(waited_for_after_a_list_older_than_a_goodbye, seed=1) != ()
+
+
+async def waited_for_between_own_vnodes() -> tuple[Contact, ...]:
+    """A vnode between two of a node that is away leaves. Return for which vnodes that node waits after its return."""
+    async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
+        away = await machines.start(join=(), vnodes=16)
+        await away.ready()
+        for _ in range(3):
+            await (await machines.start(join=[away])).ready()
+        await machines.converged()
+        own = set(away.host.vnodes)
+        others = {only(node).id: node for node in machines.nodes if node is not away}
+        ring = sorted([*own, *others])
+        sides = zip(ring[-1:] + ring[:-1], ring, ring[1:] + ring[:1], strict=True)
+        leaver = next(others.pop(point) for before, point, after in sides if point in others and {before, after} <= own)
+        silent = only(leaver).me
+        await machines.kill(away)
+        await trio.sleep(2 * TIMING.down_out_s)
+        await leaver.leave()
+        await trio.sleep(10)
+        back = await machines.start(name=away.name, join=list(others.values()), vnodes=16)
+        await back.ready()
+        back.host.peers.passive.add(silent, trio.current_time())
+        await trio.sleep(30)
+        return back.host.peers.passive.contacts()
+
+
+def test_node_with_vnodes_on_both_sides_of_a_silent_one_asks_other_nodes() -> None:
+    assert testing.run(waited_for_between_own_vnodes, seed=1) == ()
+
+
+def test_planted_node_that_asks_only_itself_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mover, "_learn_left", lambda self, vnodes: None)
+    monkeypatch.setattr(SelfLookup, "_other_neighbours", lambda self, around: [around.successor, around.predecessor])
+    assert testing.run(waited_for_between_own_vnodes, seed=1) != ()
 
 
 @virtual
