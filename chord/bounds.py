@@ -105,8 +105,8 @@ class Bounds:
     def _wait_no_longer(self) -> None:
         """Let go of marks of those who were waited for long enough, have left, or crashed while they were to leave."""
         own, view, now = self._vnode.ownership, self._vnode.view, trio.current_time()
-        silent = self._host.peers.passive.contacts() if self._host.constants.replicas == 1 else ()
-        own.expire(now, self._host.timing.down_out_s, {contact.id for contact in silent})
+        if self._host.constants.replicas > 1:  # only copies are waited for until they are here: `Repair.fetch_marked`
+            own.expire(now, self._host.timing.down_out_s)
         is_waiting = len(self._peers.passive) > 0
         view.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s, is_waiting=is_waiting)
         for address in view.retiring:

@@ -84,8 +84,8 @@ class Maintenance:
         )
         self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s)
         self._repeat(vnode, "fix_finger", stabilizer.fix_finger, timing.finger_s)
-        if self._has_replicas:
-            self._repeat(vnode, "repair", partial(self._repair, parts), timing.stabilize_s)
+        repair = partial(self._repair, parts) if self._has_replicas else parts.repair.fetch_marked
+        self._repeat(vnode, "repair", repair, timing.stabilize_s)
         self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s)
 
     def keep_at_home(self, contact: Contact) -> None:

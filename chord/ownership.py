@@ -259,14 +259,14 @@ class Ownership:
         """Whether anything may have been acknowledged in some part of this arc that is not known here."""
         return any(_overlap(doubtful, arc) for doubtful in self.doubtful)
 
-    def expire(self, now: float, down_out_s: float, kept: Container[Point] = ()) -> None:
-        """Stop waiting for owners that have been down too long.
-
-        Args:
-            kept: the vnodes that are waited for all the same: each has the only copies of its records.
-        """
+    def expire(self, now: float, down_out_s: float) -> None:
+        """Stop waiting for owners that have been down too long: other nodes have copies of their records."""
         if self.taken:
-            self.taken = tuple(t for t in self.taken if now - t.since < down_out_s or t.dead.id in kept)
+            self.taken = tuple(t for t in self.taken if now - t.since < down_out_s)
+
+    def fetched(self, mark: Taken) -> None:
+        """The records that the owner of a marked part had of it are here: nothing of them is missing any more."""
+        self.taken = tuple(t for t in self.taken if t != mark)
 
     def owner_left(self, vnodes: Container[Point]) -> None:
         """Dead owners turned out to have left, or are given up: nothing of them is missing any more."""

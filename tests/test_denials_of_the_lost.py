@@ -14,9 +14,11 @@ from worlds import only, virtual
 
 from chord import testing
 from chord.config import PRESETS
+from chord.data.misplaced import Misplaced
 from chord.data.repair import Repair
 from chord.data.storage import Batch, MemoryStorage
 from chord.errors import NotFound, OwnerDown
+from chord.messages import Contact
 from chord.node import Node
 from chord.ownership import Ownership
 from chord.testing.rings import MemoryRing
@@ -182,3 +184,36 @@ async def test_with_one_copy_the_dead_are_missed_until_they_are_forgotten() -> N
         with pytest.raises(NotFound):
             await others[0].get(key)
         assert [pair async for pair in others[0].scan()] == []
+
+
+@virtual
+async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
+    """A node joined between a dead owner and its record. The owner is back, and has not brought the record home."""
+
+    async def nothing(self: Misplaced, start: Contact) -> int:
+        return 0
+
+    timing = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
+    async with testing.ring(5, seed=1, replicas=1, timing=timing) as ring:
+        keep_disks(ring)
+        await trio.sleep(2)
+        gone, asked, *_ = ring.nodes
+        key, circle = key_at(ring, gone.name), gone.host.circle
+        await asked.put(key, b"v")
+        low = circle.hash(key)
+        await ring.kill(gone)
+        await ring.converged()
+        joined = await ring.start(id=circle.point(low + circle.distance(low, only(gone).id) // 2), join=[asked])
+        await ring.converged()
+        await trio.sleep(2 * timing.down_out_s)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Misplaced, "bring_home", nothing)
+            await ring.start(name=gone.name)
+            with trio.fail_after(20):
+                while True:
+                    with suppress(OwnerDown):
+                        assert (await asked.get(key)).values == (b"v",)
+                        break
+                    await trio.sleep(0.05)
+        assert joined.host.storage.get(key) is not None
+        assert only(joined).ownership.taken == ()

@@ -16,9 +16,20 @@ import trio
 from chord import events
 from chord.data.exchange import Exchange, Outcome
 from chord.data.view import ReplicaSet
-from chord.errors import ChordError
+from chord.errors import ChordError, NotOwner
 from chord.ids import Arc, Point
-from chord.messages import Contact, Done, ReplicaState, Settled, TransferInfo
+from chord.messages import (
+    Confirm,
+    Confirmed,
+    Contact,
+    Done,
+    FindNeighbours,
+    NeighboursOf,
+    ReplicaState,
+    Settled,
+    TransferInfo,
+)
+from chord.ownership import Taken
 from chord.vnode import Vnode
 
 ROUNDS_MAX = 3
@@ -170,6 +181,41 @@ class Repair:
                 due = up
             if due or not up:
                 await self._bring_level(arc, level, due, up)
+
+    async def fetch_marked(self) -> None:
+        """Fetch the only copies that returned owners have of the arcs marked as theirs; then drop the marks.
+
+        A returned owner also brings these copies home. Until all of them are here, no absent key may be denied.
+
+        Concurrency: checkpoints; cancellation loses nothing, and the marks stay.
+        """
+        peers = self._host.peers
+        for mark in self._vnode.ownership.taken:
+            if mark.dead.id in peers.passive or peers.is_known_to_have_left(mark.dead):
+                continue
+            try:
+                await self._fetch_arc(mark)
+            except ChordError as error:
+                self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
+
+    async def _fetch_arc(self, mark: Taken) -> None:
+        """Fetch what the owner of one marked arc holds of it, if the ring has that owner and it does not own the arc.
+
+        An owner that the ring does not have is waited for again: it may have died a second time.
+        """
+        found = await self._host.peers.call(self._host.address, FindNeighbours(mark.dead.id), NeighboursOf)
+        owner = found.successor
+        if owner.id != mark.dead.id:
+            self._host.peers.passive.add(mark.dead, trio.current_time())
+            return
+        if owner.address != self._host.address:
+            try:
+                await self._host.peers.call(owner, Confirm(mark.arc.end), Confirmed)
+            except NotOwner:
+                await self._exchange.pull(owner, mark.arc)
+            else:
+                return  # it still takes writes there: one of the two arcs is about to shrink
+        self._vnode.ownership.fetched(mark)
 
     def _note_growth(self) -> None:
         """Note since when nobody else has been the owner of any of this arc."""

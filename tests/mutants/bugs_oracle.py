@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chord import earlier
+from chord.bounds import Bounds
 from chord.data import reap_log, versions
 from chord.data.quorum import Quorum
 from chord.data.quorum_reads import QuorumReads
@@ -11,7 +12,6 @@ from chord.data.reap_log import ReapLog
 from chord.data.records import Records
 from chord.data.repair import Repair
 from chord.data.replicate import Coordinator
-from chord.ownership import Ownership
 from chord.vnode import Vnode
 
 from . import scenes_data as scenes
@@ -148,7 +148,7 @@ MUTANTS = (
     Mutant(
         "only copy given up",
         "what the dead owner of the only copy has is denied when it is down for longer than `down_out_s`",
-        (Edit(Ownership.expire, " or t.dead.id in kept", ""),),
+        (Edit(Bounds._wait_no_longer, "if self._host.constants.replicas > 1", "if True"),),
         scenes.only_copies_are_away,
         40,
         ("ledger: denied",),
