@@ -22,7 +22,7 @@ class Bounds:
     """Keeps the arc of one vnode in line with its predecessor.
 
     Attributes:
-        confirmed_at: when the predecessor at which the arc begins last named this vnode as the one behind it.
+        confirmed_at: when the predecessor at which the arc begins was last asked, and named this vnode behind it.
     """
 
     def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
@@ -47,7 +47,7 @@ class Bounds:
             return
         self._wait_no_longer()
         self._vnode.view.keep_settled(self._vnode.replicated())  # before the list of a newcomer, which may be short
-        seen = own.epoch
+        seen, asked_at = own.epoch, trio.current_time()
         try:
             reply = await self._probe(predecessor)
         except PeerGone:
@@ -65,7 +65,7 @@ class Bounds:
         if predecessor.id == own.start:
             own.learn_boundary(predecessor, reply.predecessors)
             if _names_as_head(reply, self._vnode.me):
-                self.confirmed_at = trio.current_time()
+                self.confirmed_at = asked_at
         elif reply.owned_from is None:
             await self._look_past(predecessor, reply)
         elif between(own.start, predecessor.id, self._vnode.id):

@@ -84,8 +84,7 @@ class Maintenance:
         )
         self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s)
         self._repeat(vnode, "fix_finger", stabilizer.fix_finger, timing.finger_s)
-        repair = partial(self._repair, parts) if self._has_replicas else parts.repair.fetch_marked
-        self._repeat(vnode, "repair", repair, timing.stabilize_s)
+        self._repeat(vnode, "repair", partial(self._repair, parts), timing.stabilize_s)
         self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s)
 
     def keep_at_home(self, contact: Contact) -> None:
@@ -143,9 +142,15 @@ class Maintenance:
         owner must not bring others level in that arc: together they would deny what the owner holds.
         """
         vnode = parts.vnode.id
-        if parts.bounds.confirmed_at >= self._woken_at.get(vnode, -math.inf):
-            self._woken_at.pop(vnode, None)
+        if parts.bounds.confirmed_at < self._woken_at.get(vnode, -math.inf):
+            return
+        has_stood_still = self._woken_at.pop(vnode, None) is not None
+        if self._has_replicas:
             await parts.repair.repair()
+            return
+        if has_stood_still:  # the vnodes that stand behind this one by now
+            parts.repair.stood_still()
+        await parts.repair.fetch_marked()
 
     async def _round(self, parts: Parts) -> None:
         """One stabilize round. What is kept of it is saved by a step of its own, which a disk may hold up for ever."""

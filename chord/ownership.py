@@ -264,6 +264,11 @@ class Ownership:
         if self.taken:
             self.taken = tuple(t for t in self.taken if now - t.since < down_out_s)
 
+    def mark(self, arc: Arc, others: Iterable[Contact], now: float) -> None:
+        """Each of these vnodes may have taken this part over while this node stood still, and have the only copies."""
+        marked = {(t.arc, t.dead.id) for t in self.taken}
+        self.taken = (*self.taken, *(Taken(arc, c, now) for c in others if (arc, c.id) not in marked))
+
     def fetched(self, mark: Taken) -> None:
         """The records that the owner of a marked part had of it are here: nothing of them is missing any more."""
         self.taken = tuple(t for t in self.taken if t != mark)

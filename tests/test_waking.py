@@ -20,6 +20,7 @@ from chord.errors import ChordError
 from chord.maintenance import Maintenance
 from chord.messages import Done, Get, Settled, Values
 from chord.node import Node
+from chord.ownership import Ownership
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.testing.rings import MemoryRing
@@ -174,6 +175,51 @@ def test_planted_replica_that_believes_an_old_word_of_its_owner_is_caught(monkey
 def test_planted_replica_that_keeps_its_settled_marks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(View, "was_away", lambda view: None)
     assert any(answers_of_woken_replicas(seed)["denied"] for seed in WOKEN_SEEDS)
+
+
+def answers_of_the_only_copy(seed: int) -> Counter[str]:
+    """With one copy of each key, stop an owner until another node has taken its arc over and written there; wake it."""
+    said: Counter[str] = Counter()
+
+    async def main() -> None:
+        ring = RingConstants(successors=2, replicas=1)
+        async with cluster(seed=seed, sync_delay=flash, timing=timing(down_out_s=5.0), ring=ring) as machines:
+            first = await machines.start(join=())
+            await first.ready()
+            for _ in range(3):
+                await (await machines.start(join=[first])).ready()
+            await machines.converged()
+            await trio.sleep(10)
+            key = key_at(machines, "n2")
+            owner = clockwise(machines, key)[0]
+            machines.stop(owner)
+            await trio.sleep(DOWN_OUT_S)
+            await patiently(lambda: write(first, key, b"v"), within_s=4)
+            machines.wake(owner.name)
+            for _ in range(200):
+                try:
+                    with trio.fail_after(1):
+                        said["found" if (await read(owner, key)).values else "denied"] += 1
+                except (ChordError, trio.TooSlowError) as error:
+                    said[type(error).__name__] += 1
+                await trio.sleep(0.02)
+
+    testing.run(main, seed=seed)
+    return said
+
+
+def test_owner_of_the_only_copies_that_wakes_up_denies_nothing() -> None:
+    for seed in WOKEN_SEEDS:
+        said = answers_of_the_only_copy(seed)
+        assert said["found"], "in the end it is there"
+        assert not said["denied"]
+
+
+def test_planted_owner_of_the_only_copies_that_fetches_none_when_it_wakes_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Ownership, "mark", lambda own, arc, others, now: None)
+    assert any(answers_of_the_only_copy(seed)["denied"] for seed in WOKEN_SEEDS)
 
 
 def unsettled_arcs(ring: MemoryRing, node: Node) -> int:

@@ -149,12 +149,19 @@ class Repair:
     def stood_still(self) -> None:
         """This node stood still for a while: it does not know what others wrote in its stead, in whichever arc.
 
-        Only a comparison settles it again, as after a restart.
+        Only a comparison settles it again, as after a restart. If each record has one copy, every vnode behind this one
+        may have taken its arc over and be the only one with what was written meanwhile.
         """
         self._level.clear()
         self._vnode.view.was_away()
-        if (arc := self._vnode.ownership.arc) is not None and self._host.constants.replicas > 1:
-            self._vnode.ownership.doubt(arc)
+        own = self._vnode.ownership
+        if (arc := own.arc) is None:
+            return
+        if self._host.constants.replicas > 1:
+            own.doubt(arc)
+        else:
+            others = [c for c in self._vnode.ring.successors if c.address != self._host.address]
+            own.mark(arc, others, trio.current_time())
 
     # -- the periodic step ----------------------------------------------------------------------
 
