@@ -48,6 +48,12 @@ from chord.testing import run as virtually
             "No such option '-5'. A value that begins with - stands behind --: chord put -- KEY VALUE. "
             "See: chord put --help",
         ),
+        (
+            ("--node", "127.0.0.1:9000", "get", "k"),
+            "No such option '--node'. Write the option after the command: chord get KEY --node. See: chord get --help",
+        ),
+        (("lab", "--json", "compare"), "Write the option after the command: chord lab compare --json. See: chord lab"),
+        (("--nodes", "get", "k"), "No such option '--nodes'. See: chord --help"),
         (("put", "k", "v", "--ttl", "5m"), "Invalid value for '--ttl': '5m' is not a valid number."),
         (("put", "", "v"), "the key is empty; a key has 1 to 1024 bytes. See: chord put --help"),
         (("put", "k" * 1025, "v"), "the key has 1025 bytes; a key has 1 to 1024 bytes. See: chord put --help"),

@@ -124,7 +124,7 @@ def run(args: Sequence[str]) -> int:
         out.failure(explained)
         return explained.exit_code
     except click.ClickException as error:
-        out.failure(_misused(error))
+        out.failure(_misused(error, args))
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         if list(args[:1]) == ["up"]:  # once there are peers, `up` itself says what became of them
@@ -162,7 +162,7 @@ def _command_of(args: Sequence[str]) -> str:
     return " ".join(names)
 
 
-def _misused(error: click.ClickException) -> Failure:
+def _misused(error: click.ClickException, args: Sequence[str]) -> Failure:
     """Return what to say of arguments that are none, with the nearest way out."""
     context: click.Context | None = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "chord"
@@ -172,6 +172,8 @@ def _misused(error: click.ClickException) -> Failure:
     if isinstance(error, click.NoSuchOption) and not error.possibilities and arguments:
         words = " ".join(arguments)
         hint = f"A value that begins with - stands behind --: {where} -- {words}. {hint}"
+    elif isinstance(error, click.NoSuchOption) and context is not None and isinstance(command, click.Group):
+        hint = _place_of(error.option_name, command, context, args) or hint
     elif context is not None and isinstance(command, click.Group) and message.startswith("No such command"):
         from difflib import get_close_matches  # only who mistypes a command pays for it
 
@@ -179,6 +181,16 @@ def _misused(error: click.ClickException) -> Failure:
         near = get_close_matches(word, command.list_commands(context), 1)
         message = f"{what}{word!r}." + (f" Did you mean {near[0]}?" if near else "")
     return Failure(message, hint, USAGE, "usage")
+
+
+def _place_of(option: str, group: click.Group, context: click.Context, args: Sequence[str]) -> str:
+    """Return a hint if an option stands before the command that has it; otherwise nothing."""
+    for name in args:
+        command = group.get_command(context, name)
+        if command is not None and any(option in parameter.opts for parameter in command.params):
+            line = " ".join([context.command_path, name, *_arguments_of(command), option])
+            return f"Write the option after the command: {line}. See: {context.command_path} {name} --help"
+    return ""
 
 
 def _arguments_of(command: click.Command | None) -> list[str]:
