@@ -194,7 +194,7 @@ class Calls(Protocol):
         A connection that the peer opened does not show that others can open one to the peer.
 
         Returns:
-            None, if this network has no connections: then every address leads to its node.
+            None if this network has no connections; then every address leads to its node.
 
         Raises:
             ChordError: no node answers there within the deadline.

@@ -62,7 +62,7 @@ def test_put_tells_of_values_beside_it(run: Run, canned: CannedRing) -> None:
     assert run("put", "k", "w", "--json").json("put")["beside"] == 2
 
 
-CLOCKS = "Clocks differ by 61 s: puts with a time to live fail if the key is one of n1, n2"
+CLOCKS = "Clocks differ by 61 s: puts with a time to live fail for keys of n1, n2"
 
 
 def test_status_tells_of_clocks(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class Tally:
     """How writing many keys goes: what was stored and what was not, the first of it by name.
 
     Attributes:
-        unknown: how many of those that failed may be stored all the same.
+        unknown: the number of failed keys that may be stored nevertheless.
         under_way: the keys of the batch that is being written.
         is_interrupted: Ctrl-C has ended it.
     """
@@ -132,11 +132,12 @@ def load_command(
     """Store what FILE holds (- is stdin), line by line.
 
     A line is a JSON object {"key", "value"} (key_b64, value_b64 for bytes that are not text), or a key and a value
-    with a tab between them, or one word that is both. A line without a tab that has a space, a comma or a semicolon is
-    refused; --words takes it as one word. Later lines win, also over others of the same key that `scan` printed for
-    concurrent values. A file with a bad line is refused as a whole; a pipe is read once, and whole batches before the
-    bad line are stored. --timeout counts for each batch; where nobody stores anything any more, it ends.
-    Ctrl-C ends it with exit code 130; it then says how many keys are stored.
+    with a tab between them, or one word that is both. A line without a tab is refused if it has a space, a comma or a
+    semicolon; --words takes it as one word. A later line replaces an earlier line of the same key, also if `scan`
+    printed both as concurrent values. A file with a bad line is refused as a whole. A pipe is read once, and whole
+    batches before the bad line are stored. --timeout counts for each batch. Loading ends when 64 or more keys in a row
+    find no node to store them. Ctrl-C ends it with exit code 130; `load` then prints the number of stored
+    keys.
     """
     out = target.out
     total = _count(file, is_words)
@@ -285,7 +286,7 @@ def _parse_line(text: bytes) -> tuple[bytes, bytes]:
     if not tab and any(comma in text for comma in (b",", b";")):
         raise ValueError("it looks like CSV, which is not read")
     if not tab and b" " in text:
-        raise ValueError("it has a space and no tab, so that it is neither a pair nor one word")
+        raise ValueError("it has a space and no tab; a pair has a tab, and a word has no space")
     return (key, value) if tab else (text, text)
 
 

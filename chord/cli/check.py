@@ -176,9 +176,9 @@ def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] 
 
 
 def _unavailable(nodes: list[Description], circle: Circle) -> tuple[float, tuple[str, ...]]:
-    """Return in which share of the circle a get may fail, and which replicas do not answer there.
+    """Return the share of the circle in which a get may fail, and the silent nodes.
 
-    It may if so many nodes that may hold a key are silent that the others cannot tell all that was acknowledged.
+    A get may fail if the silent nodes may be the only holders of an acknowledged write.
     """
     share = 0.0
     absent: dict[str, None] = {}

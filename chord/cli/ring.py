@@ -231,10 +231,10 @@ def _headline(nodes: list[Description]) -> str:
 
 
 def _warnings(nodes: list[Description], silent: int) -> list[str]:
-    """Return what an operator must see to; a pipe gets it, too, on stderr.
+    """Return the warnings for an operator; they go to stderr, also if stdout is a pipe.
 
     Args:
-        silent: how many more nodes belong to the ring and do not answer.
+        silent: the number of further nodes that belong to the ring and do not answer.
     """
     found = [f"{node.name} is degraded: {why}" for node in nodes for why in node.troubles]
     if damaged := sum(node.damaged for node in nodes):
@@ -243,7 +243,7 @@ def _warnings(nodes: list[Description], silent: int) -> list[str]:
         found.append(f"{counted(quarantined, 'value')} in quarantine, hidden from readers: see chord quarantine list")
     if (skew_ms := max(node.clock_skew_ms for node in nodes)) > SKEW_REPORTED_MS:
         refusing = [node.name for node in nodes if node.clock_skew_ms > SKEW_REFUSED_MS]
-        refused = f": puts with a time to live fail if the key is one of {', '.join(refusing)}" if refusing else ""
+        refused = f": puts with a time to live fail for keys of {', '.join(refusing)}" if refusing else ""
         found.append(f"Clocks differ by {skew_ms / 1000:.0f} s{refused}")
     quorum = nodes[0].replicas // 2 + 1
     have = counted(len(nodes), "node")

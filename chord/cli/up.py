@@ -162,14 +162,15 @@ class _Family:
     def _note(self, number: int, frame: object) -> None:
         """Note a signal, and end the wait of `_pause`.
 
-        A handler runs between any two instructions. One that raises may do so in a lock, an import or a destructor.
+        A handler runs between any two instructions. A handler that raises may raise in a lock, an import or a
+        destructor.
         """
         self._signals.append(number)
         with suppress(BlockingIOError):
             os.write(self._wake_write, b".")
 
     def _pause(self, seconds: float = 0.0, *more: int) -> bool:
-        """Wait until a signal comes or one of some files can be read; return whether one can.
+        """Wait for a signal or for a readable file; return whether a file is readable.
 
         Raises:
             KeyboardInterrupt, Terminated: SIGINT or SIGTERM has come.
@@ -273,7 +274,10 @@ class _Family:
                 self._pause(POLL_S)
 
     def _why_not_proven(self, entry: str) -> str | None:
-        """Examine the ring, in a thread, because a signal must end the wait; None: it is Ideal."""
+        """Return why the ring is not proven Ideal; None if it is.
+
+        A thread examines the ring, so that a signal ends the wait.
+        """
         found: list[str | None] = []
 
         def look() -> None:
@@ -365,7 +369,7 @@ def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
 
 
 def _require_same(configs: list[NodeConfig]) -> None:
-    """Refuse all peers, before any directory is created, if one data directory belongs to another ring."""
+    """Refuse all peers if a data directory belongs to another ring; create no directory before."""
     from chord.earlier import require_same_on_disk
 
     for config in configs:
