@@ -240,7 +240,7 @@ class Core(Many):
             raise error
         if cursor.covered >= cursor.span:
             names = ", ".join(sorted({contact.address for contact in cursor.silent}))
-            raise OwnerDown(f"what {names} may hold is not among them, and is down", peer=cursor.silent[0])
+            raise OwnerDown(f"these are not all: no answer from {names}, which may hold more", peer=cursor.silent[0])
         circle = yield from self.known_circle()
         reply = yield from self.request(Scan(cursor.after, cursor.after_key, what=cursor.what), cursor.of)
         assert isinstance(reply, ScanPage)

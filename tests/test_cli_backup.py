@@ -245,7 +245,7 @@ def test_where_silent_nodes_may_hold_more_a_backup_is_incomplete_and_a_scan_says
     canned.override = scanned  # type: ignore[assignment]
     ended = run("scan")
     assert (ended.code, len(ended.out.splitlines())) == (6, 60)
-    assert f"what {silent.address} may hold" in ended.err
+    assert f"no answer from {silent.address}, which may hold more" in ended.err
     file = tmp_path / "backup"
     ended = run("backup", str(file), "--json")
     assert (ended.code, json.loads(ended.out.splitlines()[0])["complete"]) == (6, False)

@@ -61,21 +61,22 @@ class CatchUp:
         """Bring the logs of an arc level, here and at a partner.
 
         Raises:
-            ChordError: the partner is silent, or refuses; what was applied until then is durable.
+            ChordError: the partner is silent or refuses; what was applied until then is durable.
+            WritesRefused: the disk here takes no writes; the partner was told to fetch what it lacks.
 
         Concurrency: checkpoints; cancellation loses nothing.
         """
         try:
             theirs = await self._pull(partner, arc)
         except WritesRefused:
-            await self._push(partner, arc)  # that this disk is full does not keep the partner behind
+            await self._push(partner, arc)  # a full disk here must not keep the partner behind
             raise
         if any(self._log.seen(part) != theirs.get(part, b"") for part in self._log.slices_in(arc)):
             await self._push(partner, arc)
             self._host.counters["logs_levelled"] += 1
 
     async def _push(self, partner: Contact, arc: Arc) -> None:
-        """Have a partner fetch what it has not seen of an arc."""
+        """Let a partner fetch the entries of an arc that it has not seen."""
         await self._call(partner, Level(arc.start, arc.end, next(iter(self._host.vnodes.values())).me), Done)
 
     async def level_slice(self, partner: Contact, key: bytes) -> None:

@@ -141,7 +141,7 @@ class Digests:
             after = max(after, last + 1)
 
     def first_in(self, arc: Arc, slices: Iterable[int]) -> Point | None:
-        """Return the first point of an arc that lies in one of these slices; None if there is none."""
+        """Return the first point of an arc in one of these slices; None if no slice meets the arc."""
         first, starts = self._circle.point(arc.start + 1), _starts(self._circle, SLICE_LEVEL)
         points = [max(first, starts[part]) if first < starts[part + 1] else starts[part] for part in slices]
         inside = [self._circle.point(point) for point in points if self._circle.point(point) in arc]

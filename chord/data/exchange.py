@@ -141,10 +141,10 @@ class Exchange:
         return outcome
 
     async def pull(self, partner: Contact, arc: Arc, *, only_settled: bool = False) -> bool:
-        """Fetch what a partner holds of an arc; return whether it says that it was brought level there.
+        """Fetch a partner's records of an arc; return whether the partner is settled in the arc.
 
         Args:
-            only_settled: fetch nothing if it does not say so.
+            only_settled: fetch nothing if the partner is not settled.
 
         Raises what `with_partner` does.
         """

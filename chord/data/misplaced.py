@@ -64,7 +64,7 @@ class Misplaced:
         self._exchange = exchange
         self.hints = 0
         self._misplaced_hints = 0  # those that lie outside of all this node takes for its to keep
-        self._logs_home: dict[Arc, bytes] = {}  # misplaced arcs, and what of their reap logs all replicas have seen
+        self._logs_home: dict[Arc, bytes] = {}  # by misplaced arc: the reap log that its replicas saw
         self._mine: dict[Point, tuple[Arc, float]] = {}  # parts it is a member of, as their owners said; and until when
         self.transfer: TransferInfo | None = None
 
@@ -81,13 +81,13 @@ class Misplaced:
         return max(0, self.count() - self._misplaced_hints)
 
     def is_done(self) -> bool:
-        """Whether nothing misplaced is left here: no record, and no reap log that others have not seen."""
+        """Whether this node has no misplaced record, and others have seen its misplaced reap logs."""
         return not self.count() and all(self._is_log_home(arc) for arc in self.arcs())
 
     async def bring_home(self, start: Contact) -> int:
         """Bring every misplaced record home, part by part, and drop what all its replicas hold. Bring hints to members.
 
-        Reap logs are brought home likewise, and kept.
+        Bring misplaced reap logs home likewise, and keep them.
 
         Args:
             start: the vnode whose view of the ring the lookups use.
@@ -132,9 +132,9 @@ class Misplaced:
         return self._host.reap_log.digest_in(arc) == self._logs_home.get(arc, b"")
 
     async def _bring_logs_home(self, start: Contact) -> None:
-        """Let the replicas of every misplaced arc see what was reaped there, whether records lie in it or not.
+        """Level the reap log of every misplaced arc with its replicas, even if the arc has no record.
 
-        What changes meanwhile is brought home in the next round.
+        The next round brings later changes home.
         """
         log, arcs = self._host.reap_log, self.arcs()
         self._logs_home = {arc: seen for arc, seen in self._logs_home.items() if arc in arcs}
@@ -149,7 +149,10 @@ class Misplaced:
                 self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
 
     async def _bring_log_home(self, arc: Arc, start: Contact) -> bool:
-        """Level the log of an arc with all replicas, owner by owner. Returns whether that is enough to go by."""
+        """Level the log of an arc with all replicas, owner by owner; return whether enough others have it now.
+
+        They are too few if this node is itself a replica or a holder, or if they are no write quorum.
+        """
         digests, me = self._host.storage.digests, self._host.address
         is_enough = True
         rest: Arc | None = arc
@@ -165,7 +168,7 @@ class Misplaced:
                 await self._exchange.catch_up.level(contact, part)
         return is_enough
 
-    # -- who is to hold what --------------------------------------------------------------------
+    # -- replica sets ---------------------------------------------------------------------------
 
     async def _not_mine(self, start: Contact) -> list[Arc]:
         """Return where this node seems to keep replicas and is no member, as the owners say who know of the silent."""

@@ -162,7 +162,7 @@ class QuorumReads:
             then: what is to be done when they have.
         """
         me = self._quorum.here(who)
-        own = self._host.storage.durable(reading.key)  # first: reading it may show that it is damaged
+        own = self._host.storage.durable(reading.key)  # before `is_damaged`: only a read finds the damage
         is_damaged = self._host.storage.is_damaged(reading.key)
         reading.add(me, own, self._is_settled(point, reading.key), is_damaged=is_damaged)
         others = [place for place in who.members if place.contact != me and self._vnode.is_up(place)]
@@ -234,9 +234,10 @@ class QuorumReads:
 
         Raises:
             OwnerDown: definite; too many are silent for a denial.
-            RecordDamaged: definite; so many copies are damaged that the others may lack a write, and all who may hold
-                the key have answered.
-            Busy: definite; this vnode has lost the others, or too many are new, or it was behind with its reap log.
+            RecordDamaged: definite; all nodes that may hold the key have answered, and a write quorum of the copies is
+                damaged.
+            Busy: definite; this vnode is isolated, or only stands in for the owner, or its reap log changed meanwhile;
+                or too many nodes are new, behind with the reap log, or on their way back.
         """
         if self._vnode.ring.is_isolated and self._host.constants.replicas > 1:
             raise Busy("this node has lost the others, and cannot know what they hold", after_ms=RETRY_MS)
@@ -262,7 +263,7 @@ class QuorumReads:
             raise RecordDamaged(f"the record is damaged at {names}, and no other node has a copy")
         if down:
             since = None if verdict.taken is None else int(1000 * (trio.current_time() - verdict.taken.since))
-            raise OwnerDown(f"what {names} may hold is not known here, and it is down", peer=down[0], after_ms=since)
+            raise OwnerDown(f"no answer from {names}, which may hold the key", peer=down[0], after_ms=since)
         raise Busy(f"{names} is being brought level", after_ms=RETRY_MS)
 
     def _fan(self, reading: Reading, spare: list[Contact]) -> Fan:
@@ -332,9 +333,9 @@ class QuorumReads:
                 _give_up(reading, contact, told)
 
     async def _ask_ahead(self, reading: Reading, contact: Contact, told: Told) -> None:
-        """Read as if this store had applied a holder's log, which it cannot write if its disk takes nothing.
+        """Read as if this store had applied a holder's log, although its disk takes no writes.
 
-        If several holders have seen different entries, each takes over those that the others have.
+        If holders have seen different entries, send each holder the logs of the others.
         """
         try:
             if self._host.storage.refusal:

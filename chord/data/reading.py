@@ -19,9 +19,9 @@ class Reading:
         seen: what of the slice's log the reader has seen, durably. Copies that were read after others do not count.
 
     Attributes:
-        damaged: the holders whose own copy is damaged; they count as unsettled, too.
-        behind: the holders whose store has seen other entries of the reap log; what they said does not count.
-        logs: of the holders. The reader read them ahead, because its disk takes nothing; see `read_ahead`.
+        damaged: the holders with a damaged copy; they count as unsettled, too.
+        behind: the holders that have seen other entries of the reap log; their answers do not count.
+        logs: the logs of holders that the reader applies in memory only, because its disk takes no writes.
     """
 
     def __init__(self, key: bytes, over: Asker, seen: bytes = b"") -> None:
@@ -53,10 +53,10 @@ class Reading:
             self.record = record if self.record is None else versions.sync(self.record, record)
 
     def read_ahead(self, log: SliceLog, record: Record | None, seen: bytes) -> list[Contact]:
-        """Begin again with the reader's copy as it would be if its store had seen a holder's log as well.
+        """Begin again with the reader's copy as it would be after one more holder's log.
 
         Returns:
-            The holders whose answers no longer count.
+            The holders whose earlier answers no longer count.
         """
         me, *dropped = self.copies
         self.copies, self.record = {me: record}, record
@@ -68,7 +68,7 @@ class Reading:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the reader's store has not seen `seen`."""
+        """Whether `seen` includes logs that the reader's store has not applied."""
         return bool(self.logs)
 
     @property

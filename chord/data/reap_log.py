@@ -197,10 +197,10 @@ class ReapLog:
         return LogEntry(self._prefix(grave.record.key), dead, superseded.tags(grave.record.superseded))
 
     def news(self, part: int, before: SliceState, graves: Iterable[Grave]) -> SliceLog:
-        """Return the entries of a slice's graves for the other replicas, including entries that were trimmed at once.
+        """Return the entries of a slice's graves for the other replicas, also entries that this log trimmed at once.
 
         Args:
-            before: the state of the slice before these graves. The change that `bury` returned must be stored by now.
+            before: the state of the slice before these graves. The caller has stored what `bury` returned.
         """
         own = self._storage.note(_MAKER) or b""
         entries = tuple(self._entry_of(grave) for grave in graves if self.slice_of(grave.record.key) == part)
@@ -272,10 +272,10 @@ class ReapLog:
         return work.batch()
 
     def as_if_absorbed(self, key: bytes, logs: Iterable[SliceLog]) -> tuple[Record | None, bytes]:
-        """Return the record of a key, and what would be seen of its slice, after `absorb`. Changes nothing.
+        """Return a key's record, and what its slice would have seen, if logs were absorbed. Changes nothing.
 
         Args:
-            logs: of the key's slice.
+            logs: logs of the key's slice.
         """
         work = _Work(self)
         for log in logs:
@@ -419,7 +419,7 @@ class _Work:
                 self.trim_to(part, limits.reap_log_entries)
         notes: dict[bytes, bytes | None] = {_MAKER: self._maker} if self._maker else {}
         for part, state in self._slices.items():
-            if (frozen := state.frozen()) != self._log.state(part):  # a disk that is full takes nothing, not even this
+            if (frozen := state.frozen()) != self._log.state(part):  # a full disk refuses even an unchanged note
                 notes[_state_name(part)] = _encode(frozen)
                 self._log._known().add(part)
         for name, segment in self._segments.items():

@@ -124,9 +124,9 @@ class Repair:
         return tuple(found)
 
     def _missing(self, arc: Arc, who: ReplicaSet) -> tuple[Contact, ...]:
-        """Return the silent nodes that may hold a key of an arc, if they are too many to deny it without them.
+        """Return the silent nodes without which a key of an arc cannot be denied; none if the others suffice.
 
-        This mirrors `QuorumReads._require_deniable`, as far as the owner knows it without asking.
+        This mirrors `QuorumReads._require_deniable`, with what the owner knows without asking.
         """
         silent = [place.contact for place in who.everyone if not self._vnode.is_up(place)]
         if self._vnode.ownership.is_doubtful(arc):
@@ -147,10 +147,10 @@ class Repair:
             level.pop(address, None)
 
     def stood_still(self) -> None:
-        """This node stood still for a while: it does not know what others wrote in its stead, in whichever arc.
+        """Note that this node stood still: in any arc, other nodes may have written in its stead.
 
-        Only a comparison settles it again, as after a restart. If each record has one copy, every vnode behind this one
-        may have taken its arc over and be the only one with what was written meanwhile.
+        Only a comparison settles this node again, as after a restart. If each record has one copy, every vnode behind
+        this one may have taken its arc over and be the only one with what was written meanwhile.
         """
         self._level.clear()
         self._vnode.view.was_away()
@@ -179,7 +179,7 @@ class Repair:
             up = [p.contact for p in who.members if p.contact.address != self._host.address and self._vnode.is_up(p)]
             level = self._level.get(arc)
             if level is None:
-                return  # this node stood still: what was compared before counts no more
+                return  # this node stood still: earlier comparisons count no more
             for address in [a for a in level if all(contact.address != a for contact in up)]:
                 del level[address]  # when it is back, it is compared again
             now = trio.current_time()
@@ -288,19 +288,19 @@ class Repair:
         return self._are_enough(others + self._vnode.view.is_settled_in(arc), who)
 
     def _are_enough(self, settled: int, who: ReplicaSet) -> bool:
-        """Whether the other nodes are too few to hold alone what was acknowledged, those given up included."""
+        """Whether the nodes that are not settled, forgotten ones included, are fewer than a write quorum."""
         nodes = min(self._host.constants.replicas, self._vnode.nodes_known(who) + self._vnode.view.forgotten())
         return settled > nodes - self._vnode.write_quorum(who)
 
     def _are_back(self, arc: Arc, others: int, up: int) -> bool:
-        """Return whether enough nodes came back, after all had stopped, that an acknowledged write is at one of them.
+        """Return whether each acknowledged write must be at one of the nodes that came back after all had stopped.
 
-        So many of the members must have been settled before they stopped. And those that are silent, given up, or back
-        without what they had must be fewer than a write quorum: a write may be at stand-ins instead.
+        The members that were not settled before must be fewer than a write quorum. The nodes that are silent,
+        forgotten, or back without their records must be fewer, too, because a write may be at stand-ins.
 
         Args:
-            others: how many other members were settled.
-            up: how many other members were compared.
+            others: the number of other members that were settled before they stopped.
+            up: the number of other members that were compared.
         """
         who = self._vnode.replica_set(arc.end)
         if not all(self._vnode.is_up(place) for place in who.everyone):
@@ -315,12 +315,12 @@ class Repair:
         return is_over and not any(self._host.peers.passive.contacts())
 
     async def _pull_from_fallbacks(self, arc: Arc, *, only_settled: bool = False) -> tuple[int, bool]:
-        """Fetch what nodes further behind hold of an arc: they were members, or stood in for some.
+        """Fetch the records of an arc from the fallbacks: they were members, or stood in for members.
 
         Args:
-            only_settled: leave out those that are not settled.
+            only_settled: fetch nothing from fallbacks that are not settled.
         Returns:
-            How many are settled, and whether all of them answered.
+            The number of settled fallbacks, and whether all fallbacks answered.
         """
         found, is_whole = 0, True
         for place in self._vnode.replica_set(arc.end).fallbacks:
@@ -372,7 +372,7 @@ class Repair:
         return {}
 
     def _counts(self, arc: Arc, level: dict[str, Level]) -> bool:
-        """Whether the part is still as it was when the round began, and this node did not stand still since."""
+        """Whether the part is unchanged since the round began, and this node has not stood still."""
         return self._level.get(arc) is level and self._is_mine(arc)
 
     def _is_mine(self, arc: Arc) -> bool:

@@ -73,10 +73,10 @@ class Sender:
     async def snapshot(self, outbound: Outbound, arc: Arc) -> None:
         """Send what the receiver does not hold yet: one that was away for a moment holds nearly all."""
         storage = self._host.storage
-        for piece in list(storage.digests.pieces(arc, 1, storage.heads)):  # with records in it or without
+        for piece in list(storage.digests.pieces(arc, 1, storage.heads)):  # also a piece without records
             if self._host.reap_log.slices_in(piece.arc):
                 await self.level(outbound, piece.arc)
-                await self._send(outbound, (), {})  # the transfer goes on
+                await self._send(outbound, (), {})  # tells the receiver that the transfer goes on
         outbound.total = storage.count(arc)
         for stretch in list(storage.digests.stretches(arc, STRETCH_RECORDS, storage.heads)):
             if await self._is_equal(outbound, stretch):
@@ -86,9 +86,9 @@ class Sender:
         await self._catch_up_with_writers(outbound)
 
     async def _catch_up_with_writers(self, outbound: Outbound) -> None:
-        """Send what was written meanwhile, until little is left, or clients write as fast as this node sends.
+        """Send later writes until few are left, or clients write as fast as this node sends.
 
-        Then only the switch can end the transfer: while it is under way, the arc takes no writes.
+        In the second case only the switch can end the transfer, because the arc takes no writes during the switch.
 
         Source: Clark et al. 2005, "Live Migration of Virtual Machines", section 3.2: rounds of pre-copy, then a stop.
         """
@@ -211,13 +211,13 @@ class Sender:
             return
 
     async def level(self, outbound: Outbound, arc: Arc) -> None:
-        """Let the receiver see what was reaped in an arc. Where no record lies, no page would bring it."""
+        """Level the reap log of an arc with the receiver. If the arc has no record, no page carries the log."""
         while self._host.reap_log.slices_in(arc):
             if await self._has_levelled(outbound, arc):
                 return
 
     async def _has_levelled(self, outbound: Outbound, arc: Arc) -> bool:
-        """Bring the reap logs level, once. If that fails, wait a while."""
+        """Try once to level the reap logs; after a failure wait a while. Return whether they are level."""
         try:
             await self._exchange.catch_up.level(outbound.to, arc)
         except ChordError as error:

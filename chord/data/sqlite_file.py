@@ -57,7 +57,6 @@ def _header_checksum(bits: int, incarnation: bytes, key_epoch: int) -> bytes:
     return blake2b(struct.pack(">H8sQ", bits, incarnation, key_epoch), digest_size=8).digest()
 
 
-
 def _read_only(path: Path) -> ConfigError:
     return ConfigError(
         f"{path} is read-only; a node must write it: change its owner or mode, or how the disk is mounted"
@@ -65,7 +64,7 @@ def _read_only(path: Path) -> ConfigError:
 
 
 def _require_writable_if_there(path: Path) -> None:
-    """Refuse a file that this user cannot write, before SQLite creates a log and an index with the mode of that file.
+    """Refuse a read-only file, before SQLite creates a log and an index with the mode of that file.
 
     Raises:
         ConfigError: the file is read-only.

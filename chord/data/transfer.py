@@ -114,7 +114,7 @@ class Mover:
         start = self._own.start
         assert start is not None
         if self.outbound is None:
-            self._host.peers.took_its_place(joiner, is_owner=True)  # if it has left before, that is over
+            self._host.peers.took_its_place(joiner, is_owner=True)  # an earlier goodbye counts no more
             self.outbound = Outbound(request.session, joiner, Arc(start, joiner.id), "join", trio.current_time())
             self._host.start_task(self._give_to_joiner, self.outbound)
         return Done()
@@ -171,12 +171,13 @@ class Mover:
         self._host.bring_home_soon()  # what this node no longer keeps it drops when all who do hold it
 
     async def _require_reachable(self, joiner: Contact) -> None:
-        """Open a connection to the address that a joiner advertises: without one, its arc would have no owner.
+        """Open a connection to the address that a joiner advertises.
 
-        Until now this vnode may have called it over the connection that the joiner opened.
+        If no node can open one, the joiner's arc would have no owner. Until now this vnode may have used the
+        connection that the joiner opened.
 
         Raises:
-            TransferFailed: the joiner does not answer there.
+            TransferFailed: the joiner does not answer at that address.
         """
         if joiner.address == self._host.address:
             return
@@ -192,7 +193,7 @@ class Mover:
         is_acknowledged = False
         try:
             if outbound.to.address != self._host.address:
-                await self._sender.level(outbound, giving.arc)  # with what was reaped meanwhile
+                await self._sender.level(outbound, giving.arc)  # with the entries made since the snapshot
             while outbound.dirty:
                 await self._sender.deltas(outbound)
             await self._sender.switch(outbound, giving)
@@ -284,7 +285,7 @@ class Mover:
     # -- inside ---------------------------------------------------------------------------------
 
     def _learn_left(self, vnodes: Iterable[Point]) -> None:
-        """Remember which vnodes have left: a node that was away may ask."""
+        """Remember the vnodes that have left, because a node that was away may ask about them."""
         ring = self._vnode.ring
         listed = {contact.id for contact in (*ring.successors, *ring.predecessors)} | self._host.vnodes.keys()
         self._host.peers.learn_left([point for point in vnodes if point not in listed])

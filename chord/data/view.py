@@ -33,7 +33,12 @@ class Place(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """When an operator said that the node at an address will not be back, and the vnodes that lived there then."""
+    """An operator's word that the node at an address will not be back.
+
+    Attributes:
+        at: when the operator said so.
+        living: the vnodes of another node that lived at the address then.
+    """
 
     at: float
     living: frozenset[Point]
@@ -65,7 +70,7 @@ class View:
         self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # what it was made from
         self._forgotten: dict[str, Forgotten] = {}
         self._settled: dict[Point, Arc] = {}  # by where it ends
-        self._compared: dict[str, None] = {}  # the owners that compared since this vnode stood still; the latest last
+        self._compared: dict[str, None] = {}  # owners that compared since the standstill; the latest last
         self._recalled: dict[Point, Arc] = {}  # likewise, settled before an absence
 
     # -- learning -------------------------------------------------------------------------------
@@ -96,7 +101,7 @@ class View:
         self._replace(dict(sorted(kept.items(), key=lambda item: self._distance(item[0]))[:LIST_ENTRIES_MAX]))
 
     def gone(self, vnodes: Container[Point]) -> None:
-        """These have left: nobody waits for them."""
+        """Wait no longer for vnodes that have left."""
         self._replace({point: down for point, down in self._downs.items() if point not in vnodes})
 
     def forget(
@@ -138,7 +143,7 @@ class View:
         who did not hear that would go on choosing another in its place for ever.
 
         Args:
-            is_waiting: nodes are silent. Until they are back, what was given up counts beside them: see `forgotten`.
+            is_waiting: whether nodes are silent. Until they are back, forgotten nodes count, too; see `forgotten`.
         """
         self._replace({point: down for point, down in self._downs.items() if now - down[1] < down_out_s})
         if any(now - since >= leave_s for since in self._retiring.values()):
@@ -156,21 +161,21 @@ class View:
         self._add(self._recalled, end, arc)
 
     def was_away(self) -> None:
-        """This vnode stood still: others may have gone on without it in every arc, so nothing is settled any more."""
+        """Note that this vnode stood still: in every arc others may have gone on, so none is settled any more."""
         for end, arc in self._settled.items():
             self.was_settled(end, arc)
         self._settled = {}
         self._compared = {}
 
     def compares(self, address: str) -> None:
-        """A node compares what this vnode holds with what it holds."""
+        """Note that a node compares its records with this vnode's."""
         self._compared.pop(address, None)
         self._compared[address] = None
         while len(self._compared) > SETTLED_MAX:
             del self._compared[next(iter(self._compared))]
 
     def was_compared(self, address: str) -> bool:
-        """Whether a node compared with this vnode since it stood still: only then is what it settles settled now."""
+        """Whether a node has compared with this vnode since the standstill. Only then does its word settle an arc."""
         return address in self._compared
 
     def _add(self, marks: dict[Point, Arc], end: Point, arc: Arc) -> None:
@@ -208,16 +213,16 @@ class View:
         return (*self._recalled.items(), *self._settled.items())
 
     def is_forgotten(self, contact: Contact) -> bool:
-        """Whether an operator said a while ago that a vnode will not be back."""
+        """Whether an operator has said that a vnode will not be back."""
         forgotten = self._forgotten.get(contact.address)
         return forgotten is not None and contact.id not in forgotten.living
 
     def forgotten(self) -> int:
-        """Return how many nodes an operator named as gone, a while ago or since nodes are silent."""
+        """Return the number of forgotten nodes: those of the last `down_out_s`, or all while nodes are silent."""
         return len(self._forgotten)
 
     def forgotten_addresses(self) -> tuple[tuple[str, tuple[Point, ...]], ...]:
-        """Return at which addresses an operator named nodes as gone, and the vnodes that lived there then."""
+        """Return the addresses of forgotten nodes, each with the vnodes that lived there then."""
         return tuple((address, tuple(sorted(it.living))) for address, it in self._forgotten.items())
 
     def is_settled(self, point: int) -> bool:
