@@ -70,7 +70,7 @@ class DiskWatch:
         await self._farewell.say(self._farewell.neighbours(), has_left=False)
 
     def _go_on(self) -> None:
-        """Take part again, like a process that was stopped."""
+        """Take part again, as after a standstill of the process."""
         self._woke()
         self._host.is_stalled = False
         self._host.health.clear("disk")

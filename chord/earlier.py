@@ -25,7 +25,7 @@ from chord.ids import vnode_id
 from chord.messages import Address
 
 _CONSTANT = (
-    "start it with that. The constants of a ring are for ever: to change them, restore a backup into a new ring"
+    "start the node with that value. A ring keeps its constants; to change them, restore a backup into a new ring"
 )
 
 
@@ -70,7 +70,7 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
 
 
 def require_same(kept: Kept | None, config: NodeConfig) -> None:
-    """Check that a configuration fits what was kept.
+    """Check that a configuration fits the kept identity.
 
     Raises:
         ConfigError: the data directory belongs to another ring, or to a node with other points.
@@ -80,7 +80,7 @@ def require_same(kept: Kept | None, config: NodeConfig) -> None:
     where = f"the data directory {config.data_dir}" if config.data_dir is not None else "what was kept"
     if kept.bits != config.ring.bits:
         raise ConfigError(f"{where} belongs to a ring of {kept.bits} bits, not {config.ring.bits}; {_CONSTANT}")
-    if kept.ring is not None:  # who was refused by its first ring may come again with that ring's constants
+    if kept.ring is not None:  # a node that its first ring refused may return with that ring's constants
         _check_ring(kept, config.ring, where)
     if config.id is not None and [v.id for v in kept.vnodes] != [config.id]:
         raise ConfigError(f"{where} belongs to vnode {kept.vnodes[0].id}, not {config.id}")
@@ -94,7 +94,7 @@ def require_same_on_disk(config: NodeConfig) -> None:
     """Check a configuration against its data directory, and create nothing.
 
     Raises:
-        ConfigError: as `require_same`; or the identity file cannot be read.
+        ConfigError: see `require_same`; or the identity file cannot be read.
     """
     path = Path(config.data_dir or "") / FILE_NAME
     try:

@@ -23,7 +23,7 @@ from chord.periodic import Periodic, Timetable
 from chord.vnode_parts import Parts
 
 STANDSTILL_S: Final = 0.5
-"""A process in which no step began for this long, beyond the longest interval between two rounds, stood still."""
+"""If no step begins for this much longer than the longest interval between two rounds, the process stood still."""
 
 NO_KEY: Final = b""
 """A key that no record has: a key is not empty."""
@@ -98,7 +98,7 @@ class Maintenance:
             self._repeat(contact.id, "scrub", scrub.step, scrub.period_s)
 
     def keep_watch(self, contact: Contact, look: Callable[[], Awaitable[object]]) -> None:
-        """Begin to look, again and again, whether the files of the node are still where they were."""
+        """Begin to check at regular intervals whether the files of the node are in their place."""
         self._repeat(contact.id, "look_for_files", look, 2 * self._host.timing.stabilize_s)
 
     async def bring_home(self, contact: Contact) -> None:
@@ -117,7 +117,7 @@ class Maintenance:
             await self._host.storage.commit(Batch(removals=(NO_KEY,)))
 
     def woke(self) -> None:
-        """Trust nothing that others may have changed while this node stood still, and let them compare at once."""
+        """Distrust what others may have changed while this node stood still, and let them compare at once."""
         for parts in self._parts.values():
             self._woken_at[parts.vnode.id] = trio.current_time()
             parts.repair.stood_still()

@@ -331,10 +331,10 @@ class Node(AsyncRing):
         self._ready.set()
 
     async def _refuse_address_of_another(self) -> None:
-        """Find out whether another node answers at the address that this one advertises.
+        """Refuse to start if another node answers at the address that this node advertises.
 
-        If no node answers, the address may still be right: some networks lead only others to it. The owner that gives
-        an arc to this node opens a connection to it before.
+        If no node answers, the address may still be right: in some networks only other nodes reach it. Before an owner
+        gives an arc to this node, it opens a connection to the address.
 
         Raises:
             DuplicateId: another node answers.

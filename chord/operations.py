@@ -297,10 +297,10 @@ class Core(Many):
     def forget(self, address: str) -> Operation[dict[str, Outcome]]:
         """Tell every node that answers that the one at this address will never be back; what each of them said.
 
-        If another node lives there now, this names the one before it.
+        If another node lives at the address now, the former node there is meant.
 
         Raises:
-            InvalidRequest: it answers, and no node is waited for that was there before it.
+            InvalidRequest: a node answers at the address, and the ring waits for no former node there.
         """
         split_address(address)
         (outcome,) = yield Ask((Call(address, Describe()),), CRAWL_S)

@@ -274,7 +274,7 @@ class Ownership:
         self.taken = tuple(t for t in self.taken if t != mark)
 
     def owner_left(self, vnodes: Container[Point]) -> None:
-        """Dead owners turned out to have left, or are given up: nothing of them is missing any more."""
+        """Wait no longer for dead owners that have left, or that an operator has given up."""
         if self.taken:
             self.taken = tuple(t for t in self.taken if t.dead.id not in vnodes)
 

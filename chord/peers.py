@@ -148,12 +148,12 @@ class Peers:
         self._tell(self.suspicion.heard_from(address, trio.current_time()))
 
     def has_left(self, address: str, vnodes: Iterable[Point]) -> None:
-        """A node said goodbye for good, with these vnodes. Another that stood at its address before is still silent."""
+        """Note a node's final goodbye with its vnodes. A former node at its address stays silent."""
         self._tell(self.suspicion.left(address, trio.current_time()))
         self.learn_left(vnodes)
 
     def learn_left(self, vnodes: Iterable[Point]) -> None:
-        """These vnodes said goodbye for good: nobody waits for them."""
+        """Note that vnodes have said their final goodbye, and wait for them no longer."""
         for point in vnodes:
             self.passive.forget(point)
             self._left.pop(point, None)
@@ -184,7 +184,7 @@ class Peers:
         return contact.address != self.address and self.suspicion.is_dead(contact.address)
 
     def is_on_its_way(self, contact: Contact) -> bool:
-        """Whether nothing is known against it that a silent vnode is back: soon it will take its place."""
+        """Whether a silent vnode seems to be back: its address is alive, and no probe of it has failed since."""
         return self.suspicion.state(contact.address) == "alive" and not self.passive.was_asked_in_vain(contact.id)
 
     def is_doubtful(self, contact: Contact) -> bool:
@@ -221,8 +221,8 @@ class Peers:
         """A member answers as one.
 
         Args:
-            is_owner: whether it answers for an arc. A vnode that left has joined again if it does. A leaver hands its
-                arc over before it says goodbye, so a late answer from it does not show that it is back.
+            is_owner: whether the member owns an arc. If it does, a vnode that left has joined again. A leaver owns none
+                when it says goodbye, so an answer of a leaver that arrives later does not revoke the goodbye.
         """
         self._not_ready.pop(contact, None)
         if is_owner:
@@ -258,10 +258,10 @@ def _not_an_answer(address: str, request: Request, reply: Reply) -> MalformedMes
 
 
 class PassiveList:
-    """Vnodes once known and now silent, with the time of their next probe. The oldest go if there are too many nodes.
+    """Vnodes once known and now silent, with the time of their next probe. If the list is full, the oldest go.
 
-    Another node may live at the address of a silent one by now. The silent one, and what its disk has, counts all the
-    same, until it is back, has left, or an operator names it as gone.
+    By now another node may live at the address of a silent vnode. The silent vnode counts, because of the records on
+    its disk, until it is back, has left, or an operator names it as gone.
     """
 
     def __init__(self, timing: Timing, size_max: int) -> None:
@@ -287,16 +287,16 @@ class PassiveList:
         self._in_vain.discard(point)
 
     def asked_in_vain(self, point: Point) -> None:
-        """A silent vnode does not answer, or another node does at its address."""
+        """Note that a silent vnode does not answer, or that another node answers at its address."""
         if point in self._due:
             self._in_vain.add(point)
 
     def was_asked_in_vain(self, point: Point) -> bool:
-        """Whether a silent vnode did not answer when it was last asked, and its address was not heard from since."""
+        """Whether the last probe of a silent vnode failed, and its address has not been heard from since."""
         return point in self._in_vain
 
     def forget_at(self, address: str, living: Container[Point]) -> None:
-        """An operator says that what fell silent at an address is gone for good, except for vnodes that live there."""
+        """Forget the silent vnodes of an address, except the vnodes that live there: an operator gives them up."""
         for contact in [c for c in self.contacts() if c.address == address and c.id not in living]:
             self.forget(contact.id)
 
@@ -313,14 +313,14 @@ class PassiveList:
         return contact
 
     def hurry(self, address: str, when: float) -> None:
-        """A node answers at this address: probe what was silent there at this time."""
+        """Probe the silent vnodes of an address at a given time, because a node answers there."""
         for contact, _, wait in list(self._due.values()):
             if contact.address == address:
                 self._due[contact.id] = (contact, when, wait)
                 self._in_vain.discard(contact.id)
 
     def moved(self, contact: Contact) -> None:
-        """A vnode answers at an address: nobody waits for it at another one."""
+        """Forget a silent vnode that answers at another address now."""
         known = self._due.get(contact.id)
         if known is not None and known[0].address != contact.address:
             self.forget(contact.id)
@@ -336,5 +336,5 @@ class PassiveList:
         return tuple(contact for contact, _, _ in self._due.values())
 
     def addresses(self) -> tuple[str, ...]:
-        """The addresses at which they were last seen, each once."""
+        """The last known addresses of the vnodes, each once."""
         return tuple(dict.fromkeys(contact.address for contact in self.contacts()))

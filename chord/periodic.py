@@ -63,8 +63,8 @@ class Timetable:
         timers: of the node, which are swept by the same task.
         failed: told the vnode, the name of its step and the word of the error when a run fails as expected.
         is_paused: asked before each run; if so, the run is left out.
-        standstill_s: if nothing was begun or ended for longer, the process stood still.
-        woke: told that it did, before anything else is begun.
+        standstill_s: if `note_running` is not called for longer than this, the process stood still.
+        woke: called after a standstill, before another step is begun.
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class Timetable:
         return periodic
 
     def note_running(self) -> None:
-        """Note that the process runs, and find out whether it stood still since that was noted last.
+        """Note that the process runs, and find out whether it stood still since the last note.
 
-        To be called before a request is answered, too: after a standstill it may be handled before any step begins.
+        Call this before a request is answered, too: after a standstill, a request may come before any step.
         """
         now = trio.current_time()
         stood_still_s, self._ran_at = now - self._ran_at, now

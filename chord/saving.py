@@ -19,7 +19,7 @@ from chord.ids import Point
 class OpenFiles:
     """The files that a node has open in its data directory.
 
-    Each must stay where it is: what a node writes into a file that was removed or moved away, no later start finds.
+    Each must stay in its place: a later start does not find the writes to a file that was removed or moved away.
     """
 
     def __init__(self, directory: str) -> None:
@@ -29,9 +29,9 @@ class OpenFiles:
         self._missing()
 
     async def missing(self) -> Path | None:
-        """Return the first file that is not there, or is another one than at first; None: all are there.
+        """Return the first file that is missing or was replaced; None if all are in their place.
 
-        Concurrency: checkpoints; cancelled, the system may still be at it; the next look waits for that.
+        Concurrency: checkpoints; if it is cancelled, its thread goes on, and the next look waits for the thread.
         """
         return await trio.to_thread.run_sync(self._missing, abandon_on_cancel=True, limiter=self._threads)
 
@@ -42,7 +42,7 @@ class OpenFiles:
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
                     return path
-                continue  # the disk fails, which its next write shows
+                continue  # the disk fails, and the next write shows that
             this = (found.st_dev, found.st_ino)
             if self._known.setdefault(path, this) != this:
                 return path

@@ -38,7 +38,7 @@ class SelfLookup:
         try:
             with trio.fail_after(2 * self._host.timing.timeout_cap_s):
                 answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
-        except (OtherRing, UnknownVnode, *SILENCE):  # another node at the address of a silent one is not that one
+        except (OtherRing, UnknownVnode, *SILENCE):  # another node may live at a silent one's address
             if isinstance(contact, Contact) and contact.id in self._peers.passive:
                 self._peers.passive.asked_in_vain(contact.id)
                 await self._seek(contact)
@@ -64,10 +64,7 @@ class SelfLookup:
             await self._stabilizer.rectify(q)
 
     async def _seek(self, silent: Contact) -> None:
-        """Ask the ring what has become of a silent contact: it may live at another address by now, or have left.
-
-        This node may have been away when it said so.
-        """
+        """Ask the ring about a silent contact, which may have moved or left while this node was away."""
         around = await self._peers.call(self._host.address, FindNeighbours(silent.id), NeighboursOf)
         if around.successor.id == silent.id:
             if around.successor.address != silent.address:

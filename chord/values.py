@@ -338,7 +338,7 @@ def to_keys(keys: Iterable[str | bytes]) -> list[str | bytes]:
     """Return several keys, each once.
 
     Raises:
-        InvalidRequest: it is one key, or nothing that can be gone through.
+        InvalidRequest: the keys are one key or not iterable, or one of them is neither text nor bytes.
     """
     if isinstance(keys, (str, bytes, bytearray, memoryview)):
         raise InvalidRequest(f"get_many takes several keys, not the one key {keys!r:.60}; put it in a list")
@@ -350,10 +350,10 @@ def to_keys(keys: Iterable[str | bytes]) -> list[str | bytes]:
 
 
 def require_several(items: Iterable[T], what: str) -> Iterable[T]:
-    """Return items that can be gone through; `what` names them in the error.
+    """Return the items if they are iterable; `what` names them in the error.
 
     Raises:
-        InvalidRequest: they cannot, or are text or bytes.
+        InvalidRequest: the items are not iterable, or are text or bytes.
     """
     if isinstance(items, (str, bytes, bytearray, memoryview)) or not isinstance(items, Iterable):
         raise InvalidRequest(f"several {what} are expected, not {items!r:.60}; put them in a list")
@@ -361,10 +361,10 @@ def require_several(items: Iterable[T], what: str) -> Iterable[T]:
 
 
 def to_record(item: Record) -> Record:
-    """Return a record.
+    """Return an item if it is a record.
 
     Raises:
-        InvalidRequest: it is none.
+        InvalidRequest: the item is no record.
     """
     if not isinstance(item, Record):
         raise InvalidRequest(f"a record is expected, as `records` gives them, not {item!r:.60}")

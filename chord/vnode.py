@@ -44,7 +44,7 @@ class Vnode:
         eager_looks: self-lookups still to be made in every round, after a restart.
         has_met_quorum: whether others may have written in its arc since its node started; see `Pong`.
         isolated_since: when every neighbour had fallen silent, None while there are neighbours.
-        is_stuck: without the silent vnodes, no node can say that this vnode's arc lacks nothing.
+        is_stuck: whether all living members were compared, and only silent nodes can tell what this arc lacks.
     """
 
     def __init__(self, me: Contact, host: Host) -> None:
@@ -155,7 +155,7 @@ class Vnode:
 
     @property
     def waits_for(self) -> tuple[Contact, ...]:
-        """The silent vnodes that are needed to say that this arc lacks nothing, and are not on their way back."""
+        """The silent vnodes, without those on their way back, if only silent nodes can tell what this arc lacks."""
         peers = self.host.peers
         return tuple(c for c in peers.passive.contacts() if not peers.is_on_its_way(c)) if self.is_stuck else ()
 

@@ -307,8 +307,8 @@ def test_what_cannot_start_says_why(args: tuple[str, ...], words: str, ports: Po
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
-        ({"bits": 8}, "belongs to a ring of 8 bits, not 160; start it with that"),
-        ({"replicas": 5}, "belongs to a ring with replicas = 5, not 3; start it with that"),
+        ({"bits": 8}, "belongs to a ring of 8 bits, not 160; start the node with that value"),
+        ({"replicas": 5}, "belongs to a ring with replicas = 5, not 3; start the node with that value"),
         ({"version": 7}, "has format 7, this version reads 1"),
     ],
 )

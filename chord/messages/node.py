@@ -82,8 +82,8 @@ class TransferInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How well the arc of a vnode, or a part of it, is replicated.
 
-    `members` in ring order; of them `silent` do not answer and `pending` are being brought level. `missing` names the
-    silent nodes, members or not, without whose answer no key here can be denied; nobody, if the others suffice.
+    `members` in ring order; of them `silent` do not answer and `pending` are being brought level. `missing` are
+    the silent nodes, members or not, without which no key here can be denied: none, if the others suffice.
     """
 
     arc_start: Point
@@ -141,9 +141,9 @@ class Describe(Request, frozen=True, tag=64):
 
 
 class Forget(Request, frozen=True, tag=66):
-    """*node* An operator says that the node last seen at this address will never be back: give up what it holds.
+    """*node* Give up the node last seen at this address: an operator says that it will never be back.
 
-    `living` are the vnodes of another node that lives there now.
+    `living` are the vnodes of another node that lives there now, which is not given up.
     """
 
     address: Address

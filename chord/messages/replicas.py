@@ -32,7 +32,7 @@ class Copy(Reply, frozen=True, tag=147):
     """A replica's copy of a record: the record, or that it is the `same` as the asker's, or (neither) none.
 
     `is_settled`: it was brought level with the others in the key's arc, and has kept it since. `seen`: of its slice.
-    `is_damaged`: the replica held a record, which is not as it was written; then it is not settled either.
+    `is_damaged`: the replica's record is damaged; then the replica is not settled either.
     """
 
     record: Record | None

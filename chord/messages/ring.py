@@ -233,7 +233,7 @@ class NeighboursOf(Reply, frozen=True, tag=134):
     predecessor: Contact
     successor: Contact
     ring: Identity | None = None  # the asked node's ring id: a joiner takes it from whom it chose to ask
-    has_left: bool = False  # a vnode that stood at this very point said goodbye for good, as the asked node knows
+    has_left: bool = False  # the asked node has heard the final goodbye of the vnode at this point
 
 
 class FindNeighbours(Request, frozen=True, tag=19):
