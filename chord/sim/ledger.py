@@ -436,7 +436,7 @@ class Ledger:
                 nursery.start_soon(read)
 
     async def write_in_the_end(self, within_s: float) -> None:
-        """Write through every node, unless a disk was lost or a node is dead: only these excuse a refusal."""
+        """Write through every node, unless a lost disk or a dead node excuses a refusal."""
         if self.losses.is_disk_lost or self.truth.dead():
             return
         until = trio.current_time() + within_s

@@ -318,7 +318,7 @@ class Life:
 
 
 def _trimmed(node: Node) -> int:
-    """Return how many slices a node's reap log no longer has all entries of."""
+    """Return the number of slices of which a node's reap log has dropped entries."""
     log = node.host.reap_log
     return sum(bool(log.state(part).trimmed) for part in log.slices_in(Arc(Point(0), Point(0))))
 

@@ -39,9 +39,9 @@ class Losses:
         truth: who has what.
         lost: the keys of which something acknowledged was lost, and nothing was acknowledged since.
         absences_s: how long each node was dead that came back.
-        fresh: the machines whose disk was emptied since the ring was Ideal: what starts there is another node.
-        is_trimming: reap logs are so short that they are trimmed. Only then may a value be in quarantine.
-        is_disk_lost: a disk was lost, or a node without one has died: what it held may be waited for until the end.
+        fresh: the machines whose disk was emptied since the ring was Ideal; a node that starts there is a new node.
+        is_trimming: whether reap logs are short enough to be trimmed. Only then may a value be in quarantine.
+        is_disk_lost: whether a disk was lost, or a node without a disk has died. Others may wait for its records.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Losses:
         return {copy.host for copy in self.truth.copies(story.key) if op.is_in(copy.durable)}
 
     def readable(self, story: Story, op: Op) -> set[str]:
-        """Return the machines whose copies show a read an operation, or what has replaced it."""
+        """Return the machines whose copies show an operation, or its replacement, to a read."""
         return {copy.host for copy in self.truth.copies(story.key) if op.is_open_in(copy.durable)}
 
     def readable_of(self, story: Story) -> dict[Op, set[str]]:
-        """Return the machines whose copies show a read each acknowledged operation, or what has replaced it."""
+        """Return the machines whose copies show each acknowledged operation, or its replacement, to a read."""
         copies = list(self.truth.copies(story.key))
         return {op: {copy.host for copy in copies if op.is_open_in(copy.durable)} for op in story.required()}
 
@@ -232,7 +232,7 @@ class Losses:
             self._deniable |= self.lost | self._away
 
     def whole_again(self) -> None:
-        """Note that the ring is Ideal, every record with its owner: what is in its place may not be denied."""
+        """Note that the ring is Ideal and each owner has its records: a value in its place may not be denied."""
         for key in list(self._deniable):
             story = self._stories[key]
             if key not in self.lost and all(self.is_in_place(story, op) for op in story.required()):
@@ -253,10 +253,10 @@ class Losses:
             for op in story.required():
                 is_gone = not op.is_in(merged) and (op.value is not None or op.replaces(merged))
                 if is_gone and not (self._is_few(op) and trio.current_time() >= op.expires[1]):
-                    self.lose(story, op, how)  # what has expired may have been reaped before
+                    self.lose(story, op, how)  # an expired value may have been reaped before
 
     def _is_few(self, op: Op) -> bool:
-        """Whether fewer copies of an operation were lost than it takes."""
+        """Whether too few copies of an operation were lost to lose the operation."""
         return op.vanished < min(op.w, self._constants.quorum)
 
     def _known(self, records: Iterable[Record]) -> Iterator[tuple[Story, Record]]:

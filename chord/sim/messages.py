@@ -254,7 +254,7 @@ class MessageCalls:
         raise answer
 
     async def reach(self, address: str, *, deadline: float) -> Hello | None:
-        """Return None: this network has no connections, and a host has no address but its own."""
+        """Return None: this network has no connections, and each host has one address."""
         await trio.lowlevel.checkpoint()
         return None
 

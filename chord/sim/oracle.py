@@ -34,7 +34,7 @@ class Before(NamedTuple):
     Attributes:
         clock: of the story.
         required: the values that may not be denied.
-        hosts: where each acknowledged operation was durable, and open to reads.
+        hosts: the machines on which each acknowledged operation was durable, and open to reads.
         asked: how many nodes the client wants to answer; None: a quorum.
         wanted: on how many nodes the read has to rest, as long as nothing changes.
         number: of the disturbances so far.
@@ -138,11 +138,11 @@ class Oracle:
         return self._ring.network.faults.any or bool(getattr(self._ring, "stopped", None))
 
     def split(self) -> None:
-        """Note that the network falls apart now: parts of the ring do not reach each other."""
+        """Note that the network splits now: parts of the ring do not reach each other."""
         self._split_s = trio.current_time()
 
     def merged(self) -> None:
-        """Note that the parts are one Ideal ring again: from now on each knows what the others wrote."""
+        """Note that the parts are one Ideal ring again, so that each part knows the writes of the others."""
         self._split_s = None
         self.losses.whole_again()
         for story in self.stories.values():
@@ -165,13 +165,13 @@ class Oracle:
         return WriteQuorum(of_ring, self._wanted(story), self.disturbances)
 
     def _may_return(self) -> set[str]:
-        """Return the machines whose nodes are ready, dead, or on their way back with what they had."""
+        """Return the machines whose nodes are ready, dead, or on their way back with their records."""
         found = {node.name for node in self._ring.nodes if node.state == "ready"}.union(self.truth.dead())
         on_their_way = {node.name for node in self._ring.nodes if node.state in ("joining", "resuming")}
         return found | {host for host in on_their_way - self.losses.fresh if self.truth.has_disk(host)}
 
     def _wanted(self, story: Story) -> int:
-        """Return on how many nodes a read rests if its client says nothing: a quorum, or what members the owner has.
+        """Return the number of nodes on which a read without R rests: a quorum, or fewer if the owner has fewer.
 
         In a calm ring the owner has as many members as there are nodes.
         """
@@ -300,9 +300,9 @@ class Oracle:
         return ""
 
     def denied(self, node: Node, story: Story, before: Before) -> None:
-        """Hold "not found" against what was acknowledged, whatever is dead, stopped, cut off or changing.
+        """Compare "not found" with the acknowledged values, whatever is dead, stopped, cut off or changing.
 
-        A node that cannot know what others hold says so, and denies nothing.
+        A node that cannot know the records of others says so, and denies nothing.
         """
         now = trio.current_time()
         required = [op for op in before.required if self._is_there(story, op, now)]
@@ -318,7 +318,7 @@ class Oracle:
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
 
     def _is_there(self, story: Story, op: Op, now: float) -> bool:
-        """Whether an operation that a read was to find is still to be found."""
+        """Whether a read must still find an operation that it had to find when it began."""
         if self._constants.replicas == 1 and not op.is_strict and self.is_lenient:
             return False
         if self.losses.is_hidden(story, op):

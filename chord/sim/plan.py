@@ -65,10 +65,10 @@ EPISODES = 4
 THEMED_FAULTS = ("return",)
 
 GRACE_S = 8.0
-"""How long tombstones are kept where the fault *forget* is on. Each owner counts its own running time."""
+"""How long tombstones are kept if the fault *forget* is on. Each owner counts its own running time."""
 
 REAP_LOGS = (None, None, 0, 4)
-"""Half of the lives have reap logs so short that they are trimmed."""
+"""The entries that a slice's reap log keeps; None: the default. Half of the lives have logs that are trimmed."""
 
 JITTER_MAX_S = 0.03
 """There and back in less than any timeout."""
@@ -120,7 +120,7 @@ class Plan(msgspec.Struct, frozen=True):
         theme: what the life has most of, out of `THEMES`.
         vnodes: of each node.
         grace_s: see `chord.config.Timing`; None: as the faults say.
-        reap_log: how many entries the reap log of a slice keeps; None: as many as usual, more than a life makes.
+        reap_log: how many entries the reap log of a slice keeps; None: the default, more than a life makes.
     """
 
     seed: int

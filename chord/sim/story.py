@@ -59,8 +59,8 @@ class Op:
         began, acked: when, on the story's own clock, which counts beginnings and acknowledgements.
         is_ok: acknowledged.
         w: on this many nodes, by the acknowledgement.
-        quorum: the write quorum of the ring at that time: smaller if the ring had fewer nodes.
-        is_apart: it was acknowledged while parts of the ring did not reach each other, and they are not one ring yet.
+        quorum: the write quorum of the ring at that time, which is smaller if the ring had fewer nodes.
+        is_apart: whether it was acknowledged during a split whose parts are not one ring yet.
         is_strict: all of these are members of the replica set; no stand-in counted.
         is_lost: no store has it any more, and enough disks were lost to explain that.
         vanished: lost copies of it, since all members last had it.
@@ -103,11 +103,11 @@ class Op:
         return f"{word} {self.number}" + (" (lost)" if self.is_lost else "" if self.is_ok else " (unknown)")
 
     def is_in(self, record: Record | None) -> bool:
-        """Whether a record knows of it, whatever has replaced it since. What is in quarantine is not lost."""
+        """Whether a record knows of it, also if it was replaced since. A value in quarantine is not lost."""
         return record is not None and any(knows(record, dot) for dot in self.dots)
 
     def is_open_in(self, record: Record | None) -> bool:
-        """Whether a read of a record takes it into account: what a record has in quarantine only, no read shows."""
+        """Whether a read of a record takes it into account. A read shows no value that is in quarantine only."""
         return record is not None and any(_is_in_clock(record.clock, dot) for dot in self.dots)
 
     def is_isolated_in(self, record: Record | None) -> bool:
@@ -327,7 +327,7 @@ class Story:
             op.expires = self._expiring[op.value] = (first, last)
 
     def must_be_found(self, now: float) -> list[Op]:
-        """Return the acknowledged values that may not be denied: not what fewer nodes acknowledged than a quorum.
+        """Return the acknowledged values that may not be denied. Each was acknowledged by at least a quorum.
 
         Args:
             now: a value whose time to live may be over does not count.
