@@ -114,8 +114,8 @@ MUTANTS = (
         ("OwnedOnce",),
     ),
     Mutant(
-        "farewell of who could not hand over",
-        "what a leaver took with it is denied",
+        "goodbye without a hand-over",
+        "a key that a leaver took with it is denied",
         (Edit(Node._part, "and self._farewell.has_handed_over(self._goodbye)", ""),),
         scenes.no_time_to_leave,
         2,

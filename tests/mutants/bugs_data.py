@@ -113,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         "coordinated before it is a member",
-        "an owner that is back writes to nobody else, for it knows nobody yet",
+        "a returned owner writes to no other node, because it knows none yet",
         (Edit(Vnode._require_view, "and not self.ring.is_member", "and False"),),
         scenes.owner_is_back,
         16,
@@ -187,7 +187,7 @@ MUTANTS = (
     ),
     Mutant(
         "joiner without log for an empty arc",
-        "a node that gets an arc without records does not learn what was reaped there, and a deleted value is back",
+        "a node that gets an arc without records does not get its reap log, and a deleted value is back",
         (
             Edit(Sender.level, "while self._host.reap_log.slices_in(arc):", "while False:"),
             Edit(Misplaced.is_done, "all(self._is_log_home(arc) for arc in self.arcs())", "True"),

@@ -105,8 +105,8 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
-        "denied by who cannot know",
-        "a node denies what silent nodes may hold",
+        "denied without the silent replicas",
+        "a node denies a key that silent nodes may hold",
         (
             Edit(
                 QuorumReads._require_deniable,
@@ -120,7 +120,7 @@ MUTANTS = (
     ),
     Mutant(
         "silent nodes given up in a long absence",
-        "one part of a long split denies what was written before it, and the living deny what the dead have",
+        "a part of a long split denies older keys, and living nodes deny the keys of dead nodes",
         (Edit(Repair._is_given_up, "is_over and not any(self._host.peers.passive.contacts())", "is_over"),),
         scenes.absences,
         40,
@@ -128,7 +128,7 @@ MUTANTS = (
     ),
     Mutant(
         "undecided values thrown away",
-        "what nobody vouches for is gone, not in quarantine",
+        "a value that no node vouches for is gone, instead of in quarantine",
         (Edit(versions.isolate, "_joined(record.quarantine, moved)", "record.quarantine"),),
         scenes.absences_and_trims,
         40,
@@ -136,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         "quarantine without a trimmed log",
-        "a node that was away hides what it alone has, although the others have every entry of their reap logs",
+        "a returned node hides values that only it has, although the reap logs of the others are whole",
         (
             Edit(ReapLog.is_in_reach, "return ", "return False and "),
             Edit(reap_log._is_above, "floor is None or", "floor is not None and"),
