@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,7 +11,7 @@ import pytest
 import trio
 from models.absence import keys_in_slices
 from quorums import keep_disks, until
-from worlds import get, misplaced, only, owner, patiently, put, replicas, virtual
+from worlds import get, grown, misplaced, only, owner, patiently, put, replicas, virtual
 
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
@@ -27,7 +27,7 @@ from chord.errors import Busy, ChordError, NotFound, WritesRefused
 from chord.messages import ActorClock, AreExpired, Contact, Forget, Record, SliceLog, Version
 from chord.messages.base import Done
 from chord.node import Node
-from chord.sim.cluster import cluster
+from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
 from chord.testing.rings import MemoryRing
@@ -547,7 +547,7 @@ async def test_trimming_goes_on_once_the_silent_node_is_forgotten() -> None:
 @pytest.mark.slow
 @virtual
 async def test_forgotten_node_that_returns_brings_back_nothing() -> None:
-    """It was suspended when the operator gave it up, so it does not know that it was."""
+    """The node was suspended when the operator gave it up, so it does not know that."""
     async with testing.ring(6, seed=4, timing=TIMING) as ring:
         await put(ring[0], KEY, b"v")
         await trio.sleep(3)
@@ -630,25 +630,40 @@ async def test_quarantine_outlives_its_first_holder() -> None:
 OLD, NEW = b"old", b"new"
 
 
-async def read_with_a_full_disk() -> list[tuple[bytes, ...] | str]:
-    """Keys are deleted and reaped while their owner is cut off. It is back, and its disk is full.
-
-    Returns what it answers for those keys, and last for one that is written and has the same slice's log.
-    """
+@asynccontextmanager
+async def owner_of_one_slice(count: int) -> AsyncIterator[tuple[Cluster, Node, list[bytes]]]:
+    """Have five nodes on disks; yield the machines, the third node, and written keys of one of its slices."""
+    constants = RingConstants(replicas=3, successors=4)
     network = MessageNetwork(1)
-    ring = RingConstants(replicas=3, successors=4)
-    async with cluster(seed=3, ring=ring, timing=TIMING, network=network, sync_delay=flash) as machines:
-        first = await machines.start(join=())
-        await first.ready()
-        for _ in range(4):
-            await (await machines.start(join=[first])).ready()
-        await machines.converged()
+    async with cluster(seed=3, ring=constants, timing=TIMING, network=network, sync_delay=flash) as machines:
+        first = await grown(machines, 5)
         node = machines[2]
-        many = (b"key-%d" % number for number in range(40_000))
-        deleted, kept = same_slice([key for key in many if owner(machines, key) is node], node)
-        for key in (deleted, kept):
+        many = (b"key-%d" % number for number in range(80_000))
+        keys = same_slice((key for key in many if owner(machines, key) is node), node, count)
+        for key in keys:
             await put(first, key, OLD)
         await trio.sleep(2)
+        yield machines, node, keys
+
+
+def same_slice(keys: Iterable[bytes], node: Node, count: int) -> list[bytes]:
+    """Return the first keys that share a slice, this many of them."""
+    slices: dict[int, list[bytes]] = {}
+    for key in keys:
+        found = slices.setdefault(node.host.reap_log.slice_of(key), [])
+        found.append(key)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"no slice has {count} of the keys")
+
+
+async def read_with_a_full_disk() -> list[tuple[bytes, ...] | str]:
+    """Reap a key and overwrite another while their owner is cut off, and let the owner return with a full disk.
+
+    Both keys lie in one slice. Return the owner's answers for them, the reaped key first.
+    """
+    async with owner_of_one_slice(2) as (machines, node, (deleted, kept)):
+        network, first = machines.network, machines[0]
         network.freeze(node.name)
         await trio.sleep(4)
         await persistently(lambda: first.delete(deleted))
@@ -663,36 +678,12 @@ async def read_with_a_full_disk() -> list[tuple[bytes, ...] | str]:
         return [await answer_of(node, key) for key in (deleted, kept)]
 
 
-def same_slice(keys: list[bytes], node: Node, count: int = 2) -> list[bytes]:
-    """Return so many of these keys that lie in one slice."""
-    slices: dict[int, list[bytes]] = {}
-    for key in keys:
-        found = slices.setdefault(node.host.reap_log.slice_of(key), [])
-        found.append(key)
-        if len(found) == count:
-            return found
-    raise AssertionError("not so many of them")
-
-
 async def read_while_each_replica_has_reaped_another_key() -> list[tuple[bytes, ...] | str]:
-    """Each replica has a log entry that the others lack, and the owner's disk is full. Returns what the owner answers.
+    """Give each replica a log entry that the others lack, and fill the owner's disk; return the owner's answers.
 
-    The first three keys are reaped at one replica each, the owner's first; the last one is not.
+    One replica each reaps the first three keys, the owner the first of them. No replica reaps the last key.
     """
-    network = MessageNetwork(1)
-    ring = RingConstants(replicas=3, successors=4)
-    async with cluster(seed=3, ring=ring, timing=TIMING, network=network, sync_delay=flash) as machines:
-        first = await machines.start(join=())
-        await first.ready()
-        for _ in range(4):
-            await (await machines.start(join=[first])).ready()
-        await machines.converged()
-        node = machines[2]
-        many = (b"key-%d" % number for number in range(80_000))
-        keys = same_slice([key for key in many if owner(machines, key) is node], node, 4)
-        for key in keys:
-            await put(first, key, OLD)
-        await trio.sleep(2)
+    async with owner_of_one_slice(4) as (machines, node, keys):
         members = [place.contact.address for place in only(node).replica_set(node.host.circle.hash(keys[0])).members]
         nodes = [next(other for other in machines.nodes if other.address == address) for address in members]
         for other, key in zip(nodes, keys, strict=False):

@@ -7,7 +7,7 @@ from contextlib import suppress
 import msgspec
 import pytest
 import trio
-from worlds import put, virtual
+from worlds import grown, put, virtual
 
 from chord.config import PRESETS, RingConstants, Timing
 from chord.data.storage import SCRUB_NOTE
@@ -30,11 +30,7 @@ async def whole_again(scrub_s: float, within_s: float) -> tuple[int, list[Event]
     timing = msgspec.structs.replace(TIMING, scrub_s=scrub_s)
     ring = RingConstants(replicas=3)
     async with cluster(seed=5, ring=ring, timing=timing, sync_delay=flash, observe=told.append) as machines:
-        first = await machines.start(join=())
-        await first.ready()
-        for _ in range(2):
-            await (await machines.start(join=[first])).ready()
-        await machines.converged()
+        first = await grown(machines, 3)
         for key in KEYS:
             await put(first, key, LARGE)
         await trio.sleep(5)
@@ -66,11 +62,7 @@ async def test_damage_that_nobody_meets_is_found_and_repaired_in_time() -> None:
 async def test_get_of_a_key_whose_copies_are_all_damaged_raises_record_damaged() -> None:
     ring = RingConstants(replicas=3)
     async with cluster(seed=5, ring=ring, timing=TIMING, sync_delay=flash) as machines:
-        first = await machines.start(join=())
-        await first.ready()
-        for _ in range(3):
-            await (await machines.start(join=[first])).ready()
-        await machines.converged()
+        first = await grown(machines, 4)
         await put(first, KEYS[0], LARGE)
         await trio.sleep(20)
         for machine in machines:

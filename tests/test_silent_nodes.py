@@ -1,4 +1,4 @@
-"""Silent nodes count until they are back, have left, or are named as gone: whatever else happens around them."""
+"""Silent nodes count until they are back, have left, or an operator names them as gone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import trio
 from quorums import read, write
-from worlds import only, virtual
+from worlds import grown, only, virtual
 
 from chord import testing
 from chord.config import PRESETS, RingConstants
@@ -26,11 +26,7 @@ KEY, VALUE = b"key", b"acknowledged"
 
 async def alone_without_the_value(machines: Cluster) -> tuple[Node, Node, Node]:
     """Return the only living node of three, and the two dead ones that acknowledged a value without it."""
-    lone = await machines.start(join=())
-    await lone.ready()
-    for _ in range(2):
-        await (await machines.start(join=[lone])).ready()
-    await machines.converged()
+    lone = await grown(machines, 3)
     await trio.sleep(5)
     await machines.kill(lone)
     await trio.sleep(2)
@@ -131,11 +127,7 @@ async def ask_none(self: SelfLookup, *args: object) -> None:
 async def alone_after_others_left_and_joined_again() -> None:
     """A vnode that joins again at its address has the id that it had: its goodbye is over."""
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
-        lone = await machines.start(join=())
-        await lone.ready()
-        for _ in range(2):
-            await (await machines.start(join=[lone])).ready()
-        await machines.converged()
+        lone = await grown(machines, 3)
         for node in [node for node in machines.nodes if node is not lone]:
             await node.leave()
             await trio.sleep(5)
@@ -179,13 +171,9 @@ async def test_forget_of_an_address_with_another_node_gives_up_the_former_one() 
 
 @virtual
 async def test_ring_that_stopped_with_one_store_lost_serves_again_at_once() -> None:
-    """The one lost copy is fewer than W: what was acknowledged is at one of the others."""
+    """One lost copy is fewer than W, so another node holds each acknowledged write."""
     async with cluster(seed=2, sync_delay=flash, timing=PRESETS["local"]) as machines:
-        first = await machines.start(join=())
-        await first.ready()
-        for _ in range(2):
-            await (await machines.start(join=[first])).ready()
-        await machines.converged()
+        first = await grown(machines, 3)
         await patiently_write(first, KEY, VALUE)
         await trio.sleep(5)
         nodes = list(machines.nodes)
@@ -207,11 +195,7 @@ async def waited_for_after_an_absence(*, is_moved: bool) -> tuple[Contact, ...]:
     """Two silent nodes return and leave, or move, while a third is down. Return for which it waits after that."""
     ring = RingConstants(successors=3, replicas=3)
     async with cluster(seed=3, ring=ring, sync_delay=flash, timing=TIMING) as machines:
-        first = await machines.start(join=())
-        await first.ready()
-        for _ in range(11):
-            await (await machines.start(join=[first])).ready()
-        await machines.converged()
+        first = await grown(machines, 12)
         await trio.sleep(5)
         away, *others = sorted(machines.nodes, key=lambda node: only(node).id)[1::4]
         for node in others:
@@ -251,11 +235,8 @@ def test_planted_node_that_was_away_asks_for_none_and_waits(monkeypatch: pytest.
 async def waited_for_after_a_list_older_than_a_goodbye() -> tuple[Contact, ...]:
     """A node leaves, and a list from before that names it once more. Return for which nodes the last one waits."""
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
-        lone = await machines.start(join=())
-        await lone.ready()
-        other = await machines.start(join=[lone])
-        await other.ready()
-        await machines.converged()
+        lone = await grown(machines, 2)
+        other = machines[1]
         ring, left = only(lone).ring, only(other).me
         await other.leave()
         await trio.sleep(10)
@@ -316,14 +297,11 @@ def test_planted_node_that_asks_only_itself_is_caught(monkeypatch: pytest.Monkey
 
 @virtual
 async def test_two_nodes_that_swapped_addresses_wait_for_each_other() -> None:
-    """Each finds the other's old address to be its own now, and is no ring of its own for that."""
+    """Each node has the former address of the other now. That alone makes no node a ring of its own."""
     ring = RingConstants(replicas=2)
     async with cluster(seed=1, ring=ring, sync_delay=flash, timing=TIMING) as machines:
-        first = await machines.start(join=())
-        await first.ready()
-        second = await machines.start(join=[first])
-        await second.ready()
-        await machines.converged()
+        first = await grown(machines, 2)
+        second = machines[1]
         await trio.sleep(5)
         for node in (first, second):
             await machines.kill(node)

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 import trio
 from quorums import clockwise, key_at, only, read, settled_ring, timing, until, write
-from worlds import patiently, virtual
+from worlds import grown, patiently, virtual
 
 from chord import testing
 from chord.config import RingConstants
@@ -141,11 +141,7 @@ def answers_of_woken_replicas(seed: int, *, is_told_late: bool = False) -> Count
     async def main() -> None:
         ring = RingConstants(successors=2, replicas=3)
         async with cluster(seed=seed, sync_delay=flash, timing=timing(down_out_s=5.0), ring=ring) as machines:
-            first = await machines.start(join=())
-            await first.ready()
-            for _ in range(4):
-                await (await machines.start(join=[first])).ready()
-            await machines.converged()
+            await grown(machines, 5)
             await trio.sleep(10)
             await scene(machines)
 

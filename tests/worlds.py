@@ -58,6 +58,16 @@ async def patiently(operation: Callable[[], Awaitable[Any]], within_s: float = 2
                 await trio.sleep(0.02)
 
 
+async def grown(ring: MemoryRing, count: int, **changes: Any) -> Node:
+    """Start nodes one after the other, with these fields of `NodeConfig`, until the ring is Ideal; return the first."""
+    first = await ring.start(join=(), **changes)
+    await first.ready()
+    for _ in range(count - 1):
+        await (await ring.start(join=[first], **changes)).ready()
+    await ring.converged()
+    return first
+
+
 def only(node: Node) -> Vnode:
     """Return a node's only vnode."""
     (vnode,) = node.host.vnodes.values()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 import trio
-from worlds import get, only, patiently, put, virtual
+from worlds import get, grown, only, patiently, put, virtual
 
 from chord import earlier
 from chord.cli.serve import WHY_EMPTY
@@ -34,11 +34,7 @@ class World:
 
     async def found(self, **changes: Any) -> list[Node]:
         """Start them, with these fields of `NodeConfig`."""
-        first = await self.machines.start(join=(), **changes)
-        await first.ready()
-        for _ in range(2):
-            await (await self.machines.start(join=[first], **changes)).ready()
-        await self.machines.converged()
+        first = await grown(self.machines, 3, **changes)
         for key in KEYS:
             await put(first, key, key)
         return list(self.machines.nodes)
