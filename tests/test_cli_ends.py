@@ -140,7 +140,7 @@ import gc, os, signal, sys, types
 from chord.__main__ import main
 from chord.cli import up
 
-class Killing:  # what a destructor raises is lost, as is what is raised in an import lock
+class Killing:  # Python drops an exception of a destructor, and one in an import lock
     def __del__(self):
         os.kill(os.getpid(), signal.{name})
 

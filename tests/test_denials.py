@@ -91,7 +91,7 @@ def test_so_many_silent_replicas_are_too_many(how: str, silent: int, is_denied: 
 @pytest.mark.parametrize("apart_s", [0.0, 3.0])
 @pytest.mark.parametrize("killed", [1, 2, 3])
 def test_check_after_neighbours_died_covers_all_keys_that_cannot_be_denied(killed: int, apart_s: float) -> None:
-    """If they died one after the other, a replica may be in sync in part of an arc, which only that replica knows."""
+    """If neighbours die one after the other, a replica may be in sync in a part of an arc that only it knows."""
 
     async def main() -> None:
         async with settled_ring(8, seed=killed) as ring:

@@ -155,7 +155,7 @@ async def test_a_store_that_can_only_be_read_is_found_out_at_the_start(
 async def test_store_with_a_read_only_file_names_it_and_starts_when_its_mode_is_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    """Root may write every file, so the test decides by the mode, as for another user."""
+    """Root may write every file, so the test decides by the mode, as the system does for other users."""
     monkeypatch.setattr(os, "access", lambda path, _: bool(Path(path).stat().st_mode & 0o200))
     async with node_on(tmp_path) as node:
         await node.put("a", "1")

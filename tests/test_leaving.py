@@ -314,13 +314,13 @@ def test_nobody_waits_for_who_has_left() -> None:
 
 
 async def ask_none(self: SelfLookup, silent: Contact) -> None:
-    """Instead of the ring, which remembers the goodbye."""
+    """Do not ask the ring, which remembers the goodbye."""
 
 
 async def remembered_after_a_late_answer() -> list[Contact]:
-    """Let a node leave; its predecessor gets an answer after the goodbye that the leaver sent before it.
+    """Let a node leave whose predecessor gets an earlier answer of the leaver after the goodbye.
 
-    Return which vnodes the predecessor remembers as silent afterwards.
+    Return the vnodes that the predecessor remembers as silent afterwards.
     """
     async with settled_ring(4, 1) as ring:
         leaver, *_, predecessor = clockwise(ring, b"key")

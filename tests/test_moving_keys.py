@@ -139,7 +139,7 @@ async def test_a_join_moves_only_the_keys_of_its_own_arc() -> None:
 
 
 @virtual
-async def test_joiner_at_an_address_that_nobody_can_reach_gets_no_arc() -> None:
+async def test_joiner_at_an_unreachable_address_gets_no_arc() -> None:
     async with testing.ring(3, seed=1) as ring:
         joiner = await ring.start(advertise="elsewhere:1")
         await trio.sleep(20)

@@ -1,4 +1,4 @@
-"""What was reaped in an arc stays known when the arc moves and when nodes leave, though no record lies in it."""
+"""The reap log of an arc survives when the arc moves and when nodes leave, even if the arc has no record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAVE_S = 3.0
 
 
 def reap_alone(node: Node) -> bytes:
-    """Let one node, and no other, know that `KEY` was reaped. Return what it has seen of the key's slice."""
+    """Reap `KEY` on one node only; return what that node has seen of the key's slice."""
     storage, log = node.host.storage, node.host.reap_log
     actor = versions.actor(storage.incarnation, storage.next_key_epoch())
     record = versions.put(None, KEY, None, actor, Version(None, b"1" * 16, 0))
@@ -33,7 +33,7 @@ def seen_by(nodes: list[Node]) -> list[bytes]:
 
 
 async def joiner_right_behind_key(ring: MemoryRing) -> Node:
-    """Let a node join that gets the first half of the arc from `KEY` to its owner, and compares nothing."""
+    """Let a node join and take over the first half of the arc from `KEY` to its owner, without comparisons."""
     owner = only(clockwise(ring, KEY)[0])
     point = owner.host.circle.hash(KEY)
     gap = owner.host.circle.distance(point, owner.id)
@@ -101,7 +101,7 @@ async def test_node_outside_the_replicas_that_alone_knows_of_a_reap_tells_them()
 
 @virtual
 async def test_lone_owner_that_missed_a_reap_gets_the_log_and_drops_the_record() -> None:
-    """With N = 1 nothing is compared. So only the node that stood in can bring the log to an owner that was stopped."""
+    """With N = 1 nodes compare nothing. So only the stand-in can bring the log to an owner that was stopped."""
     async with testing.ring(5, seed=6, timing=timing(), replicas=1) as ring:
         await trio.sleep(5)
         await write(ring[0], KEY, b"v")
@@ -116,7 +116,7 @@ async def test_lone_owner_that_missed_a_reap_gets_the_log_and_drops_the_record()
 
 @pytest.mark.parametrize("is_known_to_the_other", [False, True])
 def test_leaver_stops_if_too_few_would_know_what_it_reaped(is_known_to_the_other: bool) -> None:
-    """Of three nodes one is silent, and may be back with what was reaped. One that stays is less than a quorum."""
+    """One of three nodes is silent, and may return with the reaped value. One remaining node is no quorum."""
 
     async def main() -> None:
         async with testing.ring(3, seed=5, timing=timing(leave_s=LEAVE_S)) as ring:

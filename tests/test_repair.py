@@ -426,7 +426,7 @@ def test_who_stood_still_compares_with_all_who_may_have_stood_in(is_planted: boo
 def test_comparison_during_which_the_node_stood_still_settles_nothing(
     is_planted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What others wrote in its stead may be missing. The planted one counts what it compared before."""
+    """Writes of other nodes may be missing. The planted bug counts the comparison from before the standstill."""
     if is_planted:
         monkeypatch.setattr(Repair, "_counts", lambda self, arc, level: True)
 

@@ -222,7 +222,7 @@ async def waited_for_after_an_absence(*, is_moved: bool) -> tuple[Contact, ...]:
 
 
 @pytest.mark.parametrize("is_moved", [False, True])
-def test_node_that_was_away_waits_for_none_that_left_or_moved_meanwhile(is_moved: bool) -> None:
+def test_node_that_was_away_waits_for_none_that_left_or_moved(is_moved: bool) -> None:
     assert testing.run(lambda: waited_for_after_an_absence(is_moved=is_moved), seed=1) == ()
 
 

@@ -29,7 +29,7 @@ from chord.vnode_parts import Parts
 KEY = b"written while it was stopped"
 DOWN_OUT_S = 15.0
 WOKEN_SEEDS = (0, 3, 5, 6, 7)
-"""The planted bug denies the write with most seeds: whether it does depends on when the owner's death is noticed."""
+"""The planted bug denies the write with most seeds. The result depends on when others notice the owner's death."""
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def answers_of_woken_replicas(seed: int, *, is_told_late: bool = False) -> Count
     At the same moment the owner dies. The fourth node holds the write and lives, so no node may deny it.
 
     Args:
-        is_told_late: each has a message of the owner in its socket's buffer which says that it was brought level.
+        is_told_late: each wakes with an old message of the owner in its socket, which calls it settled.
     """
     said: Counter[str] = Counter()
 
@@ -219,7 +219,7 @@ def test_planted_owner_of_the_only_copies_that_fetches_none_when_it_wakes_is_cau
 
 
 def unsettled_arcs(ring: MemoryRing, node: Node) -> int:
-    """Return in how many arcs a node is a replica, or the owner, and not settled."""
+    """Return the number of arcs that a node keeps, as owner or replica, and is not settled in."""
     owners = [only(other).id for other in ring.nodes if node.name in replicas_at(ring, only(other).id)]
     return sum(not only(node).is_settled(owner) for owner in owners)
 
@@ -232,7 +232,7 @@ def replicas_at(ring: MemoryRing, point: int) -> list[str]:
 
 @pytest.mark.parametrize("says_back", [True, False])
 def test_woken_node_is_settled_again_when_it_is_compared(says_back: bool) -> None:
-    """It says that it is back, so that the owners compare it at once; otherwise that takes an anti-entropy period."""
+    """The node says that it is back, so the owners compare with it at once, not after an anti-entropy period."""
 
     async def main() -> None:
         async with settled_ring(6, 7, anti_entropy_s=10_000.0) as ring:

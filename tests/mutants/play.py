@@ -238,10 +238,10 @@ def live(
 
 
 def themed(seed: int, theme: str, replicas: int, *, reap_log: int | None = None) -> None:
-    """Run one seed's life with a theme, as a swarm draws it but for the number of replicas and the reap log's length.
+    """Run one seed's life with a theme. A swarm draws all but the number of replicas and the reap log's length.
 
     Raises:
-        Failure: it went wrong.
+        Failure: the life went wrong.
     """
     Life(msgspec.structs.replace(draw(seed, theme=theme, replicas=replicas), reap_log=reap_log)).run()
 

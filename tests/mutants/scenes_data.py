@@ -56,7 +56,7 @@ def absences(seed: int) -> None:
 
 
 def absences_and_trims(seed: int) -> None:
-    """A life in which nodes are away for long, and reap logs keep nothing: they must catch up."""
+    """A life in which nodes are away for long, and must catch up because reap logs keep no entry."""
     themed(seed, "absence", N, reap_log=0)
 
 

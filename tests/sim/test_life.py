@@ -253,7 +253,7 @@ async def test_dot_that_is_not_durable_is_not_held_against_its_store(told: Told)
 
 @ledger_test
 async def test_read_of_a_calm_ring_rests_on_a_quorum_whatever_its_owner_sees(told: Told) -> None:
-    """An owner that sees one replica of three excuses its own small R, but not where nothing has changed."""
+    """An owner that sees one replica of three excuses its own small R, but only if the ring has changed."""
     whole, oracle, story = Vnode.replica_set, told.ledger.oracle, told.ledger.stories[b"old-5"]
 
     def of_one(vnode: Vnode, key: int) -> ReplicaSet:
