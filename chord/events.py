@@ -236,8 +236,8 @@ class ClockSkewed(Event, frozen=True):
 class StoreBegun(Event, frozen=True):
     """The node begins with an empty store under a new incarnation, though it is not new itself.
 
-    `why`: lost (other nodes may have copies of the records of last time), or lost for good (the ring keeps one copy of
-    each record, or the node knew no other node).
+    `why`: lost, if other nodes may have copies of the records of last time. Lost for good, if the ring keeps one copy
+    of each record, or the node knew no other node.
     """
 
     why: Literal["lost", "lost for good"]

@@ -270,7 +270,7 @@ class Ownership:
         self.taken = (*self.taken, *(Taken(arc, c, now) for c in others if (arc, c.id) not in marked))
 
     def fetched(self, mark: Taken) -> None:
-        """The records that the owner of a marked part had of it are here: nothing of them is missing any more."""
+        """Drop a mark, because all records that the returned owner had of the marked part are here."""
         self.taken = tuple(t for t in self.taken if t != mark)
 
     def owner_left(self, vnodes: Container[Point]) -> None:

@@ -131,9 +131,9 @@ def load_command(
 ) -> int:
     """Store what FILE holds (- is stdin), line by line.
 
-    A line is a JSON object {"key", "value"} (key_b64, value_b64 for bytes that are not text), or a key and a value
-    with a tab between them, or one word that is both. A line without a tab is refused if it has a space, a comma or a
-    semicolon; --words takes it as one word. A later line replaces an earlier line of the same key, also if `scan`
+    A line is a JSON object {"key", "value"}, or a key and a value with a tab between them, or one word that is both.
+    Bytes that are not text go under key_b64 and value_b64. A line without a tab is refused if it has a space, a comma
+    or a semicolon; --words takes it as one word. A later line replaces an earlier line of the same key, also if `scan`
     printed both as concurrent values. A file with a bad line is refused as a whole. A pipe is read once, and whole
     batches before the bad line are stored. --timeout counts for each batch. Loading ends when 64 or more keys in a row
     find no node to store them. Ctrl-C ends it with exit code 130; `load` then prints the number of stored

@@ -137,10 +137,10 @@ class View:
             self._retiring = {other: since for other, since in self._retiring.items() if other != address}
 
     def expire(self, now: float, down_out_s: float, leave_s: float, *, is_waiting: bool = False) -> None:
-        """Wait no longer for what has been silent so long: it is out, and the set changes.
+        """Wait no longer for vnodes that have been silent for `down_out_s`, so that the replica set changes.
 
-        Nor for who is to leave, longer than a leave may take. Who was killed meanwhile and is back at once says so, but
-        who did not hear that would go on choosing another in its place for ever.
+        A node counts as leaving for at most `leave_s`. If it was killed during its leave and is back, it says so. But a
+        vnode that did not hear this would choose another replica in its place for ever.
 
         Args:
             is_waiting: whether nodes are silent. Until they are back, forgotten nodes count, too; see `forgotten`.
