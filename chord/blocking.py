@@ -416,15 +416,16 @@ class Ring:
         return self._run(self._core.members(also, only))
 
     def forget(self, address: str) -> dict[str, Outcome]:
-        """Say that the node at this address will never be back, so that nobody waits for what it holds.
+        """Say that the silent node last seen at this address will never be back.
 
-        Its replicas are made anew elsewhere, and what only it held is given up.
+        The ring stops waiting for the node. Its replicas are made anew elsewhere, and records that only it held are
+        given up. If another node lives at the address now, the former node there is meant.
 
         Returns:
             What each node that was told answered, by its address: `Done`, or an error.
 
         Raises:
-            InvalidRequest: the node answers; make it leave instead.
+            InvalidRequest: the node answers, so make it leave; or the ring waits for no former node at its address.
         """
         return self._run(self._core.forget(address))
 

@@ -300,7 +300,7 @@ class Core(Many):
         If another node lives at the address now, the former node there is meant.
 
         Raises:
-            InvalidRequest: a node answers at the address, and the ring waits for no former node there.
+            InvalidRequest: the node answers, so make it leave; or the ring waits for no former node at its address.
         """
         split_address(address)
         (outcome,) = yield Ask((Call(address, Describe()),), CRAWL_S)

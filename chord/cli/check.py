@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
         under_replicated: records with a copy on a silent node, or on one that does not have everything yet.
         damaged: nodes with damaged copies that are not replaced, and how many.
         troubles: nodes that do not serve all requests, and why.
-        unavailable: the share of the circle in which a get may fail, as too many of its replicas do not answer.
+        unavailable: the share of the circle in which a get may fail, because nodes that may hold keys do not answer.
         absent: the addresses of these replicas.
         quarantined: values that are hidden from readers until an operator decides about them.
     """
@@ -84,10 +84,11 @@ class Verdict(NamedTuple):
 def check_command(target: Target, only_invariants: bool, wait_s: float, watch: bool) -> int:
     """Check the ring: exit 0 when its invariants hold, it is Ideal, and every get can be answered, else 8.
 
-    Every node that can be named is asked, twice; what differed is read again. A line `degraded` names a node that does
-    not serve all requests (its disk is full, say), `damaged` one with copies that are not what was written,
-    `unavailable` a part of the circle whose replicas do not answer in sufficient number for a get: exit 8, too. Nodes
-    that are named and do not answer, records with too few copies, and values in quarantine are told of besides: exit 0.
+    The command asks every known node twice, and asks again if the answers differ. A line `degraded` names a node that
+    does not serve all requests, for example because its disk is full. A line `damaged` names a node with damaged
+    copies. A line `unavailable` gives the share of the circle in which a get may fail, and the silent nodes that may
+    hold keys there. With any of these lines the exit code is 8, too. Silent nodes, records with too few copies, and
+    values in quarantine are reported, and do not change the exit code.
     """
     deadline = time.monotonic() + wait_s
     shown: Verdict | None = None

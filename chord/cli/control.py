@@ -140,8 +140,9 @@ def kill_command(target: Target, node: str, signal_: str) -> int:
 def forget_command(target: Target, node: str) -> int:
     """Say that NODE, which does not answer, will never be back: HOST:PORT or an id.
 
-    The ring then stops waiting for it: its copies are made anew elsewhere at once, and keys of which it held the only
-    copy count as lost. Every node that answers is told.
+    The ring then stops waiting for the node: its copies are made anew elsewhere at once, and records that only it held
+    are given up. If another node lives at HOST:PORT now, the former node there is meant. Every node that answers is
+    told.
     """
     out = target.out
     with target.connect() as ring:
