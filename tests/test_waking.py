@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any
 from unittest import mock
 
@@ -15,14 +16,18 @@ from worlds import grown, patiently, virtual
 
 from chord import testing
 from chord.config import RingConstants
+from chord.data.repair import Repair
 from chord.data.view import View
 from chord.errors import ChordError
+from chord.ids import Arc
 from chord.maintenance import Maintenance
-from chord.messages import Done, Get, Settled, Values
+from chord.messages import Done, Get, Put, Settled, Values
 from chord.node import Node
 from chord.ownership import Ownership
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
+from chord.sim.messages import MessageNetwork
+from chord.testing.network import uniform
 from chord.testing.rings import MemoryRing
 from chord.vnode_parts import Parts
 
@@ -30,6 +35,8 @@ KEY = b"written while it was stopped"
 DOWN_OUT_S = 15.0
 WOKEN_SEEDS = (0, 3, 5, 6, 7)
 """The planted bug denies the write with most seeds. The result depends on when others notice the owner's death."""
+WOKEN_SET_SEEDS = (4, 7, 14, 38)
+"""Four of the first forty seeds with which a woken replica set denied what others had acknowledged."""
 
 
 @contextmanager
@@ -216,6 +223,110 @@ def test_planted_owner_of_the_only_copies_that_fetches_none_when_it_wakes_is_cau
 ) -> None:
     monkeypatch.setattr(Ownership, "mark", lambda own, arc, others, now: None)
     assert any(answers_of_the_only_copy(seed)["denied"] for seed in WOKEN_SEEDS)
+
+
+def denials_of_woken_replica_set(seed: int) -> list[bytes]:
+    """Stop all replicas of an arc until others have taken their places. Wake them, and ask for what the others hold.
+
+    The others go on writing until they have heard that the replicas are back. Successor lists end with the replicas.
+    """
+    written: dict[bytes, None] = {}
+    denied: list[bytes] = []
+
+    async def ask(owner: Node, key: bytes) -> None:
+        with suppress(ChordError):
+            found = await owner.host.peers._calls.call(only(owner).me, Get(key), deadline=trio.current_time() + 0.5)
+            assert isinstance(found, Values)
+            if not found.values:
+                denied.append(key)
+
+    async def keep_writing(machines: Cluster, heir: Node, owner: Node) -> None:
+        for number in count():
+            key = key_at(machines, owner.name, number)
+            with suppress(ChordError):
+                await heir.host.peers._calls.call(
+                    only(heir).me,
+                    Put(key, b"v", heir.host.rng.randbytes(16), context=b""),
+                    deadline=trio.current_time() + 0.5,
+                )
+                written[key] = None
+            await trio.sleep(0.05)
+
+    async def scene(machines: Cluster) -> None:
+        arc_of = machines.nodes[2]
+        *stopped, heir = clockwise(machines, key_at(machines, arc_of.name))[:4]
+        for node in stopped:
+            machines.stop(node)
+        await trio.sleep(3 * DOWN_OUT_S)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_writing, machines, heir, arc_of)
+            await until(lambda: len(written) >= 5)
+            for node in stopped:
+                machines.wake(node.name)
+            for _ in range(100):
+                for key in list(written):
+                    nursery.start_soon(ask, stopped[0], key)
+                await trio.sleep(0.05)
+            nursery.cancel_scope.cancel()
+        await machines.converged(within_s=60)
+        for key in written:
+            assert (await patiently(lambda key=key: read(stopped[0], key), within_s=60)).values == (b"v",)
+
+    async def main() -> None:
+        network = MessageNetwork(seed, delay=uniform(0.01, 0.02))
+        constants, times = RingConstants(successors=2, replicas=3), timing(down_out_s=5.0, reprobe_max_s=2.0)
+        async with cluster(seed=seed, network=network, sync_delay=flash, timing=times, ring=constants) as machines:
+            await grown(machines, 6)
+            await trio.sleep(10)
+            await scene(machines)
+
+    testing.run(main, seed=seed)
+    return denied
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", WOKEN_SET_SEEDS)
+def test_replica_set_that_wakes_up_denies_nothing_that_others_hold(seed: int) -> None:
+    assert not denials_of_woken_replica_set(seed)
+
+
+@pytest.mark.slow
+def test_planted_replica_set_that_asks_nobody_behind_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pull_from_behind(self: Repair, arc: Arc) -> bool:
+        return True
+
+    monkeypatch.setattr(Repair, "_pull_from_behind", pull_from_behind)
+    assert any(denials_of_woken_replica_set(seed) for seed in WOKEN_SET_SEEDS)
+
+
+@pytest.mark.slow
+def test_planted_owner_that_counts_its_standstill_as_waiting_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    stood_still = Repair.stood_still
+
+    def keep_time(self: Repair) -> None:
+        grown_at = self._grown_at
+        stood_still(self)
+        self._grown_at = grown_at
+
+    monkeypatch.setattr(Repair, "stood_still", keep_time)
+    assert any(denials_of_woken_replica_set(seed) for seed in WOKEN_SET_SEEDS)
+
+
+@virtual
+async def test_woken_owner_does_not_vouch_while_a_node_behind_owns_its_arc() -> None:
+    """Only the node before the heir names the heir: the lists of the owner and its replicas are from before."""
+    async with settled_ring(6, 9) as ring:
+        owner, second, third, fourth, heir, sixth = clockwise(ring, KEY)
+        repair = owner.parts[only(owner).id].repair
+        arc, own = only(owner).ownership.arc, only(heir).ownership
+        assert arc is not None
+        only(owner).ring.successors = (only(second).me, only(third).me)
+        only(third).ring.successors = (only(fourth).me, only(sixth).me)
+        assert await repair._pull_from_behind(arc)
+        start, own.start = own.start, arc.start  # the heir took over, and has not heard that the owner is back
+        assert not await repair._pull_from_behind(arc)
+        own.start = start
+        assert await repair._pull_from_behind(arc)
 
 
 def unsettled_arcs(ring: MemoryRing, node: Node) -> int:

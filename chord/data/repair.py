@@ -24,8 +24,10 @@ from chord.messages import (
     Contact,
     Done,
     FindNeighbours,
+    GetRing,
     NeighboursOf,
     ReplicaState,
+    RingPointers,
     Settled,
     TransferInfo,
 )
@@ -153,6 +155,7 @@ class Repair:
         this one may have taken its arc over and be the only one with what was written meanwhile.
         """
         self._level.clear()
+        self._grown_at = trio.current_time()  # others may have owned this arc meanwhile
         self._vnode.view.was_away()
         own = self._vnode.ownership
         if (arc := own.arc) is None:
@@ -238,7 +241,7 @@ class Repair:
         known = {contact for contact in up if contact.address in level and level[contact.address].is_settled}
         elsewhere = 0
         if not self._may_vouch(arc, len(known)):
-            elsewhere, _ = await self._pull_from_fallbacks(arc, only_settled=True)
+            elsewhere = await self._pull_from_fallbacks(arc)
         to_ask = due
         for _ in range(ROUNDS_MAX):
             pulled = 0
@@ -264,8 +267,7 @@ class Repair:
         is_compared = len(equal) == len(up)
         vouches = self._may_vouch(arc, settled + elsewhere) or (is_compared and self._is_given_up())
         if not vouches and is_compared and self._are_back(arc, sum(recalled.values()), len(up)):
-            _, is_whole = await self._pull_from_fallbacks(arc)
-            vouches = is_whole and self._counts(arc, level)
+            vouches = await self._pull_from_behind(arc) and self._counts(arc, level)
         if vouches:
             self._vnode.view.settled(arc.end, arc)
             self._vnode.ownership.sure(arc)
@@ -314,23 +316,47 @@ class Repair:
         is_over = trio.current_time() - self._grown_at >= self._host.timing.down_out_s
         return is_over and not any(self._host.peers.passive.contacts())
 
-    async def _pull_from_fallbacks(self, arc: Arc, *, only_settled: bool = False) -> tuple[int, bool]:
-        """Fetch the records of an arc from the fallbacks: they were members, or stood in for members.
-
-        Args:
-            only_settled: fetch nothing from fallbacks that are not settled.
-        Returns:
-            The number of settled fallbacks, and whether all fallbacks answered.
-        """
-        found, is_whole = 0, True
+    async def _pull_from_fallbacks(self, arc: Arc) -> int:
+        """Fetch what settled nodes behind the members hold of an arc; return how many of these nodes there are."""
+        found = 0
         for place in self._vnode.replica_set(arc.end).fallbacks:
             if place.contact.address != self._host.address and self._vnode.is_up(place):
                 try:
-                    found += await self._exchange.pull(place.contact, arc, only_settled=only_settled)
+                    found += await self._exchange.pull(place.contact, arc, only_settled=True)
                 except ChordError as error:
                     self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
-                    is_whole = False
-        return found, is_whole
+        return found
+
+    async def _pull_from_behind(self, arc: Arc) -> bool:
+        """Fetch from the next N nodes behind the members of an arc. One may have owned it while the members were away.
+
+        The lists of the members may be as old as their absence. So each node names the nodes that follow it.
+
+        Returns:
+            Whether all of these nodes answered, and none of them still owns a part of the arc.
+        """
+        me, distance = self._vnode.me, self._host.circle.distance
+        who = self._vnode.replica_set(arc.end)
+        members = {place.contact.address for place in who.members} | {me.address}
+        places = {c.id: c for c in (*self._vnode.ring.successors, *(place.contact for place in who.everyone))}
+        passed, asked = {me.id}, set[str]()
+        try:
+            while len(asked) < self._host.constants.replicas and (ahead := places.keys() - passed):
+                contact = places[min(ahead, key=lambda point: distance(me.id, point))]
+                passed.add(contact.id)
+                pointers = await self._host.peers.call(contact, GetRing(adopt=False), RingPointers)
+                places.update(
+                    {c.id: c for c in pointers.successors if distance(me.id, c.id) > distance(me.id, contact.id)}
+                )
+                if pointers.owned_from is not None and arc.end in Arc(pointers.owned_from, contact.id):
+                    return False  # it acknowledges writes until it hears that this vnode is back
+                if contact.address not in members:
+                    await self._exchange.pull(contact, arc)
+                    asked.add(contact.address)
+        except ChordError as error:
+            self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
+            return False
+        return True
 
     async def _exchange_with(self, contact: Contact, arc: Arc) -> Outcome:
         began = trio.current_time()
