@@ -88,6 +88,23 @@ def test_so_many_silent_replicas_are_too_many(how: str, silent: int, is_denied: 
     testing.run(main, seed=f"{how}{silent}")
 
 
+@virtual
+async def test_owner_denies_nothing_of_an_arc_in_which_others_stand() -> None:
+    """All nodes moved at the same time. Each took all others for dead, and owned the whole circle for a moment."""
+    async with testing.ring(4, seed=3, replicas=2) as ring:
+        await settled(ring)
+        await write(ring[0], KEY, b"v")
+        node = clockwise(ring, KEY)[-1]
+        vnode = only(node)
+        assert node.host.storage.get(KEY) is None
+        vnode.view.was_away()
+        vnode.ownership.start = vnode.id
+        vnode.ownership.doubt(Arc(vnode.id, vnode.id))
+        assert [place.contact for place in vnode.replica_set(node.host.circle.hash(KEY)).members] == [vnode.me]
+        with pytest.raises(Busy, match="not among its replicas yet"):
+            await node.host.peers.call(vnode.me, Get(KEY), Values)
+
+
 @pytest.mark.parametrize("apart_s", [0.0, 3.0])
 @pytest.mark.parametrize("killed", [1, 2, 3])
 def test_check_after_neighbours_died_covers_all_keys_that_cannot_be_denied(killed: int, apart_s: float) -> None:

@@ -247,14 +247,18 @@ class QuorumReads:
             raise Busy("who stands in for the owner does not know what else is silent", after_ms=RETRY_MS)
         members = [place.contact for place in who.members]
         silent = [place.contact for place in who.everyone if place.contact not in reading.copies]
-        point = self._host.circle.hash(reading.key)
+        point, empty = self._host.circle.hash(reading.key), 0
         if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
             known = {contact.address for contact in silent}
             gone = list({c.address: c for c in self._host.peers.passive.contacts() if c.address not in known}.values())
-            silent += gone[: self._vnode.nodes_known(who) - len(members)]  # their places are empty
+            empty = self._vnode.nodes_known(who) - len(members)  # places
+            silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
         unsettled = [contact for contact in reading.unsettled if contact in members]
-        if len(silent) + len(unsettled) < self._vnode.write_quorum(who):
+        missing, needed = len(silent) + len(unsettled), self._vnode.write_quorum(who)
+        if missing + empty < needed:
             return
+        if missing < needed:
+            raise Busy("nodes that may hold the key are not among its replicas yet", after_ms=RETRY_MS)
         behind, silent = [c for c in silent if c in reading.behind], [c for c in silent if c not in reading.behind]
         silent = silent or ([] if behind else list(self._vnode.waits_for))
         down = [contact for contact in silent if not self._host.peers.is_on_its_way(contact)]

@@ -130,17 +130,18 @@ class Repair:
 
         This mirrors `QuorumReads._require_deniable`, with what the owner knows without asking.
         """
-        silent = [place.contact for place in who.everyone if not self._vnode.is_up(place)]
+        silent, empty = [place.contact for place in who.everyone if not self._vnode.is_up(place)], 0
         if self._vnode.ownership.is_doubtful(arc):
             gone = [contact for contact in self._host.peers.passive.contacts() if contact not in silent]
-            silent += gone[: max(0, self._vnode.nodes_known(who) - len(who.members))]
+            empty = self._vnode.nodes_known(who) - len(who.members)
+            silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
         level = self._level_in(arc)
         settled = {address for address, state in level.items() if state.is_settled}
         if self._vnode.view.is_settled_in(arc):
             settled.add(self._host.address)
         up = [place.contact for place in who.members if self._vnode.is_up(place)]
         unsettled = [contact for contact in up if contact.address not in settled]
-        is_enough = len(silent) + len(unsettled) < self._vnode.write_quorum(who)
+        is_enough = len(silent) + len(unsettled) + empty < self._vnode.write_quorum(who)
         return () if is_enough else tuple(silent)
 
     def fell_behind(self, address: str) -> None:
