@@ -10,10 +10,11 @@ from worlds import grown, only, virtual
 
 from chord import testing
 from chord.config import PRESETS, RingConstants
+from chord.data.storage import Batch
 from chord.data.transfer import Mover
 from chord.errors import ChordError, InvalidRequest, OwnerDown, TooFewReplicas
 from chord.ids import Point
-from chord.messages import Contact, Written
+from chord.messages import ActorClock, Contact, Record, Version, Written
 from chord.node import Node
 from chord.peers import Peers
 from chord.self_lookup import SelfLookup
@@ -312,3 +313,27 @@ async def test_two_nodes_that_swapped_addresses_wait_for_each_other() -> None:
             await write(back, KEY, VALUE)
         await (await machines.start(join=[back], name=first.name, listen=second.address)).ready()
         assert (await patiently_write(back, KEY, VALUE)).w == 2
+
+
+@virtual
+async def test_node_at_the_address_of_a_silent_owner_brings_its_copy_home() -> None:
+    """It is no replica because its address is one."""
+    ring_of_one_copy = RingConstants(replicas=1)
+    async with cluster(seed=1, sync_delay=flash, timing=TIMING, ring=ring_of_one_copy) as machines:
+        lone = await machines.start(join=(), id=Point(1 << 100))
+        await lone.ready()
+        dead = await machines.start(join=[lone], id=Point(1 << 159))
+        await dead.ready()
+        await machines.converged()
+        await trio.sleep(5)
+        await machines.kill(dead)
+        await machines.converged()
+        fresh = await machines.start(name="new", join=[lone], listen=dead.address, id=Point(1 << 101))
+        await machines.converged()
+        key = next(key for number in range(99) if lone.host.circle.hash(key := b"key-%d" % number) < 1 << 159)
+        actor = fresh.host.storage.incarnation + bytes(8)
+        record = Record(key, (ActorClock(actor, 1, (Version(VALUE, bytes(16), 1),)),))
+        await fresh.host.storage.commit(Batch(puts=(record,)))
+        await trio.sleep(5)
+        assert fresh.host.storage.get(key) is None
+        assert (await read(fresh, key)).values == (VALUE,)

@@ -153,7 +153,7 @@ class Misplaced:
 
         They are too few if this node is itself a replica or a holder, or if they are no write quorum.
         """
-        digests, me = self._host.storage.digests, self._host.address
+        digests = self._host.storage.digests
         is_enough = True
         rest: Arc | None = arc
         while rest is not None:
@@ -162,7 +162,7 @@ class Misplaced:
                 break
             confirmed = await self._ask_owner(first, start)
             part, rest = self._cut(rest, first, confirmed)
-            if _is_among(confirmed.replicas, me) or _is_among(confirmed.holders, me) or self._is_lone(confirmed):
+            if self._is_among((*confirmed.replicas, *confirmed.holders)) or self._is_lone(confirmed):
                 is_enough = False
             for contact in self._share_with(confirmed):
                 await self._exchange.catch_up.level(contact, part)
@@ -186,7 +186,7 @@ class Misplaced:
                     self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
                     break  # another time
                 part, rest = self._cut(rest, point, confirmed)
-                if _is_among(confirmed.replicas, self._host.address):
+                if self._is_among(confirmed.replicas):
                     until = trio.current_time() + self._host.jitter(self._host.timing.anti_entropy_s)
                     self._mine[part.end] = (part, until)
                 else:
@@ -228,7 +228,7 @@ class Misplaced:
 
     async def _bring_part_home(self, stretch: Arc, start: Contact) -> tuple[int, int]:
         """Go through a stretch owner by owner. Returns how many records were dropped, and how many are hints."""
-        circle, storage, me = self._host.circle, self._host.storage, self._host.address
+        circle, storage = self._host.circle, self._host.storage
         dropped = hints = 0
         rest: Arc | None = stretch
         while rest is not None:
@@ -238,14 +238,18 @@ class Misplaced:
             point = circle.hash(first[0])
             confirmed = await self._ask_owner(point, start)
             part, rest = self._cut(rest, point, confirmed)
-            if _is_among(confirmed.replicas, me):
+            if self._is_among(confirmed.replicas):
                 continue
-            if self._is_lone(confirmed) or _is_among(confirmed.holders, me):
+            if self._is_lone(confirmed) or self._is_among(confirmed.holders):
                 hints += storage.count(part)
                 await self._share(confirmed, part)
             else:
                 dropped += await self._hand_to(confirmed, part, start)
         return dropped, hints
+
+    def _is_among(self, contacts: tuple[Contact, ...]) -> bool:
+        """Whether one of these is a vnode of this node. A silent vnode of another node may have had its address."""
+        return any(contact.id in self._host.vnodes for contact in contacts)
 
     def _is_lone(self, confirmed: Confirmed) -> bool:
         """Whether fewer nodes than a write quorum would hold a part.
@@ -292,7 +296,3 @@ class Misplaced:
         """Only what is still outside of all this node keeps goes."""
         point: Point = self._host.circle.hash(key)
         return not any(point in arc for arc in self._replicated())
-
-
-def _is_among(contacts: tuple[Contact, ...], address: str) -> bool:
-    return any(contact.address == address for contact in contacts)
