@@ -135,7 +135,6 @@ class Deaths:
         while not (ready := [other for other in self._cluster.nodes if other.state == "ready"]):
             await trio.sleep(0.1)
         self._ledger.losses.wipe(node.name)
-        self._ledger.losses.revive()
         self._cluster.wipe(node.name)
         self.count("forget", 0)
         with suppress(ChordError):
@@ -158,7 +157,6 @@ class Deaths:
         if is_wiped:
             del self._returning[host]
             self._ledger.losses.wipe(host)
-            self._ledger.losses.revive()
             self._cluster.wipe(host)
             self.count("restart wiped", 2)
             await self.start(name=host, id=self._a_point() if self._plan.vnodes == 1 else None)
@@ -202,11 +200,9 @@ class Deaths:
                 self._watch.excused.update(vnode.id for vnode in kept.vnodes)
                 self._watch.counts["action return in the end"] += 1
                 self.is_back(await self.start(name=host))
-        losses.revive()
 
     async def _bring_back(self, host: str | None) -> None:
         self.is_back(await self.start(join=(), name=host))
-        self._ledger.losses.revive()
 
     def is_back(self, node: Node) -> None:
         """Note that a dead node runs again; a node whose disk did not open stays dead."""

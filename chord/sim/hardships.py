@@ -92,7 +92,6 @@ class Hardships:
         self._ledger.is_lenient = True
         await self._actions[self._plan.theme]()
         await self._healed()
-        self._ledger.losses.revive()
         self._ledger.is_lenient = False
         self._ledger.oracle.merged()
         self.episodes += 1
@@ -187,7 +186,6 @@ class Hardships:
             join = [node for node in self._cluster.nodes if node.state == "ready" or "listen" in changes]
             node = await self._deaths.start(join=join[:3], name=host, **changes)
             self._deaths.is_back(node)
-            self._ledger.losses.revive()
 
     # -- power ------------------------------------------------------------------------------------
 

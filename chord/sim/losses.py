@@ -4,8 +4,8 @@ An acknowledged write is on W disks. It may be lost only if W of its copies were
 set held it again. Everything else that makes the last copy disappear is a fault of the ring. No node drops what fewer
 than a write quorum would have left, the lost copies counted.
 
-With one copy of each record a death takes its keys out of reach. Then *owner down* is an answer and "not found" is not,
-unless a node has been restarted since: it may have lost the key itself, or have known whose death tore the gap.
+With one copy of each record a death takes its keys out of reach. Then *owner down* is an answer and "not found" is not.
+A key that was lost with its disk may be denied once the node of that machine is back, or an operator named it as gone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from chord.testing.rings import MemoryRing
 
 WHOLE = Arc(Point(0), Point(0))
 DAY_S = 86_400.0
+LOST = "acknowledged and lost"
 
 
 class Losses:
@@ -57,8 +58,7 @@ class Losses:
         self._stories = stories
         self._counts = counts
         self._complain = complain
-        self._deniable: set[bytes] = set()
-        self._away: set[bytes] = set()  # the only copy of a record is on the disk of a node that died
+        self._missed: dict[bytes, set[str]] = {}  # with one copy: what was lost, and with which machines
         self.truth = Truth(ring)
         self.lost: set[bytes] = set()
         self.absences_s: list[float] = []
@@ -69,9 +69,9 @@ class Losses:
 
     # -- questions ------------------------------------------------------------------------------
 
-    def may_deny(self, key: bytes) -> bool:
-        """Whether "not found" is excused: there was one copy, and a node is back that cannot know of it any more."""
-        return key in self._deniable
+    def is_missed(self, key: bytes) -> bool:
+        """Whether something of a key was lost with a machine whose node is not back: the ring must know that it is."""
+        return key in self._missed
 
     def holders(self, story: Story, op: Op, *, but: str = "") -> int:
         """Return on how many nodes an operation, or what has replaced it, is durable."""
@@ -133,8 +133,8 @@ class Losses:
 
     def acknowledged(self, key: bytes) -> None:
         """A key was written once more: what was lost of it before does not count."""
-        for keys in (self.lost, self._away, self._deniable):
-            keys.discard(key)
+        self.lost.discard(key)
+        self._missed.pop(key, None)
 
     def saw(self, host: str, record: Record, is_own: bool) -> None:
         """A record was put in a store."""
@@ -175,7 +175,7 @@ class Losses:
             elif left + op.vanished < needed:
                 self._complain(f"{host} drops {op} of {record.key!r}, which is left on {left} nodes")
             elif not left:
-                self.lose(story, op)
+                self.lose(story, op, host)
 
     @staticmethod
     def _is_over(story: Story, record: Record) -> bool:
@@ -196,11 +196,9 @@ class Losses:
     def bury(self, node: Node) -> None:
         """A node is about to die: what it alone keeps in memory is lost."""
         self._died_s.setdefault(node.name, trio.current_time())
-        if self._constants.replicas == 1:
-            self._away.update(record.key for record in node.host.storage.scan(WHOLE) if record.key in self._stories)
         self.is_disk_lost |= not self.truth.has_disk(node.name)
         vanished = self.truth.dies(node, self._stories.__contains__)
-        self._reckon(() if vanished is None else vanished.scan(WHOLE), "acknowledged and lost")
+        self._reckon(() if vanished is None else vanished.scan(WHOLE), node.name)
 
     def autopsy(self, node: Node) -> None:
         """A node is dead: what it had made durable must be on its disk."""
@@ -212,40 +210,26 @@ class Losses:
     def bring_back(self, node: Node) -> None:
         """A node that died is back."""
         self.truth.comes_back(node.name)
+        self._is_known(node.name)
         if (died_s := self._died_s.pop(node.name, None)) is not None:
             self.absences_s.append(trio.current_time() - died_s)
 
-    def wipe(self, host: str, how: str = "acknowledged and lost") -> None:
-        """A dead node's disk is about to be emptied."""
+    def wipe(self, host: str, how: str = LOST) -> None:
+        """A dead node's disk is about to be emptied. Its machine gets a new node, or an operator names it as gone."""
         self._died_s.pop(host, None)
         self.fresh.add(host)
         self.is_disk_lost = True
         vanished = self.truth.is_wiped(host)
-        self._reckon(() if vanished is None else vanished.scan(WHOLE), how)
-
-    def revive(self) -> None:
-        """A node that died is back: with one copy of each record, what is lost or away may be denied.
-
-        It may have lost it itself, with its memory; or it was told whose death tore the gap, and no longer knows.
-        """
-        if self._constants.replicas == 1:
-            self._deniable |= self.lost | self._away
-
-    def whole_again(self) -> None:
-        """Note that the ring is Ideal and each owner has its records: a value in its place may not be denied."""
-        for key in list(self._deniable):
-            story = self._stories[key]
-            if key not in self.lost and all(self.is_in_place(story, op) for op in story.required()):
-                self._deniable.discard(key)
-                self._away.discard(key)
+        self._reckon(() if vanished is None else vanished.scan(WHOLE), host, how)
+        self._is_known(host)
 
     def damage(self, host: str, key: bytes) -> None:
         """A record on a dead node's disk is damaged."""
         record = self.truth.is_damaged(host, key)
-        self._reckon(() if record is None else (record,), "acknowledged and lost")
+        self._reckon(() if record is None else (record,), host)
 
-    def _reckon(self, vanished: Iterable[Record], how: str) -> None:
-        """These copies are gone for good."""
+    def _reckon(self, vanished: Iterable[Record], host: str, how: str = LOST) -> None:
+        """These copies of a machine are gone for good."""
         for story, record in self._known(vanished):
             for op in story.every():
                 op.vanished += op.is_in(record)
@@ -253,7 +237,13 @@ class Losses:
             for op in story.required():
                 is_gone = not op.is_in(merged) and (op.value is not None or op.replaces(merged))
                 if is_gone and not (self._is_few(op) and trio.current_time() >= op.expires[1]):
-                    self.lose(story, op, how)  # an expired value may have been reaped before
+                    self.lose(story, op, host, how)  # an expired value may have been reaped before
+
+    def _is_known(self, host: str) -> None:
+        """From now on nodes may deny what was lost with this machine, and nothing else."""
+        for hosts in self._missed.values():
+            hosts.discard(host)
+        self._missed = {key: hosts for key, hosts in self._missed.items() if hosts}
 
     def _is_few(self, op: Op) -> bool:
         """Whether too few copies of an operation were lost to lose the operation."""
@@ -265,12 +255,18 @@ class Losses:
             if story is not None:
                 yield story, record
 
-    def lose(self, story: Story, op: Op, how: str = "acknowledged and lost") -> None:
-        """Note that nobody has what was acknowledged any more; that takes the loss of as many disks as a quorum has."""
+    def lose(self, story: Story, op: Op, host: str | None = None, how: str = LOST) -> None:
+        """Note that nobody has what was acknowledged any more; that takes the loss of as many disks as a quorum has.
+
+        Args:
+            host: the machine whose copy was the last, if it is known.
+        """
         if self._is_few(op):
             gone = f"though only {op.vanished} of its copies were lost, not {min(op.w, self._constants.quorum)}"
             self._complain(f"{story.key!r}: {op} was acknowledged, and nobody has it, {gone}")
         story.lost(op)
         self.lost.add(story.key)
+        if host is not None and self._constants.replicas == 1:
+            self._missed.setdefault(story.key, set()).add(host)
         self._counts[how] += 1
         self._counts[f"{how}, of a quorum"] += op.w >= self._constants.quorum

@@ -334,7 +334,6 @@ class Nemesis:
     async def _heal(self) -> None:
         await self._healed()
         self._watch.come_back()
-        self._ledger.losses.revive()
         self._ledger.oracle.merged()
         self._is_episode = self._is_alarmed = self._ledger.is_lenient = False
 

@@ -144,7 +144,6 @@ class Oracle:
     def merged(self) -> None:
         """Note that the parts are one Ideal ring again, so that each part knows the writes of the others."""
         self._split_s = None
-        self.losses.whole_again()
         for story in self.stories.values():
             for op in story.ops:
                 op.is_apart = False
@@ -306,15 +305,13 @@ class Oracle:
         """
         now = trio.current_time()
         required = [op for op in before.required if self._is_there(story, op, now)]
-        if self.losses.may_deny(story.key):
-            self._counts["denied, one copy"] += bool(required)
-        elif must := [op for op in required if not self._is_beyond(node, story, op)]:
+        if must := [op for op in required if not self._is_beyond(node, story, op)]:
             held = ", ".join(f"{c.host}{'' if c.is_living else ' (dead)'}" for c in self.truth.copies(story.key))
             what = ", ".join(map(str, must))
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged: {what}; held by {held}")
         elif required:
             self._counts["denied in a long split"] += 1
-        elif story.key in self.losses.lost and self._constants.replicas == 1:
+        elif self.losses.is_missed(story.key):
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
 
     def _is_there(self, story: Story, op: Op, now: float) -> bool:

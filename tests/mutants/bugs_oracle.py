@@ -154,6 +154,14 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
+        "returned owner not asked",
+        "what the owner of the only copy has is denied when it is back and has not brought the copy home yet",
+        (Edit(Repair._fetch_arc, "await self._exchange.pull(owner, mark.arc)", "pass"),),
+        scenes.owners_of_only_copies_are_back,
+        40,
+        ("ledger: denied",),
+    ),
+    Mutant(
         "scan without the dead owner of the only copies",
         "a scan says that it is complete, and lacks all that a dead node has",
         (Edit(Repair.silent, "self._vnode.ownership.taken", "()"),),

@@ -374,6 +374,32 @@ def only_copies_are_away(seed: int) -> None:
     play(seed, scene, nodes=6, replicas=1, timing=OBLIVIOUS, sync_delay=flash)
 
 
+def owners_of_only_copies_are_back(seed: int) -> None:
+    """With one copy of each record a node dies, another joins in its arc, and the node returns after a long time."""
+
+    async def scene(world: World) -> None:
+        await world.ledger.fill(20)
+        await trio.sleep(3)
+        gone, *others = world.nodes
+        key = _keys_of(world, gone, 1)[0]
+        await world.ledger.write(gone, key, "writer", "put")
+        circle = gone.host.circle
+        low = circle.hash(key)
+        await world.kill(gone)
+        await world.converged()
+        (point,) = gone.host.vnodes
+        id = circle.point(low + circle.distance(low, point) // 2)
+        await (await world.ring.start(id=id, join=others[:1])).ready()
+        await world.converged()
+        await trio.sleep(3 * OBLIVIOUS.down_out_s)
+        world.ledger.losses.bring_back(await world.ring.start(name=gone.name))
+        for _ in range(200):
+            await world.ledger.read(world.rng.choice(others), key)
+            await trio.sleep(0.01)
+
+    play(seed, scene, nodes=6, replicas=1, timing=OBLIVIOUS, sync_delay=flash)
+
+
 def after_an_alarm(seed: int) -> None:
     """Owners have lost records, and the ring is whole: nothing is excused, although there was an alarm."""
 

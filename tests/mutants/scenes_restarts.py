@@ -144,7 +144,6 @@ async def _given_away_and_back(world: World, *, is_wiped: bool) -> None:
     if is_wiped:
         await world.kill(giver)
         world.ledger.losses.wipe(giver.name)
-        world.ledger.losses.revive()
         world.ring.wipe(giver.name)
         await (await world.ring.start(name=giver.name)).ready()
         await world.converged()

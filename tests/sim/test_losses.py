@@ -9,11 +9,14 @@ import pytest
 from worlds import only
 
 from chord import testing
+from chord.config import RingConstants
 from chord.data import versions
 from chord.data.reap_log import Grave
 from chord.data.storage import Batch
 from chord.messages import ActorClock, Record, Version
+from chord.sim.cluster import cluster
 from chord.sim.copies import unreadable
+from chord.sim.disk import flash
 from chord.sim.losses import Losses
 from chord.sim.oracle import Oracle
 from chord.sim.story import Op, Story
@@ -91,6 +94,57 @@ def test_lost_disks_no_longer_count_once_all_members_have_the_write() -> None:
             assert put.vanished == 1
             losses.saw(ring[1].name, record, False)
             assert put.vanished == 0
+
+    testing.run(main)
+
+
+@pytest.mark.parametrize("is_wiped", [False, True])
+def test_only_copy_of_a_dead_node_may_be_denied_only_if_its_disk_is_lost(is_wiped: bool) -> None:
+    """Another node is back: that excuses nothing."""
+
+    async def main() -> None:
+        async with cluster(seed=1, ring=RingConstants(replicas=1), sync_delay=flash) as machines:
+            await (await machines.start(join=())).ready()
+            for _ in range(2):
+                await (await machines.start()).ready()
+            complaints: list[str] = []
+            oracle = Oracle(machines, machines[0].host.constants, Counter(), complaints.append)
+            story, _, record = written(machines)
+            oracle.stories[KEY] = story
+            keeper, other, asked = machines.nodes
+            await keeper.host.storage.commit(Batch(puts=(record,)))
+            for node in (keeper, other):
+                oracle.losses.bury(node)
+                await machines.kill(node)
+                oracle.losses.autopsy(node)
+            before = oracle.before(story, None)
+            if is_wiped:
+                oracle.losses.wipe(keeper.name)
+            oracle.losses.bring_back(other)
+            oracle.denied(asked, story, before)
+            assert len(complaints) == (not is_wiped)
+
+    testing.run(main)
+
+
+@pytest.mark.parametrize("is_same", [False, True])
+def test_lost_only_copy_may_be_denied_only_once_its_own_machine_is_back(is_same: bool) -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=1, replicas=1) as ring:
+            complaints: list[str] = []
+            oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
+            story, put, record = written(ring)
+            put.w = 1
+            oracle.stories[KEY] = story
+            keeper, other, asked = ring.nodes
+            keeper.host.storage.apply(Batch(puts=(record,)))
+            before = oracle.before(story, None)
+            for node in (keeper, other):
+                oracle.losses.bury(node)
+            oracle.losses.bring_back(keeper if is_same else other)
+            oracle.denied(asked, story, before)
+            assert put.is_lost
+            assert len(complaints) == (not is_same)
 
     testing.run(main)
 
