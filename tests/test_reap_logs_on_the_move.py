@@ -10,7 +10,9 @@ from worlds import only, virtual
 from chord import testing
 from chord.data import versions
 from chord.data.reap_log import Grave
-from chord.messages import Version
+from chord.errors import Busy, LookupFailed
+from chord.ids import Arc, Point
+from chord.messages import Confirmed, Contact, Version
 from chord.node import Node
 from chord.testing.rings import MemoryRing
 
@@ -18,13 +20,13 @@ KEY = b"reaped"
 LEAVE_S = 3.0
 
 
-def reap_alone(node: Node) -> bytes:
-    """Reap `KEY` on one node only; return what that node has seen of the key's slice."""
+def reap_alone(node: Node, key: bytes = KEY) -> bytes:
+    """Reap a key on one node only; return what that node has seen of the key's slice."""
     storage, log = node.host.storage, node.host.reap_log
     actor = versions.actor(storage.incarnation, storage.next_key_epoch())
-    record = versions.put(None, KEY, None, actor, Version(None, b"1" * 16, 0))
+    record = versions.put(None, key, None, actor, Version(None, b"1" * 16, 0))
     storage.apply(log.bury([Grave(record, versions.context_of(record))]))
-    return log.seen_of(KEY)
+    return log.seen_of(key)
 
 
 def seen_by(nodes: list[Node]) -> list[bytes]:
@@ -97,6 +99,41 @@ async def test_node_outside_the_replicas_that_alone_knows_of_a_reap_tells_them()
     async with settled_ring(7, 4) as ring:
         seen = reap_alone(clockwise(ring, KEY)[-1])
         await until(lambda: seen_by(clockwise(ring, KEY)[:3]) == [seen] * 3, within_s=10)
+
+
+@pytest.mark.parametrize("failing", ["owner", "replica"])
+def test_log_comes_home_to_the_others_if_one_owner_or_replica_fails(failing: str) -> None:
+    """The log of another slice fails first: its owner is not found, or one replica refuses."""
+
+    async def main() -> None:
+        async with settled_ring(7, 4) as ring:
+            keeper = clockwise(ring, KEY)[-1]
+            circle, slice_of = keeper.host.circle, keeper.host.storage.digests.slice_of
+            (gap,) = keeper.misplaced.arcs()
+            keys = [b"key-%d" % number for number in range(200)]
+            inside = [key for key in keys if circle.hash(key) in gap]
+            first, *_, last = sorted(inside, key=lambda key: circle.distance(gap.start, circle.hash(key)))
+            ask_owner, level = keeper.misplaced._ask_owner, keeper._exchange.catch_up.level
+
+            async def fail_to_ask(point: Point, start: Contact) -> Confirmed:
+                if failing == "owner" and slice_of(point)[0] == slice_of(circle.hash(first))[0]:
+                    raise LookupFailed("its owner is not found now")
+                return await ask_owner(point, start)
+
+            async def refuse(partner: Contact, arc: Arc) -> None:
+                if failing == "replica" and partner.address == clockwise(ring, first)[0].address:
+                    raise Busy("not now", after_ms=1)
+                await level(partner, arc)
+
+            keeper.misplaced._ask_owner = fail_to_ask  # type: ignore[method-assign]
+            keeper._exchange.catch_up.level = refuse  # type: ignore[method-assign]
+            seen = {key: reap_alone(keeper, key) for key in (first, last)}
+            key = last if failing == "owner" else first
+            other = clockwise(ring, key)[1]
+            await until(lambda: other.host.reap_log.seen_of(key) == seen[key], within_s=10)
+            assert not keeper.misplaced.is_done()
+
+    testing.run(main, seed=1)
 
 
 @virtual

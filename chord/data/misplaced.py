@@ -142,16 +142,14 @@ class Misplaced:
             seen = log.digest_in(arc)
             if seen == self._logs_home.get(arc, b""):
                 continue
-            try:
-                if await self._bring_log_home(arc, start):
-                    self._logs_home[arc] = seen
-            except ChordError as error:
-                self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
+            if await self._bring_log_home(arc, start):
+                self._logs_home[arc] = seen
 
     async def _bring_log_home(self, arc: Arc, start: Contact) -> bool:
         """Level the log of an arc with all replicas, owner by owner; return whether enough others have it now.
 
-        They are too few if this node is itself a replica or a holder, or if they are no write quorum.
+        They are too few if this node is itself a replica or a holder, or if they are no write quorum. An owner that is
+        not found, or a replica that refuses, does not keep the others from it.
         """
         digests = self._host.storage.digests
         is_enough = True
@@ -160,12 +158,22 @@ class Misplaced:
             first = digests.first_in(rest, self._host.reap_log.slices_in(rest))
             if first is None:
                 break
-            confirmed = await self._ask_owner(first, start)
+            try:
+                confirmed = await self._ask_owner(first, start)
+            except ChordError as error:
+                self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
+                is_enough, last = False, self._host.circle.point(digests.slice_of(first)[2])
+                rest = None if rest.end in Arc(self._host.circle.point(first - 1), last) else Arc(last, rest.end)
+                continue
             part, rest = self._cut(rest, first, confirmed)
             if self._is_among((*confirmed.replicas, *confirmed.holders)) or self._is_lone(confirmed):
                 is_enough = False
             for contact in self._share_with(confirmed):
-                await self._exchange.catch_up.level(contact, part)
+                try:
+                    await self._exchange.catch_up.level(contact, part)
+                except ChordError as error:
+                    self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
+                    is_enough = False
         return is_enough
 
     # -- replica sets ---------------------------------------------------------------------------
