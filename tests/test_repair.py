@@ -30,7 +30,7 @@ from chord.data.repair import Repair
 from chord.data.storage import Batch
 from chord.errors import ChordError, NotOwner, WritesRefused
 from chord.events import Event
-from chord.ids import Arc, between
+from chord.ids import Arc, Point, between
 from chord.messages import Contact, Copy, Done, Forget, Get, GetRing, ReadCopy, RingPointers, Values, Version
 from chord.node import Node
 from chord.ownership import Verdict
@@ -468,3 +468,15 @@ async def test_a_write_that_is_stored_here_is_sent_on_though_its_caller_gives_up
             await write(second, KEY, b"2", context=b"")
         for node in (second, third):
             await until(lambda node=node: len(versions.values(record_at(node, KEY))) == 2, within_s=2)  # type: ignore[misc]
+
+
+@virtual
+async def test_missing_nodes_of_several_vnodes_are_named_once() -> None:
+    async with testing.ring(1, seed=1) as ring:
+        vnode = only(ring[0])
+        assert vnode.ownership.arc is not None
+        vnode.ownership.doubt(vnode.ownership.arc)
+        for number, address in enumerate(("dead:1", "dead:1", "gone:1")):
+            ring[0].host.peers.passive.add(Contact(Point(number), address), 0.0)
+        (state,) = ring[0].parts[vnode.id].repair.states()
+        assert [contact.address for contact in state.missing] == ["dead:1", "gone:1"]

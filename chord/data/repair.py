@@ -132,7 +132,9 @@ class Repair:
         """
         silent, empty = [place.contact for place in who.everyone if not self._vnode.is_up(place)], 0
         if self._vnode.ownership.is_doubtful(arc):
-            gone = [contact for contact in self._host.peers.passive.contacts() if contact not in silent]
+            known = {contact.address for contact in silent}
+            passive = self._host.peers.passive.contacts()
+            gone = list({contact.address: contact for contact in passive if contact.address not in known}.values())
             empty = self._vnode.nodes_known(who) - len(who.members)
             silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
         level = self._level_in(arc)
