@@ -70,11 +70,12 @@ class SelfLookup:
             if around.successor.address != silent.address:
                 await self.ask(around.successor)
             return
-        for neighbour in self._other_neighbours(around):
-            if (await self._peers.call(neighbour, FindNeighbours(silent.id), NeighboursOf)).has_left:
+        for other in dict.fromkeys((*self._other_neighbours(around), *self._any_other())):
+            if (await self._peers.call(other, FindNeighbours(silent.id), NeighboursOf)).has_left:
                 self._peers.learn_left((silent.id,))
                 for vnode in self._host.vnodes.values():
                     vnode.view.gone((silent.id,))
+                return
 
     def _other_neighbours(self, around: NeighboursOf) -> list[Contact]:
         """Return the nearest vnode of another node on each side of a point: both were told if a vnode left there."""
@@ -85,6 +86,12 @@ class SelfLookup:
         if around.predecessor.id in own:
             before += own[around.predecessor.id].ring.predecessors
         return [c for side in (after, before) for c in [x for x in side if x.address != self._host.address][:1]]
+
+    def _any_other(self) -> list[Contact]:
+        """Return any vnode of another node, if one is known: the nearest may have been away themselves."""
+        known = (*self._ring.successors, *self._vnode.fingers.contacts())
+        others = [contact for contact in known if contact.address != self._host.address]
+        return [self._host.rng.choice(others)] if others else []
 
     async def _welcome(self, contact: Contact) -> None:
         """A silent contact answers. Wait for it no longer if this ring lists it; else offer it to the vnode before it.

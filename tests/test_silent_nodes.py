@@ -293,7 +293,40 @@ def test_node_with_vnodes_on_both_sides_of_a_silent_one_asks_other_nodes() -> No
 def test_planted_node_that_asks_only_itself_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mover, "_learn_left", lambda self, vnodes: None)
     monkeypatch.setattr(SelfLookup, "_other_neighbours", lambda self, around: [around.successor, around.predecessor])
+    monkeypatch.setattr(SelfLookup, "_any_other", lambda self: [])
     assert testing.run(waited_for_between_own_vnodes, seed=1) != ()
+
+
+async def waited_for_by_neighbours_that_were_away() -> set[str]:
+    """A node leaves while the two nodes on each side of it are dead. Return for which addresses the living wait."""
+    async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        for _ in range(7):
+            await (await machines.start(join=[first])).ready()
+        await machines.converged()
+        *before, leaver, third, fourth = sorted(machines.nodes, key=lambda node: only(node).id)[:5]
+        near = [*before, third, fourth]
+        others = [node for node in machines.nodes if node not in (leaver, *near)]
+        for node in near:
+            await machines.kill(node)
+        await leaver.leave()
+        for node in near:
+            back = await machines.start(name=node.name, join=others)
+            await back.ready()
+            back.host.peers.passive.add(only(leaver).me, trio.current_time())
+        await trio.sleep(150)
+        return {address for node in machines.nodes for address in node.host.peers.passive.addresses()}
+
+
+def test_neighbours_that_were_away_hear_from_others_that_a_node_left() -> None:
+    assert testing.run(waited_for_by_neighbours_that_were_away, seed=1) == set()
+
+
+def test_planted_node_that_asks_only_the_nearest_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mover, "_learn_left", lambda self, vnodes: None)
+    monkeypatch.setattr(SelfLookup, "_any_other", lambda self: [])
+    assert testing.run(waited_for_by_neighbours_that_were_away, seed=1) != set()
 
 
 @virtual
