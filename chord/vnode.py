@@ -12,6 +12,7 @@ from chord.finger import FingerTable
 from chord.host import Host
 from chord.ids import Arc, Point, between
 from chord.messages import (
+    LIST_ENTRIES_MAX,
     Candidate,
     Confirm,
     Confirmed,
@@ -97,7 +98,7 @@ class Vnode:
             successors=ring.successors,
             predecessors=ring.predecessors,
             owned_from=start,
-            downs=self.downs(),
+            downs=(*self._marked(), *self.downs())[:LIST_ENTRIES_MAX],
             now_ms=max(0, self.host.wall_now_ms()),
         )
 
@@ -152,6 +153,11 @@ class Vnode:
         """Return the silent vnodes behind this one that are waited for, as others are told of them."""
         now = self.host.peers.now()
         return tuple(Down(contact, int(1000 * max(0.0, now - since))) for contact, since in self.view.downs())
+
+    def _marked(self) -> tuple[Down, ...]:
+        """Return the silent owners of the arcs this vnode took over. They stand between its predecessor and itself."""
+        now = self.host.peers.now()
+        return tuple(Down(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in self.ownership.taken)
 
     @property
     def waits_for(self) -> tuple[Contact, ...]:

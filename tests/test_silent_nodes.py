@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 import trio
-from quorums import read, write
-from worlds import grown, only, virtual
+from quorums import read, until, write
+from worlds import grown, in_order, only, virtual
 
 from chord import testing
 from chord.config import PRESETS, RingConstants
@@ -65,6 +65,21 @@ async def give_addresses_away(machines: Cluster, lone: Node, dead: list[Node]) -
         fresh.append(await machines.start(name=f"new-{old.name}", join=[lone], listen=old.address, id=id))
         await fresh[-1].ready()
     return fresh
+
+
+@virtual
+async def test_node_counts_silent_vnodes_that_only_its_successor_knew() -> None:
+    """A node had not listed a new vnode when it fell silent. Its successor took over and knows the new vnode."""
+    async with testing.ring(6, seed=4, replicas=2, timing=TIMING) as ring:
+        node, old, new, heir, *_ = in_order(ring)
+        vnode, absent = only(node), only(new).me
+        await ring.kill(old)
+        await ring.kill(new)
+        vnode.ring.successors = tuple(contact for contact in vnode.ring.successors if contact != absent)
+        await until(lambda: only(heir).ownership.taken)
+        await trio.sleep(3 * TIMING.stabilize_s)
+        waited_for = [place.contact for place in vnode.replica_set(vnode.id).everyone if place.is_waited_for]
+        assert waited_for == [only(old).me, absent]
 
 
 @virtual

@@ -4,7 +4,7 @@
 silent stays a holder of replicas until it is back, has left, is forgotten by an operator, or has been down for
 `down_out_s`: otherwise every restart would move records about, and failures would lower W. The marks of
 `ownership.py` say so of the vnodes whose arcs were taken over; the view, of those behind this vnode. It is fed like the
-successor list: the head's view counts beyond the head, one's own in between.
+successor list: the head's view counts beyond the head. In between count one's own view and the head's marks.
 
 Linearizable keys would need views that a majority of the view before has agreed on; this is where they would stand.
 

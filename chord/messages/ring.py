@@ -57,8 +57,8 @@ Downs: TypeAlias = Annotated[tuple[Down, ...], Meta(max_length=LIST_ENTRIES_MAX)
 class RingPointers(Reply, frozen=True, tag=130):
     """A member's pointers. `owned_from` is the start of the arc it answers for, None while it answers for none.
 
-    `downs` are the vnodes behind it that are silent and still count as holders of replicas (`data/view.py`). `now_ms`
-    is the node's wall clock.
+    `downs` are silent vnodes that still count as holders of replicas (`data/view.py`): those behind it, and the owners
+    of the arcs that it took over. `now_ms` is the node's wall clock.
     """
 
     me: Contact
