@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chord.data.repair import Repair
 from chord.dispatch import Dispatcher
 from chord.peers import Peers
 from chord.ring import RingState
@@ -141,7 +142,10 @@ MUTANTS = (
     Mutant(
         "the silent are forgotten",
         "nobody of the other half is ever asked again",
-        (Edit(Stabilizer.remember_silent, "if contact.id not in self._host.vnodes and", "if False and"),),
+        (
+            Edit(Stabilizer.remember_silent, "if contact.id not in self._host.vnodes and", "if False and"),
+            Edit(Repair._fetch_arc, "self._host.peers.passive.add(mark.dead, trio.current_time())", "pass"),
+        ),
         scenes.split,
         2,
         ("liveness",),
