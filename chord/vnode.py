@@ -156,8 +156,9 @@ class Vnode:
 
     def _marked(self) -> tuple[Down, ...]:
         """Return the silent owners of the arcs this vnode took over. They stand between its predecessor and itself."""
-        now = self.host.peers.now()
-        return tuple(Down(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in self.ownership.taken)
+        now, passive = self.host.peers.now(), self.host.peers.passive
+        marks = [mark for mark in self.ownership.taken if mark.dead.id in passive]  # others live
+        return tuple(Down(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in marks)
 
     @property
     def waits_for(self) -> tuple[Contact, ...]:
