@@ -269,6 +269,16 @@ class Ownership:
         marked = {(t.arc, t.dead.id) for t in self.taken}
         self.taken = (*self.taken, *(Taken(arc, c, now) for c in others if (arc, c.id) not in marked))
 
+    def learn_only_copies(self, silent: Iterable[tuple[Contact, float]]) -> None:
+        """Each of these silent vnodes that stood inside this arc has the only copies of a part that ends at it.
+
+        A vnode that returns to its arc has no marks. The vnode behind it had them, and names the silent ones to it.
+        """
+        known = {mark.dead.id for mark in self.taken}
+        for contact, since in silent:
+            if self.start is not None and between(self.start, contact.id, self.me.id) and contact.id not in known:
+                self.taken = (*self.taken, Taken(Arc(self.start, contact.id), contact, since))
+
     def fetched(self, mark: Taken) -> None:
         """Drop a mark, because all records that the returned owner had of the marked part are here."""
         self.taken = tuple(t for t in self.taken if t != mark)

@@ -156,6 +156,8 @@ class Stabilizer:
             self._vnode.view.adopt(self._ring.successors, downs, is_full=self._ring.is_full)
             for silent, _ in self._vnode.view.downs():  # they are waited for; then the passive list remembers them
                 self.remember_silent(silent)
+            if self._host.constants.replicas == 1:
+                self._vnode.ownership.learn_only_copies(downs)
 
     def _forget_head(self, head: Contact) -> None:
         has_left = self._peers.is_known_to_have_left(head)
