@@ -322,7 +322,6 @@ class Nemesis:
         self._is_episode = self._ledger.is_lenient = True
         self._watch.go_outside()
         begin()
-        self._ledger.oracle.split()
         until = trio.current_time() + self._rng.uniform(*EPISODE_S)
         while trio.current_time() < until:
             await trio.sleep(self._rng.uniform(0, 1))
@@ -345,7 +344,12 @@ class Nemesis:
         part = names[: self._rng.randint(1, len(names) - 1)]
         is_cut = self._rng.random() < 0.5
         network = self._cluster.network
-        await self._episode("partition", lambda: network.partition(part, is_cut=is_cut), network.heal)
+
+        def begin() -> None:
+            network.partition(part, is_cut=is_cut)
+            self._ledger.oracle.split()
+
+        await self._episode("partition", begin, network.heal)
 
     async def _freeze(self) -> None:
         name, network = self._rng.choice(self._cluster.nodes).name, self._cluster.network

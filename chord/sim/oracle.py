@@ -104,6 +104,7 @@ class Oracle:
         self.complain = complain
         self.is_lenient = False
         self._split_s: float | None = None  # when the network split, until its parts are one ring again
+        self._parts: dict[str, int] = {}  # of the hosts in a split; all other hosts are in one more part
         self.disturbances: int | None = None
         self._calm: tuple[int | None, bool] = (None, False)  # at that number: was the ring Ideal?
         self._members: set[str] = set()  # whom the ring consists of, as of when it was Ideal last
@@ -138,15 +139,18 @@ class Oracle:
         return self._ring.network.faults.any or bool(getattr(self._ring, "stopped", None))
 
     def split(self) -> None:
-        """Note that the network splits now: parts of the ring do not reach each other."""
-        self._split_s = trio.current_time()
+        """Note that the network is partitioned now, and which hosts are in which part.
+
+        Other disturbances of links are no partition: a value that they keep from a reader may not be denied.
+        """
+        self._split_s, self._parts = trio.current_time(), dict(self._ring.network.faults.islands)
 
     def merged(self) -> None:
         """Note that the parts are one Ideal ring again, so that each part knows the writes of the others."""
         self._split_s = None
         for story in self.stories.values():
             for op in story.ops:
-                op.is_apart = False
+                op.part = None
 
     def is_whole(self, story: Story) -> bool:
         """Whether the ring is Ideal, no link is disturbed, and a quorum of the key's members has what is required."""
@@ -208,9 +212,10 @@ class Oracle:
             if copy.durable is not None:
                 story.saw(copy.durable, copy.host)
         op.w, op.is_strict = stored.w_needed, not stored.is_sloppy
-        op.quorum, op.is_apart = min(quorum.of_ring, self.write_quorum(story).of_ring), self._split_s is not None
+        op.quorum = min(quorum.of_ring, self.write_quorum(story).of_ring)
         merged = self.truth.merged(story.key)
         host = next((n.name for n in self._ring.nodes if n.address == stored.owner.address), "")
+        op.part = None if self._split_s is None else self._part_of(host or node.name)
         if wrong := story.acknowledged(op, stored.context, client, host):
             self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and {wrong}")
         self.losses.acknowledged(story.key)
@@ -323,21 +328,28 @@ class Oracle:
         return op in story.ops and not op.is_lost and now < op.expires[0] and not story.may_be_deleted(op, now)
 
     def _is_beyond(self, node: Node, story: Story, op: Op) -> bool:
-        """Whether the other part of a split wrote a value, and the split has outlasted `down_out_s`.
+        """Whether the other part of a partition wrote a value, and the partition has outlasted `down_out_s`.
 
-        While the split lasts, no node that the reader's node reaches may have the value. Afterwards the parts must
-        still be two rings.
+        While it lasts, no node that the reader's node reaches may have the value. Afterwards the parts must still be
+        two rings, with an owner of the key in the other part, and no living node of that part may have the value.
         """
-        if not op.is_apart or self._split_s is None:
+        if op.part is None or self._split_s is None:
             return False
         if trio.current_time() - self._split_s < node.host.timing.down_out_s:
             return False
         network = self._ring.network
-        if not network.faults.any:
-            return bool(self._ring.waiting())
         hosts = self.losses.hosts(story, op).difference(self.truth.dead())
+        if not network.faults.any:
+            owners = [other.name for other in self._ring.nodes if other.host.owner_of(story.point) is not None]
+            is_owned_apart = any(self._part_of(owner) != op.part for owner in owners)
+            is_moved = any(self._part_of(host) != op.part for host in hosts)
+            return bool(self._ring.waiting()) and is_owned_apart and not is_moved
         ways = [{network.passage(node.name, host), network.passage(host, node.name)} for host in hosts]
-        return {"open"} not in ways
+        return self._part_of(node.name) != op.part and {"open"} not in ways
+
+    def _part_of(self, host: str) -> int:
+        """Return the part of the network, as it is or was split last, in which a host is."""
+        return self._parts.get(host, -1)
 
     def before_scan(self) -> BeforeScan:
         """Return what a scan that begins now is held to.

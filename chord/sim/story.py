@@ -60,7 +60,8 @@ class Op:
         is_ok: acknowledged.
         w: on this many nodes, by the acknowledgement.
         quorum: the write quorum of the ring at that time, which is smaller if the ring had fewer nodes.
-        is_apart: whether it was acknowledged during a split whose parts are not one ring yet.
+        part: of the network, in which its coordinator was when it was acknowledged; None: no split lasted, or the parts
+            are one ring again.
         is_strict: all of these are members of the replica set; no stand-in counted.
         is_lost: no store has it any more, and enough disks were lost to explain that.
         vanished: lost copies of it, since all members last had it.
@@ -72,8 +73,8 @@ class Op:
     """
 
     __slots__ = (
-        "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_apart", "is_buried", "is_lost",
-        "is_ok", "is_strict", "kind", "number", "op_id", "quorum", "ttl_s", "value", "vanished", "w",
+        "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_buried", "is_lost", "is_ok",
+        "is_strict", "kind", "number", "op_id", "part", "quorum", "ttl_s", "value", "vanished", "w",
     )  # fmt: skip
 
     def __init__(self, number: int, value: bytes | None, kind: Kind, given: Covers, began: int) -> None:
@@ -88,7 +89,7 @@ class Op:
         self.acked: int | None = None
         self.is_ok = False
         self.w = self.quorum = 0
-        self.is_apart = False
+        self.part: int | None = None
         self.is_strict = False
         self.is_buried = False
         self.is_lost = False

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+import trio
 from worlds import only
 
 from chord import testing
@@ -145,6 +146,57 @@ def test_lost_only_copy_may_be_denied_only_once_its_own_machine_is_back(is_same:
             oracle.denied(asked, story, before)
             assert put.is_lost
             assert len(complaints) == (not is_same)
+
+    testing.run(main)
+
+
+@pytest.mark.parametrize("what", ["apart", "same part", "copied", "short", "one ring", "merged"])
+def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key's owner is in one part. Another part wrote the value, and no living node has brought it over."""
+
+    async def main() -> None:
+        async with testing.ring(4, seed=1, replicas=2) as ring:
+            complaints: list[str] = []
+            oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
+            story, put, record = written(ring)
+            oracle.stories[KEY] = story
+            owner = next(node for node in ring.nodes if node.host.owner_of(story.point) is not None)
+            writer, second, third = (node for node in ring.nodes if node is not owner)
+            ring.network.faults.islands = {owner.name: 0, third.name: 0}
+            oracle.split()
+            ring.network.faults.islands = {}
+            put.part = oracle._part_of(owner.name if what == "same part" else writer.name)
+            for node in (writer, second, *([third] if what == "copied" else [])):
+                node.host.storage.apply(Batch(puts=(record,)))
+            if what == "merged":
+                oracle.merged()
+            down_out_s = ring[0].host.timing.down_out_s
+            monkeypatch.setattr(oracle, "_split_s", trio.current_time() - (0.5 if what == "short" else 2) * down_out_s)
+            monkeypatch.setattr(ring, "waiting", lambda: [] if what == "one ring" else ["two rings"])
+            oracle.denied(owner, story, oracle.before(story, None))
+            assert len(complaints) == (what != "apart")
+
+    testing.run(main)
+
+
+@pytest.mark.parametrize("what", ["apart", "same part", "reached"])
+def test_partition_excuses_only_values_that_the_reader_cannot_reach(what: str) -> None:
+    async def main() -> None:
+        async with testing.ring(4, seed=1, replicas=2) as ring:
+            complaints: list[str] = []
+            oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
+            story, put, record = written(ring)
+            oracle.stories[KEY] = story
+            writer, second, reader, third = ring.nodes
+            ring.network.partition([writer.name, second.name])
+            oracle.split()
+            oracle._split_s = trio.current_time() - 2 * reader.host.timing.down_out_s
+            put.part = oracle._part_of(reader.name if what == "same part" else writer.name)
+            for node in (writer, second, *([third] if what == "reached" else [])):
+                node.host.storage.apply(Batch(puts=(record,)))
+            oracle.denied(reader, story, oracle.before(story, None))
+            assert len(complaints) == (what != "apart")
+            ring.network.heal()
 
     testing.run(main)
 

@@ -17,6 +17,7 @@ from chord.sim.hardships import Hardships
 from chord.sim.ledger import Ledger
 from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import Nemesis
+from chord.sim.oracle import Oracle
 from chord.sim.plan import Plan, draw
 from chord.sim.watch import Watch
 
@@ -93,6 +94,23 @@ async def test_verdicts_of_the_dead_do_not_count(nemesis: Nemesis, machines: Clu
         verdicts.clear()
         dead.host.peers.has_left(living.address, ())
         assert verdicts == []
+
+
+@pytest.mark.parametrize(("episode", "is_partition"), [("_partition", True), ("_freeze", False), ("_one_way", False)])
+def test_only_a_partition_is_a_split(episode: str, is_partition: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a frozen node or a blocked link keeps from a reader may not be denied, however long that lasts."""
+    split: list[bool] = []
+
+    @nemesis_test
+    async def run(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+        await machines.place(NODES)
+        monkeypatch.setattr(Oracle, "split", lambda oracle: split.append(bool(machines.network.faults.islands)))
+        monkeypatch.setattr("chord.sim.nemesis.EPISODE_S", (0.1, 0.1))
+        with watch.over(machines):
+            await getattr(nemesis, episode)()
+
+    run()
+    assert split == ([True] if is_partition else [])
 
 
 @nemesis_test
