@@ -89,11 +89,12 @@ class Deaths:
 
     def refused(self, node: Node) -> None:
         """The ring has refused a node, or its disk has failed: it is dead. A copy of a directory never counted."""
-        if node.name in self._cluster.clones or node.name in self._ledger.truth.dead():
+        if node.name in self._cluster.clones:
             return
-        self.count("refused", 0)
-        self._ledger.losses.bury(node)
-        self._watch.somebody_died()
+        if node.name not in self._ledger.truth.dead():  # else it had said that it stopped
+            self.count("refused", 0)
+            self._ledger.losses.bury(node)
+            self._watch.somebody_died()
         if node.name in self._cluster.disks:
             self._cluster.disks[node.name].kill()
         self._ledger.losses.autopsy(node)

@@ -134,8 +134,7 @@ class Nemesis:
         if isinstance(event, events.NodeStateChanged) and event.state == "stopped":
             for node in self._cluster.nodes:
                 if node.address == event.address and node.name not in self._cluster.clones:
-                    self._ledger.losses.bury(node)
-                    self._ledger.losses.autopsy(node)
+                    self._ledger.losses.bury(node)  # its store may still be writing: the autopsy waits for its end
                     self._watch.somebody_died()
                     self.deaths.count("leave in vain", 0)
                     if self.deaths.is_returning(node) and not self._is_over:

@@ -11,7 +11,9 @@ import trio
 from worlds import in_order, only, virtual
 
 from chord.config import RingConstants
+from chord.data.storage import Batch
 from chord.events import Event, NodeStateChanged, PeerChanged
+from chord.messages import ActorClock, Record, Version
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.hardships import Hardships
 from chord.sim.ledger import Ledger
@@ -19,6 +21,7 @@ from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import Nemesis
 from chord.sim.oracle import Oracle
 from chord.sim.plan import Plan, draw
+from chord.sim.story import Story
 from chord.sim.watch import Watch
 
 NODES = 10
@@ -227,3 +230,25 @@ async def test_node_that_ends_at_its_start_stays_dead(nemesis: Nemesis, machines
     await nemesis.deaths.kill(node)
     nemesis.deaths.is_back(node)
     assert nemesis._ledger.truth.dead() == [node.name]
+
+
+@with_plan(RETURNING)
+async def test_write_under_way_when_its_node_stops_counts_as_made(
+    nemesis: Nemesis, machines: Cluster, watch: Watch
+) -> None:
+    """The disk is read when the node has ended, not when it says that it stops: until then it may go on writing."""
+    await machines.place(NODES)
+    node, ledger = machines.nodes[3], nemesis._ledger
+    machines.on_stopped = ledger.losses.autopsy
+    story = ledger.stories[b"k"] = Story(b"k", node.host.circle.hash(b"k"))
+    put = story.begin("put")
+    story.sent(put, b"1" * 16)
+    actor = node.host.storage.incarnation + bytes(8)
+    record = Record(b"k", (ActorClock(actor, 1, (Version(put.value, put.op_id, 1),)),))
+    story.saw(record, node.name, is_own=True)
+    nemesis.stop()
+    nemesis.on_event(NodeStateChanged("stopped", node.address))
+    await node.host.storage.commit(Batch(puts=(record,)))
+    await node.stop()
+    assert ledger.truth.left_of(node.name, b"k") == record
+    assert list(put.dots) == [(actor, 1)]
