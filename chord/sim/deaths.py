@@ -18,12 +18,15 @@ from chord.node import Node
 from chord.sim.cluster import Cluster
 from chord.sim.ledger import Ledger
 from chord.sim.plan import Plan
+from chord.sim.situations import LEAVER_BACK, SITUATION
 from chord.sim.watch import Watch
 
 SKEW_MAX_S = 3600.0
 WIPED = 0.3
 DAMAGED = 0.5
 """So many of the restarts find an empty disk, or a damaged record, where those faults are on."""
+LEAVERS_RETURN = 0.5
+"""In this share of the lives a machine whose node left is the next to join, at its old address."""
 FORGOTTEN_S = (0.5, 8.0)
 DOWN_S = (0.0, 0.1, 0.5, 2.0)
 """How long who comes back is down: sometimes nobody notices, sometimes all do."""
@@ -60,6 +63,7 @@ class Deaths:
         self._last_words: list[tuple[float, tuple[int, ...]]] = []  # when somebody died, and what its list was
         self.born_s: dict[str, float] = {}
         self.membership = 0
+        self._do_leavers_return = random.Random(f"leavers/{plan.seed}").random() < LEAVERS_RETURN
 
     def count(self, what: str, membership: int = 1) -> None:
         """Note that something was done, and how many nodes came or went by it."""
@@ -75,6 +79,16 @@ class Deaths:
         if "skew" in self._plan.faults:
             self._cluster.skew(node.config.name or "", self._rng.uniform(-SKEW_MAX_S, SKEW_MAX_S))
         return node
+
+    async def join(self, **changes: object) -> None:
+        """Let a node join, on a new machine or on one whose node left; the arguments are those of `start`."""
+        departed = self._ledger.oracle.departed
+        host = next(iter(departed), None) if self._do_leavers_return else None
+        if host is not None:
+            del departed[host]
+            self._watch.counts[SITUATION + LEAVER_BACK] += 1
+        await self.start(name=host, **changes)
+        self.count("join")
 
     async def kill(self, node: Node, *, is_silent: bool = False, is_power_lost: bool | None = None) -> None:
         """Kill a node, within the failure assumption or not; every other time by pulling the plug."""

@@ -128,8 +128,7 @@ class Hardships:
             if self._rng.random() >= MEANWHILE or not ready:
                 continue
             if self._rng.random() < 0.5 and len(self._cluster) + len(self._ledger.truth.dead()) < self._plan.nodes_max:
-                await self._deaths.start(join=ready[:3])
-                self._deaths.count("join")
+                await self._deaths.join(join=ready[:3])
             elif len(ready) > self._plan.nodes_min:
                 self._rng.choice(ready).begin_leave()
                 self._deaths.count("leave")

@@ -176,7 +176,7 @@ class Life:
             )  # fmt: skip
             losses = self._ledger.losses
             losses.is_trimming = plan.reap_log is not None
-            ring.on_put, ring.on_drop, ring.on_left = losses.saw, losses.dropped, losses.left
+            ring.on_put, ring.on_drop, ring.on_left = losses.saw, losses.dropped, self._ledger.oracle.left
             ring.on_stopped = losses.autopsy
             with watch.over(ring), trio.fail_after(plan.virtual_s_max), trio.CancelScope() as scope:
                 watch.on_broken = scope.cancel

@@ -179,8 +179,7 @@ class Nemesis:
 
     async def _join(self) -> None:
         if len(self._cluster) < self._plan.nodes_max:
-            await self.deaths.start()
-            self.deaths.count("join")
+            await self.deaths.join()
 
     async def _join_adjacent(self) -> None:
         """Two joiners in one arc, next to each other."""

@@ -89,6 +89,7 @@ class Oracle:
             whole, what was written elsewhere may be denied or old.
         disturbances: how often a pointer, a node, an arc or a peer's state has changed; None if nobody tells. Between
             two moments of the same number the replica sets are the same.
+        departed: the machines whose node left and that have none now, the earliest first.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Oracle:
         self.disturbances: int | None = None
         self._calm: tuple[int | None, bool] = (None, False)  # at that number: was the ring Ideal?
         self._members: set[str] = set()  # whom the ring consists of, as of when it was Ideal last
+        self.departed: dict[str, None] = {}
         self.stories: dict[bytes, Story] = {}
         self.losses = Losses(ring, constants, self.stories, counts, self._complained)
         self.truth = self.losses.truth
@@ -151,6 +153,12 @@ class Oracle:
         for story in self.stories.values():
             for op in story.ops:
                 op.part = None
+
+    def left(self, node: Node) -> None:
+        """A node has left: the ring counts it no more, also if it joins again later."""
+        self.losses.left(node)
+        self._members.discard(node.name)
+        self.departed[node.name] = None
 
     def is_whole(self, story: Story) -> bool:
         """Whether the ring is Ideal, no link is disturbed, and a quorum of the key's members has what is required."""

@@ -11,6 +11,7 @@ from chord.sim.plan import THEMES, Plan
 SITUATION = "situation "
 """The counts of situations begin with this."""
 LONG = "life with an absence longer than every period"
+LEAVER_BACK = "machine that left joins again"
 
 IN_ANY_THEME = (
     *(f"ring of {nodes} node{'s' * (nodes > 1)}" for nodes in range(1, 5)),
@@ -27,6 +28,7 @@ IN_ANY_THEME = (
     "reap log trimmed",
     "slice caught up",
     "value quarantined",
+    LEAVER_BACK,
 )
 OF_THEME: dict[str, tuple[str, ...]] = {
     "absence": (

@@ -60,7 +60,7 @@ class World:
         self.ledger = Ledger(self.ring, self.rng, self.watch.complain, habits=habits)
         losses = self.ledger.losses
         self.ledger.oracle.disturb()  # from now on it is told
-        self.ring.on_put, self.ring.on_drop, self.ring.on_left = losses.saw, losses.dropped, losses.left
+        self.ring.on_put, self.ring.on_drop, self.ring.on_left = losses.saw, losses.dropped, self.ledger.oracle.left
         return self.ledger
 
     def _disturb(self, event: Event) -> None:

@@ -21,6 +21,7 @@ from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import Nemesis
 from chord.sim.oracle import Oracle
 from chord.sim.plan import Plan, draw
+from chord.sim.situations import LEAVER_BACK, SITUATION
 from chord.sim.story import Story
 from chord.sim.watch import Watch
 
@@ -252,3 +253,24 @@ async def test_write_under_way_when_its_node_stops_counts_as_made(
     await node.stop()
     assert ledger.truth.left_of(node.name, b"k") == record
     assert list(put.dots) == [(actor, 1)]
+
+
+@pytest.mark.parametrize("does_return", [False, True])
+def test_machine_that_left_joins_again_at_its_address_in_some_lives(does_return: bool) -> None:
+    @with_plan(PLAN)
+    async def main(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+        await machines.place(NODES)
+        machines.on_left = nemesis._ledger.oracle.left
+        nemesis.deaths._do_leavers_return = does_return
+        leaver, before = machines.nodes[3], set(machines.vnodes())
+        await leaver.leave()
+        await nemesis.deaths.join()
+        again = machines.nodes[-1]
+        assert (again.name == leaver.name, again.address == leaver.address) == (does_return, does_return)
+        await again.ready()
+        assert (set(machines.vnodes()) == before) is does_return
+        assert watch.counts[SITUATION + LEAVER_BACK] == does_return
+        await nemesis.deaths.join()
+        assert machines.nodes[-1].name not in (leaver.name, again.name)
+
+    main()
