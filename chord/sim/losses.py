@@ -233,6 +233,7 @@ class Losses:
         for story, record in self._known(vanished):
             for op in story.every():
                 op.vanished += op.is_in(record)
+                op.is_out |= op.is_in(record)
             merged = self.truth.merged(story.key)
             for op in story.required():
                 is_gone = not op.is_in(merged) and (op.value is not None or op.replaces(merged))

@@ -223,6 +223,7 @@ class Oracle:
         op.quorum = min(quorum.of_ring, self.write_quorum(story).of_ring)
         merged = self.truth.merged(story.key)
         host = next((n.name for n in self._ring.nodes if n.address == stored.owner.address), "")
+        op.is_contested = self._owners(story) > 1
         op.part = None if self._split_s is None else self._part_of(host or node.name)
         if wrong := story.acknowledged(op, stored.context, client, host):
             self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and {wrong}")
@@ -318,6 +319,11 @@ class Oracle:
         """
         now = trio.current_time()
         required = [op for op in before.required if self._is_there(story, op, now)]
+        if self._constants.replicas == 1:
+            is_contested = self._owners(story) > 1
+            certain = [op for op in required if not (is_contested or op.is_contested or op.is_out)]
+            self._counts["denied, one copy and two owners"] += len(certain) < len(required)
+            required = certain
         if must := [op for op in required if not self._is_beyond(node, story, op)]:
             held = ", ".join(f"{c.host}{'' if c.is_living else ' (dead)'}" for c in self.truth.copies(story.key))
             what = ", ".join(map(str, must))
@@ -326,6 +332,10 @@ class Oracle:
             self._counts["denied in a long split"] += 1
         elif self.losses.is_missed(story.key):
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
+
+    def _owners(self, story: Story) -> int:
+        """Return how many nodes answer for a key. There is more than one until the parts of a ring have met."""
+        return sum(node.host.owner_of(story.point) is not None for node in self._ring.nodes)
 
     def _is_there(self, story: Story, op: Op, now: float) -> bool:
         """Whether a read must still find an operation that it had to find when it began."""

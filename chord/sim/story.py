@@ -63,6 +63,8 @@ class Op:
         part: of the network, in which its coordinator was when it was acknowledged; None: no split lasted, or the parts
             are one ring again.
         is_strict: all of these are members of the replica set; no stand-in counted.
+        is_contested: more than one node answered for its key when it was acknowledged.
+        is_out: a disk that had it was lost since.
         is_lost: no store has it any more, and enough disks were lost to explain that.
         vanished: lost copies of it, since all members last had it.
         dropped: the machines of leaving nodes that dropped a copy of it.
@@ -73,8 +75,9 @@ class Op:
     """
 
     __slots__ = (
-        "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_buried", "is_lost", "is_ok",
-        "is_strict", "kind", "number", "op_id", "part", "quorum", "ttl_s", "value", "vanished", "w",
+        "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_buried", "is_contested",
+        "is_lost", "is_ok", "is_out", "is_strict", "kind", "number", "op_id", "part", "quorum", "ttl_s", "value",
+        "vanished", "w",
     )  # fmt: skip
 
     def __init__(self, number: int, value: bytes | None, kind: Kind, given: Covers, began: int) -> None:
@@ -92,6 +95,8 @@ class Op:
         self.part: int | None = None
         self.is_strict = False
         self.is_buried = False
+        self.is_contested = False
+        self.is_out = False
         self.is_lost = False
         self.vanished = 0
         self.dropped: set[str] = set()
