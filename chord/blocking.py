@@ -24,7 +24,7 @@ from chord.errors import ChordError, DeadlineExceeded, InvalidRequest
 from chord.ids import Circle
 from chord.links_pool import Pool
 from chord.messages import Contact, Description, Mode, Record, Route, Trace
-from chord.operations import Core, Cursor
+from chord.operations import Core
 from chord.short_cuts import CLIENT_ARCS_MAX
 from chord.values import Decided, Found, Pair, Quarantined, Resolver, Stored, to_keys, to_value
 
@@ -239,12 +239,13 @@ class Ring:
 
         Raises:
             OwnerDown: behind all that could be read: nodes that are down may hold more.
+            RecordDamaged: behind all that could be read: damaged records are not among it.
+            RecordTooLarge: behind all that could be read: no reply held all values of some records.
         """
-        for cursor in self._run(self._core.scan_start()):
-            following: Cursor | None = cursor
-            while following is not None:
-                page, following = self._run(self._core.scan_page(following))
-                yield from page.pairs()
+        following = self._run(self._core.scan_start())
+        while following is not None:
+            page, following = self._run(self._core.scan_page(following))
+            yield from page.pairs()
 
     def records(self, *, of: str | None = None) -> Iterator[Record]:
         """Yield every record whole, with its clock, tombstones and quarantine: what a backup needs. See `merge`.
@@ -254,12 +255,13 @@ class Ring:
 
         Raises:
             OwnerDown: behind all that could be read: nodes that are down may hold more.
+            RecordDamaged: behind all that could be read: damaged records are not among it.
+            RecordTooLarge: behind all that could be read: no reply held all values of some records.
         """
-        for cursor in self._run(self._core.scan_start(of, "whole")):
-            following: Cursor | None = cursor
-            while following is not None:
-                page, following = self._run(self._core.scan_page(following))
-                yield from page.records
+        following = self._run(self._core.scan_start(of, "whole"))
+        while following is not None:
+            page, following = self._run(self._core.scan_page(following))
+            yield from page.records
 
     def merge(self, record: Record, *, w: int | None = None, bring_back: bool = False) -> Stored:
         """Merge a record as it is, from `records`, into what the ring holds; doing it again changes nothing.
@@ -318,12 +320,13 @@ class Ring:
 
         Raises:
             OwnerDown: behind all that could be read: nodes that are down may hold more.
+            RecordDamaged: behind all that could be read: damaged records are not among it.
+            RecordTooLarge: behind all that could be read: no reply held all values of some records.
         """
-        for cursor in self._run(self._core.scan_start(what="quarantine")):
-            following: Cursor | None = cursor
-            while following is not None:
-                page, following = self._run(self._core.scan_page(following))
-                yield from page.quarantined()
+        following = self._run(self._core.scan_start(what="quarantine"))
+        while following is not None:
+            page, following = self._run(self._core.scan_page(following))
+            yield from page.quarantined()
 
     def get_quarantine(self, key: str | bytes, *, r: int | None = None) -> Quarantined:
         """Read the values of a key that are in quarantine; there may be none.

@@ -17,7 +17,7 @@ from chord.data.copies import Replica
 from chord.data.gather import Gather
 from chord.data.misplaced import Misplaced
 from chord.data.reap import on_are_expired
-from chord.data.records import Records, cut_as
+from chord.data.records import Records, cut_as, is_cut
 from chord.data.storage import Batch
 from chord.errors import (
     Busy,
@@ -211,7 +211,7 @@ class Dispatcher:
         silent = parts.repair.silent()
         if not silent and not parts.repair.is_complete():  # with so many silent it may stay so: the page says who
             raise Busy("the records of this arc are being brought level", after_ms=RETRY_MS)
-        records, is_cut = self._records.page(
+        records, has_more = self._records.page(
             Arc(request.after, parts.vnode.id), request.after_key, request.limit, request.what
         )
         page = tuple(cut_as(record, request.what, self._host.limits.record_bytes_max) for record in records)
@@ -219,9 +219,11 @@ class Dispatcher:
             await self._host.storage.commit(Batch())
         except WritesRefused:
             raise Busy("what was read has been taken back: the disk is full", after_ms=RETRY_MS) from None
-        damaged = () if is_cut else tuple(self._host.storage.damaged(Arc(request.after, parts.vnode.id)))
-        last = page[-1].key if is_cut else None
-        return ScanPage(page, parts.vnode.id, last, self._host.wall_now_ms(), silent, damaged[:LIST_ENTRIES_MAX])
+        damaged = () if has_more else tuple(self._host.storage.damaged(Arc(request.after, parts.vnode.id)))
+        last = page[-1].key if has_more else None
+        cut = tuple(whole.key for whole, shown in zip(records, page, strict=True) if is_cut(whole, shown, request.what))
+        now_ms = self._host.wall_now_ms()
+        return ScanPage(page, parts.vnode.id, last, now_ms, silent, damaged[:LIST_ENTRIES_MAX], cut)
 
     def _coordinate(self, vnode: Vnode, item: Item, gather: Gather) -> Answer:
         """Read or write one key of a batch."""

@@ -19,11 +19,13 @@ class ChordError(Exception):
     Attributes:
         peer: a contact the error speaks of (a better owner, a leaver's successor, a dead owner), or None.
         after_ms: when retrying makes sense, in ms from now; or for `OwnerDown`, how long it has been down. Or None.
+        also: other errors of the same scan; () for all other operations.
     """
 
     code: ClassVar[int] = 0
     word: ClassVar[str] = "error"
     is_retryable: ClassVar[bool] = False
+    also: tuple[ChordError, ...] = ()
 
     def __init__(self, message: str = "", *, peer: Contact | None = None, after_ms: int | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").split("\n")[0])
@@ -214,6 +216,19 @@ class Behind(DefiniteError):
     """The two stores have not applied the same reap log entries to a slice: one has to catch up first."""
 
     code, word, is_retryable = 22, "behind", True
+
+
+class RecordTooLarge(DefiniteError):
+    """A scan shows only some values of a record, because together they exceed what one reply holds.
+
+    Attributes:
+        records: how many such records the scan met.
+        keys: their keys, the first 256.
+    """
+
+    code, word = 23, "record_too_large"
+    records: int = 1
+    keys: tuple[bytes, ...] = ()
 
 
 # -- indefinite -------------------------------------------------------------------------------

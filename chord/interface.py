@@ -21,7 +21,7 @@ from chord.bulk import many_pairs, many_records
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, NotReady
 from chord.messages import Contact, Description, Mode, Record, Route, Trace
-from chord.operations import Core, Cursor
+from chord.operations import Core
 from chord.values import Decided, Found, Pair, Quarantined, Resolver, Stored, to_keys, to_value
 
 PATIENCE_S = 5.0  # where the caller set no deadline
@@ -183,13 +183,14 @@ class AsyncRing(ABC):
 
         Raises:
             OwnerDown: behind all that could be read: nodes that are down may hold more.
+            RecordDamaged: behind all that could be read: damaged records are not among it.
+            RecordTooLarge: behind all that could be read: no reply held all values of some records.
         """
-        for cursor in await self.drive(self.core.scan_start()):
-            following: Cursor | None = cursor
-            while following is not None:
-                page, following = await self.drive(self.core.scan_page(following))
-                for pair in page.pairs():
-                    yield pair
+        following = await self.drive(self.core.scan_start())
+        while following is not None:
+            page, following = await self.drive(self.core.scan_page(following))
+            for pair in page.pairs():
+                yield pair
 
     async def records(self, *, of: str | None = None) -> AsyncIterator[Record]:
         """Yield every record whole, with its clock, tombstones and quarantine: what a backup needs. See `merge`.
@@ -199,13 +200,14 @@ class AsyncRing(ABC):
 
         Raises:
             OwnerDown: behind all that could be read: nodes that are down may hold more.
+            RecordDamaged: behind all that could be read: damaged records are not among it.
+            RecordTooLarge: behind all that could be read: no reply held all values of some records.
         """
-        for cursor in await self.drive(self.core.scan_start(of, "whole")):
-            following: Cursor | None = cursor
-            while following is not None:
-                page, following = await self.drive(self.core.scan_page(following))
-                for record in page.records:
-                    yield record
+        following = await self.drive(self.core.scan_start(of, "whole"))
+        while following is not None:
+            page, following = await self.drive(self.core.scan_page(following))
+            for record in page.records:
+                yield record
 
     async def merge(self, record: Record, *, w: int | None = None, bring_back: bool = False) -> Stored:
         """Merge a record as it is, from `records`, into what the ring holds; doing it again changes nothing.
@@ -264,13 +266,14 @@ class AsyncRing(ABC):
 
         Raises:
             OwnerDown: behind all that could be read: nodes that are down may hold more.
+            RecordDamaged: behind all that could be read: damaged records are not among it.
+            RecordTooLarge: behind all that could be read: no reply held all values of some records.
         """
-        for cursor in await self.drive(self.core.scan_start(what="quarantine")):
-            following: Cursor | None = cursor
-            while following is not None:
-                page, following = await self.drive(self.core.scan_page(following))
-                for found in page.quarantined():
-                    yield found
+        following = await self.drive(self.core.scan_start(what="quarantine"))
+        while following is not None:
+            page, following = await self.drive(self.core.scan_page(following))
+            for found in page.quarantined():
+                yield found
 
     async def get_quarantine(self, key: str | bytes, *, r: int | None = None) -> Quarantined:
         """Read the values of a key that are in quarantine; there may be none.

@@ -20,6 +20,7 @@ from chord.errors import (
     OtherRing,
     OwnerDown,
     RecordDamaged,
+    RecordTooLarge,
     VersionConflict,
 )
 from chord.ids import Point
@@ -67,13 +68,16 @@ from chord.values import (
 CRAWL_S = 1.0  # one node gets so long to describe itself
 CRAWL_NODES_MAX = 4096
 CRAWL_AT_ONCE = 128
+CUT_KEYS_MAX = 256  # keys of cut records that a scan remembers; it counts the others
+CUT_KEYS_NAMED = 5  # of these, how many the message names
 
 
 class Cursor(NamedTuple):
     """Where a scan of an arc stands: the point and key it has read up to, and what that covers of the arc.
 
     `of` is the vnode that is asked; None: whoever owns the next point. `silent`: who may hold what was not shown.
-    `damaged`: how many records were not shown because they are damaged. `what`: as of `Scan`.
+    `damaged`: how many records were not shown because they are damaged. `what`: as of `Scan`. `cut`: how many records
+    were shown only in part, and `cut_keys` the first of their keys. `rest`: the arcs to read after this one.
     """
 
     after: Point
@@ -84,6 +88,45 @@ class Cursor(NamedTuple):
     silent: tuple[Contact, ...] = ()
     damaged: int = 0
     what: ScanOf = "live"
+    cut: int = 0
+    cut_keys: tuple[bytes, ...] = ()
+    rest: tuple[Cursor, ...] = ()
+
+
+def _onward(cursor: Cursor) -> Cursor | None:
+    """Return where a scan goes on: in this arc, in the next one, or at an end that tells what the scan lacks."""
+    if cursor.covered < cursor.span:
+        return cursor
+    if cursor.rest:
+        first, *rest = cursor.rest
+        return first._replace(
+            silent=cursor.silent, damaged=cursor.damaged, cut=cursor.cut, cut_keys=cursor.cut_keys, rest=tuple(rest)
+        )
+    return cursor if cursor.silent or cursor.damaged or cursor.cut else None
+
+
+def _lacking(cursor: Cursor) -> ChordError:
+    """Return the error that tells what a finished scan lacks. If there are several reasons, `also` has the others."""
+    errors: list[ChordError] = []
+    if cursor.silent:
+        names = ", ".join(sorted({contact.address for contact in cursor.silent}))
+        down = f"these are not all: no answer from {names}, which may hold more"
+        errors.append(OwnerDown(down, peer=cursor.silent[0]))
+    if cursor.damaged:
+        records = "1 record is" if cursor.damaged == 1 else f"{cursor.damaged} records are"
+        damaged = RecordDamaged(f"{records} damaged, and not among these")
+        damaged.records = cursor.damaged
+        errors.append(damaged)
+    if cursor.cut:
+        names = ", ".join(repr(key.decode(errors="backslashreplace")) for key in cursor.cut_keys[:CUT_KEYS_NAMED])
+        more = f" and {cursor.cut - CUT_KEYS_NAMED} more" if cursor.cut > CUT_KEYS_NAMED else ""
+        keys = "1 key is" if cursor.cut == 1 else f"{cursor.cut} keys are"
+        large = RecordTooLarge(f"{keys} not whole among these: {names}{more}; one reply must hold all values of a key")
+        large.records, large.keys = cursor.cut, cursor.cut_keys
+        errors.append(large)
+    first, *others = errors
+    first.also = tuple(others)
+    return first
 
 
 def contacts_in(node: Description) -> list[Contact]:
@@ -210,21 +253,25 @@ class Core(Many):
 
     # -- many records -----------------------------------------------------------------------------
 
-    def scan_start(self, of: str | None = None, what: ScanOf = "live") -> Operation[list[Cursor]]:
-        """Return where a scan begins: before the first point of the circle, or of each arc a node answers for."""
+    def scan_start(self, of: str | None = None, what: ScanOf = "live") -> Operation[Cursor | None]:
+        """Return where a scan begins: before the first point of the circle, or of the arcs a node answers for.
+
+        None: the node answers for no arc.
+        """
         circle = yield from self.known_circle()
         if of is None:
-            return [Cursor(Point(circle.size - 1), None, 0, circle.size, what=what)]
+            return Cursor(Point(circle.size - 1), None, 0, circle.size, what=what)
         node = yield from self.describe(of)
-        return [
+        cursors = [
             Cursor(arc.start, None, 0, circle.distance(arc.start, arc.end) or circle.size, vnode.contact, what=what)
             for vnode in node.vnodes
             for arc in vnode.arcs
             if arc.state == "owned"
         ]
+        return cursors[0]._replace(rest=tuple(cursors[1:])) if cursors else None
 
     def scan_page(self, cursor: Cursor) -> Operation[tuple[Page, Cursor | None]]:
-        """Read on; the cursor is None when the whole arc is covered.
+        """Read on; the cursor is None when everything is covered.
 
         Whoever owns the next point answers up to its own id. The last owner's arc may reach past the start, and
         the ring may change between two pages; what lies in the part already covered is left out.
@@ -232,15 +279,10 @@ class Core(Many):
         Raises:
             OwnerDown: all that can be read was read, and nodes that are down may hold more.
             RecordDamaged: all that can be read was read, and damaged records are not among it.
+            RecordTooLarge: all that can be read was read, and some records were shown only in part.
         """
-        if cursor.covered >= cursor.span and not cursor.silent:
-            records = "1 record is" if cursor.damaged == 1 else f"{cursor.damaged} records are"
-            error = RecordDamaged(f"{records} damaged, and not among these")
-            error.records = cursor.damaged
-            raise error
         if cursor.covered >= cursor.span:
-            names = ", ".join(sorted({contact.address for contact in cursor.silent}))
-            raise OwnerDown(f"these are not all: no answer from {names}, which may hold more", peer=cursor.silent[0])
+            raise _lacking(cursor)
         circle = yield from self.known_circle()
         reply = yield from self.request(Scan(cursor.after, cursor.after_key, what=cursor.what), cursor.of)
         assert isinstance(reply, ScanPage)
@@ -252,14 +294,18 @@ class Core(Many):
 
         fresh = tuple(record for record in reply.records if is_fresh(circle.hash(record.key)))
         page = Page(fresh, reply.now_ms)
-        silent = tuple(dict.fromkeys((*cursor.silent, *reply.silent)))
-        damaged = cursor.damaged + sum(is_fresh(point) for point in reply.damaged)
-        cursor = cursor._replace(silent=silent, damaged=damaged)
+        cut = tuple(key for key in reply.cut if is_fresh(circle.hash(key)))
+        cursor = cursor._replace(
+            silent=tuple(dict.fromkeys((*cursor.silent, *reply.silent))),
+            damaged=cursor.damaged + sum(is_fresh(point) for point in reply.damaged),
+            cut=cursor.cut + len(cut),
+            cut_keys=(*cursor.cut_keys, *cut)[:CUT_KEYS_MAX],
+        )
         if reply.more_after is not None:
             return page, cursor._replace(after_key=reply.more_after)
         covered = cursor.covered + (circle.distance(cursor.after, reply.until) or circle.size)
         following = cursor._replace(after=reply.until, after_key=None, covered=covered)
-        return page, (following if covered < cursor.span or cursor.silent or cursor.damaged else None)
+        return page, _onward(following)
 
     # -- the ring ---------------------------------------------------------------------------------
 

@@ -207,7 +207,7 @@ def test_what_could_not_be_read_is_said(run: Run, canned: CannedRing, tmp_path: 
     (tmp_path / "backup").write_bytes(written(*RECORDS, is_complete=False))
     ended = run("restore", str(tmp_path / "backup"))
     assert ended.code == 0
-    assert "some keys could not be read; they are not in it" in ended.err
+    assert "some keys could not be read; it lacks them, or some of their values" in ended.err
     assert "of another ring" in ended.err
 
 

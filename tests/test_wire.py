@@ -81,6 +81,7 @@ from chord.messages import (
     RingPointers,
     Run,
     Scan,
+    ScanPage,
     SeenIn,
     SliceLog,
     SliceSeen,
@@ -386,6 +387,9 @@ def golden_frames() -> dict[str, bytes]:
         "call are expired": CODEC.encode_call(15, at, 500, AreExpired((b"user:42", b"user:43"))),
         "reply expired": CODEC.encode_reply(15, Expired((True, False))),
         "call scan": CODEC.encode_call(16, at, 5000, Scan(at, b"user:42", 128, "quarantine")),
+        "reply scan page": CODEC.encode_reply(
+            16, ScanPage(copies, at, b"user:43", 1000, (me,), (Point(at + 1),), (b"user:42",))
+        ),
         "call get quarantine": CODEC.encode_call(17, at, 5000, GetQuarantine(b"user:42", 2)),
         "reply quarantine": CODEC.encode_reply(17, Quarantine((clock,), b"ctx", me, 1, 2, 2)),
         "call decide quarantine": CODEC.encode_call(

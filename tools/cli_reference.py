@@ -38,6 +38,7 @@ the time was up | it may have happened |
 | 6 | too few replicas answered or could be asked, or nodes that are down may have the key | it may have happened |
 | 6 | the disk of the node that owns the key is full or has failed (`writes_refused`) | nothing happened |
 | 6 | the only copy of a record is damaged; a scan or a backup lacks damaged records (`record_damaged`) | |
+| 6 | a scan or a backup shows only some values of a key, because one reply cannot hold all (`record_too_large`) | |
 | 7 | conflict: concurrent values where one was asked for; or a put into a record with too many values, which needs a \
 context that covers some | nothing happened |
 | 8 | check failed: the ring is not Ideal, a node is degraded, copies are damaged, or a get may fail | |
@@ -49,7 +50,8 @@ failure. Input has limits: a value on stdin 1 MiB, a line of `load` 6 MiB, a con
 Where a terminal or a pipe has no Unicode, characters are replaced: `~` for `…`, `*` for `●`, `x` for `✗`, `#` for bars.
 
 With `--json`, an error is `{"error": {"code", "message", "hint"}}` on stderr. `code` tells apart
-what shares an exit code.
+what shares an exit code. `record_too_large` adds `keys`, its first 256 keys. A scan or a backup that lacks records for
+several reasons adds `also`, its other errors.
 
 | variable | means |
 |---|---|

@@ -25,7 +25,7 @@ from chord.cli.inputs import file_failure
 from chord.cli.output import Failure, Out, byte_size, counted
 from chord.cli.target import Target, ring_options
 from chord.data.versions import wire_bytes
-from chord.errors import OwnerDown, RecordDamaged
+from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge
 from chord.values import Stored
 
 
@@ -38,8 +38,8 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     """Write every record of the ring into FILE (- is stdout), with its clock, for `restore`.
 
     FILE appears when it is whole. Not a snapshot: what is written meanwhile may be in it. --timeout counts for each
-    page. Exit code 6 where records are missing from it: nodes that may hold more are down, or the only copies are
-    damaged.
+    page. Exit code 6 if records are missing from it: nodes that may hold more are down, the only copies are damaged, or
+    the values of a key exceed what one reply holds.
     """
     out = target.out
     began = time.monotonic()
@@ -53,7 +53,7 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     seconds = time.monotonic() - began
     if size is not None and out.as_json:
         out.json({"file": file, "records": writer.count, "bytes": size, "complete": missing is None,
-                  "damaged": writer.damaged, "seconds": round(seconds, 3)})
+                  "damaged": writer.damaged, "cut": writer.cut, "seconds": round(seconds, 3)})
     elif size is not None:
         out.line(f"{counted(writer.count, 'record')}, {byte_size(size)}, in {seconds:.1f} s: {file}")
     if missing is not None:
@@ -62,18 +62,20 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
 
 
 def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int], object]) -> Failure | None:
-    """Write what can be read; return what to say of records that cannot, as nodes are down or copies damaged."""
+    """Write what can be read. Return what to say of the records that are missing, or of which only a part was read."""
     has_copies = ring.describe().replicas > 1
     try:
         for record in ring.records(of=of):
             writer.add(record)
             show(writer.count)
-    except OwnerDown as error:
-        if not has_copies:
+    except (OwnerDown, RecordDamaged, RecordTooLarge) as error:
+        if isinstance(error, OwnerDown) and not has_copies:
             raise
-        return explain(error, ring.entry)
-    except RecordDamaged as error:
-        writer.damaged = error.records
+        for reason in (error, *error.also):
+            if isinstance(reason, RecordDamaged):
+                writer.damaged = reason.records
+            elif isinstance(reason, RecordTooLarge):
+                writer.cut = reason.records
         return explain(error, ring.entry)
     lost = lost_owners(ring) if of is None else []
     return lost_failure(lost) if lost else None
@@ -105,7 +107,7 @@ def restore_command(
             backup = _verified(source, file, show)
         total = backup.trailer.records
         if not backup.trailer.complete:
-            out.note(f"{file} was written while some keys could not be read; they are not in it")
+            out.note(f"{file} was written while some keys could not be read; it lacks them, or some of their values")
         if not dry_run:
             source.seek(0)
             with tally.interruptible(), target.connect() as ring, out.progress(f"restore {file}", total) as show:

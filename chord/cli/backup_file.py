@@ -53,7 +53,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Trailer(msgspec.Struct, frozen=True):
-    """What a backup says last. `complete`: false where some keys could not be read."""
+    """What a backup says last. `complete`: false if some keys could not be read whole."""
 
     end: Literal[True]
     records: int
@@ -65,12 +65,18 @@ _record = msgspec.json.Decoder(Record)
 
 
 class Writer:
-    """Writes a backup line by line. `count`: the records so far; `damaged`: those that could not be read."""
+    """Writes a backup line by line.
+
+    Attributes:
+        count: the records so far.
+        damaged: the records that could not be read.
+        cut: the records of which only a part was read.
+    """
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
         self._file = file
         self._sum = hashlib.blake2b(digest_size=SUM_BYTES)
-        self.count = self.damaged = 0
+        self.count = self.damaged = self.cut = 0
         self._line(msgspec.json.encode(header))
 
     def add(self, record: Record) -> None:

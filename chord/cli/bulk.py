@@ -171,8 +171,8 @@ def scan_command(target: Target) -> int:
     """Print every key and value, clockwise from point 0; `load` reads it back.
 
     A key, a tab and the value; with --json, or where that would not be readable back, a JSON object. --timeout counts
-    for each page. Exit code 6 where records are missing: nodes that may hold more are down, or the only copies are
-    damaged.
+    for each page. Exit code 6 if records are missing: nodes that may hold more are down, the only copies are damaged,
+    or the values of a key exceed what one reply holds.
     """
     out = target.out
     count = 0

@@ -11,6 +11,7 @@ import click
 
 from chord import errors
 from chord.cli.output import Failure
+from chord.cli.shapes import key_json
 
 OK, INTERNAL, USAGE, NOT_FOUND, UNREACHABLE, TIMEOUT, QUORUM, CONFLICT, CHECK_FAILED = range(9)
 INTERRUPTED, TERMINATED = 130, 143
@@ -45,12 +46,17 @@ _NO_SUCH_HOST = "Check the name; a node is named HOST:PORT, like 127.0.0.1:9000"
 _LATER = "The ring may be busy or healing; try again, or look at it: chord check"
 _TAKEN = "Another program may have that port, or the node hangs. Look what listens there, or name another: --node"
 _FEWER = "See which nodes are down or refuse writes: chord status, chord members; or ask for fewer: --r, --w"
+_SETTLE = (
+    "Settle each key (chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE) or decide about its "
+    "quarantine (chord quarantine list KEY), then run this again"
+)
 _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.NotFound, NOT_FOUND, "See what is stored: chord scan"),
     (errors.PeerUnreachable, UNREACHABLE, _START),
     (errors.PeerLost, UNREACHABLE, _START),
     (errors.OwnerDown, QUORUM, "Bring that node back; if it never will be: chord forget NODE"),
     (errors.RecordDamaged, QUORUM, "Restore them from a backup: chord restore FILE; or write them again"),
+    (errors.RecordTooLarge, QUORUM, _SETTLE),
     (errors.QuorumFailed, QUORUM, _FEWER),
     (errors.TooFewReplicas, QUORUM, _FEWER),
     (errors.WritesRefused, QUORUM, "Make room on the disk of that node; it then takes writes again by itself"),
@@ -80,7 +86,14 @@ def explain(error: errors.ChordError, entry: str, command: str = "") -> Failure:
         entry: the node the command talks to.
         command: the command that failed; default: the one that is running.
     """
-    command = command or command_path()
+    failure = _explained(error, entry, command or command_path())
+    failure.also = tuple(explain(other, entry, command) for other in error.also)
+    if isinstance(error, errors.RecordTooLarge):
+        failure.keys = tuple(map(key_json, error.keys))
+    return failure
+
+
+def _explained(error: errors.ChordError, entry: str, command: str) -> Failure:
     if isinstance(error, errors.PeerUnreachable) and error.is_unknown:
         return Failure(error.message, _NO_SUCH_HOST, UNREACHABLE, error.word)
     if isinstance(error, errors.PeerUnreachable) and error.is_taken:

@@ -30,7 +30,15 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 class Failure(Exception):
-    """A command cannot do what it was asked: what and why, what to do about it, and the exit code."""
+    """A command cannot do what it was asked: what and why, what to do about it, and the exit code.
+
+    Attributes:
+        keys: the keys that a scan could not show whole, as they stand in JSON.
+        also: other failures of the same command.
+    """
+
+    keys: tuple[dict[str, Any], ...] = ()
+    also: tuple[Failure, ...] = ()
 
     def __init__(self, message: str, hint: str, exit_code: int, code: str) -> None:
         super().__init__(message)
@@ -160,11 +168,20 @@ class Out:
     def failure(self, failure: Failure) -> None:
         """Print an error: what, why, and what to do."""
         if self.as_json:
-            error = {"code": failure.code, "message": failure.message, "hint": failure.hint}
-            print(json_text({"error": error}, sys.stderr), file=sys.stderr)
+            print(json_text({"error": _failure_json(failure)}, sys.stderr), file=sys.stderr)
             return
-        text = failure.message.rstrip(".")
-        self.note(f"error: {text}{'' if text.endswith('?') else '.'} {failure.hint}".rstrip())
+        for each in (failure, *failure.also):
+            text = each.message.rstrip(".")
+            self.note(f"error: {text}{'' if text.endswith('?') else '.'} {each.hint}".rstrip())
+
+
+def _failure_json(failure: Failure) -> dict[str, Any]:
+    shape: dict[str, Any] = {"code": failure.code, "message": failure.message, "hint": failure.hint}
+    if failure.keys:
+        shape["keys"] = list(failure.keys)
+    if failure.also:
+        shape["also"] = [_failure_json(each) for each in failure.also]
+    return shape
 
 
 def bar(share: float, width: int = BAR_WIDTH) -> str:

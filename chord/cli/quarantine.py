@@ -46,8 +46,8 @@ def list_command(target: Target, key: str | None) -> int:
     """Show the values in quarantine: of KEY each value, else how many there are of each key.
 
     origin: the node that took the write; a store in hexadecimal, if no node of the ring has that store now. With --json
-    one line for each key. --timeout counts for each page. Exit code 6 where keys are missing: nodes that may hold more
-    are down, or the only copies are damaged.
+    one line for each key. --timeout counts for each page. Exit code 6 if keys or values are missing: nodes that may
+    hold more are down, the only copies are damaged, or the values of a key exceed what one reply holds.
     """
     if key is not None:
         return _list_values(target, to_key(os.fsencode(key)))

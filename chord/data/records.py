@@ -17,7 +17,7 @@ from chord.errors import InvalidRequest, VersionConflict, WritesRefused
 from chord.events import RecordUnmerged
 from chord.host import Host
 from chord.ids import Arc
-from chord.messages import ACTORS_HELD_MAX, DecideQuarantine, Merge, Put, Record, ScanOf, Version
+from chord.messages import ACTORS_HELD_MAX, ActorClock, DecideQuarantine, Merge, Put, Record, ScanOf, Version
 
 
 class Remarks(NamedTuple):
@@ -310,3 +310,19 @@ def cut_as(record: Record, what: ScanOf, bytes_max: int) -> Record:
     shown = versions.cut(record, bytes_max)
     has_room = not shown.clock or versions.wire_bytes(shown) + versions.wire_bytes(hidden) <= bytes_max
     return Record(record.key, shown.clock, shown.superseded, hidden.quarantine if has_room else ())
+
+
+def is_cut(record: Record, shown: Record, what: ScanOf) -> bool:
+    """Return whether a record has versions that a scan asked for and does not show.
+
+    Args:
+        shown: what `cut_as` returned.
+        what: as of `Scan`.
+    """
+    lacks_values = what != "quarantine" and _versions(shown.clock) < _versions(record.clock)
+    lacks_hidden = what != "live" and _versions(shown.quarantine) < _versions(record.quarantine)
+    return lacks_values or lacks_hidden
+
+
+def _versions(entries: Iterable[ActorClock]) -> int:
+    return sum(len(entry.versions) for entry in entries)

@@ -234,7 +234,8 @@ class ScanPage(Reply, frozen=True, tag=146):
     """Records in ring order. The scan is done up to `until` when `more_after` is None, else go on after that key.
 
     `silent`: nodes that are down, where so many are that they may hold what nobody who answers has. `damaged`, of the
-    last page: where records of the arc are that are damaged, and not among `records`.
+    last page: where records of the arc are that are damaged, and not among `records`. `cut`: the keys of this page
+    whose records hold more versions than the page shows, because together they exceed what one reply holds.
     """
 
     records: Records
@@ -243,6 +244,7 @@ class ScanPage(Reply, frozen=True, tag=146):
     now_ms: Count = 0  # the owner's wall clock, by which values that live for a time are judged
     silent: Contacts = ()
     damaged: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
+    cut: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)] = ()
 
 
 ScanOf: TypeAlias = Literal["live", "whole", "quarantine"]
