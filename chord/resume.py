@@ -71,7 +71,11 @@ class Resumption:
             if contact not in living and not self._peers.is_known_to_have_left(contact):
                 self._peers.passive.add(contact, trio.current_time())
                 self._vnode.view.fell_silent(contact, trio.current_time())
-        self._host.tell(self._vnode.ownership.resume(last.start, last.before, last.epoch))
+        own = self._vnode.ownership
+        self._host.tell(own.resume(last.start, last.before, last.epoch))
+        if self._host.constants.replicas == 1 and own.arc is not None:
+            heirs = [c for c in last.successors if c.id not in self._host.vnodes]
+            own.mark(own.arc, heirs, trio.current_time())  # each may have taken the arc over and have its only copies
         self._vnode.eager_looks = EAGER_LOOKS
         await self._membership.announce()
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 import pytest
 import trio
-from quorums import clockwise, holding, keep_disks, key_at, settled, write
+from quorums import clockwise, holding, keep_disks, key_at, settled, timing, write
 from test_denials import never_denied
 from worlds import only, virtual
 
@@ -17,7 +17,7 @@ from chord.config import PRESETS
 from chord.data.misplaced import Misplaced
 from chord.data.repair import Repair
 from chord.data.storage import Batch, MemoryStorage
-from chord.errors import NotFound, OwnerDown
+from chord.errors import ChordError, NotFound, OwnerDown
 from chord.messages import Contact
 from chord.node import Node
 from chord.ownership import Ownership
@@ -217,3 +217,24 @@ async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
                     await trio.sleep(0.05)
         assert joined.host.storage.get(key) is not None
         assert only(joined).ownership.taken == ()
+
+
+@virtual
+async def test_only_copy_at_an_heir_that_died_too_is_not_denied_after_a_power_cut() -> None:
+    """The owner dies first. Its heir takes a write and dies. The owner returns without the heir, and no ring runs."""
+    async with testing.ring(4, seed=2, replicas=1, timing=timing(down_out_s=5.0, reprobe_max_s=2.0)) as ring:
+        keep_disks(ring)
+        key = key_at(ring, "n2")
+        owner, heir, *others = clockwise(ring, key)
+        await ring.kill(owner)
+        with trio.fail_after(20):
+            while heir.host.storage.get(key) is None:
+                with suppress(ChordError):
+                    await write(heir, key, VALUE, context=b"")
+                await trio.sleep(0.2)
+        for node in (heir, *others):
+            await ring.kill(node)
+        await start(ring, owner.name, *(node.name for node in others))
+        assert await never_denied(ring, key, VALUE, for_s=10) == 0
+        await start(ring, heir.name)
+        assert await never_denied(ring, key, VALUE, for_s=20) > 0
