@@ -209,7 +209,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         staged_bytes_max: bytes of changes that wait for the disk; a write beyond it is refused (`Overloaded`). At least
             two bulk frames.
         hints_max: records kept for replicas that do not answer; beyond it no more are taken.
-        passive_max: silent peers remembered beyond the lists.
+        passive_max: addresses of silent vnodes that a node probes and names; it remembers the others as well.
+        silent_max: silent vnodes beyond these that a node remembers; if there are more, it loses the oldest.
         forgotten_max: addresses that each vnode remembers an operator to have forgotten.
         arcs_max: arcs of which it is remembered who answered for them last.
         reap_log_entries: entries that the reap log of a slice, a 4,096th of the circle, keeps for stores that are away.
@@ -247,6 +248,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     staged_bytes_max: int = 64 << 20
     hints_max: int = 1_000_000
     passive_max: int = 128
+    silent_max: int = 4096
     forgotten_max: int = 256
     arcs_max: int = 4096
     reap_log_entries: int = 1024

@@ -189,7 +189,7 @@ class Host:
         fingers = {c.id: c.address for vnode in vnodes for c in vnode.fingers.contacts()}
         listed = {c.id: c.address for vnode in vnodes for c in vnode.listed()}
         silent = {c.id: c.address for vnode in vnodes for c, _ in vnode.view.downs()}
-        silent |= {c.id: c.address for c in self.peers.passive.contacts()}
+        silent |= {c.id: c.address for c in self.peers.passive.remembered()}
         living = {address for point, address in (fingers | listed).items() if point not in self.vnodes}
         gone = {address for point, address in silent.items() if point not in listed and point not in self.vnodes}
         taken = {self.address, *listed.values()}

@@ -105,7 +105,7 @@ class Node(AsyncRing):
             on_hello=self._greeter.on_hello,
             observe=observe,
         )
-        peers = Peers(self._rpc, config.timing, observe, config.limits.passive_max)
+        peers = Peers(self._rpc, config.timing, observe, config.limits)
         if storage is None:  # an empty one is false: it has a length
             storage = earlier.storage(config, rng.randbytes(8))
         self.host = Host(config, peers, storage, rng, wall_now_ms, observe, self._greeter)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from chord.calls import Caller, Calls, Handler, reply_of
-from chord.config import Timing
+from chord.config import Limits, Timing
 from chord.errors import SILENCE, ChordError, DeadlineExceeded, MalformedMessage, PeerUnreachable, UnknownVnode
 from chord.events import Observer, PeerChanged
 from chord.ids import Point
@@ -38,12 +38,12 @@ class Peers:
         passive: the contacts worth asking for news after they fell silent.
     """
 
-    def __init__(self, calls: Calls, timing: Timing, observe: Observer, passive_max: int) -> None:
+    def __init__(self, calls: Calls, timing: Timing, observe: Observer, limits: Limits) -> None:
         self._calls = calls
         self._observe = observe
         self.address = ""
         self.suspicion = Suspicion(timing)
-        self.passive = PassiveList(timing, passive_max)
+        self.passive = PassiveList(timing, limits.passive_max, limits.silent_max)
         self._left: dict[Point, None] = {}  # the latest last
         self._handler: Handler | None = None
         self.calls_made = 0
@@ -258,33 +258,55 @@ def _not_an_answer(address: str, request: Request, reply: Reply) -> MalformedMes
 
 
 class PassiveList:
-    """Vnodes once known and now silent, with the time of their next probe. If the list is full, the oldest go.
+    """Vnodes once known and now silent, with the time of their next probe.
 
     By now another node may live at the address of a silent vnode. The silent vnode counts, because of the records on
     its disk, until it is back, has left, or an operator names it as gone.
+
+    The list probes the vnodes of `size_max` addresses. If more are silent, the oldest wait without a probe. They take
+    the places of vnodes that go, so the list is not empty while one waits. If more than `waiting_max` vnodes wait, the
+    oldest of them are lost.
     """
 
-    def __init__(self, timing: Timing, size_max: int) -> None:
+    def __init__(self, timing: Timing, size_max: int, waiting_max: int = 4096) -> None:
         self._timing = timing
         self._max = size_max
+        self._waiting_max = waiting_max
         self._due: dict[Point, tuple[Contact, float, float]] = {}
+        self._waiting: dict[Point, Contact] = {}  # the oldest first
         self._in_vain: set[Point] = set()  # asked, and it did not answer
 
     def add(self, contact: Contact, now: float) -> None:
         """Remember a vnode that fell silent; probe it soon."""
+        if contact.id in self._waiting:
+            self._waiting[contact.id] = contact
+            return
         known = self._due.get(contact.id)
         if known is None:
-            self._due[contact.id] = (contact, now, self._timing.reprobe_first_s)
-            while len(self._due) > self._max and len(self.addresses()) > self._max:
-                self.forget(next(iter(self._due)))
+            self._probe(contact, now)
         elif known[0].address != contact.address:
             self._due[contact.id] = (contact, *known[1:])
             self._in_vain.discard(contact.id)
 
+    def _probe(self, contact: Contact, now: float) -> None:
+        """Probe a vnode from a given time on; if the list is full, the oldest wait instead."""
+        self._due[contact.id] = (contact, now, self._timing.reprobe_first_s)
+        while len(self._due) > self._max and len(self.addresses()) > self._max:
+            oldest = next(iter(self._due))
+            self._waiting[oldest] = self._due.pop(oldest)[0]
+        while len(self._waiting) > self._waiting_max:
+            lost = next(iter(self._waiting))
+            del self._waiting[lost]
+            self._in_vain.discard(lost)
+
     def forget(self, point: Point) -> None:
-        """It is back, or has left for good."""
+        """It is back, or has left for good. If that makes room, a vnode that waits is probed."""
+        self._waiting.pop(point, None)
         self._due.pop(point, None)
         self._in_vain.discard(point)
+        while self._waiting and len(self.addresses()) < self._max:
+            first = self._waiting.pop(next(iter(self._waiting)))
+            self._due[first.id] = (first, -math.inf, self._timing.reprobe_first_s)
 
     def asked_in_vain(self, point: Point) -> None:
         """Note that a silent vnode does not answer, or that another node answers at its address."""
@@ -297,7 +319,7 @@ class PassiveList:
 
     def forget_at(self, address: str, living: Container[Point]) -> None:
         """Forget the silent vnodes of an address, except the vnodes that live there: an operator gives them up."""
-        for contact in [c for c in self.contacts() if c.address == address and c.id not in living]:
+        for contact in [c for c in self.remembered() if c.address == address and c.id not in living]:
             self.forget(contact.id)
 
     def due(self, now: float, rng: random.Random) -> Contact | None:
@@ -314,6 +336,9 @@ class PassiveList:
 
     def hurry(self, address: str, when: float) -> None:
         """Probe the silent vnodes of an address at a given time, because a node answers there."""
+        for contact in [contact for contact in self._waiting.values() if contact.address == address]:
+            del self._waiting[contact.id]
+            self._probe(contact, when)
         for contact, _, wait in list(self._due.values()):
             if contact.address == address:
                 self._due[contact.id] = (contact, when, wait)
@@ -321,20 +346,28 @@ class PassiveList:
 
     def moved(self, contact: Contact) -> None:
         """Forget a silent vnode that answers at another address now."""
-        known = self._due.get(contact.id)
-        if known is not None and known[0].address != contact.address:
+        known = self._waiting.get(contact.id) or self._due.get(contact.id, (None,))[0]
+        if known is not None and known.address != contact.address:
             self.forget(contact.id)
 
     def __len__(self) -> int:
-        return len(self._due)
+        return len(self._due) + len(self._waiting)
 
     def __contains__(self, point: Point) -> bool:
-        return point in self._due
+        return point in self._due or point in self._waiting
 
     def contacts(self) -> tuple[Contact, ...]:
-        """All of them, oldest first."""
+        """The vnodes that are probed, oldest first; none only if no vnode waits either."""
         return tuple(contact for contact, _, _ in self._due.values())
 
+    def remembered(self) -> tuple[Contact, ...]:
+        """All vnodes, oldest first: those that wait, then those that are probed."""
+        return (*self._waiting.values(), *self.contacts())
+
+    def nodes(self) -> tuple[Contact, ...]:
+        """One vnode of each address, also of those that wait; the addresses that are probed come first."""
+        return tuple({c.address: c for c in (*self.contacts(), *self.remembered())}.values())
+
     def addresses(self) -> tuple[str, ...]:
-        """The last known addresses of the vnodes, each once."""
+        """The last known addresses of the vnodes that are probed, each once."""
         return tuple(dict.fromkeys(contact.address for contact in self.contacts()))

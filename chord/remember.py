@@ -63,7 +63,7 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: 
         known=known,
         has_left=has_left,
         incarnation=incarnation,
-        silent=tuple(host.peers.passive.contacts()),
+        silent=host.peers.passive.remembered(),
         successors=ring_constants.successors,
         replicas=ring_constants.replicas,
         cluster=ring_constants.cluster,

@@ -11,7 +11,7 @@ from quorums import clockwise
 from worlds import only, put, virtual
 
 from chord import testing
-from chord.config import PRESETS, RingConstants
+from chord.config import PRESETS, Limits, RingConstants
 from chord.data.storage import Batch
 from chord.ids import Point
 from chord.messages import Confirmed, Contact
@@ -62,7 +62,7 @@ async def test_vnodes_of_one_node_resume_at_the_same_time() -> None:
 
 @virtual
 async def test_lost_place_of_one_vnode_is_not_excused_by_another() -> None:
-    peers = Peers(None, LOCAL, lambda event: None, 16)  # type: ignore[arg-type]
+    peers = Peers(None, LOCAL, lambda event: None, Limits())  # type: ignore[arg-type]
     back, lost = Contact(Point(1), "n1:1"), Contact(Point(2), "n1:1")
     began = trio.current_time()
     while trio.current_time() - began <= RESUMES_MAX * LOCAL.resume_s:

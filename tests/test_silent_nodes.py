@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
+
 import msgspec
 import pytest
 import trio
@@ -9,14 +12,14 @@ from quorums import read, until, write
 from worlds import grown, in_order, only, virtual
 
 from chord import testing
-from chord.config import PRESETS, RingConstants
+from chord.config import PRESETS, Limits, RingConstants
 from chord.data.storage import Batch
 from chord.data.transfer import Mover
 from chord.errors import ChordError, InvalidRequest, OwnerDown, TooFewReplicas
 from chord.ids import Point
 from chord.messages import ActorClock, Contact, Record, Version, Written
 from chord.node import Node
-from chord.peers import Peers
+from chord.peers import PassiveList, Peers
 from chord.self_lookup import SelfLookup
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
@@ -385,3 +388,114 @@ async def test_node_at_the_address_of_a_silent_owner_brings_its_copy_home() -> N
         await trio.sleep(5)
         assert fresh.host.storage.get(key) is None
         assert (await read(fresh, key)).values == (VALUE,)
+async def denial_after_more_fell_silent_than_are_probed() -> None:
+    """Two dead nodes hold the value. Two others die after them, and an operator forgets these."""
+    limits = msgspec.structs.replace(Limits(), passive_max=2)
+    async with cluster(seed=1, sync_delay=flash, timing=TIMING, limits=limits) as machines:
+        lone, first, second = await alone_without_the_value(machines)
+        others = []
+        for _ in range(4):
+            others.append(await machines.start(join=[lone]))
+            await others[-1].ready()
+        await trio.sleep(3)
+        for node in others[:2]:
+            await machines.kill(node)
+        await trio.sleep(15)
+        await machines.kill(lone)
+        lone = await machines.start(join=(), name=lone.name)
+        await lone.ready()
+        await trio.sleep(15)
+        for node in others[:2]:
+            await lone.forget(node.address)
+        await never_denied(lone, 12 * TIMING.down_out_s)
+        for node in (first, second):
+            await (await machines.start(join=(), name=node.name)).ready()
+        await trio.sleep(15)
+        assert (await read(lone, KEY)).values == (VALUE,)
+
+
+def test_denial_after_more_fell_silent_than_are_probed_is_refused() -> None:
+    testing.run(denial_after_more_fell_silent_than_are_probed, seed=1)
+
+
+def drop_the_oldest(self: PassiveList, contact: Contact, now: float) -> None:
+    """The planted bug: the list drops the oldest vnodes if it is full."""
+    self._due[contact.id] = (contact, now, self._timing.reprobe_first_s)
+    while len(self.addresses()) > self._max:
+        self.forget(next(iter(self._due)))
+
+
+def test_denial_after_the_oldest_silent_nodes_were_dropped_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scene above finds the planted bug."""
+    monkeypatch.setattr(PassiveList, "_probe", drop_the_oldest)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        testing.run(denial_after_more_fell_silent_than_are_probed, seed=1)
+
+
+def silent(count: int, at: str = "n") -> list[Contact]:
+    return [Contact(Point(1000 + number), f"{at}{number}:1") for number in range(count)]
+
+
+def listed(contacts: Iterable[Contact], size_max: int, waiting_max: int = 4096) -> PassiveList:
+    passive = PassiveList(TIMING, size_max, waiting_max)
+    for contact in contacts:
+        passive.add(contact, 0.0)
+    return passive
+
+
+def test_passive_list_of_more_than_its_size_lets_the_oldest_wait() -> None:
+    five = silent(5)
+    passive = listed(five, 3)
+    assert (passive.contacts(), passive.remembered(), len(passive)) == (tuple(five[2:]), tuple(five), 5)
+    assert passive.nodes() == (*five[2:], *five[:2])
+    assert all(contact.id in passive for contact in five)
+    passive.add(five[0], 1.0)
+    assert passive.remembered() == tuple(five), "it waits on"
+    passive.forget(five[3].id)
+    assert passive.contacts() == (five[2], five[4], five[0]), "the oldest takes the free place"
+    assert {passive.due(0.0, random.Random(1)) for _ in range(3)} == {five[2], five[4], five[0]}, "it is probed at once"
+    for contact in (five[2], five[4], five[0]):
+        passive.forget(contact.id)
+    assert (passive.contacts(), len(passive)) == ((five[1],), 1)
+    passive.forget(five[1].id)
+    assert len(passive) == 0
+
+
+def test_passive_list_forgets_and_moves_vnodes_that_wait() -> None:
+    five = silent(5)
+    passive = listed(five, 2)
+    passive.forget(five[0].id)
+    passive.forget_at(five[1].address, frozenset())
+    assert passive.remembered() == tuple(five[2:])
+    passive.forget_at(five[2].address, {five[2].id})
+    passive.moved(five[2])
+    assert five[2].id in passive
+    passive.moved(Contact(five[2].id, "elsewhere:1"))
+    assert passive.remembered() == tuple(five[3:])
+
+
+def test_passive_list_probes_a_vnode_that_waits_when_its_address_answers() -> None:
+    five = silent(5)
+    passive = listed(five, 2)
+    passive.asked_in_vain(five[4].id)
+    passive.hurry(five[0].address, 7.0)
+    assert passive.contacts() == (five[4], five[0])
+    assert passive.remembered() == (five[1], five[2], five[3], five[4], five[0])
+    for contact in five[3:0:-1]:
+        passive.hurry(contact.address, 8.0)
+    assert five[4] not in passive.contacts()
+    assert passive.was_asked_in_vain(five[4].id), "it waits, and nothing was heard of it"
+
+
+@pytest.mark.parametrize(("waiting_max", "lost"), [(4, 0), (3, 0), (2, 1), (1, 2)])
+def test_passive_list_beyond_silent_max_loses_the_oldest(waiting_max: int, lost: int) -> None:
+    five = silent(5)
+    passive = listed(five, 2, waiting_max)
+    assert passive.remembered() == tuple(five[lost:])
+    assert len(passive) == 5 - lost
+
+
+def test_passive_list_counts_the_vnodes_of_one_address_once() -> None:
+    same = [Contact(contact.id, "n0:1") for contact in silent(5)]
+    assert listed(same, 1).contacts() == tuple(same)
+    assert listed(same, 1).nodes() == (same[-1],)

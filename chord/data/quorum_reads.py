@@ -250,7 +250,7 @@ class QuorumReads:
         point, empty = self._host.circle.hash(reading.key), 0
         if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
             known = {contact.address for contact in silent}
-            gone = list({c.address: c for c in self._host.peers.passive.contacts() if c.address not in known}.values())
+            gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
             empty = self._vnode.nodes_known(who) - len(members)  # places
             silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
         unsettled = [contact for contact in reading.unsettled if contact in members]

@@ -133,8 +133,7 @@ class Repair:
         silent, empty = [place.contact for place in who.everyone if not self._vnode.is_up(place)], 0
         if self._vnode.ownership.is_doubtful(arc):
             known = {contact.address for contact in silent}
-            passive = self._host.peers.passive.contacts()
-            gone = list({contact.address: contact for contact in passive if contact.address not in known}.values())
+            gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
             empty = self._vnode.nodes_known(who) - len(who.members)
             silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
         level = self._level_in(arc)
@@ -311,7 +310,7 @@ class Repair:
         if not all(self._vnode.is_up(place) for place in who.everyone):
             return False
         settled = others + self._vnode.view.was_settled_in(arc)
-        lost = up + 1 - settled + len(self._host.peers.passive.addresses()) + self._vnode.view.forgotten()
+        lost = up + 1 - settled + len(self._host.peers.passive.nodes()) + self._vnode.view.forgotten()
         return self._are_enough(settled, who) and lost < self._vnode.write_quorum(who)
 
     def _is_given_up(self) -> bool:

@@ -246,7 +246,7 @@ class Sender:
         between = [  # silent ones between the receiver and this vnode: they are behind the receiver
             Down(m.dead, int(1000 * max(0.0, now - m.since))) for m in self._own.taken if m.dead.id not in giving.arc
         ]
-        silent = [c for c in self._host.peers.passive.contacts() if c.id != outbound.to.id]
+        silent = [c for c in self._host.peers.passive.remembered() if c.id != outbound.to.id]
         request = Switch(
             session=outbound.session,
             arc_start=giving.arc.start,
