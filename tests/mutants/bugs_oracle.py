@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         "denied when nobody waits any more",
-        "what only nodes have that are down for longer than `down_out_s` is denied",
+        "keys are denied when all their replicas are down for longer than `down_out_s`; a scene of just these deaths",
         (Edit(Repair._is_given_up, "is_over and not any(self._host.peers.passive.contacts())", "is_over"),),
         scenes.away_for_long,
         40,
@@ -120,7 +120,8 @@ MUTANTS = (
     ),
     Mutant(
         "silent nodes given up in a long absence",
-        "a part of a long split denies older keys, and living nodes deny the keys of dead nodes",
+        "the same mistake as *denied when nobody waits any more*, in drawn lives with splits: a part of a long split, "
+        "or living nodes without the replicas, deny keys",
         (Edit(Repair._is_given_up, "is_over and not any(self._host.peers.passive.contacts())", "is_over"),),
         scenes.absences,
         40,
@@ -171,7 +172,7 @@ MUTANTS = (
     ),
     Mutant(
         "denied unasked, after an alarm",
-        "a ring that is whole again denies what it has",
+        "the same mistake as *denied unasked*, in a ring that is whole again after an alarm",
         (Edit(QuorumReads.get, "if self._live(reading.record):", "if True:"),),
         scenes.after_an_alarm,
         40,

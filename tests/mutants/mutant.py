@@ -42,6 +42,11 @@ class Edit:
         return f"{self._function.__module__}.{self._function.__qualname__}"
 
     @property
+    def replacement(self) -> tuple[str, str, str]:
+        """The place, the words that go, and the words that come."""
+        return self.place, self._old, self._new
+
+    @property
     def owner(self) -> Any:
         """The class or module that holds the function."""
         found: Any = sys.modules[self._function.__module__]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from chord.sim.watch import Violated
 from . import run
 from .mutant import Edit, Mutant, Stale, checker_of
 from .run import MUTANTS, Catch, hunt, hunt_by_name
+from .scenes_data import only_copies_are_away
 from .scenes_pointers import few
 
 pytestmark = pytest.mark.slow
@@ -51,6 +52,33 @@ def test_without_a_bug_a_scenario_is_silent_on_every_seed(scenario: Callable[[in
 
 def test_names_are_told_apart() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+def repeated(mutants: Sequence[Mutant]) -> list[str]:
+    """Return the bugs that plant what an earlier one plants, in the same scene."""
+    found: dict[object, str] = {}
+    said = []
+    for mutant in mutants:
+        what = (tuple(edit.replacement for edit in mutant.edits), mutant.scenario)
+        if found.setdefault(what, mutant.name) != mutant.name:
+            said.append(f"{mutant.name} repeats {found[what]}")
+    return said
+
+
+def test_mutants_of_one_scene_plant_different_bugs() -> None:
+    assert repeated(MUTANTS) == []
+    again, elsewhere = HARMLESS._replace(name="again"), HARMLESS._replace(scenario=only_copies_are_away)
+    assert repeated((HARMLESS, again, elsewhere)) == ["again repeats nothing"]
+
+
+def test_mutants_with_the_same_edit_say_so() -> None:
+    """A scene made for one bug shows it fast; drawn lives show that the simulator reaches the situation."""
+    told = {mutant.name: mutant.harm for mutant in MUTANTS}
+    by_edits: dict[object, list[str]] = {}
+    for mutant in MUTANTS:
+        by_edits.setdefault(tuple(edit.replacement for edit in mutant.edits), []).append(mutant.name)
+    for names in by_edits.values():
+        assert sum("the same mistake as *" in told[name] for name in names) == len(names) - 1, names
 
 
 def test_the_documentation_lists_every_bug_and_who_catches_it() -> None:
