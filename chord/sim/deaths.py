@@ -13,7 +13,7 @@ import trio
 
 from chord import invariants
 from chord.errors import ChordError
-from chord.ids import Point
+from chord.ids import Point, vnode_id
 from chord.node import Node
 from chord.sim.cluster import Cluster
 from chord.sim.ledger import Ledger
@@ -82,13 +82,22 @@ class Deaths:
 
     async def join(self, **changes: object) -> None:
         """Let a node join, on a new machine or on one whose node left; the arguments are those of `start`."""
-        departed = self._ledger.oracle.departed
-        host = next(iter(departed), None) if self._do_leavers_return else None
+        host = next(filter(self._may_join_again, self._ledger.oracle.departed), None)
         if host is not None:
-            del departed[host]
+            del self._ledger.oracle.departed[host]
             self._watch.counts[SITUATION + LEAVER_BACK] += 1
         await self.start(name=host, **changes)
         self.count("join")
+
+    def _may_join_again(self, host: str) -> bool:
+        """Whether leavers return in this life, and no other node has the ids that follow from this one's address."""
+        kept = self._cluster.kept(host)
+        if kept is None or not self._do_leavers_return:
+            return False
+        circle, dead = self._plan.constants.circle, map(self._cluster.kept, self._ledger.truth.dead())
+        taken = {vnode.id for other in dead if other is not None for vnode in other.vnodes}
+        ids = [vnode_id(circle, kept.address, index) for index in range(self._plan.vnodes)]
+        return taken.union(self._cluster.vnodes()).isdisjoint(ids)
 
     async def kill(self, node: Node, *, is_silent: bool = False, is_power_lost: bool | None = None) -> None:
         """Kill a node, within the failure assumption or not; every other time by pulling the plug."""
