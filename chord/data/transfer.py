@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import trio
 
 from chord import events
+from chord.calls import Answer
 from chord.data.exchange import Exchange
 from chord.data.records import Records
 from chord.data.sending import Outbound, Sender, TransferFailed
@@ -244,8 +245,11 @@ class Mover:
         self._host.tell([events.RecordsReceived(self._vnode.id, len(request.records))])
         return Done()
 
-    def on_switch(self, request: Switch) -> Done:
+    def on_switch(self, request: Switch) -> Answer:
         """All is copied: answer for the arc from now on.
+
+        With one copy of each record the answer waits until a restart would remember the arc. The giver drops its copy
+        then, and no other node would know that this one has the records.
 
         Raises:
             InvalidRequest: definite; the session is unknown, or the arc does not meet mine. The giver keeps it.
@@ -272,7 +276,7 @@ class Mover:
         inbound.is_switched = True
         self._inbound = None
         inbound.ended.set()
-        return Done()
+        return self._save() if self._host.constants.replicas == 1 else Done()
 
     def on_abandon(self, request: Abandon) -> Done:
         """The giver gave up: free the slot."""
@@ -280,6 +284,10 @@ class Mover:
         if inbound is not None and inbound.session == request.session:
             self._inbound = None
             inbound.ended.set()
+        return Done()
+
+    async def _save(self) -> Done:
+        await self._host.save()
         return Done()
 
     # -- inside ---------------------------------------------------------------------------------

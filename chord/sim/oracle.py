@@ -223,7 +223,7 @@ class Oracle:
         op.quorum = min(quorum.of_ring, self.write_quorum(story).of_ring)
         merged = self.truth.merged(story.key)
         host = next((n.name for n in self._ring.nodes if n.address == stored.owner.address), "")
-        op.is_contested = self._owners(story) > 1
+        op.is_contested = self._constants.replicas == 1 and self._is_torn(story)
         op.part = None if self._split_s is None else self._part_of(host or node.name)
         if wrong := story.acknowledged(op, stored.context, client, host):
             self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and {wrong}")
@@ -320,9 +320,9 @@ class Oracle:
         now = trio.current_time()
         required = [op for op in before.required if self._is_there(story, op, now)]
         if self._constants.replicas == 1:
-            is_contested = self._owners(story) > 1
-            certain = [op for op in required if not (is_contested or op.is_contested or op.is_out)]
-            self._counts["denied, one copy and two owners"] += len(certain) < len(required)
+            is_torn = self._is_torn(story)
+            certain = [op for op in required if not (is_torn or op.is_contested or op.is_out)]
+            self._counts["denied, one copy and two rings"] += len(certain) < len(required)
             required = certain
         if must := [op for op in required if not self._is_beyond(node, story, op)]:
             held = ", ".join(f"{c.host}{'' if c.is_living else ' (dead)'}" for c in self.truth.copies(story.key))
@@ -333,9 +333,18 @@ class Oracle:
         elif self.losses.is_missed(story.key):
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
 
-    def _owners(self, story: Story) -> int:
-        """Return how many nodes answer for a key. There is more than one until the parts of a ring have met."""
-        return sum(node.host.owner_of(story.point) is not None for node in self._ring.nodes)
+    def _is_torn(self, story: Story) -> bool:
+        """Whether nodes of several rings answer for a key: by its successors, one of them does not lead to another."""
+        vnodes = {parts.vnode.id: parts.vnode for node in self._ring.nodes for parts in node.parts.values()}
+        owners = [v for v in vnodes.values() if v.ownership.is_owner(story.point)]
+        for owner in owners if len(owners) > 1 else ():
+            met, at = {owner.id}, owner
+            while at.ring.successors and at.ring.successor.id in vnodes and at.ring.successor.id not in met:
+                at = vnodes[at.ring.successor.id]
+                met.add(at.id)
+            if not met.issuperset(other.id for other in owners):
+                return True
+        return False
 
     def _is_there(self, story: Story, op: Op, now: float) -> bool:
         """Whether a read must still find an operation that it had to find when it began."""

@@ -63,7 +63,7 @@ class Op:
         part: of the network, in which its coordinator was when it was acknowledged; None: no split lasted, or the parts
             are one ring again.
         is_strict: all of these are members of the replica set; no stand-in counted.
-        is_contested: more than one node answered for its key when it was acknowledged.
+        is_contested: nodes of several rings answered for its key when it was acknowledged.
         is_out: a disk that had it was lost since.
         is_lost: no store has it any more, and enough disks were lost to explain that.
         vanished: lost copies of it, since all members last had it.
