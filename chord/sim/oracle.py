@@ -335,11 +335,14 @@ class Oracle:
 
     def _is_torn(self, story: Story) -> bool:
         """Whether nodes of several rings answer for a key: by its successors, one of them does not lead to another."""
-        vnodes = {parts.vnode.id: parts.vnode for node in self._ring.nodes for parts in node.parts.values()}
-        owners = [v for v in vnodes.values() if v.ownership.is_owner(story.point)]
+        still = {*self._ring.network.faults.frozen, *getattr(self._ring, "stopped", ())}
+        running = [node for node in self._ring.nodes if node.name not in still]
+        members = [parts.vnode for node in running for parts in node.parts.values() if parts.vnode.ring.is_member]
+        vnodes = {vnode.id: vnode for vnode in members}
+        owners = [vnode for vnode in members if vnode.ownership.is_owner(story.point)]
         for owner in owners if len(owners) > 1 else ():
             met, at = {owner.id}, owner
-            while at.ring.successors and at.ring.successor.id in vnodes and at.ring.successor.id not in met:
+            while at.ring.successor.id in vnodes and at.ring.successor.id not in met:
                 at = vnodes[at.ring.successor.id]
                 met.add(at.id)
             if not met.issuperset(other.id for other in owners):

@@ -112,7 +112,10 @@ MUTANTS = (
     Mutant(
         "marks lost in a restart",
         "who took over and restarted denies what died before",
-        (Edit(Ownership._recalled, "if t.arc.end in arc and", "if False and"),),
+        (
+            Edit(Ownership._recalled, "if t.arc.end in arc and", "if False and"),
+            Edit(Ownership.learn_only_copies, "for contact, since in silent:", "for contact, since in ():"),
+        ),
         scenes.taker_restarts,
         4,
         ("ledger: denied",),
@@ -128,7 +131,10 @@ MUTANTS = (
     Mutant(
         "resumed with the arc of the dead",
         "who is back denies what died with its neighbour",
-        (Edit(Membership._own_again, "if start is None or", "if True or"),),
+        (
+            Edit(Membership._own_again, "if start is None or", "if True or"),
+            Edit(Ownership.learn_only_copies, "for contact, since in silent:", "for contact, since in ():"),
+        ),
         scenes.predecessor_dies_meanwhile,
         4,
         ("ledger: denied",),
