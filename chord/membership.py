@@ -173,6 +173,7 @@ class Membership:
         if not inbound.is_switched:
             raise TransferFailed(f"{owner.address} did not complete the transfer")
         await self._renounce_if_taken_back(owner)
+        self._vnode.mark_only_copies(self.last.successors)  # the giver may not know to which of them this vnode gave it
 
     async def _renounce_if_taken_back(self, owner: Contact) -> None:
         """Give the arc up where another owns it after all; what I hold of it goes there by and by.
@@ -256,7 +257,7 @@ class Membership:
             if self._vnode.ownership.start is not None:  # the Switch of an earlier attempt has come at last
                 await self._renounce_if_taken_back(others[0])
             elif taker is None:
-                self._own_again(p)
+                self._own_again(p, others)
             else:
                 await self._receive_arc(taker)  # like any joiner
         if not self._ring.is_member:
@@ -265,17 +266,21 @@ class Membership:
             self._host.tell(self._ring.resume(p, others))
             self._learn_silent(downs)
 
-    def _own_again(self, predecessor: Contact) -> None:
+    def _own_again(self, predecessor: Contact, others: Iterable[Contact]) -> None:
         """Own the arc of last time, or what is left of it behind the predecessor.
 
         If that one stands further back, whoever stood where my arc began is dead: then it is for a take-over to say so,
         and to mark what died with it. Without a memory of last time all of it is mine.
+
+        Args:
+            others: the vnodes behind this one. Those that restart as well may have owned the arc meanwhile.
         """
         last = self.last
         start, before = last.start, last.before
         if start is None or start == predecessor.id or between(start, predecessor.id, self._vnode.id):
             start, before = predecessor.id, (predecessor,)
         self._host.tell(self._vnode.ownership.resume(start, before, last.epoch))
+        self._vnode.mark_only_copies(dict.fromkeys((*last.successors, *others)))
 
     def _learn_silent(self, downs: Iterable[Down]) -> None:
         """Wait for the vnodes that the one before me waits for: without them the ring would look smaller than it is."""

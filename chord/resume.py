@@ -73,9 +73,7 @@ class Resumption:
                 self._vnode.view.fell_silent(contact, trio.current_time())
         own = self._vnode.ownership
         self._host.tell(own.resume(last.start, last.before, last.epoch))
-        if self._host.constants.replicas == 1 and own.arc is not None:
-            heirs = [c for c in last.successors if c.id not in self._host.vnodes]
-            own.mark(own.arc, heirs, trio.current_time())  # each may have taken the arc over and have its only copies
+        self._vnode.mark_only_copies(last.successors)
         self._vnode.eager_looks = EAGER_LOOKS
         await self._membership.announce()
 

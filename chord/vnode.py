@@ -6,6 +6,8 @@ and `data/transfer`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from chord.data.view import Place, ReplicaSet, View
 from chord.errors import Busy, Leaving, NotOwner, NotReady, OwnerDown
 from chord.finger import FingerTable
@@ -165,6 +167,13 @@ class Vnode:
         """The silent vnodes, without those on their way back, if only silent nodes can tell what this arc lacks."""
         peers = self.host.peers
         return tuple(c for c in peers.passive.contacts() if not peers.is_on_its_way(c)) if self.is_stuck else ()
+
+    def mark_only_copies(self, others: Iterable[Contact]) -> None:
+        """Mark the arc, if N = 1: each of these vnodes may have owned it meanwhile and have its only copies."""
+        own = self.ownership
+        if self.host.constants.replicas == 1 and own.arc is not None:
+            elsewhere = [contact for contact in others if contact.address != self.host.address]
+            own.mark(own.arc, elsewhere, self.host.peers.now())
 
     def replica_set(self, key: int) -> ReplicaSet:
         """Return who holds a key, as far as this vnode knows: for keys it may coordinate."""

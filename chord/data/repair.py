@@ -165,8 +165,7 @@ class Repair:
         if self._host.constants.replicas > 1:
             own.doubt(arc)
         else:
-            others = [c for c in self._vnode.ring.successors if c.address != self._host.address]
-            own.mark(arc, others, trio.current_time())
+            self._vnode.mark_only_copies(self._vnode.ring.successors)
 
     # -- the periodic step ----------------------------------------------------------------------
 

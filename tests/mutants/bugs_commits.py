@@ -35,6 +35,6 @@ MUTANTS = (
         ),
         scenes.power_is_cut,
         24,
-        ("ledger: lost",),
+        ("ledger: lost", "ledger: replaced"),
     ),
 )
