@@ -223,6 +223,7 @@ class Membership:
                 p = around.predecessor
                 reply = await self._peers.call(p, GetRing(), RingPointers)
             if self._host.tell(self._ring.join(p, reply.successors)):
+                self._learn_silent(reply.downs)
                 return
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))
         raise LookupFailed("no predecessor to join behind")

@@ -395,9 +395,14 @@ class Oracle:
             self._counts["scan misses what is on its way to its owner"] += bool(moving)
             if ops := [op for op in story.must_be_found(now) if op not in moving]:
                 required[key] = ops
-            if not moving:
+            far = [op for op in story.ops if op.is_ok and op.w < op.quorum and not self._is_among_the_living(story, op)]
+            self._counts["scan cannot know a write below the quorum"] += bool(far)
+            if not moving and not far:
                 gone[key] = story.gone()
         return BeforeScan(calm, gone, required, now)
+
+    def _is_among_the_living(self, story: Story, op: Op) -> bool:
+        return any(copy.is_living and op.is_open_in(copy.record) for copy in self.truth.copies(story.key))
 
     def _is_moving(self, story: Story, op: Op) -> bool:
         """Whether a living node has a write, and the owner of its key has not."""

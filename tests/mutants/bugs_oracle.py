@@ -203,6 +203,20 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
+        "scan shows what was replaced",
+        "a scan that says that it is complete shows the first values it ever saw",
+        (
+            Edit(
+                Records.page,
+                "self.pack(scan(arc, after=after), limit)",
+                "self.pack([self.__dict__.setdefault(record.key, record) for record in scan(arc, after=after)], limit)",
+            ),
+        ),
+        scenes.all_is_scanned,
+        40,
+        ("ledger: misread",),
+    ),
+    Mutant(
         "W shrinks when nodes die",
         "a write is acknowledged by fewer nodes than a quorum because the others are dead",
         (Edit(Vnode.nodes_known, "self.host.nodes_known()", "set[str]()"),),

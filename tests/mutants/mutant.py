@@ -102,6 +102,7 @@ class Mutant(NamedTuple):
 LEDGER = (
     (r" denies b'", "ledger: denied"),
     (r" reads \(.*\) under ", "ledger: misread"),
+    (r" in a scan, which is old", "ledger: misread"),
     (r" is done, and beside it stands ", "ledger: replaced"),
     (r" is replaced by nothing that could", "ledger: misread"),
     (r" has replaced what is there again", "ledger: misread"),
