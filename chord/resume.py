@@ -109,7 +109,7 @@ class Resumption:
                 except (ChordError, trio.TooSlowError):
                     pass  # what it said before still counts
                 unheard.discard(address)
-                if not unheard and any(state in ("member", "leaving") for state in states.values()):
+                if not unheard and "member" in states.values():  # a leaver may be gone before this vnode has joined
                     scope.cancel()
                 await trio.sleep(self._host.jitter(self._host.timing.resume_s / 8))
 

@@ -61,6 +61,23 @@ async def test_vnodes_of_one_node_resume_at_the_same_time() -> None:
 
 
 @virtual
+async def test_resume_while_the_only_other_node_leaves_takes_the_own_place() -> None:
+    async with cluster(seed=3, ring=RingConstants(successors=2, replicas=1), timing=TIMING) as nodes:
+        leaver, other = await started(nodes, 2)
+        await nodes.converged()
+        await trio.sleep(1)  # the file of the other one names the ring
+        await nodes.kill(other)
+        leaver.host.is_leaving = True
+        for vnode in leaver.host.vnodes.values():
+            vnode.state = "leaving"  # it answers so, and is gone before the other one has joined
+        back = await nodes.start(join=(), name=other.name)
+        await trio.sleep(0.01)
+        await nodes.kill(leaver)
+        with trio.fail_after(20):
+            await back.ready()
+
+
+@virtual
 async def test_lost_place_of_one_vnode_is_not_excused_by_another() -> None:
     peers = Peers(None, LOCAL, lambda event: None, Limits())  # type: ignore[arg-type]
     back, lost = Contact(Point(1), "n1:1"), Contact(Point(2), "n1:1")
