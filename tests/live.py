@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from chord.blocking import connect
 from tests.ports import Ports
 
 ROOT = Path(__file__).parents[1]
@@ -85,6 +86,13 @@ class Running:
     def check(self, within_s: float = HANG_S, entry: str | None = None) -> Any:
         """Wait until the ring is Ideal; return the last verdict."""
         return chord_command("check", "--json", "--wait", str(within_s), entry=entry or self.entry).json
+
+    def level(self) -> None:
+        """Wait until every node has compared its arcs with its replicas: before, one death may hide what is absent."""
+        with connect(self.entry) as client:
+            for node in self.nodes:
+                while any(part.pending for part in client.describe(node["address"]).sets):
+                    time.sleep(0.05)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """End it with a signal; return its exit code."""

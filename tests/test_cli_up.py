@@ -193,6 +193,7 @@ def test_check_watches_until_ctrl_c() -> None:
     ) as watcher:
         assert watcher.stdout is not None
         assert watcher.stdout.readline().startswith("OK  8 invariants hold on 3 nodes; the ring is Ideal")
+        family.level()
         os.kill(family.nodes[2]["pid"], signal.SIGKILL)
         while not (line := watcher.stdout.readline()).startswith("OK  8 invariants hold on 2 nodes"):
             is_silent = line.startswith(f"silent  {family.nodes[2]['address']} does not answer")
