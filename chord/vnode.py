@@ -157,9 +157,14 @@ class Vnode:
         return tuple(Down(contact, int(1000 * max(0.0, now - since))) for contact, since in self.view.downs())
 
     def _marked(self) -> tuple[Down, ...]:
-        """Return the silent owners of the arcs this vnode took over. They stand between its predecessor and itself."""
-        now, passive = self.host.peers.now(), self.host.peers.passive
-        marks = [mark for mark in self.ownership.taken if mark.dead.id in passive]  # others live
+        """Return the silent owners of the arcs this vnode took over, in an earlier life as well if N = 1.
+
+        Most of them stand between its predecessor and itself. Another vnode that has taken an earlier arc over does not
+        know which owners this vnode waited for there.
+        """
+        now, passive, own = self.host.peers.now(), self.host.peers.passive, self.ownership
+        earlier = own.last.taken if self.host.constants.replicas == 1 else ()
+        marks = [mark for mark in (*own.taken, *earlier) if mark.dead.id in passive]  # others live
         return tuple(Down(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in marks)
 
     @property
