@@ -224,16 +224,15 @@ class Repair:
                 await self._host.peers.call(owner, Confirm(mark.arc.end), Confirmed)
             except NotOwner:
                 await self._exchange.pull(owner, mark.arc)
-                await self._learn_marks_of(owner)
+                await self._learn_marks_of(owner, mark.arc)
             else:
                 return  # it still takes writes there: one of the two arcs is about to shrink
         self._vnode.ownership.fetched(mark)
 
-    async def _learn_marks_of(self, owner: Contact) -> None:
-        """Learn from a returned owner for which silent owners it waited itself."""
+    async def _learn_marks_of(self, owner: Contact, arc: Arc) -> None:
+        """Mark an arc with the silent owners for which its returned owner waits: it may have waited for them there."""
         reply = await self._host.peers.call(owner, GetRing(adopt=False), RingPointers)
-        now = trio.current_time()
-        self._vnode.ownership.learn_only_copies((down.contact, now - down.since_ms / 1000) for down in reply.downs)
+        self._vnode.ownership.mark(arc, [down.contact for down in reply.downs], trio.current_time())
 
     def _note_growth(self) -> None:
         """Note since when nobody else has been the owner of any of this arc."""
