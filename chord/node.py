@@ -127,7 +127,7 @@ class Node(AsyncRing):
         )
         self._dispatcher = Dispatcher(
             self.host, self.lookups, self.parts, self._records,
-            Replica(self.host, self._records.stage),
+            Replica(self.host, self._records.stage, self.misplaced.compared),
             catch_up,
             self.description,
             self.begin_leave,

@@ -257,7 +257,7 @@ class Ownership:
 
     def is_doubtful(self, arc: Arc) -> bool:
         """Whether anything may have been acknowledged in some part of this arc that is not known here."""
-        return any(_overlap(doubtful, arc) for doubtful in self.doubtful)
+        return any(overlap(doubtful, arc) for doubtful in self.doubtful)
 
     def expire(self, now: float, down_out_s: float) -> None:
         """Stop waiting for owners that have been down too long: other nodes have copies of their records."""
@@ -349,7 +349,8 @@ class Ownership:
         assert not self.check(), self.check()
 
 
-def _overlap(one: Arc, other: Arc) -> bool:
+def overlap(one: Arc, other: Arc) -> bool:
+    """Whether two arcs have a point in common."""
     return one.end in other or other.end in one
 
 
@@ -357,7 +358,7 @@ def _without(arc: Arc, part: Arc) -> list[Arc]:
     """Return what is left of an arc without another."""
     if part.is_whole:
         return []
-    if not _overlap(arc, part):
+    if not overlap(arc, part):
         return [arc]
     begins, ends = between(arc.start, part.start, arc.end), between(arc.start, part.end, arc.end)
     if begins and ends and between(arc.start, part.end, part.start):

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from contextlib import suppress
 from itertools import count
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ from chord.errors import Busy, ChordError, DuplicateId, InvalidRequest, NotFound
 from chord.events import Event
 from chord.host import PAGE_RECORDS_SERVING
 from chord.ids import Arc, Circle, Point
-from chord.messages import Contact, Departing, Done, Pausing, Put, Record, Switch
+from chord.messages import Confirm, Contact, Departing, Done, Pausing, Put, Record, Switch
 from chord.node import Node
 from chord.ownership import Giving, Ownership
 from chord.testing.rings import MemoryRing
@@ -572,6 +573,28 @@ async def test_what_is_being_received_is_not_brought_home_and_dropped() -> None:
             nursery.start_soon(leaver.leave)
         await ring.converged()
         await all_there(ring, stored)
+
+
+@virtual
+async def test_drop_while_another_node_counts_on_the_copy_is_put_off() -> None:
+    """Each of two nodes heard from another owner that the other one is to hold the record."""
+    async with testing.ring(6, seed=16, replicas=2) as ring:
+        nodes = in_order(ring)
+        (key,) = keys_of(ring, nodes[1], 1)
+        await put(nodes[1], key, b"x")
+        holder, first, second = nodes[1], nodes[4], nodes[5]
+        record = holder.host.storage.get(key)
+        assert record is not None
+        confirmed = only(holder).on_confirm(Confirm(CIRCLE.hash(key)))
+        for node, other in ((first, second), (second, first)):
+            await next(iter(node.parts.values())).records.merge([record], ())
+            both = (holder.contact, other.contact)
+            told = msgspec.structs.replace(confirmed, replicas=both, holders=both, silent=(), needed=2)
+            node.misplaced._ask_owner = AsyncMock(return_value=told)  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            for node in (first, second):
+                nursery.start_soon(node.misplaced.bring_home, node.contact)
+        assert [node for node in (first, second) if node.host.storage.get(key) is not None]
 
 
 @virtual

@@ -81,15 +81,21 @@ def in_frames(
 
 
 class Replica:
-    """What a node answers when a partner compares an arc with it."""
+    """What a node answers when a partner compares an arc with it.
 
-    def __init__(self, host: Host, stage: Stage) -> None:
+    Args:
+        compared: called with each arc that a partner compares, and with the arc of each record that it sends.
+    """
+
+    def __init__(self, host: Host, stage: Stage, compared: Callable[[Arc], None] = lambda arc: None) -> None:
         self._host = host
         self._stage = stage
+        self._compared = compared
 
     def on_get_sums(self, request: GetSums) -> Answer:
         """Return the sum of each asked part within the arc."""
         storage, arc = self._host.storage, Arc(request.arc_start, request.arc_end)
+        self._compared(arc)
         sums = tuple(storage.digests.sum(arc, request.level, part, storage.heads) for part in request.parts)
         is_settled = any(vnode.view.is_settled_in(arc) for vnode in self._host.vnodes.values())
         seen = self._host.reap_log.digest_in(arc) if request.level == 0 else b""
@@ -99,6 +105,7 @@ class Replica:
     def on_get_heads(self, request: GetHeads) -> Answer:
         """Return a page of what is held in the arc."""
         storage = self._host.storage
+        self._compared(Arc(request.arc_start, request.arc_end))
         found: list[Head] = []
         size, is_cut = 0, False
         for key, digest in storage.heads(Arc(request.arc_start, request.arc_end), after=request.after_key):
@@ -143,6 +150,9 @@ class Replica:
     def on_store_copies(self, request: StoreCopies) -> Answer:
         """Merge records, and answer when they are durable."""
         self._stage(request.records, request.seen)
+        for record in request.records:
+            point = self._host.circle.hash(record.key)
+            self._compared(Arc(self._host.circle.point(point - 1), point))
         return self._when_durable(Done())
 
     def _when_durable(self, reply: Reply) -> Answer:

@@ -24,6 +24,7 @@ from chord.host import Host
 from chord.ids import Arc, Circle, Point
 from chord.lookup import Lookups
 from chord.messages import Confirm, Confirmed, Contact, TransferInfo
+from chord.ownership import overlap
 
 PART_RECORDS = 128  # so many are brought home at a time
 
@@ -65,6 +66,7 @@ class Misplaced:
         self.hints = 0
         self._misplaced_hints = 0  # those that lie outside of all this node takes for its to keep
         self._logs_home: dict[Arc, bytes] = {}  # by misplaced arc: the reap log that its replicas saw
+        self._at_stake: dict[Arc, bool] = {}  # by part about to be dropped: whether another node compared it since
         self._mine: dict[Point, tuple[Arc, float]] = {}  # parts it is a member of, as their owners said; and until when
         self.transfer: TransferInfo | None = None
 
@@ -283,14 +285,28 @@ class Misplaced:
         everyone = dict.fromkeys((*confirmed.replicas, *confirmed.holders, confirmed.owner))
         return [c for c in everyone if c not in confirmed.silent and c.address != self._host.address]
 
+    def compared(self, arc: Arc) -> None:
+        """Another node compares an arc with this one, and may count on the copies here from now on."""
+        for part in self._at_stake:
+            if overlap(part, arc):
+                self._at_stake[part] = True
+
     async def _hand_to(self, confirmed: Confirmed, part: Arc, start: Contact) -> int:
-        """Bring the holders of a part level, and drop what all of them hold."""
+        """Bring the holders of a part level, and drop what all of them hold.
+
+        Nothing goes if another node has compared the part with this one meanwhile. It may be about to drop its own
+        copies, and count on these: its owner is another one by now, or was another one.
+        """
         storage = self._host.storage
         proven: dict[bytes, bytes] = dict(storage.heads(part))
-        for contact in confirmed.holders:
-            held = await self._exchange.prove(contact, part)
-            proven = {key: digest for key, digest in proven.items() if held.get(key) == digest}
-        if self._host.is_receiving():
+        self._at_stake.setdefault(part, False)
+        try:
+            for contact in confirmed.holders:
+                held = await self._exchange.prove(contact, part)
+                proven = {key: digest for key, digest in proven.items() if held.get(key) == digest}
+        finally:
+            is_compared = self._at_stake.pop(part, True)
+        if is_compared or self._host.is_receiving():
             return 0  # the owner may be handing the arc to this very node: its copy may be the next to go
         now = dict(storage.heads(part))
         keys = [key for key, digest in proven.items() if now.get(key) == digest and self._is_to_drop(key)]

@@ -224,15 +224,16 @@ class Repair:
                 await self._host.peers.call(owner, Confirm(mark.arc.end), Confirmed)
             except NotOwner:
                 await self._exchange.pull(owner, mark.arc)
-                await self._learn_marks_of(owner, mark.arc)
+                await self._learn_marks_of(owner, mark)
             else:
                 return  # it still takes writes there: one of the two arcs is about to shrink
         self._vnode.ownership.fetched(mark)
 
-    async def _learn_marks_of(self, owner: Contact, arc: Arc) -> None:
+    async def _learn_marks_of(self, owner: Contact, mark: Taken) -> None:
         """Mark an arc with the silent owners for which its returned owner waits: it may have waited for them there."""
         reply = await self._host.peers.call(owner, GetRing(adopt=False), RingPointers)
-        self._vnode.ownership.mark(arc, [down.contact for down in reply.downs], trio.current_time())
+        if mark in self._vnode.ownership.taken:  # else the arc is another's by now
+            self._vnode.ownership.mark(mark.arc, [down.contact for down in reply.downs], trio.current_time())
 
     def _note_growth(self) -> None:
         """Note since when nobody else has been the owner of any of this arc."""
