@@ -576,6 +576,23 @@ async def test_what_is_being_received_is_not_brought_home_and_dropped() -> None:
 
 
 @virtual
+async def test_only_copies_are_given_away_when_the_receiver_has_saved_their_arc() -> None:
+    """Else a receiver that restarts does not know that it owns the records, and no other node has them."""
+    async with testing.ring(4, seed=15, replicas=1) as ring:
+        leaver, heir = in_order(ring)[1:3]
+        start, saved = only(leaver).ownership.start, []
+        save = heir.host.save
+
+        async def note() -> None:
+            saved.append((only(heir).ownership.start, only(leaver).ownership.start))
+            await save()
+
+        heir.host.save = note
+        await leaver.leave()
+        assert (start, start) in saved
+
+
+@virtual
 async def test_drop_while_another_node_counts_on_the_copy_is_put_off() -> None:
     """Each of two nodes heard from another owner that the other one is to hold the record."""
     async with testing.ring(6, seed=16, replicas=2) as ring:

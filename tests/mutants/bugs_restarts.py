@@ -12,9 +12,11 @@ from chord.node import Node
 from chord.ownership import Ownership
 from chord.peers import Peers
 from chord.sim.cluster import Cluster
+from chord.vnode import Vnode
 
 from . import scenes_restarts as scenes
 from .mutant import Edit, Mutant
+from .scenes_commits import power_is_cut
 from .scenes_data import comings_and_goings
 
 MUTANTS = (
@@ -161,5 +163,13 @@ MUTANTS = (
         scenes.blackouts,
         3,
         ("liveness",),
+    ),
+    Mutant(
+        "only copies not looked for after a restart",
+        "who is back denies what its heir took while it was away",
+        (Edit(Vnode.mark_only_copies, "replicas == 1 and", "replicas == 0 and"),),
+        power_is_cut,
+        24,
+        ("ledger: denied",),
     ),
 )
