@@ -45,6 +45,7 @@ class Peers:
         self.suspicion = Suspicion(timing)
         self.passive = PassiveList(timing, limits.passive_max, limits.silent_max)
         self._left: dict[Point, None] = {}  # the latest last
+        self._returned: dict[Point, None] = {}  # said goodbye once, and were seen to own an arc again
         self._handler: Handler | None = None
         self.calls_made = 0
         self._timing = timing
@@ -150,16 +151,21 @@ class Peers:
     def has_left(self, address: str, vnodes: Iterable[Point]) -> None:
         """Note a node's final goodbye with its vnodes. A former node at its address stays silent."""
         self._tell(self.suspicion.left(address, trio.current_time()))
-        self.learn_left(vnodes)
+        left = list(vnodes)
+        for point in left:
+            self._returned.pop(point, None)
+        self.learn_left(left)
 
     def learn_left(self, vnodes: Iterable[Point]) -> None:
-        """Note that vnodes have said their final goodbye, and wait for them no longer."""
+        """Note that vnodes have said their final goodbye, as others say, and wait for them no longer.
+
+        Of a vnode that this node saw return after a goodbye, only the vnode itself can say goodbye again. The others
+        may speak of the earlier one.
+        """
         for point in vnodes:
-            self.passive.forget(point)
-            self._left.pop(point, None)
-            self._left[point] = None
-        while len(self._left) > LEFT_MAX:
-            del self._left[next(iter(self._left))]
+            if point not in self._returned:
+                self.passive.forget(point)
+                _put_last(self._left, point)
 
     @property
     def left(self) -> KeysView[Point]:
@@ -225,8 +231,9 @@ class Peers:
                 when it says goodbye, so an answer of a leaver that arrives later does not revoke the goodbye.
         """
         self._not_ready.pop(contact, None)
-        if is_owner:
-            self._left.pop(contact.id, None)
+        if is_owner and contact.id in self._left:
+            del self._left[contact.id]
+            _put_last(self._returned, contact.id)
 
     def has_lost_its_place(self, contact: Contact) -> bool:
         """A member of old says that it is none yet: whether it has said so for too long to go on waiting for it.
@@ -251,6 +258,14 @@ class Peers:
     def srtt(self, contact: Contact) -> float:
         """Smoothed round-trip time to a contact in seconds; 1 ms for our own node and strangers."""
         return self.suspicion.srtt(contact.address) or 0.001
+
+
+def _put_last(points: dict[Point, None], point: Point) -> None:
+    """Add a point as the latest, and forget the earliest ones beyond `LEFT_MAX`."""
+    points.pop(point, None)
+    points[point] = None
+    while len(points) > LEFT_MAX:
+        del points[next(iter(points))]
 
 
 def _not_an_answer(address: str, request: Request, reply: Reply) -> MalformedMessage:

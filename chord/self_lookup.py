@@ -73,8 +73,9 @@ class SelfLookup:
         for other in dict.fromkeys((*self._other_neighbours(around), *self._any_other())):
             if (await self._peers.call(other, FindNeighbours(silent.id), NeighboursOf)).has_left:
                 self._peers.learn_left((silent.id,))
-                for vnode in self._host.vnodes.values():
-                    vnode.view.gone((silent.id,))
+                if self._peers.is_known_to_have_left(silent):
+                    for vnode in self._host.vnodes.values():
+                        vnode.view.gone((silent.id,))
                 return
 
     def _other_neighbours(self, around: NeighboursOf) -> list[Contact]:

@@ -89,6 +89,21 @@ async def test_lost_place_of_one_vnode_is_not_excused_by_another() -> None:
     assert peers.has_lost_its_place(lost)
 
 
+@virtual
+async def test_goodbye_of_an_earlier_life_that_others_remember_is_not_believed() -> None:
+    peers, back = Peers(None, LOCAL, lambda event: None, Limits()), Contact(Point(1), "n1:1")  # type: ignore[arg-type]
+    peers.has_left(back.address, [back.id])
+    peers.learn_left([back.id])
+    assert peers.is_known_to_have_left(back)
+    peers.took_its_place(back, is_owner=True)
+    peers.passive.add(back, trio.current_time())
+    peers.learn_left([back.id])
+    assert not peers.is_known_to_have_left(back)
+    assert back.id in peers.passive
+    peers.has_left(back.address, [back.id])
+    assert peers.is_known_to_have_left(back)
+
+
 @pytest.mark.parametrize("last_one", ["leaves", "dies"])
 def test_joiners_merge_with_stopped_members_none_of_them_met(last_one: str) -> None:
     """The only node that knows both halves hands on what it knows when it hands over an arc."""

@@ -19,6 +19,11 @@ from .mutant import Edit, Mutant
 from .scenes_commits import power_is_cut
 from .scenes_data import comings_and_goings
 
+_NO_SECOND_CHANCE = (  # a vnode also looks for only copies at its heirs, and learns from them which owners are silent
+    Edit(Ownership.learn_only_copies, "for contact, since in silent:", "for contact, since in ():"),
+    Edit(Vnode.mark_only_copies, "replicas == 1 and", "replicas == 0 and"),
+)
+
 MUTANTS = (
     Mutant(
         "acknowledged before the fsync",
@@ -104,7 +109,7 @@ MUTANTS = (
         "a giver goes on forgetting an arc that is handed back to it",
         (
             Edit(Misplaced._bring_part_home, "or self._host.is_receiving()", ""),
-            Edit(Misplaced._hand_to, "if self._host.is_receiving():", "if False:"),
+            Edit(Misplaced._hand_to, "or self._host.is_receiving():", ":"),
             Edit(Misplaced._is_to_drop, "return not any(", "return True or any("),
         ),
         scenes.back_while_it_is_forgotten,
@@ -116,7 +121,7 @@ MUTANTS = (
         "who took over and restarted denies what died before",
         (
             Edit(Ownership._recalled, "if t.arc.end in arc and", "if False and"),
-            Edit(Ownership.learn_only_copies, "for contact, since in silent:", "for contact, since in ():"),
+            *_NO_SECOND_CHANCE,
         ),
         scenes.taker_restarts,
         4,
@@ -125,7 +130,7 @@ MUTANTS = (
     Mutant(
         "marks dropped by who is back",
         "who is back denies what the one before it had",
-        (Edit(Ownership._without_mine, "elif old is not None and", "elif False and"),),
+        (Edit(Ownership._without_mine, "elif old is not None and", "elif False and"), *_NO_SECOND_CHANCE),
         scenes.one_of_two_comes_back,
         4,
         ("ledger: denied",),
@@ -135,7 +140,7 @@ MUTANTS = (
         "who is back denies what died with its neighbour",
         (
             Edit(Membership._own_again, "if start is None or", "if True or"),
-            Edit(Ownership.learn_only_copies, "for contact, since in silent:", "for contact, since in ():"),
+            *_NO_SECOND_CHANCE,
         ),
         scenes.predecessor_dies_meanwhile,
         4,
