@@ -269,6 +269,12 @@ class Ownership:
         marked = {(t.arc, t.dead.id) for t in self.taken}
         self.taken = (*self.taken, *(Taken(arc, c, now) for c in others if (arc, c.id) not in marked))
 
+    def learn_marks(self, arc: Arc, marks: Iterable[Taken]) -> None:
+        """Take over the marks of another vnode that lie in an arc of mine: it waited for these owners there."""
+        found = [mark._replace(arc=part) for mark in marks for part in _common(mark.arc, arc)]
+        known = {(mark.arc, mark.dead.id) for mark in self.taken}
+        self.taken = (*self.taken, *(m for m in found if (m.arc, m.dead.id) not in known and m.dead.id != self.me.id))
+
     def learn_only_copies(self, silent: Iterable[tuple[Contact, float]]) -> None:
         """Each of these silent vnodes that stood inside this arc has the only copies of a part that ends at it.
 
@@ -352,6 +358,14 @@ class Ownership:
 def overlap(one: Arc, other: Arc) -> bool:
     """Whether two arcs have a point in common."""
     return one.end in other or other.end in one
+
+
+def _common(one: Arc, other: Arc) -> list[Arc]:
+    """Return the parts that two arcs have in common: at most two."""
+    found = [one]
+    for apart in _without(one, other):
+        found = [part for arc in found for part in _without(arc, apart)]
+    return found
 
 
 def _without(arc: Arc, part: Arc) -> list[Arc]:

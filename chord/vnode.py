@@ -24,6 +24,7 @@ from chord.messages import (
     GetRing,
     NextHops,
     RingPointers,
+    TakenArc,
     Via,
     VnodeInfo,
     VnodeState,
@@ -102,6 +103,7 @@ class Vnode:
             owned_from=start,
             downs=(*self._marked(), *self.downs())[:LIST_ENTRIES_MAX],
             now_ms=max(0, self.host.wall_now_ms()),
+            taken=self._taken(),
         )
 
     def on_find_next(self, request: FindNext) -> NextHops:
@@ -157,15 +159,23 @@ class Vnode:
         return tuple(Down(contact, int(1000 * max(0.0, now - since))) for contact, since in self.view.downs())
 
     def _marked(self) -> tuple[Down, ...]:
-        """Return the silent owners of the arcs this vnode took over, in an earlier life as well if N = 1.
-
-        Most of them stand between its predecessor and itself. Another vnode that has taken an earlier arc over does not
-        know which owners this vnode waited for there.
-        """
-        now, passive, own = self.host.peers.now(), self.host.peers.passive, self.ownership
-        earlier = own.last.taken if self.host.constants.replicas == 1 else ()
-        marks = [mark for mark in (*own.taken, *earlier) if mark.dead.id in passive]  # others live
+        """Return the silent owners of the arcs this vnode took over. They stand between its predecessor and itself."""
+        now, passive = self.host.peers.now(), self.host.peers.passive
+        marks = [mark for mark in self.ownership.taken if mark.dead.id in passive]  # others live
         return tuple(Down(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in marks)
+
+    def _taken(self) -> tuple[TakenArc, ...]:
+        """Return the arcs with an owner that is waited for, if N = 1, also those of an earlier life of this vnode.
+
+        Another vnode that has taken such an arc over does not know for which owners this one waited.
+        """
+        if self.host.constants.replicas > 1:
+            return ()
+        now, own = self.host.peers.now(), self.ownership
+        return tuple(
+            TakenArc(*mark.arc, mark.dead, int(1000 * max(0.0, now - mark.since)))
+            for mark in (*own.taken, *own.last.taken)[:LIST_ENTRIES_MAX]
+        )
 
     @property
     def waits_for(self) -> tuple[Contact, ...]:

@@ -230,10 +230,12 @@ class Repair:
         self._vnode.ownership.fetched(mark)
 
     async def _learn_marks_of(self, owner: Contact, mark: Taken) -> None:
-        """Mark an arc with the silent owners for which its returned owner waits: it may have waited for them there."""
+        """Learn from a returned owner for which owners it waited in a marked part."""
         reply = await self._host.peers.call(owner, GetRing(adopt=False), RingPointers)
-        if mark in self._vnode.ownership.taken:  # else the arc is another's by now
-            self._vnode.ownership.mark(mark.arc, [down.contact for down in reply.downs], trio.current_time())
+        own, now = self._vnode.ownership, trio.current_time()
+        if mark in own.taken:  # else the part is another's by now
+            waits = (Taken(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in reply.taken)
+            own.learn_marks(mark.arc, waits)
 
     def _note_growth(self) -> None:
         """Note since when nobody else has been the owner of any of this arc."""

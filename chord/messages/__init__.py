@@ -128,7 +128,6 @@ from chord.messages.replicas import StoreCopies as StoreCopies
 from chord.messages.replicas import StorePage as StorePage
 from chord.messages.replicas import Sums as Sums
 from chord.messages.replicas import Switch as Switch
-from chord.messages.replicas import TakenArc as TakenArc
 from chord.messages.ring import Candidate as Candidate
 from chord.messages.ring import Confirm as Confirm
 from chord.messages.ring import Confirmed as Confirmed
@@ -153,6 +152,7 @@ from chord.messages.ring import Pong as Pong
 from chord.messages.ring import Retiring as Retiring
 from chord.messages.ring import Returned as Returned
 from chord.messages.ring import RingPointers as RingPointers
+from chord.messages.ring import TakenArc as TakenArc
 from chord.messages.ring import Trace as Trace
 from chord.messages.ring import Via as Via
 

@@ -25,7 +25,7 @@ from chord.messages.base import (
 )
 from chord.messages.reaping import Seen, SeenOfEach
 from chord.messages.records import Record, Records
-from chord.messages.ring import Downs
+from chord.messages.ring import Downs, TakenArcs
 
 
 class Copy(Reply, frozen=True, tag=147):
@@ -139,15 +139,6 @@ class Settled(Request, frozen=True, tag=40):
 # -- moving arcs --------------------------------------------------------------------------------
 
 
-class TakenArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Part of an arc whose only copy was on a node that is down: absent keys there are not "not found"."""
-
-    start: Point
-    end: Point
-    dead: Contact
-    since_ms: Count  # how long ago it was found dead, ms
-
-
 class JoinArc(Request, frozen=True, tag=48):
     """I am joining at `joiner.id`: send me the part of your arc up to there, under this session of my choice."""
 
@@ -180,7 +171,7 @@ class Switch(Request, frozen=True, tag=51):
     arc_end: Point
     epoch: Count
     boundary: Contact | None = None  # the vnode known to stand at arc_start
-    taken: Annotated[tuple[TakenArc, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
+    taken: TakenArcs = ()
     downs: Downs = ()  # vnodes behind the giver that are waited for
     is_settled: bool = False  # the giver holds everything of the arc that was acknowledged, and so do you now
     silent: Contacts = ()  # nodes that fell silent and may come back with records, as far as the giver knows

@@ -54,11 +54,24 @@ class Down(msgspec.Struct, frozen=True, array_like=True, gc=False):
 Downs: TypeAlias = Annotated[tuple[Down, ...], Meta(max_length=LIST_ENTRIES_MAX)]
 
 
+class TakenArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Part of an arc whose only copy was on a node that is down: absent keys there are not "not found"."""
+
+    start: Point
+    end: Point
+    dead: Contact
+    since_ms: Count  # how long ago it was found dead, ms
+
+
+TakenArcs: TypeAlias = Annotated[tuple[TakenArc, ...], Meta(max_length=LIST_ENTRIES_MAX)]
+
+
 class RingPointers(Reply, frozen=True, tag=130):
     """A member's pointers. `owned_from` is the start of the arc it answers for, None while it answers for none.
 
     `downs` are silent vnodes that still count as holders of replicas (`data/view.py`): those behind it, and the owners
-    of the arcs that it took over. `now_ms` is the node's wall clock.
+    of the arcs that it took over. `now_ms` is the node's wall clock. With one copy of each record, `taken` are the
+    parts of its arc, and of arcs that it had before a restart, with an owner that it waits for.
     """
 
     me: Contact
@@ -68,6 +81,7 @@ class RingPointers(Reply, frozen=True, tag=130):
     owned_from: Point | None = None
     downs: Downs = ()
     now_ms: Count = 0
+    taken: TakenArcs = ()
 
 
 class GetRing(Request, frozen=True, tag=2):
