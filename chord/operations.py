@@ -428,5 +428,5 @@ def _found(key: bytes, outcome: Outcome) -> Found | ChordError:
         missing = NotFound(f"no value is stored under {key!r}")
         missing.quarantined = outcome.quarantined
         return missing
-    shown = outcome.r, outcome.r_needed, outcome.replicas, outcome.written_ms, outcome.quarantined
+    shown = outcome.r, outcome.r_needed, outcome.replicas, outcome.written_ms, outcome.quarantined, outcome.left
     return Found(key, outcome.values, outcome.context, outcome.owner, *shown)

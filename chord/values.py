@@ -31,7 +31,7 @@ class Found(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the key that was read.
-        values: every live value; more than one where writes were concurrent.
+        values: every live value for which one reply has room; more than one if writes were concurrent.
         context: give it back to `put` or `delete` to replace exactly what was seen here.
         owner: the vnode that coordinated the read.
         r: so many replicas had answered by then.
@@ -39,6 +39,7 @@ class Found(msgspec.Struct, frozen=True):
         replicas: what each replica had to do with it; empty where many keys were read at a time.
         written_ms: when each value was written, by the wall clock of its coordinator, in ms since 1970.
         quarantined: how many more values of the key are in quarantine; see `get_quarantine`.
+        left: how many more live values there are, which had no room. Settle those shown, and the next read shows more.
     """
 
     key: bytes
@@ -50,6 +51,7 @@ class Found(msgspec.Struct, frozen=True):
     replicas: tuple[ReplicaLine, ...] = ()
     written_ms: tuple[int, ...] = ()
     quarantined: int = 0
+    left: int = 0
 
     @property
     def value(self) -> bytes:
@@ -58,14 +60,20 @@ class Found(msgspec.Struct, frozen=True):
         Raises:
             VersionConflict: there are several; look at `values` and settle them with a put under `context`.
         """
-        if len(self.values) > 1:
-            raise VersionConflict(f"{len(self.values)} concurrent values; settle them with a put under their context")
+        if self.siblings:
+            raise VersionConflict(f"{self.counted}; settle them with a put under their context")
         return self.values[0]
 
     @property
+    def counted(self) -> str:
+        """How many concurrent values there are, in words, and how many of them are shown."""
+        shown = f", of which one reply has room for {len(self.values)}" if self.left else ""
+        return f"{len(self.values) + self.left} concurrent values{shown}"
+
+    @property
     def siblings(self) -> tuple[bytes, ...]:
-        """The concurrent values, or nothing where there is only one."""
-        return self.values if len(self.values) > 1 else ()
+        """The concurrent values that are shown, or nothing if there is only one value."""
+        return self.values if len(self.values) > 1 or self.left else ()
 
 
 Resolver: TypeAlias = Callable[[Found], bytes]

@@ -17,11 +17,12 @@ from chord import dispatch, testing
 from chord.config import Limits
 from chord.data import versions
 from chord.data.records import cut_as, is_cut
-from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge
+from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge, VersionConflict
 from chord.ids import Point
-from chord.messages import SIBLINGS_MAX, ActorClock, Contact, Record, Scan, ScanOf, ScanPage, Version
+from chord.messages import SIBLINGS_MAX, ActorClock, Contact, Get, Record, Scan, ScanOf, ScanPage, Values, Version
 from chord.node import Node
 from chord.operations import CUT_KEYS_MAX
+from chord.values import Found
 
 BYTES_MAX = 3000
 LIMITS = Limits(record_bytes_max=BYTES_MAX)
@@ -78,7 +79,10 @@ async def test_scan_of_a_record_beyond_one_reply_ends_with_its_key() -> None:
             assert error is not None
             assert (error.records, error.keys, error.also) == (1, (b"large",), ())
             assert "1 key is not whole among these: 'large'; one reply must hold all values" in error.message
-        while len((found := await owner.get(b"large")).values) > 1:
+        found = await owner.get(b"large")
+        assert (len(found.values), found.left) == (3, 1)
+        await owner.put(b"large", "settled", context=found.context)
+        while (found := await owner.get(b"large")).siblings:
             await owner.put(b"large", "settled", context=found.context)
         for reading in READINGS:
             assert (await collected(reading(owner)))[1] is None, "the next step of the message helps"
@@ -165,6 +169,27 @@ def page_lacks(canned: CannedRing, *cut: bytes, damaged: int = 0, silent: tuple[
         return msgspec.structs.replace(page, cut=cut, damaged=points, silent=silent)
 
     canned.override = override
+
+
+def test_get_of_more_values_than_one_reply_holds_is_a_conflict(run: Run, canned: CannedRing) -> None:
+    def override(point: int, heard: Heard) -> Any:
+        one = Values((b"v",), b"context", Contact(Point(9), "n1:1"), left=4)
+        return one if isinstance(heard.request, Get) else None
+
+    canned.override = override
+    ended = run("get", "key")
+    assert ended.code == 7
+    assert "'key' has 5 concurrent values, of which one reply has room for 1. Settle them" in ended.err
+    assert run("get", "key", "--json").json("get")["left"] == 4
+    ended = run("get", "key", "--all")
+    assert (ended.code, ended.out) == (0, "v\n")
+    assert "5 concurrent values, of which one reply has room for 1. Settle those shown, and the next get" in ended.err
+
+
+def test_found_with_values_left_has_no_one_value() -> None:
+    found = Found(b"key", (b"v",), b"", Contact(Point(9), "n1:1"), left=1)
+    with pytest.raises(VersionConflict, match="2 concurrent values, of which one reply has room for 1; settle them"):
+        _ = found.value
 
 
 SETTLE = "Settle each key (chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE) or decide about its"

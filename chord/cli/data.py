@@ -148,9 +148,11 @@ def get_command(
         print_replicas(out, circle, found, names, duration_ms)
     if not out.as_json:
         note_quarantined(out, found.quarantined)
+        if found.left and wants_all:
+            out.note(f"{found.counted}. Settle those shown, and the next get shows more")
     if found.siblings and not wants_all:
         hint = "Settle them: chord get KEY --all --context FILE, then chord put KEY VALUE --context @FILE"
-        raise Failure(f"{key!r} has {len(found.values)} concurrent values", hint, CONFLICT, "siblings")
+        raise Failure(f"{key!r} has {found.counted}", hint, CONFLICT, "siblings")
     return OK
 
 

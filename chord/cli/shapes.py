@@ -62,6 +62,7 @@ def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quar
         "r": found.r if found else None,
         "r_needed": found.r_needed if found else None,
         "quarantined": quarantined,
+        "left": found.left if found else 0,
         "trace": trace,
     }
 

@@ -302,6 +302,7 @@ class QuorumReads:
         shown = versions.cut(record, self._host.limits.record_bytes_max) if record is not None else None
         context = versions.encode_context({} if shown is None else versions.context_of(shown))
         told = [version for version in ([] if shown is None else versions.siblings(shown)) if self._is_live(version)]
+        live = 0 if record is None else sum(map(self._is_live, versions.siblings(record)))
         return Values(
             values=tuple(version.value for version in told if version.value is not None),
             context=context,
@@ -311,6 +312,7 @@ class QuorumReads:
             replicas=tuple(reading.line(place, place.contact in members) for place in taking_part),
             written_ms=tuple(version.written_ms for version in told),
             quarantined=quarantine.count(record) if record is not None and record.quarantine else 0,
+            left=live - len(told),
         )
 
     def _level_soon(self, reading: Reading, contact: Contact, told: Told) -> None:

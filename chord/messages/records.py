@@ -89,7 +89,7 @@ class Values(Reply, frozen=True, tag=144):
     """The live values of a key (several where they are concurrent, none where it was deleted), and their context.
 
     `r` replicas answered of the `r_needed`; `replicas` tells of each. `quarantined`: how many versions of the key are
-    in quarantine, and so not among the values.
+    in quarantine, and so not among the values. `left`: how many more live values there are, which had no room.
     """
 
     values: Annotated[tuple[Value, ...], Meta(max_length=SIBLINGS_MAX)]
@@ -100,6 +100,7 @@ class Values(Reply, frozen=True, tag=144):
     replicas: ReplicaLines = ()
     written_ms: Annotated[tuple[Count, ...], Meta(max_length=SIBLINGS_MAX)] = ()  # of each value, wall clock
     quarantined: Count = 0
+    left: Count = 0
 
 
 Quorum: TypeAlias = Annotated[int, Meta(ge=0, le=REPLICAS_MAX)]
