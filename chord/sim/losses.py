@@ -156,6 +156,7 @@ class Losses:
         story = self._stories.get(record.key)
         if story is None:
             return
+        story.dropped_at[host] = trio.current_time()
         is_leaving = all(node.host.is_leaving for node in self._ring.nodes if node.name == host)
         for op in story.every() if is_leaving else ():
             if op.is_in(record):

@@ -304,6 +304,7 @@ class Oracle:
             if any(covers(context, dot) for dot in op.dots) or self.losses.is_hidden(story, op):
                 continue
             now = self.losses.readable(story, op)
+            now = {host for host in now if story.dropped_at.get(host, -1.0) < before.at}
             if hosts & names & now:
                 return f"{op} was on a replica that answered"
             if now and is_promised:

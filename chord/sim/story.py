@@ -164,11 +164,12 @@ class Story:
         issued: how many operations there ever were.
         contexts: the last context that each client read or was given.
         owner: the address that coordinated the last acknowledged write.
+        dropped_at: when each machine last began to remove its record. The disk may have refused that since.
     """
 
     __slots__ = (
         "_by_id", "_clock", "_expiring", "_gone", "_mints", "_names", "_reaped", "_refused", "_taken_back", "contexts",
-        "issued", "key", "ops", "owner", "point",
+        "dropped_at", "issued", "key", "ops", "owner", "point",
     )  # fmt: skip
 
     def __init__(self, key: bytes, point: int) -> None:
@@ -178,6 +179,7 @@ class Story:
         self.issued = 0
         self.contexts: dict[str, bytes] = {}
         self.owner = ""
+        self.dropped_at: dict[str, float] = {}
         self._clock = 0
         self._refused: set[int] = set()
         self._by_id: dict[bytes, Op] = {}
