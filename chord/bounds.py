@@ -69,7 +69,7 @@ class Bounds:
         elif reply.owned_from is None:
             await self._look_past(predecessor, reply)
         elif between(own.start, predecessor.id, self._vnode.id):
-            await self._shrink(predecessor)
+            await self._shrink(predecessor, predecessor)
         elif _names_as_head(reply, self._vnode.me):
             await self._take_over(predecessor)
             own.learn_boundary(predecessor, reply.predecessors)  # it may be the next to die, and those before it
@@ -96,6 +96,9 @@ class Bounds:
             if reply.owned_from is not None:
                 break
             passed.append(at.id)
+        if own.start is not None and reply.owned_from is not None and between(own.start, at.id, self._vnode.id):
+            await self._shrink(at, predecessor)  # this vnode was away, and others have had a part of its arc since
+            return
         is_gap = own.start is not None and at.id != own.start and not between(own.start, at.id, self._vnode.id)
         if is_gap and reply.owned_from is not None and _names_as_head(reply, after):
             await self._take_over(at, passed)
@@ -115,15 +118,19 @@ class Bounds:
         own.learn_silent(view.downs())
         own.owner_left({mark.dead.id for mark in own.taken if self._peers.is_known_to_have_left(mark.dead)})
 
-    async def _shrink(self, predecessor: Contact) -> None:
-        """Leave to the predecessor what is its own, if it says so for sure: not while it is handing its arc to me."""
+    async def _shrink(self, owner: Contact, predecessor: Contact) -> None:
+        """Leave to an owner before me what is its own, if it says so for sure: not while it is handing its arc to me.
+
+        Args:
+            owner: the predecessor, or the first vnode before it that owns an arc.
+        """
         own = self._vnode.ownership
         seen = own.epoch
         try:
-            await self._peers.call(predecessor, Confirm(predecessor.id), Confirmed)
+            await self._peers.call(owner, Confirm(owner.id), Confirmed)
         except ChordError:
             return
-        if own.epoch == seen and self._ring.predecessor == predecessor and self._host.tell(own.shrink(predecessor)):
+        if own.epoch == seen and self._ring.predecessor == predecessor and self._host.tell(own.shrink(owner)):
             self._host.bring_home_soon()
 
     async def _take_over(self, owner: Contact, passed: Collection[Point] = ()) -> None:

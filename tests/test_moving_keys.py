@@ -677,3 +677,18 @@ async def test_a_goodbye_is_said_only_for_oneself() -> None:
             with pytest.raises(InvalidRequest):
                 await ring[1].host.peers.call(ring[0].address, liar, Done)
         assert ring[0].host.peers.suspicion.state(ring[2].address) == "alive"
+
+
+@virtual
+async def test_arc_of_another_behind_a_leaver_without_an_arc_is_left_to_it() -> None:
+    """A vnode that was away believes that it owns the arc still, and the leaver before it does not tell the bounds."""
+    async with testing.ring(6, seed=1) as ring:
+        first, leaver, late = (only(node) for node in in_order(ring)[1:4])
+        stale = first.ownership.start
+        leaver.host.tell(leaver.ownership.renounce())
+        leaver.state = "leaving"
+        late.ownership.start = stale
+        with trio.fail_after(10):
+            while late.ownership.start != first.id:
+                await trio.sleep(0.1)
+        assert first.ownership.start == stale

@@ -18,7 +18,7 @@ import trio
 from chord.config import RingConstants
 from chord.data import versions
 from chord.ids import Arc, Point
-from chord.messages import Record
+from chord.messages import ActorClock, Record
 from chord.node import Node
 from chord.sim.story import Op, Story
 from chord.sim.truth import Truth
@@ -170,13 +170,26 @@ class Losses:
             is_over = self._is_over(story, record)  # a delete that nobody answered may have replaced a value
             op.is_buried |= is_over
             if is_over or (op.is_buried and self._is_dead(record)):
-                if not left:
-                    self._counts["reaped"] += 1
-                    story.reaped(op, record)  # whoever has what it deletes must not show it again: reads are judged
+                op.tombstone = None if left else record
             elif left + op.vanished < needed:
                 self._complain(f"{host} drops {op} of {record.key!r}, which is left on {left} nodes")
             elif not left:
                 self.lose(story, op, host)
+
+    def reap(self, story: Story) -> None:
+        """Note which operations no store has any more: from now on no read may show them, or what they replaced.
+
+        A disk may refuse to drop the last tombstone. A store may also forget a part of a record, and keep the record.
+        """
+        for op in story.required():
+            copies = self.truth.copies(story.key) if op.is_buried else ()
+            if not op.is_buried or any(op.is_in(copy.record) or op.is_in(copy.durable) for copy in copies):
+                continue
+            counts = {actor: max(c for a, c in op.dots if a == actor) for actor, _ in op.dots}
+            known = Record(story.key, tuple(ActorClock(actor, count, ()) for actor, count in counts.items()))
+            if op.tombstone is not None or self._is_dead(known):
+                self._counts["reaped"] += 1
+                story.reaped(op, op.tombstone or known)
 
     @staticmethod
     def _is_over(story: Story, record: Record) -> bool:

@@ -472,5 +472,6 @@ class Oracle:
     def check(self) -> None:
         """Hold all there is against all that was told."""
         for key, story in self.stories.items():
+            self.losses.reap(story)
             for text in story.wrong(self.truth.merged(key), trio.current_time()):
                 self.complain(f"{key!r}: {text}")

@@ -69,6 +69,7 @@ class Op:
         vanished: lost copies of it, since all members last had it.
         dropped: the machines of leaving nodes that dropped a copy of it.
         is_buried: a store dropped a tombstone, or a value that may have expired, that had replaced it.
+        tombstone: the last of these, if no other store knew the operation.
         calm: the oracle's count of disturbances when it began, if the ring was calm then.
         expires: the first and the last virtual second at which the value may expire; infinite without a time to live.
         ttl_s: its time to live, which begins when a store mints it.
@@ -76,8 +77,8 @@ class Op:
 
     __slots__ = (
         "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_buried", "is_contested",
-        "is_lost", "is_ok", "is_out", "is_strict", "kind", "number", "op_id", "part", "quorum", "ttl_s", "value",
-        "vanished", "w",
+        "is_lost", "is_ok", "is_out", "is_strict", "kind", "number", "op_id", "part", "quorum", "tombstone", "ttl_s",
+        "value", "vanished", "w",
     )  # fmt: skip
 
     def __init__(self, number: int, value: bytes | None, kind: Kind, given: Covers, began: int) -> None:
@@ -95,6 +96,7 @@ class Op:
         self.part: int | None = None
         self.is_strict = False
         self.is_buried = False
+        self.tombstone: Record | None = None
         self.is_contested = False
         self.is_out = False
         self.is_lost = False
