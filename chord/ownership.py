@@ -204,16 +204,15 @@ class Ownership:
     def learn_silent(self, silent: Iterable[tuple[Contact, float]]) -> None:
         """Others are known to be silent, and since when: those that stood in a marked part owned what ends at them.
 
-        Who took over named all whom its predecessor list did, and that may have been too short.
+        Who took over named all whom its predecessor list did, and that may have been too short. The owner that it named
+        may have taken such a part over, so its own mark stays whole.
         """
+        known = {mark.dead.id for mark in self.taken} | {self.me.id}
         for contact, since in silent:
             for at, mark in enumerate(self.taken):
-                if contact.id in mark.arc and contact.id != mark.arc.end and contact.id != self.me.id:
-                    parts = (
-                        Taken(Arc(mark.arc.start, contact.id), contact, since),
-                        mark._replace(arc=Arc(contact.id, mark.arc.end)),
-                    )
-                    self.taken = (*self.taken[:at], *parts, *self.taken[at + 1 :])
+                if contact.id in mark.arc and contact.id != mark.arc.end and contact.id not in known:
+                    part = Taken(Arc(mark.arc.start, contact.id), contact, since)
+                    self.taken = (*self.taken[:at], part, *self.taken[at:])
                     break
 
     def shrink(self, predecessor: Contact) -> list[Event]:

@@ -214,9 +214,9 @@ def test_who_is_learnt_to_be_silent_later_gets_its_part_of_a_mark() -> None:
     own.learn_silent([(at(40), 2.0), (at(80), 2.0), (at(90), 2.0), (at(5), 2.0), (at(60), 3.0)])
     assert own.taken == (
         Taken(arc(10, 40), at(40), 2.0),
-        Taken(arc(40, 60), at(60), 3.0),
-        Taken(arc(60, 80), at(80), 1.0),
-    )
+        Taken(arc(10, 60), at(60), 3.0),
+        Taken(arc(10, 80), at(80), 1.0),
+    ), "a later owner may have taken the part of an earlier one over"
     own.learn_silent([(at(40), 9.0)])
     assert len(own.taken) == 3, "once"
 

@@ -325,7 +325,7 @@ class Oracle:
             certain = [op for op in required if not (is_torn or op.is_contested or op.is_out)]
             self._counts["denied, one copy and two rings"] += len(certain) < len(required)
             required = certain
-        if must := [op for op in required if not self._is_beyond(node, story, op)]:
+        if must := [op for op in required if not self._is_beyond(node, story, op, before)]:
             held = ", ".join(f"{c.host}{'' if c.is_living else ' (dead)'}" for c in self.truth.copies(story.key))
             what = ", ".join(map(str, must))
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged: {what}; held by {held}")
@@ -358,18 +358,19 @@ class Oracle:
             return False
         return op in story.ops and not op.is_lost and now < op.expires[0] and not story.may_be_deleted(op, now)
 
-    def _is_beyond(self, node: Node, story: Story, op: Op) -> bool:
+    def _is_beyond(self, node: Node, story: Story, op: Op, before: Before) -> bool:
         """Whether the other part of a partition wrote a value, and the partition has outlasted `down_out_s`.
 
         While it lasts, no node that the reader's node reaches may have the value. Afterwards the parts must still be
-        two rings, with an owner of the key in the other part, and no living node of that part may have the value.
+        two rings, with an owner of the key in the other part, and no living node of that part may have had the value
+        when the read began.
         """
         if op.part is None or self._split_s is None:
             return False
         if trio.current_time() - self._split_s < node.host.timing.down_out_s:
             return False
         network = self._ring.network
-        hosts = self.losses.hosts(story, op).difference(self.truth.dead())
+        hosts = before.hosts.get(op, set()).difference(self.truth.dead())
         if not network.faults.any:
             owners = [other.name for other in self._ring.nodes if other.host.owner_of(story.point) is not None]
             is_owned_apart = any(self._part_of(owner) != op.part for owner in owners)
