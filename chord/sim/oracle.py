@@ -39,6 +39,7 @@ class Before(NamedTuple):
         wanted: on how many nodes the read has to rest, as long as nothing changes.
         number: of the disturbances so far.
         at: the virtual second.
+        owners: the machines that answer for the key, if a split lasts.
     """
 
     clock: int
@@ -48,6 +49,7 @@ class Before(NamedTuple):
     wanted: int
     number: int | None
     at: float
+    owners: frozenset[str]
 
 
 class WriteQuorum(NamedTuple):
@@ -267,7 +269,11 @@ class Oracle:
             r or self._wanted(story),
             self.disturbances,
             trio.current_time(),
+            frozenset() if self._split_s is None else self._owners(story),
         )
+
+    def _owners(self, story: Story) -> frozenset[str]:
+        return frozenset(node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None)
 
     def found(self, node: Node, story: Story, reply: Found, before: Before) -> None:
         """Hold what was read against what was written. What nobody wrote may never be read, whatever has happened."""
@@ -362,8 +368,8 @@ class Oracle:
         """Whether the other part of a partition wrote a value, and the partition has outlasted `down_out_s`.
 
         While it lasts, no node that the reader's node reaches may have the value. Afterwards the parts must still be
-        two rings, with an owner of the key in the other part, and no living node of that part may have had the value
-        when the read began.
+        two rings. An owner of the key was in the other part during the read, and no living node of that part had the
+        value when the read began.
         """
         if op.part is None or self._split_s is None:
             return False
@@ -372,7 +378,7 @@ class Oracle:
         network = self._ring.network
         hosts = before.hosts.get(op, set()).difference(self.truth.dead())
         if not network.faults.any:
-            owners = [other.name for other in self._ring.nodes if other.host.owner_of(story.point) is not None]
+            owners = before.owners | self._owners(story)
             is_owned_apart = any(self._part_of(owner) != op.part for owner in owners)
             is_moved = any(self._part_of(host) != op.part for host in hosts)
             return bool(self._ring.waiting()) and is_owned_apart and not is_moved
@@ -408,7 +414,7 @@ class Oracle:
 
     def _is_moving(self, story: Story, op: Op) -> bool:
         """Whether a living node has a write, and the owner of its key has not."""
-        owners = {node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None}
+        owners = self._owners(story)
         hosts = {copy.host for copy in self.truth.copies(story.key) if copy.is_living and op.is_open_in(copy.durable)}
         return bool(hosts) and not owners & hosts
 
