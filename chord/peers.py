@@ -14,7 +14,7 @@ import trio
 
 from chord.calls import Caller, Calls, Handler, reply_of
 from chord.config import Limits, Timing
-from chord.errors import SILENCE, ChordError, DeadlineExceeded, MalformedMessage, PeerUnreachable, UnknownVnode
+from chord.errors import SILENCE, Busy, ChordError, DeadlineExceeded, MalformedMessage, PeerUnreachable, UnknownVnode
 from chord.events import Observer, PeerChanged
 from chord.ids import Point
 from chord.messages import Contact, Hello, Ping, Pong, Reply, Request
@@ -28,6 +28,7 @@ R = TypeVar("R", bound=Reply)
 RESUMES_MAX = 4  # times `resume_s`
 NOT_READY_MAX = 64
 LEFT_MAX = 1024
+STALLED_MS = 50  # a node whose disk hangs asks its own vnodes again after this long
 
 
 class Peers:
@@ -123,8 +124,14 @@ class Peers:
     async def _call_self(self, to: Contact | str, request: Request) -> Reply:
         assert self._handler is not None
         await trio.lowlevel.checkpoint()
-        answer = self._handler(None if isinstance(to, str) else to.id, request, Caller(self.address))
-        return await reply_of(answer)
+        if isinstance(to, str):
+            return await reply_of(self._handler(None, request, Caller(self.address)))
+        try:
+            return await reply_of(self._handler(to.id, request, Caller(self.address)))
+        except PeerUnreachable as error:
+            if not error.is_own:
+                raise
+            raise Busy(error.message, after_ms=STALLED_MS) from error  # no vnode of this node is silent, or dead
 
     async def _call_out(self, to: Contact | str, address: str, request: Request) -> Reply:
         self.calls_made += 1

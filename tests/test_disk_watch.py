@@ -17,7 +17,7 @@ from worlds import get, only, owner, patiently, put, virtual
 from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 from chord.data.sqlite import SqliteStorage
 from chord.data.storage import Batch
-from chord.errors import ChordError, ConfigError, PeerUnreachable, WritesRefused
+from chord.errors import Busy, ChordError, ConfigError, PeerUnreachable, WritesRefused
 from chord.events import Event, HealthChanged
 from chord.messages import Ping, Pong
 from chord.node import Node
@@ -77,6 +77,8 @@ async def test_a_node_whose_disk_hangs_is_replaced_and_comes_back() -> None:
         assert "the disk has not answered for" in seen.troubles[0]
         with pytest.raises(PeerUnreachable, match="disk"):
             await other.host.peers.call(node.address, Ping(), Pong)
+        with pytest.raises(Busy, match="disk"):  # its own vnodes are not silent: no step asks them on and on
+            await node.host.peers.call(only(node).me, Ping(), Pong)
         assert node.host.storage.staged_bytes < 100_000  # type: ignore[attr-defined]
         assert "alive" not in await believed(machines, node)
         disk.resume()

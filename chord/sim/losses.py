@@ -157,6 +157,7 @@ class Losses:
         if story is None:
             return
         story.dropped_at[host] = trio.current_time()
+        self.truth.drops(host, record.key)
         is_leaving = all(node.host.is_leaving for node in self._ring.nodes if node.name == host)
         for op in story.every() if is_leaving else ():
             if op.is_in(record):

@@ -107,6 +107,7 @@ class Oracle:
         self.complain = complain
         self.is_lenient = False
         self._split_s: float | None = None  # when the network split, until its parts are one ring again
+        self._before_split: frozenset[str] = frozenset()  # the machines whose nodes were members then
         self._parts: dict[str, int] = {}  # of the hosts in a split; all other hosts are in one more part
         self.disturbances: int | None = None
         self._calm: tuple[int | None, bool] = (None, False)  # at that number: was the ring Ideal?
@@ -148,6 +149,8 @@ class Oracle:
         Other disturbances of links are no partition: a value that they keep from a reader may not be denied.
         """
         self._split_s, self._parts = trio.current_time(), dict(self._ring.network.faults.islands)
+        members = (n for n in self._ring.nodes if any(p.vnode.ring.is_member for p in n.parts.values()))
+        self._before_split = frozenset(node.name for node in members)
 
     def merged(self) -> None:
         """Note that the parts are one Ideal ring again, so that each part knows the writes of the others."""
@@ -367,16 +370,19 @@ class Oracle:
     def _is_beyond(self, node: Node, story: Story, op: Op, before: Before) -> bool:
         """Whether the other part of a partition wrote a value, and the partition has outlasted `down_out_s`.
 
+        It need not have, if all nodes with the value joined the other part meanwhile: the reader's part does not know
+        them.
         While it lasts, no node that the reader's node reaches may have the value. Afterwards the parts must still be
         two rings. An owner of the key was in the other part during the read, and no living node of that part had the
         value when the read began.
         """
         if op.part is None or self._split_s is None:
             return False
-        if trio.current_time() - self._split_s < node.host.timing.down_out_s:
-            return False
         network = self._ring.network
         hosts = before.hosts.get(op, set()).difference(self.truth.dead())
+        are_strangers = bool(hosts) and hosts.isdisjoint(self._before_split)
+        if trio.current_time() - self._split_s < node.host.timing.down_out_s and not are_strangers:
+            return False
         if not network.faults.any:
             owners = before.owners | self._owners(story)
             is_owned_apart = any(self._part_of(owner) != op.part for owner in owners)

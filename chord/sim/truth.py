@@ -35,6 +35,7 @@ class Truth:
         self._ring = ring
         self._dead: dict[str, Storage] = {}  # what each has left: its store, or its disk once that was looked at
         self._claims: dict[str, dict[bytes, Record]] = {}
+        self._dropping: dict[str, dict[bytes, Record]] = {}  # by machine: what was durable when it began a removal
 
     # -- questions ------------------------------------------------------------------------------
 
@@ -76,9 +77,17 @@ class Truth:
             self._dead[node.name] = MemoryStorage(circle, bytes(8))
             return storage
         found = [record.key for record in storage.scan(Arc(circle.point(0), circle.point(0))) if is_told(record.key)]
-        self._claims[node.name] = {key: record for key in found if (record := storage.durable(key)) is not None}
+        dropping = self._dropping.pop(node.name, {})
+        claims = {key: record for key in found if (record := storage.durable(key)) is not None}
+        self._claims[node.name] = {key: record for key, record in claims.items() if dropping.get(key) != record}
         self._dead[node.name] = storage
         return None
+
+    def drops(self, host: str, key: bytes) -> None:
+        """A store is about to remove a record. Until the removal is durable, the disk may have the record or not."""
+        for node in self._ring.nodes:
+            if node.name == host and (record := node.host.storage.durable(key)) is not None:
+                self._dropping.setdefault(host, {})[key] = record
 
     def autopsy(self, node: Node) -> list[bytes]:
         """Look at the disk of a node that is dead now. Returns the keys of which it has lost what was durable."""
