@@ -48,7 +48,8 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: 
         last: what it was started with; of a vnode that is not back in the ring yet, that still counts.
     """
     vnodes = tuple(_vnode_to_keep(p.vnode) for p in parts.values())
-    known = tuple(dict.fromkeys(c.address for c in host.contacts()))
+    before = (contact for vnode in vnodes for contact in vnode.before)  # a joiner with an arc may be in no list yet
+    known = tuple(dict.fromkeys(c.address for c in (*host.contacts(), *before) if c.address != host.address))
     if last is None and not all(p.vnode.ring.is_member for p in parts.values()):
         known = tuple(dict.fromkeys((*known, *host.config.join)))  # told to join, it never founds a ring of its own
     ring = None if ring_id is None else ring_id.hex()

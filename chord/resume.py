@@ -65,6 +65,7 @@ class Resumption:
                 others.append(self._host.address)
             await self._membership.join(others)
             return
+        self._vnode.answered = tuple(states)
         living = [c for c in last.successors if c.address in states or c.id in self._host.vnodes]
         self._host.tell(self._ring.resume(last.predecessor, living or [self._vnode.me]))
         for contact in last.successors:

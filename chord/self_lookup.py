@@ -139,7 +139,7 @@ class SelfLookup:
             self._ring.settle_alone()
         is_due = self._host.rng.randrange(self._host.timing.self_lookup_rounds) == 0
         if self._ring.is_isolated or vnode.eager_looks > 0 or is_due:
-            contact = self.pick(joins)
+            contact = self.pick((*joins, *vnode.answered))
             if contact is not None:
                 await self.ask(contact)
 

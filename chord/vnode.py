@@ -48,6 +48,7 @@ class Vnode:
         eager_looks: self-lookups still to be made in every round, after a restart.
         has_met_quorum: whether others may have written in its arc since its node started; see `Pong`.
         isolated_since: when every neighbour had fallen silent, None while there are neighbours.
+        answered: the addresses that answered when it came back after a restart; none of them was a member.
         is_stuck: whether all living members were compared, and only silent nodes can tell what this arc lacks.
     """
 
@@ -63,6 +64,7 @@ class Vnode:
         self.isolated_since: float | None = None
         self.eager_looks = 0
         self.has_met_quorum = True
+        self.answered: tuple[str, ...] = ()
         self.is_stuck = False
 
     @property

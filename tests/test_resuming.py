@@ -18,6 +18,7 @@ from chord.messages import Confirmed, Contact
 from chord.node import Node
 from chord.peers import RESUMES_MAX, Peers
 from chord.sim.cluster import Cluster, cluster
+from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
 from chord.testing.rings import MemoryRing, ring
 
@@ -58,6 +59,22 @@ async def test_vnodes_of_one_node_resume_at_the_same_time() -> None:
             for node in list(nodes.nodes):
                 await node.ready()
             await nodes.converged()
+
+
+@virtual
+async def test_founder_that_gave_its_first_arc_away_does_not_own_it_after_a_restart() -> None:
+    """The receiver is in no list yet: only the bounds of the founder's arc name it."""
+    async with cluster(seed=3, ring=RingConstants(successors=2, replicas=1), timing=TIMING, sync_delay=flash) as nodes:
+        (founder,) = await started(nodes, 1)
+        await nodes.start(join=[founder])
+        while only(founder).ownership.start == only(founder).id:
+            await trio.sleep(0.001)
+        given = only(founder).ownership.start
+        await nodes.kill(founder)
+        back = await nodes.start(join=(), name=founder.name)
+        await back.ready()
+        assert only(back).ownership.start == given
+        await nodes.converged()
 
 
 @virtual

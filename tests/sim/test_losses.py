@@ -268,7 +268,10 @@ def test_a_delete_nobody_answered_may_be_reaped_with_what_it_replaced(is_elsewhe
             if is_elsewhere:
                 ring[1].host.storage.apply(Batch(puts=(value,)))
             losses.dropped(ring[0].name, tombstone)
+            losses.reap(story)
+            assert story.required() == [put], "the disk may refuse it"
             host.storage.apply(Batch(removals=(KEY,)))
+            losses.reap(story)
             assert complaints == []
             assert story.required() == [put] * is_elsewhere
             assert story.wrong(losses.truth.merged(KEY), 200.0) == []
