@@ -330,6 +330,8 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if not 0 <= self.id < self.ring.circle.size:
                 top = self.ring.circle.size - 1
                 raise ConfigError(f"id {self.id} is not on a circle of {self.ring.bits} bits (0 to {top})")
+        if self.data_dir == "":
+            raise ConfigError("the data directory's name is empty; name a directory, or give none")
         if self.name is not None and not (1 <= len(self.name) <= 64 and self.name.isprintable()):
             raise ConfigError("name must have 1 to 64 printable characters")
 

@@ -86,7 +86,9 @@ def decode_kept(content: bytes, name: str) -> Kept:
     try:
         kept = msgspec.json.decode(content, type=Kept, dec_hook=_point)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{name} is damaged ({error}); move it away to start as a new node") from error
+        raise ConfigError(
+            f"{name} is damaged ({error}); put a copy of it back, or move the whole directory away"
+        ) from error
     if kept.version != IDENTITY_VERSION:
         raise ConfigError(f"{name} has format {kept.version}, this version reads {IDENTITY_VERSION}")
     return kept

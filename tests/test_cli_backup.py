@@ -186,6 +186,26 @@ def test_a_damaged_file_changes_nothing(run: Run, canned: CannedRing, tmp_path: 
     run("restore", str(tmp_path / "backup"), "--json").failure("damaged")
 
 
+def test_backup_into_a_pipe_writes_into_the_pipe(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    canned.scanned.keys = [b"key"]
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    ended = run("backup", str(pipe))
+    assert ended.code == 0, ended.err
+    with open(reader, "rb") as source:
+        assert len(source.read().splitlines()) == 3, "the header, the record and the trailer"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_backup_into_a_link_replaces_its_target(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    canned.scanned.keys = [b"key"]
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    assert run("backup", str(link)).code == 0
+    assert (link.is_symlink(), target.stat().st_size > 0) == (True, True)
+
+
 @pytest.mark.usefixtures("impatient")
 def test_an_interrupted_backup_leaves_the_old_one(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     file = tmp_path / "backup"

@@ -260,3 +260,8 @@ def test_an_address_that_stands_for_all_is_none_that_others_can_reach(host: str)
         with pytest.raises(ConfigError, match="others can reach"):
             NodeConfig(**fields)  # type: ignore[arg-type]
     assert NodeConfig(listen=f"{host}:9000", advertise="10.0.0.1:9000").listen == f"{host}:9000"
+
+
+def test_config_with_an_empty_name_of_the_data_directory_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the data directory's name is empty"):
+        NodeConfig(data_dir="")

@@ -49,7 +49,7 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
         with out.progress(f"backup {file}", key_count(ring) if out.is_live and of is None else None) as show:
             missing = _write_all(ring, of, writer, show)
         writer.finish(is_complete=missing is None)
-        size = sink.tell() if file != "-" else None
+        size = writer.bytes if file != "-" else None
     seconds = time.monotonic() - began
     if size is not None and out.as_json:
         out.json({"file": file, "records": writer.count, "bytes": size, "complete": missing is None,
@@ -186,7 +186,10 @@ def _explain_ring(out: Out, ring: Ring, backup: Backup) -> None:
 
 @contextmanager
 def _written(file: str) -> Iterator[BinaryIO]:
-    """Open a file to write that appears under its name when it is whole and durable; - is stdout."""
+    """Open a file to write that appears under its name when it is whole and durable; - is stdout.
+
+    What is no regular file, such as a pipe or a device, is written to as it is. A link is followed.
+    """
     if file == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -194,6 +197,14 @@ def _written(file: str) -> Iterator[BinaryIO]:
     path = Path(file)
     if not file or path.is_dir():
         raise file_failure(file or "''", IsADirectoryError(errno.EISDIR, "it names no file"), "write")
+    if path.exists() and not path.is_file():
+        try:
+            with open(path, "wb") as sink:
+                yield sink
+        except OSError as error:
+            raise file_failure(file, error, "write") from None
+        return
+    path = path.resolve()
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         # Only for who writes it: it holds everything the ring does.

@@ -71,12 +71,13 @@ class Writer:
         count: the records so far.
         damaged: the records that could not be read.
         cut: the records of which only a part was read.
+        bytes: written so far.
     """
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
         self._file = file
         self._sum = hashlib.blake2b(digest_size=SUM_BYTES)
-        self.count = self.damaged = self.cut = 0
+        self.count = self.damaged = self.cut = self.bytes = 0
         self._line(msgspec.json.encode(header))
 
     def add(self, record: Record) -> None:
@@ -92,6 +93,7 @@ class Writer:
         line = text + b"\n"
         self._sum.update(line)
         self._file.write(line)
+        self.bytes += len(line)
 
 
 class Backup(msgspec.Struct, frozen=True):

@@ -65,7 +65,8 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.InvalidRequest, USAGE, "See: {command} --help"),
     (errors.ConfigError, USAGE, "See: {command} --help"),
     (errors.OtherRing, USAGE, "Name nodes of one ring"),
-    (errors.DuplicateId, USAGE, "Let that node leave, or start this one with another --id and an empty data directory"),
+    (errors.DuplicateId, USAGE, "Let that node leave; or start this one at another address, or with another "
+     "--id and an empty data directory"),
     (errors.UnknownVnode, USAGE, "See who is there: chord members"),
     (errors.RemoteFailure, INTERNAL, "The node's own log says more"),
     (errors.MalformedMessage, UNREACHABLE, "Look what has that port, or name another: --node HOST:PORT"),

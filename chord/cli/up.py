@@ -49,6 +49,13 @@ class Child(NamedTuple):
     address: str
 
 
+def _require_name(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse the empty name, which an unset variable of a shell makes. A path shows it as the current directory."""
+    if path == Path() and context.get_parameter_source(option.name or "") == click.core.ParameterSource.COMMANDLINE:
+        raise click.BadParameter("it names no directory of its own; name one, such as: --data ring")
+    return path
+
+
 @click.command("up")
 @click.option("-n", "count", type=click.IntRange(1, 512), help="How many peers.  [default: 8]")
 @click.option("--vnodes", type=click.IntRange(1, 64), help="Points each peer holds on the circle.")
@@ -56,7 +63,7 @@ class Child(NamedTuple):
 @click.option("--ids", metavar="N,N,…", help="The peers' points, for toys: --bits 8 --ids 10,42,80")
 @click.option("--successors", type=click.IntRange(1, 64), help="Length of the successor lists.")
 @click.option("--replicas", type=click.IntRange(1, 16), metavar="N", help="Nodes that keep a copy of each record.")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path),
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), callback=_require_name,
               help="Keep each peer's records and identity here.")
 @click.option("--base-port", type=click.IntRange(1, 65535), help=f"The first peer's port.  [default: {BASE_PORT}, or "
               "the next free range where a program that is no ring has it]")
