@@ -101,6 +101,8 @@ class Membership:
         self._learnt.clear()
         while not self._ring.is_member:
             every = [*contacts, *self._learnt]
+            if silences or turn >= len(every):  # a member may list this vnode, and call it, that no contact knows
+                every += [a for a in self._peers.suspicion.alive()[-LEARNT_MAX:] if a != self._host.address]
             via = every[turn % len(every)]
             patience_s = self._patience_s(silences)
             turn += 1

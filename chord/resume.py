@@ -6,6 +6,7 @@ Only where nobody runs one do the stored pointers count.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 
 import trio
 
@@ -63,8 +64,9 @@ class Resumption:
             others = [*members, *(asked or known)]
             if len(self._host.vnodes) > 1:  # another vnode of this node may be the only member there is
                 others.append(self._host.address)
-            await self._membership.join(others)
-            return
+            if await self._has_joined(others, asked if last.start is not None else []):
+                return
+            states = await self._states_of(asked, (), {})
         self._vnode.answered = tuple(states)
         living = [c for c in last.successors if c.address in states or c.id in self._host.vnodes]
         self._host.tell(self._ring.resume(last.predecessor, living or [self._vnode.me]))
@@ -73,10 +75,43 @@ class Resumption:
                 self._peers.passive.add(contact, trio.current_time())
                 self._vnode.view.fell_silent(contact, trio.current_time())
         own = self._vnode.ownership
-        self._host.tell(own.resume(last.start, last.before, last.epoch))
+        if own.start is None and last.start is not None:
+            self._host.tell(own.resume(last.start, last.before, last.epoch))
         self._vnode.mark_only_copies(last.successors)
         self._vnode.eager_looks = EAGER_LOOKS
         await self._membership.announce()
+
+    async def _has_joined(self, others: list[Contact | str], asked: list[Contact | str]) -> bool:
+        """Join, unless all members are gone meanwhile. Return whether this vnode is a member.
+
+        A member that answered may have stopped, and all others may wait to join as this vnode does.
+
+        Args:
+            asked: the nodes of which one must be a member; none: it can only join.
+        """
+        refused: ChordError | None = None
+        async with trio.open_nursery() as nursery:
+            if asked:
+                nursery.start_soon(self._until_no_member, asked, nursery.cancel_scope)
+            try:
+                await self._membership.join(others)
+            except FATAL as error:
+                refused = error
+            nursery.cancel_scope.cancel()
+        if refused is not None:
+            raise refused
+        return self._ring.is_member
+
+    async def _until_no_member(self, asked: list[Contact | str], scope: trio.CancelScope) -> None:
+        """Cancel a join when for `resume_s` none of these answers as a member."""
+        while True:
+            await trio.sleep(self._host.jitter(self._host.timing.resume_s))
+            states: dict[str, str] = {}
+            with suppress(*FATAL):  # the join hears of it, too
+                states = await self._states_of(asked, (), {})
+            if not {"member", "leaving"}.intersection(states.values()):
+                scope.cancel()
+                return
 
     async def _states_of(
         self, contacts: list[Contact | str], named: Collection[str], returning: dict[str, None]

@@ -132,6 +132,10 @@ class Suspicion:
         peer = self._peers.get(address)
         return self._now if peer is None else peer.since
 
+    def alive(self) -> list[str]:
+        """Return the addresses of the peers that are alive, the one heard of most recently last."""
+        return [address for address, peer in self._peers.items() if peer.state == "alive"]
+
     def peers(self, now: float) -> list[PeerInfo]:
         """Return what we think of the peers heard of most recently, by address, as many as a message holds."""
         self._now = max(self._now, now)
