@@ -12,8 +12,7 @@ import pytest
 from chord.cli.output import Out
 from chord.cli.sim_output import print_outcome
 from chord.sim import swarm as swarm_module
-from chord.sim.life import Report
-from chord.sim.life import Life
+from chord.sim.life import Life, Report
 from chord.sim.plan import FAULTS, Plan, draw
 from chord.sim.situations import SITUATION
 from chord.sim.swarm import NEVER_ZERO, Broken, Outcome, run_many, run_one
@@ -84,7 +83,7 @@ def test_the_swarm(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [148, 179, 50131, 50469, 50776, 50973, 51023, 51100, 51211, 51268])
+@pytest.mark.parametrize("seed", [148, 179, 50131, 50469, 50776, 51023, 51100, 51211, 51268])
 def test_life_that_a_fault_of_the_node_once_ended_holds(seed: int) -> None:
     """Denied records, a node that spun, and nodes that waited for each other for ever."""
     Life(draw(seed)).run()
