@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from chord.calls import Answer
 from chord.data import versions
-from chord.data.digest import digest_of
+from chord.data.digest import SLICE_LEVEL, digest_of
 from chord.data.storage import Batch
 from chord.host import Host
 from chord.ids import Arc
@@ -84,7 +84,8 @@ class Replica:
     """What a node answers when a partner compares an arc with it.
 
     Args:
-        compared: called with each arc that a partner compares, and with the arc of each record that it sends.
+        compared: called with each arc that a partner compares slice by slice or record by record, and with the arc of
+            each record that it sends.
     """
 
     def __init__(self, host: Host, stage: Stage, compared: Callable[[Arc], None] = lambda arc: None) -> None:
@@ -95,7 +96,8 @@ class Replica:
     def on_get_sums(self, request: GetSums) -> Answer:
         """Return the sum of each asked part within the arc."""
         storage, arc = self._host.storage, Arc(request.arc_start, request.arc_end)
-        self._compared(arc)
+        if request.level == SLICE_LEVEL:  # a node that is about to drop copies begins here; anti-entropy at the top
+            self._compared(arc)
         sums = tuple(storage.digests.sum(arc, request.level, part, storage.heads) for part in request.parts)
         is_settled = any(vnode.view.is_settled_in(arc) for vnode in self._host.vnodes.values())
         seen = self._host.reap_log.digest_in(arc) if request.level == 0 else b""
