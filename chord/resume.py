@@ -89,17 +89,17 @@ class Resumption:
         Args:
             asked: the nodes of which one must be a member; none: it can only join.
         """
-        refused: ChordError | None = None
+        failed: Exception | None = None
         async with trio.open_nursery() as nursery:
             if asked:
                 nursery.start_soon(self._until_no_member, asked, nursery.cancel_scope)
             try:
                 await self._membership.join(others)
-            except FATAL as error:
-                refused = error
+            except Exception as error:  # raised below as it is, and not in a group
+                failed = error
             nursery.cancel_scope.cancel()
-        if refused is not None:
-            raise refused
+        if failed is not None:
+            raise failed
         return self._ring.is_member
 
     async def _until_no_member(self, asked: list[Contact | str], scope: trio.CancelScope) -> None:

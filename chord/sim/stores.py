@@ -121,8 +121,12 @@ class DiskWorker:
 
     async def run(self, fn: Callable[[*Ts], T], *args: *Ts, abandon: bool = False) -> T:
         """Run a function at the end of a sync; at once, if the process has ended."""
-        if self._mount.is_alive:
-            await self._disk.sync(self._mount)
+        try:
+            if self._mount.is_alive:
+                await self._disk.sync(self._mount)
+        except OSError:
+            if self._mount.is_alive:
+                raise
         return fn(*args)
 
     def soon(self, fn: Callable[[], object]) -> None:

@@ -134,7 +134,7 @@ MUTANTS = (
     Mutant(
         "no self-lookup",
         "two rings stay two (stabilization as published)",
-        (Edit(SelfLookup.look_for_others, "contact = self.pick(joins)", "contact = None"),),
+        (Edit(SelfLookup.look_for_others, "contact = self.pick((*joins, *vnode.answered))", "contact = None"),),
         scenes.split,
         2,
         ("liveness",),
