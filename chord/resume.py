@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import trio
 
-from chord.errors import ChordError, OtherRing, PeerUnreachable
+from chord.errors import ChordError, OtherRing, PeerUnreachable, unwrapped
 from chord.membership import FATAL, LastTime, Membership
 from chord.messages import Contact, Ping, Pong
 from chord.ownership import Remembered
@@ -89,17 +89,12 @@ class Resumption:
         Args:
             asked: the nodes of which one must be a member; none: it can only join.
         """
-        failed: Exception | None = None
-        async with trio.open_nursery() as nursery:
-            if asked:
-                nursery.start_soon(self._until_no_member, asked, nursery.cancel_scope)
-            try:
+        with unwrapped():
+            async with trio.open_nursery() as nursery:
+                if asked:
+                    nursery.start_soon(self._until_no_member, asked, nursery.cancel_scope)
                 await self._membership.join(others)
-            except Exception as error:  # raised below as it is, and not in a group
-                failed = error
-            nursery.cancel_scope.cancel()
-        if failed is not None:
-            raise failed
+                nursery.cancel_scope.cancel()
         return self._ring.is_member
 
     async def _until_no_member(self, asked: list[Contact | str], scope: trio.CancelScope) -> None:
