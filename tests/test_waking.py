@@ -369,3 +369,49 @@ async def test_nodes_that_all_stood_still_settle_one_another() -> None:
             node._maintenance.woke()
         assert all(unsettled_arcs(ring, node) == 3 for node in ring.nodes)
         await until(lambda: not any(unsettled_arcs(ring, node) for node in ring.nodes), within_s=5)
+
+
+async def answers_for_absent_keys(node: Node) -> Counter[str]:
+    """Ask a node once for each of twenty absent keys."""
+    said: Counter[str] = Counter()
+    for number in range(20):
+        try:
+            with trio.fail_after(3):
+                said["found" if (await read(node, b"absent %d" % number)).values else "denied"] += 1
+        except (ChordError, trio.TooSlowError) as error:
+            said[type(error).__name__] += 1
+    return said
+
+
+@pytest.mark.parametrize("does_restart", [False, True])
+@pytest.mark.parametrize(("away", "dead"), [((0,), 1), ((2,), 1), ((0, 1), 2)])
+def test_ring_of_three_with_one_dead_denies_again_when_the_others_are_back(
+    away: tuple[int, ...], dead: int, does_restart: bool
+) -> None:
+    """No write was acknowledged without two nodes, so the two that are back know all writes together."""
+
+    async def main() -> None:
+        ring = RingConstants(successors=2, replicas=3)
+        async with cluster(sync_delay=flash, timing=timing(), ring=ring) as machines:
+            await grown(machines, 3)
+            await trio.sleep(10)
+            nodes = list(machines.nodes)
+            await machines.kill(nodes[dead])
+            await trio.sleep(8)
+            for index in away:
+                if does_restart:
+                    await machines.kill(nodes[index])
+                else:
+                    machines.stop(nodes[index])
+            await trio.sleep(15)
+            for index in away:
+                if does_restart:
+                    await machines.start(name=nodes[index].name, join=())
+                else:
+                    machines.wake(nodes[index].name)
+            await trio.sleep(10)
+            for node in machines.nodes:
+                if node is not nodes[dead]:
+                    assert await answers_for_absent_keys(node) == {"denied": 20}
+
+    testing.run(main, seed=0)

@@ -308,17 +308,18 @@ class Repair:
         """Return whether each acknowledged write must be at one of the nodes that came back after all had stopped.
 
         The members that were not settled before must be fewer than a write quorum. The nodes that are silent,
-        forgotten, or back without their records must be fewer, too, because a write may be at stand-ins.
+        forgotten, or back without their records must be fewer, too, because a write may be at stand-ins. Thus a ring of
+        three with one dead node goes on when the other two have compared.
 
         Args:
             others: the number of other members that were settled before they stopped.
             up: the number of other members that were compared.
         """
         who = self._vnode.replica_set(arc.end)
-        if not all(self._vnode.is_up(place) for place in who.everyone):
-            return False
+        silent = {place.contact.address for place in who.everyone if not self._vnode.is_up(place)}
+        silent.update(contact.address for contact in self._host.peers.passive.nodes())
         settled = others + self._vnode.view.was_settled_in(arc)
-        lost = up + 1 - settled + len(self._host.peers.passive.nodes()) + self._vnode.view.forgotten()
+        lost = up + 1 - settled + len(silent) + self._vnode.view.forgotten()
         return self._are_enough(settled, who) and lost < self._vnode.write_quorum(who)
 
     def _is_given_up(self) -> bool:
@@ -349,7 +350,8 @@ class Repair:
         who = self._vnode.replica_set(arc.end)
         members = {place.contact.address for place in who.members} | {me.address}
         places = {c.id: c for c in (*self._vnode.ring.successors, *(place.contact for place in who.everyone))}
-        passed, asked = {me.id}, set[str]()
+        silent = {place.contact.id for place in who.everyone if not self._vnode.is_up(place)}  # these count as lost
+        passed, asked = {me.id, *silent}, set[str]()
         try:
             while len(asked) < self._host.constants.replicas and (ahead := places.keys() - passed):
                 contact = places[min(ahead, key=lambda point: distance(me.id, point))]
