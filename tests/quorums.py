@@ -18,6 +18,7 @@ from chord.ids import Arc, Circle, Point
 from chord.messages import Get, Put, Record, Values, Written
 from chord.node import Node
 from chord.testing.rings import MemoryRing
+from chord.vnode_parts import Parts
 
 LOCAL = PRESETS["local"]
 WHOLE = Arc(Point(0), Point(0))
@@ -75,8 +76,16 @@ async def until_level(ring: MemoryRing, within_s: float = 30.0) -> None:
 
 
 async def settled(ring: MemoryRing) -> None:
-    """Wait until every owner has brought its arc level."""
-    await until(lambda: all(parts.repair.is_complete() for node in ring.nodes for parts in node.parts.values()))
+    """Wait until every owner has brought its arc level with all replicas."""
+    every = [parts for node in ring.nodes for parts in node.parts.values()]
+    await until(lambda: all(parts.repair.is_complete() and are_all_level(parts) for parts in every))
+
+
+def are_all_level(parts: Parts) -> bool:
+    """Whether all living replicas of a vnode's arc are known to hold everything of it."""
+    replicas = [(arc.end, place) for arc, who in parts.repair.parts() for place in who.members]
+    living = [(end, place.contact.address) for end, place in replicas if parts.vnode.is_up(place)]
+    return all(parts.repair.is_level(end, address) for end, address in living)
 
 
 def keep_disks(ring: MemoryRing) -> dict[str, MemoryStorage]:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import trio
 from live import HANG_S
+from quorums import are_all_level
 from worlds import get, only, owner, patiently, put, virtual
 
 from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
@@ -197,6 +198,22 @@ async def test_a_node_of_a_ring_without_replicas_is_not_replaced_while_its_disk_
         assert await write(first, keys, b"new", 60) == keys
 
 
+@virtual
+async def test_scan_shows_every_key_while_a_disk_is_full() -> None:
+    """A replica that takes no records is fewer than a write quorum."""
+    async with five() as (machines, node, keys, _):
+        disk = machines.disk(node.name)
+        disk.capacity_bytes = disk.used_bytes
+        others = [key for key in KEYS if key not in keys]
+        written = await write(machines[0], others, b"new", 60)
+        assert written
+        await trio.sleep(30)  # comparisons fail by now
+        assert node.host.health.reasons()
+        for asked in machines.nodes:
+            found = {pair.key: pair.values async for pair in asked.scan()}
+            assert found == {key: (b"new",) if key in written else (b"old",) for key in KEYS}
+
+
 def test_disk_stop_s_is_at_least_disk_stall_s() -> None:
     assert Timing(disk_stall_s=5, disk_stop_s=5).disk_stop_s == 5
     with pytest.raises(ConfigError, match=r"disk_stop_s must be at least disk_stall_s, 5, not 4\.9"):
@@ -212,7 +229,7 @@ def is_level(nodes: list[Node]) -> bool:
     for node in nodes:
         vnode = only(node)
         arc = vnode.ownership.arc
-        if arc is None or not node.parts[vnode.id].repair.is_complete():
+        if arc is None or not are_all_level(node.parts[vnode.id]):
             return False
         members = [vnodes[place.contact.address] for place in vnode.replica_set(arc.end).members]
         if len(members) < RING.replicas or not all(member.view.is_settled_in(arc) for member in members):

@@ -90,14 +90,15 @@ class Repair:
         return any(level is not None and level.is_settled for level in levels)
 
     def is_complete(self) -> bool:
-        """Whether this vnode holds all that was acknowledged in its arc, as far as those who answer know."""
+        """Whether this vnode holds all that was acknowledged in its arc, as far as those who answer know.
+
+        A replica that takes no records, because its disk is full, does not count against that for ever: what it alone
+        may hold was acknowledged by too few.
+        """
         if self._host.constants.replicas == 1:
             return True
-        for arc, who in self.parts():
-            up = [place.contact.address for place in who.members if self._vnode.is_up(place)]
-            if not self._vnode.view.is_settled_in(arc) or not all(self.is_level(arc.end, address) for address in up):
-                return False
-        return True
+        parts = self.parts()
+        return all(self._vnode.view.is_settled_in(arc) and self._unproven(arc, who) is None for arc, who in parts)
 
     def silent(self) -> tuple[Contact, ...]:
         """Return who does not answer and may hold what nobody who answers has: where so many do not; else nobody."""
@@ -122,11 +123,12 @@ class Repair:
                 for contact in members
                 if contact not in silent and contact.address not in level and contact.address != self._host.address
             )
-            found.append(ReplicaState(arc.start, arc.end, members, silent, pending, self._missing(arc, who)))
+            missing = self._unproven(arc, who) or ()
+            found.append(ReplicaState(arc.start, arc.end, members, silent, pending, missing))
         return tuple(found)
 
-    def _missing(self, arc: Arc, who: ReplicaSet) -> tuple[Contact, ...]:
-        """Return the silent nodes without which a key of an arc cannot be denied; none if the others suffice.
+    def _unproven(self, arc: Arc, who: ReplicaSet) -> tuple[Contact, ...] | None:
+        """Return the silent nodes of an arc if an absent key cannot be denied there, and None if it can.
 
         This mirrors `QuorumReads._require_deniable`, with what the owner knows without asking.
         """
@@ -143,7 +145,7 @@ class Repair:
         up = [place.contact for place in who.members if self._vnode.is_up(place)]
         unsettled = [contact for contact in up if contact.address not in settled]
         is_enough = len(silent) + len(unsettled) + empty < self._vnode.write_quorum(who)
-        return () if is_enough else tuple(silent)
+        return None if is_enough else tuple(silent)
 
     def fell_behind(self, address: str) -> None:
         """A node was away or did not take a write: it is level no more."""
