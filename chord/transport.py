@@ -12,14 +12,14 @@ import math
 import os
 import resource
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol, TypeAlias, cast
 
 import trio
 
 from chord.config import Limits, split_address, to_dial
-from chord.errors import PeerUnreachable
+from chord.errors import ConfigError, PeerUnreachable
 from chord.names import Names
 from chord.wire import encode_refusal
 
@@ -61,6 +61,8 @@ class Transport(Protocol):
 # -- TCP --------------------------------------------------------------------------------------
 
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+FILES_MIN: Final = 64
+"""A node may open at least so many files: a few for its store, the others for connections."""
 _ACCEPT_AGAIN_S: Final = 0.1
 _FAREWELL_S: Final = 0.2
 _SHORTAGE_S: Final = 10.0
@@ -76,15 +78,15 @@ class TcpListener:
 
     Args:
         exhausted: is told when the system refuses one more descriptor.
+        spare: the descriptor for turning callers away; those that connect yield to it.
     """
 
-    def __init__(
-        self, listener: trio.SocketListener, exhausted: Callable[[OSError], str] = lambda error: str(error.strerror)
-    ) -> None:
+    def __init__(self, listener: trio.SocketListener, exhausted: Callable[[OSError], str], spare: Spare) -> None:
         self._listener = listener
         self._address = _host_port(listener.socket.getsockname())
         self._exhausted = exhausted
-        self._spare = _Spare()
+        self._spare = spare
+        spare.keep()
 
     @property
     def address(self) -> str:
@@ -94,8 +96,9 @@ class TcpListener:
     async def accept(self) -> trio.SocketStream:
         """Wait for the next connection.
 
-        Out of file descriptors or memory, it waits for better times: the connections at hand go on meanwhile. Each new
-        caller is told why it is turned away, over a descriptor that is kept for this.
+        If the process has run out of file descriptors or memory, the listener waits until it has some again, and open
+        connections go on meanwhile. The listener tells each new caller why it turns it away. It keeps a descriptor for
+        this.
         """
         while True:
             try:
@@ -113,46 +116,66 @@ class TcpListener:
             Whether there was a caller to tell.
         """
         stream: trio.SocketStream | None = None
-        if not self._spare.release():
-            return False
-        try:
-            with trio.move_on_after(_FAREWELL_S):
+        with self._spare.lent() as is_there:
+            if not is_there:
+                return False
+            with suppress(OSError, trio.BrokenResourceError), trio.move_on_after(_FAREWELL_S):  # the caller may be gone
                 stream = await self._listener.accept()
                 async with stream:
                     await stream.send_all(encode_refusal(PeerUnreachable(f"{self._address}: {why}")))
                     await stream.send_eof()
                     while await stream.receive_some(_READ_BYTES):  # closing with its hello unread could take that away
                         pass
-        except (OSError, trio.BrokenResourceError):
-            pass  # the caller is gone, or another has taken the descriptor
-        finally:
-            self._spare.take()
         return stream is not None
 
     async def aclose(self) -> None:
         """Stop accepting."""
-        self._spare.release()
+        self._spare.close()
         await self._listener.aclose()
 
 
-class _Spare:
-    """A descriptor that is kept open, so that there is one when no more may be opened."""
+class Spare:
+    """A descriptor that a listener keeps open, so that there is one when no more may be opened."""
 
     def __init__(self) -> None:
         self._fd: int | None = None
-        self.take()
+        self._is_kept = False
+        self._is_lent = False
 
-    def take(self) -> None:
-        """Open it, if that can be done now."""
-        with suppress(OSError):
-            self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    def keep(self) -> None:
+        """Begin to keep a descriptor, until `close`."""
+        self._is_kept = True
+        self.is_missing()
 
-    def release(self) -> bool:
-        """Close it. Returns whether it was open."""
+    def is_missing(self) -> bool:
+        """Whether the descriptor should be open and is not, although this call has tried to open it."""
+        if self._is_kept and self._fd is None and not self._is_lent:
+            with suppress(OSError):
+                self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        return self._is_kept and self._fd is None
+
+    @contextmanager
+    def lent(self) -> Iterator[bool]:
+        """Leave the descriptor to the block, and tell it whether there is one."""
+        self.is_missing()
+        is_there = self._fd is not None
+        self._release()
+        self._is_lent = True
+        try:
+            yield is_there
+        finally:
+            self._is_lent = False
+            self.is_missing()
+
+    def close(self) -> None:
+        """Keep none any longer."""
+        self._is_kept = False
+        self._release()
+
+    def _release(self) -> None:
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
-        return fd is not None
 
 
 class TcpTransport:
@@ -168,6 +191,7 @@ class TcpTransport:
     ) -> None:
         self._names = Names(lookups_max)
         self._now = now
+        self._spare = Spare()
         self._exhausted_at = -math.inf
         self._why = ""
 
@@ -192,6 +216,8 @@ class TcpTransport:
                 host names are being looked up.
         """
         host, port = to_dial(address)
+        if self._spare.is_missing():  # else callers would wait without an answer
+            raise PeerUnreachable(f"{address}: {self._exhausted(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))}")
         try:
             if _is_ip(host):  # needs no lookup
                 return await trio.open_tcp_stream(host, port)
@@ -207,8 +233,12 @@ class TcpTransport:
 
         Raises:
             OSError: the address is in use or not ours; the message names it.
+            ConfigError: the process may not open `FILES_MIN` files.
         """
         host, port = split_address(address)
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if 0 <= files < FILES_MIN:
+            raise ConfigError(f"this process may open {files} files, and a node needs {FILES_MIN}: ulimit -n 1024")
         try:
             listeners = await trio.open_tcp_listeners(port, host=host)
         except OSError as error:
@@ -216,7 +246,7 @@ class TcpTransport:
         listeners.sort(key=lambda one: one.socket.family != socket.AF_INET)
         for spare in listeners[1:]:
             await spare.aclose()
-        return TcpListener(listeners[0], self._exhausted)
+        return TcpListener(listeners[0], self._exhausted, self._spare)
 
 
 def _is_ip(host: str) -> bool:

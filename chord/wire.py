@@ -29,7 +29,7 @@ import msgspec
 
 from chord.cbor import Encoder, decode, require_items
 from chord.config import Limits
-from chord.errors import ChordError, MalformedMessage, RemoteFailure, UnknownRequest, from_wire
+from chord.errors import ChordError, MalformedMessage, PeerUnreachable, RemoteFailure, UnknownRequest, from_wire
 from chord.ids import Circle, Point
 from chord.messages import REQUEST_BY_TAG, ErrorReply, Hello, Reply, Request
 
@@ -350,7 +350,10 @@ def decode_refusal(body: bytes) -> ChordError:
         error = msgspec.convert([*content[:2], None, *content[3:]], ErrorReply)
     except msgspec.ValidationError as wrong:
         raise MalformedMessage(f"refusal: {wrong}") from None
-    return from_wire(error.code, error.message, None, error.after_ms)
+    refusal = from_wire(error.code, error.message, None, error.after_ms)
+    if isinstance(refusal, PeerUnreachable):
+        refusal.is_own = True
+    return refusal
 
 
 GOODBYE: Final = _frame(Kind.CAST, _encode_plain((1,)))

@@ -35,6 +35,7 @@ from chord.links import Link
 from chord.node import Node
 from chord.testing import MemoryNetwork
 from chord.testing import run as virtually
+from chord.wire import encode_refusal
 
 
 @pytest.mark.parametrize(
@@ -255,6 +256,26 @@ def test_program_that_takes_the_connection_and_says_nothing_counts_as_another_pr
         with pytest.raises(PeerUnreachable, match="what listens there says nothing") as caught:
             link.hear_greeting(time.monotonic())
     assert explain(caught.value, address).hint.startswith("Another program may have that port")
+
+
+@pytest.mark.parametrize("args", [("status",), ("leave", "@")])
+def test_node_that_has_no_descriptor_left_says_so_itself(run: Run, args: tuple[str, ...]) -> None:
+    """It is there: no hint may say to start one, or to forget it."""
+    with socket.create_server(("127.0.0.1", 0)) as scarce:
+        address = f"127.0.0.1:{scarce.getsockname()[1]}"
+
+        def turn_away() -> None:
+            connection = scarce.accept()[0]
+            with connection:
+                connection.sendall(encode_refusal(PeerUnreachable(f"{address}: no descriptor is left")))
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(4096)
+
+        thread = threading.Thread(target=turn_away)
+        thread.start()
+        ended = run(*(address if arg == "@" else arg for arg in args), "--node", address)
+        thread.join()
+    assert (ended.code, "no descriptor is left. Look at the messages of that node" in ended.err) == (4, True), ended.err
 
 
 def test_counts_have_the_right_number(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import resource
 import socket
 from typing import Any
 
@@ -13,7 +15,7 @@ from ports import Ports
 
 from chord.errors import ConfigError, PeerUnreachable
 from chord.testing import MemoryNetwork
-from chord.transport import Stream, TcpListener, TcpTransport, pipe_of, remote_host
+from chord.transport import FILES_MIN, Spare, Stream, TcpListener, TcpTransport, pipe_of, remote_host
 from chord.wire import Frames, Kind, decode_refusal
 
 TCP = TcpTransport()
@@ -93,7 +95,7 @@ async def test_out_of_descriptors_the_listener_waits_for_better_times(autojump_c
         told.append(error.errno)
         return "no descriptors"
 
-    listener = TcpListener(Scarce(), exhausted)  # type: ignore[arg-type]
+    listener = TcpListener(Scarce(), exhausted, Spare())  # type: ignore[arg-type]
     assert await listener.accept() is accepted  # type: ignore[comparison-overlap]
     assert told == [errno.EMFILE, errno.ENOMEM]
     assert trio.current_time() == pytest.approx(0.1 + 0.2), "one rest, and a moment for the farewell"
@@ -120,6 +122,42 @@ async def test_a_shortage_of_descriptors_is_told_for_a_while(
     assert "ulimit -n" in transport.shortage()
     await trio.sleep(11)
     assert transport.shortage() == ""
+
+
+async def test_a_lost_spare_descriptor_is_taken_again_before_the_node_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the node's own connections take each descriptor that is closed, and no caller gets an answer."""
+    transport, spare = TcpTransport(), Spare()
+    monkeypatch.setattr(transport, "_spare", spare)
+    listener = await transport.open_listener("127.0.0.1:0")
+    with monkeypatch.context() as scarce:
+        scarce.setattr(os, "open", no_descriptor)
+        with spare.lent() as is_there:
+            assert is_there
+        with spare.lent() as is_there:
+            assert not is_there, "another file has it"
+        with pytest.raises(PeerUnreachable, match="the node has run out of file descriptors"):
+            await transport.open_stream(listener.address)
+    stream = await transport.open_stream(listener.address)
+    with spare.lent() as is_there:
+        assert is_there
+    await stream.aclose()
+    await listener.aclose()
+    assert not spare.is_missing(), "without a listener none is kept"
+    with spare.lent() as is_there:
+        assert not is_there
+
+
+def no_descriptor(*args: Any) -> int:
+    """Open nothing."""
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+async def test_process_that_may_open_few_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (FILES_MIN - 1, FILES_MIN - 1))
+    with pytest.raises(ConfigError, match="may open 63 files, and a node needs 64: ulimit -n 1024"):
+        await TCP.open_listener("127.0.0.1:0")
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (FILES_MIN, FILES_MIN))
+    await (await TCP.open_listener("127.0.0.1:0")).aclose()
 
 
 # -- addresses -------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ _START = "Is a peer running there? Start one: chord node --listen {entry}"
 _NO_SUCH_HOST = "Check the name; a node is named HOST:PORT, like 127.0.0.1:9000"
 _LATER = "The ring may be busy or healing; try again, or look at it: chord check"
 _TAKEN = "Another program may have that port, or the node hangs. Look what listens there, or name another: --node"
+_OUT_OF_SERVICE = "Look at the messages of that node; other nodes stand in for it meanwhile: chord members"
 _FEWER = "See which nodes are down or refuse writes: chord status, chord members; or ask for fewer: --r, --w"
 _SETTLE = (
     "Settle each key (chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE) or decide about its "
@@ -60,6 +61,7 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.QuorumFailed, QUORUM, _FEWER),
     (errors.TooFewReplicas, QUORUM, _FEWER),
     (errors.WritesRefused, QUORUM, "Make room on the disk of that node; it then takes writes again by itself"),
+    (errors.ClocksDiffer, QUORUM, "Set the clocks right: chord status names the nodes; or put it without --ttl"),
     (errors.VersionConflict, CONFLICT, "The context comes from: chord get KEY --all --context FILE"),
     (errors.DeadlineExceeded, TIMEOUT, "Give it longer: --timeout S. " + _LATER),
     (errors.InvalidRequest, USAGE, "See: {command} --help"),
@@ -99,6 +101,8 @@ def _explained(error: errors.ChordError, entry: str, command: str) -> Failure:
         return Failure(error.message, _NO_SUCH_HOST, UNREACHABLE, error.word)
     if isinstance(error, errors.PeerUnreachable) and error.is_taken:
         return Failure(error.message, _TAKEN, UNREACHABLE, error.word)
+    if isinstance(error, errors.PeerUnreachable) and error.is_own:
+        return Failure(error.message, _OUT_OF_SERVICE, UNREACHABLE, error.word)
     for kind, exit_code, hint in _TABLE:
         if isinstance(error, kind):
             return Failure(error.message, hint.format(entry=entry, command=command), exit_code, error.word)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import trio
 
@@ -18,6 +19,7 @@ from chord.client import open_client
 from chord.config import NodeConfig
 from chord.errors import ChordError, OtherRing, WritesRefused, unwrapped
 from chord.events import (
+    ConnectionRefused,
     Event,
     HandlerFailed,
     HealthChanged,
@@ -54,6 +56,7 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
     Raises:
         Failure: the node could not start as configured.
     """
+    _raise_file_limit()
     try:
         with unwrapped(), _private_files():
             return trio.run(_live, config, on_ready, life_fd)
@@ -84,6 +87,13 @@ def _hint_to_listen(config: NodeConfig, error: OSError) -> str:
     if error.errno == errno.EACCES:
         return "Ports below 1024 are reserved. Choose a higher one: --listen HOST:PORT"
     return f"Is another node there? See: chord status --node {config.listen}; or choose another --listen"
+
+
+def _raise_file_limit() -> None:
+    """Let this process open as many files as the user may allow it; shells begin with few."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # some systems name a limit that they do not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager
@@ -117,6 +127,8 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
             _say(f"{node.name or config.listen} brought back {text} (chord quarantine list)")
         elif isinstance(event, PeerChanged) and event.address in config.join:
             reasons[event.address] = event.reason.removeprefix(f"{event.address}: ")
+        elif isinstance(event, ConnectionRefused) and event.address in config.join:
+            reasons[event.address] = f"what listens there does not answer as a node of this ring ({event.reason})"
 
     node = Node(config, observe=observe)
     async with trio.open_nursery() as nursery:

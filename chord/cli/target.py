@@ -16,7 +16,7 @@ from chord.cli.failures import UNREACHABLE, USAGE, explain
 from chord.cli.numbers import FiniteRange
 from chord.cli.output import DEFAULT_NODE, Failure, Out
 from chord.config import split_address
-from chord.errors import SILENCE, ChordError, ConfigError
+from chord.errors import SILENCE, ChordError, ConfigError, PeerUnreachable
 from chord.ids import Circle
 from chord.messages import Description, VnodeInfo
 
@@ -180,7 +180,7 @@ def find_node(ring: Ring, word: str) -> Chosen:
         try:
             return Chosen(ring.describe(word), None)
         except SILENCE as error:
-            if word == ring.entry:
+            if word == ring.entry or (isinstance(error, PeerUnreachable) and error.is_own):
                 raise
             hint = f"See who is there: chord members; if it never will be back: chord forget {word}"
             raise Failure(error.message, hint, UNREACHABLE, error.word) from None

@@ -223,6 +223,32 @@ def test_nobody_at_the_join_address_is_said_and_waited_for() -> None:
         assert waiting.ended() == 128 + signal.SIGTERM, "it was not in the ring yet"
 
 
+def test_another_program_at_the_join_address_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, Peers() as peers:
+
+        def answer() -> None:
+            while True:
+                try:
+                    connection = other.accept()[0]
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        waiting = peers.start("--join", f"127.0.0.1:{other.getsockname()[1]}")
+        assert waiting.process.stderr is not None
+        while "goes on trying" not in (line := waiting.process.stderr.readline()):
+            assert line, "it has ended"
+        waiting.kill(signal.SIGTERM)
+        waiting.ended()
+        other.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert "what listens there does not answer as a node of this ring (unknown kind of frame: 72)" in line
+
+
 def test_hostile_bytes_do_not_harm_a_node() -> None:
     rng = random.Random(1)
     with Peers() as peers:
