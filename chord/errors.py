@@ -231,6 +231,12 @@ class RecordTooLarge(DefiniteError):
     keys: tuple[bytes, ...] = ()
 
 
+class ClocksDiffer(DefiniteError):
+    """The wall clocks of the coordinator and of a neighbour differ too much for a time to live; nothing was written."""
+
+    code, word = 24, "clocks_differ"
+
+
 # -- indefinite -------------------------------------------------------------------------------
 
 

@@ -141,6 +141,12 @@ class Host:
         since = trio.current_time() - SKEW_ROUNDS * self.timing.stabilize_s
         return max((abs(skew) for skew, heard in self._skews.values() if heard > since), default=0)
 
+    def far_clock(self) -> str:
+        """Return the address of the neighbour whose clock differs most from this node's, of those heard of lately."""
+        since = trio.current_time() - SKEW_ROUNDS * self.timing.stabilize_s
+        heard = {address: abs(skew) for address, (skew, at) in self._skews.items() if at > since}
+        return max(heard, key=heard.__getitem__, default=self.address)
+
     def is_serving(self) -> bool:
         """Whether a client has been served lately."""
         served, now = self.counters["gets"] + self.counters["puts"], trio.current_time()

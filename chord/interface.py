@@ -107,6 +107,7 @@ class AsyncRing(ABC):
         Raises:
             QuorumFailed: too few replicas acknowledged in time; it may have happened.
             TooFewReplicas, WritesRefused: too few nodes can take it, or the owner's disk is full; nothing was written.
+            ClocksDiffer: the value has a time to live, and clocks differ by a minute or more; nothing was written.
             VersionConflict: too many concurrent values; read, and put with the context.
         """
         request = self.core.to_put(key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s)

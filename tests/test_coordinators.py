@@ -34,8 +34,8 @@ from chord.data.quorum_reads import QuorumReads
 from chord.data.storage import Batch, MemoryStorage
 from chord.errors import (
     ChordError,
+    ClocksDiffer,
     IndefiniteError,
-    InvalidRequest,
     NotOwner,
     PeerLost,
     WritesRefused,
@@ -392,7 +392,7 @@ async def test_where_clocks_differ_too_much_nothing_is_stored_for_a_time() -> No
     async with settled_ring(3, 1) as ring:
         owner, second, *_ = clockwise(ring, KEY)
         owner.host.note_clock(second.address, owner.host.wall_now_ms() + 61_000)
-        with pytest.raises(InvalidRequest, match="clocks differ by 61 s"):
+        with pytest.raises(ClocksDiffer, match=f"{owner.address}, and {second.address} differ by 61 s"):
             await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16, ttl_ms=1000), Written)
         await write(owner, KEY, b"v")
         assert (await read(second, KEY)).values == (b"v",), "what lives for ever needs no clock"

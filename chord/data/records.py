@@ -13,7 +13,7 @@ from typing import NamedTuple
 from chord.config import SKEW_REFUSED_MS
 from chord.data import quarantine, restore, versions
 from chord.data.storage import Batch, bytes_of_values
-from chord.errors import InvalidRequest, VersionConflict, WritesRefused
+from chord.errors import ClocksDiffer, InvalidRequest, VersionConflict, WritesRefused
 from chord.events import RecordUnmerged
 from chord.host import Host
 from chord.ids import Arc
@@ -231,7 +231,7 @@ class Records:
         """Refuse a key or a value beyond the limits, and a time to live where the clocks cannot tell it.
 
         Raises:
-            InvalidRequest: definite.
+            InvalidRequest, ClocksDiffer: definite.
         """
         limits = self._host.limits
         if not 1 <= len(request.key) <= limits.key_bytes_max:
@@ -239,8 +239,10 @@ class Records:
         if request.value is not None and len(request.value) > limits.value_bytes_max:
             raise InvalidRequest(f"a value has at most {limits.value_bytes_max} bytes, not {len(request.value)}")
         if request.ttl_ms and self._host.skew_ms > SKEW_REFUSED_MS:
-            skew_s = self._host.skew_ms / 1000
-            raise InvalidRequest(f"clocks differ by {skew_s:.0f} s: no put may have a time to live until they agree")
+            skew_s, other = self._host.skew_ms / 1000, self._host.far_clock()
+            clocks = f"the clocks of the coordinator, {self._host.address}, and {other}"
+            most = f"a time to live needs clocks that differ by at most {SKEW_REFUSED_MS // 1000} s"
+            raise ClocksDiffer(f"{clocks} differ by {skew_s:.0f} s; {most}")
 
     # -- inside ---------------------------------------------------------------------------------
 
