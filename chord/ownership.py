@@ -120,16 +120,24 @@ class Ownership:
         assert not self.check(), self.check()
         return gained
 
-    def receive(self, arc: Arc, epoch: int, boundary: Contact | None, taken: Iterable[Taken]) -> list[Event]:
+    def receive(
+        self, arc: Arc, epoch: int, boundary: Contact | None, taken: Iterable[Taken], before: Iterable[Contact] = ()
+    ) -> list[Event]:
         """Own an arc that was switched to this vnode: its first (a join) or one right before its own (a leave).
 
-        Returns no events where the arc does not fit; then nothing changed and the giver keeps it.
+        Args:
+            boundary, before: who stands where the arc begins and before that, nearest first; as much as is known. If
+                all of them die at once, each is waited for.
+
+        Returns:
+            No events if the arc does not fit; then nothing changed and the giver keeps it.
         """
         fits = arc.end == self.me.id if self.start is None else arc.end == self.start and self.me.id not in arc
         if not fits or self.giving is not None:
             return []
         marks = (*self._without_mine(taken, arc), *self._recalled(arc), *self.taken)
         gained = self._gain(arc.start, boundary, "received", max(self.epoch + 1, epoch), arc)
+        self.before = (*self.before, *before) if self.before else ()
         self.taken = marks
         assert not self.check(), self.check()
         return gained

@@ -46,6 +46,15 @@ def test_nothing_is_owned_before_an_arc_was_received() -> None:
     assert [p for p in range(256) if own.is_owner(p)] == list(range(81, 101))
 
 
+def test_received_arc_with_its_neighbours_before_it_is_waited_for_by_all_their_names() -> None:
+    """If they die at once, the receiver marks the part of each one, also of those it never met."""
+    own = Ownership(at(100))
+    own.receive(arc(80, 100), 7, at(80), (), (at(60), at(40)))
+    assert own.before == (at(80), at(60), at(40))
+    own.take_over(at(20), own.before, 5.0)
+    assert {mark.dead for mark in own.taken} == {at(80), at(60), at(40)}
+
+
 def test_a_switch_is_answered_retry_until_the_ack_and_moved_after_it() -> None:
     own = owner(100, 50)
     own.begin_switch(Point(80), at(80))

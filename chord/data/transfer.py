@@ -260,7 +260,7 @@ class Mover:
         now = trio.current_time()
         marks = [Taken(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in request.taken]
         arc = Arc(request.arc_start, request.arc_end)
-        happened = self._own.receive(arc, request.epoch, request.boundary, marks)
+        happened = self._own.receive(arc, request.epoch, request.boundary, marks, request.before)
         if not happened:
             raise InvalidRequest("the arc does not meet mine")
         self._host.tell(happened)

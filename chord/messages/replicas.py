@@ -171,6 +171,7 @@ class Switch(Request, frozen=True, tag=51):
     arc_end: Point
     epoch: Count
     boundary: Contact | None = None  # the vnode known to stand at arc_start
+    before: Contacts = ()  # the vnodes that stand before it, nearest first, as far as the giver knows
     taken: TakenArcs = ()
     downs: Downs = ()  # vnodes behind the giver that are waited for
     is_settled: bool = False  # the giver holds everything of the arc that was acknowledged, and so do you now
