@@ -137,7 +137,8 @@ class Ownership:
             return []
         marks = (*self._without_mine(taken, arc), *self._recalled(arc), *self.taken)
         gained = self._gain(arc.start, boundary, "received", max(self.epoch + 1, epoch), arc)
-        self.before = (*self.before, *before) if self.before else ()
+        if boundary is not None:
+            self.before = self._backwards(boundary, before)
         self.taken = marks
         assert not self.check(), self.check()
         return gained
@@ -250,8 +251,17 @@ class Ownership:
         """
         if predecessor.id == self.start:
             self.boundary = predecessor
-            self.before = (predecessor, *further)
+            self.before = self._backwards(predecessor, further)
             self.moved = tuple(m for m in self.moved if m.to.id != predecessor.id)
+
+    def _backwards(self, nearest: Contact, further: Iterable[Contact]) -> tuple[Contact, ...]:
+        """Return these vnodes as far as each stands before the last, and none of them behind me."""
+        found = [nearest]
+        for contact in further:
+            if not between(self.me.id, contact.id, found[-1].id):
+                break
+            found.append(contact)
+        return tuple(found)
 
     def doubt(self, arc: Arc) -> None:
         """Others coordinated writes of this part, and this vnode may have missed what they acknowledged."""
