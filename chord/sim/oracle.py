@@ -370,8 +370,8 @@ class Oracle:
     def _is_beyond(self, node: Node, story: Story, op: Op, before: Before) -> bool:
         """Whether the other part of a partition wrote a value, and the partition has outlasted `down_out_s`.
 
-        It need not have, if all nodes with the value joined the other part meanwhile: the reader's part does not know
-        them.
+        It need not have, if nodes that joined the other part meanwhile have the value, and fewer than W others: the
+        reader's part does not know the nodes that joined there, and waits for too few of the others.
         While it lasts, no node that the reader's node reaches may have the value. Afterwards the parts must still be
         two rings. An owner of the key was in the other part during the read, and no living node of that part had the
         value when the read began.
@@ -379,9 +379,10 @@ class Oracle:
         if op.part is None or self._split_s is None:
             return False
         network = self._ring.network
-        hosts = before.hosts.get(op, set()).difference(self.truth.dead())
-        are_strangers = bool(hosts) and hosts.isdisjoint(self._before_split)
-        if trio.current_time() - self._split_s < node.host.timing.down_out_s and not are_strangers:
+        holders = before.hosts.get(op, set())
+        hosts, known = holders.difference(self.truth.dead()), holders & self._before_split
+        has_too_few = known != holders and len(known) < self._constants.quorum
+        if trio.current_time() - self._split_s < node.host.timing.down_out_s and not has_too_few:
             return False
         if not network.faults.any:
             owners = before.owners | self._owners(story)
