@@ -98,7 +98,7 @@ class Host:
         self.timers = Timers()
         self.on_write: list[Callable[[Point, bytes], None]] = []
         self.start_task: Callable[..., None] = _no_tasks
-        self.save: Callable[[], Awaitable[None]] = _remember_nothing
+        self.save: Callable[[], Awaitable[bool]] = _remember_nothing
         self.note_running: Callable[[], None] = _nothing
         self.bring_home_soon: Callable[[], None] = _nothing
         self.is_receiving: Callable[[], bool] = lambda: False
@@ -214,8 +214,9 @@ def _refuses(why: str) -> str:
     return f"its store takes no writes: {why}" if why else ""
 
 
-async def _remember_nothing() -> None:
-    """A vnode outside of any node has nowhere to write."""
+async def _remember_nothing() -> bool:
+    """A vnode outside of any node has nothing to write, and nowhere."""
+    return True
 
 
 def _nothing() -> None:

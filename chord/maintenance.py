@@ -48,7 +48,7 @@ class Maintenance:
         config: NodeConfig,
         parts: Mapping[Point, Parts],
         misplaced: Misplaced,
-        save: Callable[[], Awaitable[None]],
+        save: Callable[[], Awaitable[object]],
         look: Callable[[], None],
         say_back: Callable[[], Awaitable[None]],
     ) -> None:

@@ -390,10 +390,11 @@ class Node(AsyncRing):
             parts.vnode.view.settled(parts.vnode.id, Arc(parts.vnode.id, parts.vnode.id))
             parts.vnode.state = "member"
 
-    async def _save(self, *, has_left: bool = False) -> None:
+    async def _save(self, *, has_left: bool = False) -> bool:
         kept = to_keep(self.host, self.parts, self.ring_id, self._kept, has_left=has_left)
-        if kept is not self._kept:  # else it has not got anywhere yet
-            await self._saver.save(self.contact.id, kept)
+        if kept is self._kept:  # it has not got anywhere yet
+            return True
+        return await self._saver.save(self.contact.id, kept)
 
     def _end_without_directory(self) -> None:
         self._fatal = self._fatal or WritesRefused(f"the data directory of {self.name} is gone; it stopped")

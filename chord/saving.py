@@ -64,11 +64,14 @@ class Saver:
         self._reason = ""
         self._is_told = False
 
-    async def save(self, vnode: Point, kept: Kept) -> None:
+    async def save(self, vnode: Point, kept: Kept) -> bool:
         """Keep this, durably. If it cannot be written, that is an event, and the next save tries again.
 
         Args:
             vnode: whose step it is, for the event.
+
+        Returns:
+            Whether it was written.
 
         Concurrency: checkpoints. Cancelled, the system may still be at it; the next save waits for that.
         """
@@ -82,9 +85,10 @@ class Saver:
             self._host.tell([StepFailed(vnode, "save_identity", self._reason)])
             if error.errno == errno.ENOENT:  # not the file but its directory, and the records went with it
                 self._is_gone()
-        else:
-            self._unsaved_since, self._is_told = None, False
-            self._host.health.clear(FILE_NAME)
+            return False
+        self._unsaved_since, self._is_told = None, False
+        self._host.health.clear(FILE_NAME)
+        return True
 
     def trouble(self) -> str:
         """Return what to tell people if the file could not be written for `unsaved_s`; "" if it could."""

@@ -583,13 +583,32 @@ async def test_only_copies_are_given_away_when_the_receiver_has_saved_their_arc(
         start, saved = only(leaver).ownership.start, []
         save = heir.host.save
 
-        async def note() -> None:
+        async def note() -> bool:
             saved.append((only(heir).ownership.start, only(leaver).ownership.start))
-            await save()
+            return await save()
 
         heir.host.save = note
         await leaver.leave()
         assert (start, start) in saved
+
+
+@virtual
+async def test_only_copies_are_not_given_away_while_the_giver_cannot_save_that() -> None:
+    """Else a giver that restarts owns them as before, with records from before."""
+    async with testing.ring(4, seed=15, replicas=1) as ring:
+        leaver = in_order(ring)[1]
+        is_full, save, owned = True, leaver.host.save, only(leaver).ownership.start
+
+        async def refuse() -> bool:
+            return not is_full and await save()
+
+        leaver.host.save = refuse
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leaver.leave)
+            await trio.sleep(2)
+            assert only(leaver).ownership.start == owned
+            is_full = False
+        assert only(leaver).ownership.start is None
 
 
 @virtual

@@ -234,10 +234,11 @@ class Sender:
     async def switch(self, outbound: Outbound, giving: Giving) -> None:
         """Repeat the Switch until the receiver acknowledges or is dead: it is idempotent by session and epoch.
 
-        First it is written down that the arc may be another's: a giver that is restarted must not own it again as if
-        nothing had been.
+        First the giver writes down that the arc may be another's. After a restart it must not own the arc as before.
+        With one copy of each record, it would deny what the receiver holds, so it gives nothing until it can write.
         """
-        await self._host.save()
+        if not await self._host.save() and self._host.constants.replicas == 1:
+            raise TransferFailed("node.json cannot be written")
         now = trio.current_time()
         taken = tuple(
             TakenArc(m.arc.start, m.arc.end, m.dead, int(1000 * (now - m.since)))
