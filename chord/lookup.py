@@ -41,7 +41,7 @@ from chord.messages import (
     Via,
     as_retry,
 )
-from chord.route import Path, Router
+from chord.route import NOT_ASKED, Path, Router
 
 R = TypeVar("R", bound=Reply)
 
@@ -176,7 +176,7 @@ class Lookups(Router):
             sent = trio.current_time()
             if path.restarts == 0 and self.peers.is_dead(candidate.contact):
                 # At first; but who others go on naming may be back, and only a call can tell.
-                path.hops.append(self.hop(candidate, path.key, path.began, sent, PeerUnreachable("not asked")))
+                path.hops.append(self.hop(candidate, path.key, path.began, sent, PeerUnreachable(NOT_ASKED)))
                 continue
             self.count_call(path, candidate.contact)
             try:

@@ -36,6 +36,8 @@ from chord.messages import (
 R = TypeVar("R", bound=Reply)
 
 TRIED_MAX = 256
+NOT_ASKED = "not asked"
+"""Begins the outcome of a hop that was known to be dead."""
 
 
 class Path:
@@ -103,7 +105,10 @@ class Path:
         self.hops = []
 
     def shown(self) -> tuple[HopTrace, ...]:
-        """Return the hops of this way, and behind the hop that led to it each dead one of the ways before."""
+        """Return the hops of this way, and behind the hop that led to it each dead one of the ways before.
+
+        A vnode that did not answer several times has one line, which says how often.
+        """
         if not self.earlier:
             return tuple(self.hops)
         first = {hop.contact: hop.at_ms for hop in reversed(self.earlier) if not hop.is_dead}
@@ -111,6 +116,10 @@ class Path:
         for hop in self.hops:
             at_ms = hop.at_ms if hop.is_dead else min(hop.at_ms, first.get(hop.contact, hop.at_ms))
             shown.append(msgspec.structs.replace(hop, at_ms=at_ms))
+        attempts: dict[Contact, list[HopTrace]] = {}
+        for hop in (*self.earlier, *self.hops):
+            if hop.is_dead and not hop.outcome.startswith(NOT_ASKED):
+                attempts.setdefault(hop.contact, []).append(hop)
         dead = {hop.contact for hop in shown if hop.is_dead}
         before: Contact | None = None
         for hop in self.earlier:
@@ -119,7 +128,15 @@ class Path:
             elif hop.contact not in dead:
                 dead.add(hop.contact)
                 shown.insert(_behind(shown, before), hop)
-        return tuple(shown)
+        return tuple(_with_attempts(hop, attempts.get(hop.contact, [])) for hop in shown)
+
+
+def _with_attempts(hop: HopTrace, attempts: list[HopTrace]) -> HopTrace:
+    """Return the line of a hop that was asked in vain several times."""
+    if not hop.is_dead or len(attempts) < 2:
+        return hop
+    times = f"asked {len(attempts)} times, in vain until {attempts[-1].at_ms / 1000:.1f} s"
+    return msgspec.structs.replace(hop, outcome=f"{attempts[-1].outcome}; {times}")
 
 
 def _behind(hops: list[HopTrace], before: Contact | None) -> int:

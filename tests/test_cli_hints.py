@@ -258,6 +258,19 @@ def test_program_that_takes_the_connection_and_says_nothing_counts_as_another_pr
     assert explain(caught.value, address).hint.startswith("Another program may have that port")
 
 
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("get", "k", "--node", "127.0.0.1:0"), "no node listens on port 0. Name the port"),
+        (("node", "--join", "127.0.0.1:0"), "no node listens on port 0. Name the port"),
+        (("up", "-n", "2", "--bits", "8", "--ids", "1,1"), "1 stands there twice; each peer needs an id of its own"),
+    ],
+)
+def test_what_no_node_can_have_is_named(run: Run, args: tuple[str, ...], said: str) -> None:
+    ended = run(*args)
+    assert (ended.code, said in ended.err) == (2, True), ended.err
+
+
 @pytest.mark.parametrize("args", [("status",), ("leave", "@")])
 def test_node_that_has_no_descriptor_left_says_so_itself(run: Run, args: tuple[str, ...]) -> None:
     """It is there: no hint may say to start one, or to forget it."""

@@ -44,7 +44,9 @@ def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | 
     bits, successors, replicas and cluster stand under [ring]. --config is an option or CHORD_CONFIG; --json is only an
     option.
     """
-    for address in (flags["listen"], flags["advertise"], *join):
+    if flags["listen"] is not None:
+        check_address(flags["listen"], may_choose_port=True)
+    for address in (flags["advertise"], *join):
         if address is not None:
             check_address(address)
     config = node_config({**flags, "join": join, "id": id_}, file)

@@ -74,10 +74,14 @@ def json_option(function: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
-def check_address(text: str) -> str:
-    """Return the address, if it is one; else explain."""
+def check_address(text: str, *, may_choose_port: bool = False) -> str:
+    """Return the address, if it is one; else explain.
+
+    Args:
+        may_choose_port: port 0 stands for any free port.
+    """
     try:
-        split_address(text)
+        port = split_address(text)[1]
     except ConfigError as error:
         scheme, slashes, rest = text.partition("://")
         hint, place = "Write it like 127.0.0.1:9000", rest.partition("/")[0]
@@ -86,6 +90,9 @@ def check_address(text: str) -> str:
         elif slashes:
             hint = f"Leave {scheme}:// out, and write host and port, like 127.0.0.1:9000"
         raise Failure(error.message, hint, USAGE, "usage") from None
+    if port == 0 and not may_choose_port:
+        hint = "Name the port that the node printed when it was ready, as in 127.0.0.1:9000"
+        raise Failure(f"{text} is no address of a node: no node listens on port 0", hint, USAGE, "usage")
     return text
 
 

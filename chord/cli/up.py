@@ -390,6 +390,9 @@ def _require_same(configs: list[NodeConfig]) -> None:
 def _points(ids: str | None) -> list[int]:
     context = click.get_current_context()
     points = [parse_id(context, context.command.params[3], text) for text in ids.split(",")] if ids else []
+    for number, point in enumerate(points):
+        if point in points[:number]:
+            raise click.BadParameter(f"{point} stands there twice; each peer needs an id of its own", param_hint="--ids")
     return [point for point in points if point is not None]
 
 
