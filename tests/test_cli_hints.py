@@ -263,7 +263,7 @@ def test_program_that_takes_the_connection_and_says_nothing_counts_as_another_pr
     [
         (("get", "k", "--node", "127.0.0.1:0"), "no node listens on port 0. Name the port"),
         (("node", "--join", "127.0.0.1:0"), "no node listens on port 0. Name the port"),
-        (("up", "-n", "2", "--bits", "8", "--ids", "1,1"), "1 stands there twice; each peer needs an id of its own"),
+        (("up", "-n", "2", "--bits", "8", "--ids", "1,1"), "1 stands there twice; each peer needs its own"),
     ],
 )
 def test_what_no_node_can_have_is_named(run: Run, args: tuple[str, ...], said: str) -> None:

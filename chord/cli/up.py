@@ -392,7 +392,7 @@ def _points(ids: str | None) -> list[int]:
     points = [parse_id(context, context.command.params[3], text) for text in ids.split(",")] if ids else []
     for number, point in enumerate(points):
         if point in points[:number]:
-            raise click.BadParameter(f"{point} stands there twice; each peer needs an id of its own", param_hint="--ids")
+            raise click.BadParameter(f"{point} stands there twice; each peer needs its own", param_hint="--ids")
     return [point for point in points if point is not None]
 
 

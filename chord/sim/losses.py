@@ -116,16 +116,15 @@ class Losses:
         dead, or are about to leave or to come back, others keep the key, and a put among them replaces what they know.
 
         Args:
-            is_dead_out: leave out copies of which a reap log names everything: no node takes them up again.
+            is_dead_out: leave out what a living node's reap log names of a copy: no node takes it up again.
         """
         found: dict[Op, set[Node]] = {}
         for node in self._ring.nodes:
             if node.state == "ready" and self.truth.is_living(node):
                 record = node.host.storage.get(story.key)
-                if record is not None and is_dead_out and self._is_dead(record):
-                    continue
+                dead = self._buried(record) if record is not None and is_dead_out else set()
                 for op in story.required():
-                    if op.is_open_in(record):
+                    if op.is_open_in(record) and op.op_id not in dead:
                         found.setdefault(op, set()).add(node)
         return found
 
@@ -200,8 +199,18 @@ class Losses:
 
     def _is_dead(self, record: Record) -> bool:
         """Whether the reap log of a living node names everything that a record knows: that node takes none of it."""
+        return None in self._restored(record)
+
+    def _buried(self, record: Record) -> set[bytes]:
+        """Return the operations that a record shows, and that the reap log of a living node names."""
+        shown = {version.op_id for version in versions.siblings(record)}
+        left = [{version.op_id for version in versions.siblings(one)} if one else () for one in self._restored(record)]
+        return {op_id for op_id in shown if any(op_id not in ids for ids in left)}
+
+    def _restored(self, record: Record) -> Iterator[Record | None]:
+        """Yield what the reap log of each living node leaves of a record."""
         living = (node for node in self._ring.nodes if self.truth.is_living(node))
-        return any(node.host.reap_log.restored(record) is None for node in living)
+        return (node.host.reap_log.restored(record) for node in living)
 
     def left(self, node: Node) -> None:
         """A node has left: what it kept to the end is dropped now."""

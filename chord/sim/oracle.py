@@ -189,10 +189,10 @@ class Oracle:
     def _wanted(self, story: Story) -> int:
         """Return the number of nodes on which a read without R rests: a quorum, or fewer if the owner has fewer.
 
-        In a calm ring the owner has as many members as there are nodes.
+        In a calm ring the owner has as many members as there are nodes, but for one that has just been started.
         """
         if self.calm() is not None:
-            return min(self._constants.quorum, len(self._ring.nodes))
+            return min(self._constants.quorum, sum(node.state == "ready" for node in self._ring.nodes))
         every = [vnode for node in self._ring.nodes for vnode in node.host.vnodes.values()]
         seen = [self._members_seen(vnode, story) for vnode in every if vnode.ownership.is_owner(story.point)]
         return min([self._constants.quorum, *seen])

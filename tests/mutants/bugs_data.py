@@ -151,8 +151,8 @@ MUTANTS = (
                 "if new is None or new.value_bytes:",
             ),
         ),
-        scenes.one_is_silent,
-        64,
+        scenes.deletes_are_missed,
+        4,
         ("copies", "liveness"),
     ),
     Mutant(

@@ -97,7 +97,7 @@ MUTANTS = (
         ("ledger: lost", "ledger: dropped"),
     ),
     Mutant(
-        "denied when nobody waits any more",
+        "denied when the wait is over",
         "keys are denied when all their replicas are down for longer than `down_out_s`; a scene of just these deaths",
         (Edit(Repair._is_given_up, "is_over and not any(self._host.peers.passive.contacts())", "is_over"),),
         scenes.away_for_long,
@@ -120,7 +120,7 @@ MUTANTS = (
     ),
     Mutant(
         "silent nodes given up in a long absence",
-        "the same mistake as *denied when nobody waits any more*, in drawn lives with splits: a part of a long split, "
+        "the same mistake as *denied when the wait is over*, in drawn lives with splits: a part of a long split, "
         "or living nodes without the replicas, deny keys",
         (Edit(Repair._is_given_up, "is_over and not any(self._host.peers.passive.contacts())", "is_over"),),
         scenes.absences,

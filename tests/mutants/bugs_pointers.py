@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         "predecessor replaced without a ping",
-        "a nearer one is given up for whoever notifies",
+        "a nearer predecessor is given up for a farther one that notifies",
         (Edit(Stabilizer.rectify, "gone = await self._peers.is_gone(old)", "gone = True"),),
         scenes.late,
         8,
@@ -125,7 +125,7 @@ MUTANTS = (
     ),
     Mutant(
         "leaver keeps its list to itself",
-        "whoever listed nobody else is alone",
+        "a vnode whose list named no other vnode ends as alone",
         (Edit(Dispatcher._inherit, "if parting.vnode.address == request.address:", "if False:"),),
         scenes.last_entry_leaves,
         16,
