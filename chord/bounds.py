@@ -17,6 +17,9 @@ from chord.messages import Confirm, Confirmed, Contact, GetRing, RingPointers
 from chord.stabilize import PeerGone, Stabilizer
 from chord.vnode import Vnode
 
+NAMED_ROUNDS = 10
+"""So many rounds of stabilization a vnode before this one counts after it was named last."""
+
 
 class Bounds:
     """Keeps the arc of one vnode in line with its predecessor.
@@ -63,7 +66,7 @@ class Bounds:
         if own.start is None or own.giving is not None or own.epoch != seen:  # the answer may be older than the arc
             return
         if predecessor.id == own.start:
-            own.learn_boundary(predecessor, reply.predecessors)
+            self._learn_boundary(predecessor, reply)
             if _names_as_head(reply, self._vnode.me):
                 self.confirmed_at = asked_at
         elif reply.owned_from is None:
@@ -72,7 +75,11 @@ class Bounds:
             await self._shrink(predecessor, predecessor)
         elif _names_as_head(reply, self._vnode.me):
             await self._take_over(predecessor)
-            own.learn_boundary(predecessor, reply.predecessors)  # it may be the next to die, and those before it
+            self._learn_boundary(predecessor, reply)  # it may be the next to die, and those before it
+
+    def _learn_boundary(self, predecessor: Contact, reply: RingPointers) -> None:
+        keep_s = NAMED_ROUNDS * self._host.timing.stabilize_s
+        self._vnode.ownership.learn_boundary(predecessor, reply.predecessors, trio.current_time(), keep_s)
 
     async def _look_past(self, predecessor: Contact, reply: RingPointers) -> None:
         """Take over what nobody owns before a predecessor that owns nothing: it is leaving.
@@ -103,7 +110,7 @@ class Bounds:
         if is_gap and reply.owned_from is not None and _names_as_head(reply, after):
             await self._take_over(at, passed)
         if at.id == own.start:
-            own.learn_boundary(at, reply.predecessors)
+            self._learn_boundary(at, reply)
 
     def _wait_no_longer(self) -> None:
         """Let go of marks of those who were waited for long enough, have left, or crashed while they were to leave."""

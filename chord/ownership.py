@@ -9,6 +9,7 @@ predecessor. The epoch grows with every change, so that a repeated Switch is rec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Iterator
 from typing import Literal, NamedTuple
 
@@ -61,13 +62,14 @@ class Remembered(NamedTuple):
 class Ownership:
     """The arc of one vnode. `start` is None while it answers for nothing; equal to its id, for the whole circle."""
 
-    __slots__ = ("before", "boundary", "doubtful", "epoch", "giving", "last", "me", "moved", "start", "taken")
+    __slots__ = ("_named", "before", "boundary", "doubtful", "epoch", "giving", "last", "me", "moved", "start", "taken")
 
     def __init__(self, me: Contact) -> None:
         self.me = me
         self.start: Point | None = None
         self.boundary: Contact | None = None  # the vnode known to stand at `start`
         self.before: tuple[Contact, ...] = ()  # who was last seen to stand at and before `start`, nearest first
+        self._named: dict[Point, float] = {}  # when each of these was named last
         self.epoch = 0
         self.giving: Giving | None = None
         self.doubtful: tuple[Arc, ...] = ()  # where this vnode has not coordinated every write since it knew all
@@ -242,16 +244,26 @@ class Ownership:
         self.start, self.boundary, self.before, self.taken, self.doubtful = None, None, (), (), ()
         return [events.ArcLost(self.me.id, arc, self.epoch, "renounced")]
 
-    def learn_boundary(self, predecessor: Contact, further: Iterable[Contact] = ()) -> None:
+    def learn_boundary(
+        self, predecessor: Contact, further: Iterable[Contact] = (), now: float = 0.0, keep_s: float = 0.0
+    ) -> None:
         """The predecessor stands exactly where my arc begins: moves to it are common knowledge now.
 
+        A list that a newcomer tells, or a vnode behind a newcomer, is short at first. So the vnodes beyond its end stay
+        for a while.
+
         Args:
+            now, keep_s: how long they stay, in seconds, after they were named last.
             further: who stands before it, as far as it knows: N + 2 nodes with it. A key has N + 3 places at most: two
                 who took over from that many, and do not know who else is silent, are not both among the key's places.
         """
         if predecessor.id == self.start:
             self.boundary = predecessor
-            self.before = self._backwards(predecessor, further)
+            listed = self._backwards(predecessor, further)
+            beyond = [c for c in self.before if between(self.me.id, c.id, listed[-1].id)]
+            kept = [c for c in beyond if now - self._named.get(c.id, -math.inf) <= keep_s]
+            self.before = (*listed, *kept)
+            self._named = {c.id: self._named[c.id] for c in kept} | {c.id: now for c in listed}
             self.moved = tuple(m for m in self.moved if m.to.id != predecessor.id)
 
     def _backwards(self, nearest: Contact, further: Iterable[Contact]) -> tuple[Contact, ...]:

@@ -101,21 +101,12 @@ class Vnode:
             me=self.me,
             predecessor=ring.predecessor,
             successors=ring.successors,
-            predecessors=self._predecessors(),
+            predecessors=ring.predecessors,
             owned_from=start,
             downs=(*self._marked(), *self.downs())[:LIST_ENTRIES_MAX],
             now_ms=max(0, self.host.wall_now_ms()),
             taken=self._taken(),
         )
-
-    def _predecessors(self) -> tuple[Contact, ...]:
-        """Return the vnodes before this one, nearest first.
-
-        A newcomer has no list from its predecessor yet. It knows these vnodes from the giver of its arc.
-        """
-        listed, known = self.ring.predecessors, self.ownership.before[: self.ring.reach]
-        is_longer = len(known) > len(listed) and known[: len(listed)] == listed
-        return known if is_longer else listed
 
     def on_find_next(self, request: FindNext) -> NextHops:
         """Serve one step of a lookup: the key's successor if it follows me, else the closest vnodes before it.

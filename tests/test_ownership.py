@@ -55,6 +55,17 @@ def test_received_arc_with_its_neighbours_before_it_is_waited_for_by_all_their_n
     assert {mark.dead for mark in own.taken} == {at(80), at(60), at(40)}
 
 
+def test_short_list_of_a_newcomer_keeps_those_behind_it_for_a_while() -> None:
+    own = owner(100, 50)
+    own.learn_boundary(at(50), (at(30), at(10)), now=1.0, keep_s=5.0)
+    own.learn_boundary(at(50), (at(40),), now=4.0, keep_s=5.0)
+    assert own.before == (at(50), at(40), at(30), at(10))
+    own.learn_boundary(at(50), (at(40),), now=7.0, keep_s=5.0)
+    assert own.before == (at(50), at(40))
+    own.learn_boundary(at(50), (at(20), at(120), at(60)), now=7.0, keep_s=5.0)
+    assert own.before == (at(50), at(20), at(120)), "none from behind this vnode"
+
+
 def test_a_switch_is_answered_retry_until_the_ack_and_moved_after_it() -> None:
     own = owner(100, 50)
     own.begin_switch(Point(80), at(80))

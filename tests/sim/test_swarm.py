@@ -82,8 +82,11 @@ def test_the_swarm(
 # -- the swarm itself -----------------------------------------------------------------------------
 
 
+LIVES_OF_FAULTS = (148, 179, 50131, 50451, 50469, 50776, 51023, 51100, 51137, 51192, 51211, 51212, 51268)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [148, 179, 50131, 50451, 50469, 50776, 51023, 51100, 51137, 51192, 51211, 51212, 51268])
+@pytest.mark.parametrize("seed", LIVES_OF_FAULTS)
 def test_life_that_a_fault_of_the_node_once_ended_holds(seed: int) -> None:
     """Denied records, a node that spun, and nodes that waited for each other for ever."""
     Life(draw(seed)).run()
