@@ -19,6 +19,7 @@ from chord.data import versions
 from chord.messages import Contact
 from chord.node import Node
 from chord.sim.losses import Losses
+from chord.sim.splits import Split
 from chord.sim.story import Covers, Op, Story, covers
 from chord.testing.rings import MemoryRing
 from chord.values import Found, Stored
@@ -106,9 +107,7 @@ class Oracle:
         self._counts = counts
         self.complain = complain
         self.is_lenient = False
-        self._split_s: float | None = None  # when the network split, until its parts are one ring again
-        self._before_split: frozenset[str] = frozenset()  # the machines whose nodes were members then
-        self._parts: dict[str, int] = {}  # of the hosts in a split; all other hosts are in one more part
+        self._splits: list[Split] = []  # whose parts are not one ring again
         self.disturbances: int | None = None
         self._calm: tuple[int | None, bool] = (None, False)  # at that number: was the ring Ideal?
         self._members: set[str] = set()  # whom the ring consists of, as of when it was Ideal last
@@ -125,6 +124,8 @@ class Oracle:
     def disturb(self) -> None:
         """A pointer, a node, an arc or a peer's state has changed."""
         self.disturbances = (self.disturbances or 0) + 1
+        for split in self._splits:
+            split.note()
 
     def calm(self) -> int | None:
         """Return the number of disturbances, if the ring is as it is to be; else None."""
@@ -148,16 +149,14 @@ class Oracle:
 
         Other disturbances of links are no partition: a value that they keep from a reader may not be denied.
         """
-        self._split_s, self._parts = trio.current_time(), dict(self._ring.network.faults.islands)
-        members = (n for n in self._ring.nodes if any(p.vnode.ring.is_member for p in n.parts.values()))
-        self._before_split = frozenset(node.name for node in members)
+        self._splits.append(Split(self._ring))
 
     def merged(self) -> None:
         """Note that the parts are one Ideal ring again, so that each part knows the writes of the others."""
-        self._split_s = None
+        self._splits.clear()
         for story in self.stories.values():
             for op in story.ops:
-                op.part = None
+                op.split = None
 
     def left(self, node: Node) -> None:
         """A node has left: the ring counts it no more, also if it joins again later."""
@@ -229,7 +228,7 @@ class Oracle:
         merged = self.truth.merged(story.key)
         host = next((n.name for n in self._ring.nodes if n.address == stored.owner.address), "")
         op.is_contested = self._constants.replicas == 1 and self._is_torn(story)
-        op.part = None if self._split_s is None else self._part_of(host or node.name)
+        op.split = (trio.current_time(), host or node.name) if self._splits else None
         if wrong := story.acknowledged(op, stored.context, client, host):
             self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and {wrong}")
         self.losses.acknowledged(story.key)
@@ -272,7 +271,7 @@ class Oracle:
             r or self._wanted(story),
             self.disturbances,
             trio.current_time(),
-            frozenset() if self._split_s is None else self._owners(story),
+            self._owners(story) if self._splits else frozenset(),
         )
 
     def _owners(self, story: Story) -> frozenset[str]:
@@ -376,25 +375,26 @@ class Oracle:
         two rings. An owner of the key was in the other part during the read, and no living node of that part had the
         value when the read began.
         """
-        if op.part is None or self._split_s is None:
+        if op.split is None:
             return False
+        written_s, writer = op.split
+        during = [split for split in self._splits if split.began <= written_s]
+        return any(self._is_beyond_split(split, node, story, split.part_of(writer), op, before) for split in during)
+
+    def _is_beyond_split(self, split: Split, node: Node, story: Story, part: int, op: Op, before: Before) -> bool:
         network = self._ring.network
         holders = before.hosts.get(op, set())
-        hosts, known = holders.difference(self.truth.dead()), holders & self._before_split
+        hosts, known = holders.difference(self.truth.dead()), holders & split.before
         has_too_few = known != holders and len(known) < self._constants.quorum
-        if trio.current_time() - self._split_s < node.host.timing.down_out_s and not has_too_few:
+        if trio.current_time() - split.began < node.host.timing.down_out_s and not has_too_few:
             return False
         if not network.faults.any:
             owners = before.owners | self._owners(story)
-            is_owned_apart = any(self._part_of(owner) != op.part for owner in owners)
-            is_moved = any(self._part_of(host) != op.part for host in hosts)
+            is_owned_apart = any(split.part_of(owner) != part for owner in owners)
+            is_moved = any(split.part_of(host) != part for host in hosts)
             return bool(self._ring.waiting()) and is_owned_apart and not is_moved
         ways = [{network.passage(node.name, host), network.passage(host, node.name)} for host in hosts]
-        return self._part_of(node.name) != op.part and {"open"} not in ways
-
-    def _part_of(self, host: str) -> int:
-        """Return the part of the network, as it is or was split last, in which a host is."""
-        return self._parts.get(host, -1)
+        return split.part_of(node.name) != part and {"open"} not in ways
 
     def before_scan(self) -> BeforeScan:
         """Return what a scan that begins now is held to.

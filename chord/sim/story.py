@@ -60,8 +60,8 @@ class Op:
         is_ok: acknowledged.
         w: on this many nodes, by the acknowledgement.
         quorum: the write quorum of the ring at that time, which is smaller if the ring had fewer nodes.
-        part: of the network, in which its coordinator was when it was acknowledged; None: no split lasted, or the parts
-            are one ring again.
+        split: when it was acknowledged, and the coordinator's host, if a split lasted then; None once the parts are one
+            ring again.
         is_strict: all of these are members of the replica set; no stand-in counted.
         is_contested: nodes of several rings answered for its key when it was acknowledged.
         is_out: a disk that had it was lost since.
@@ -77,7 +77,7 @@ class Op:
 
     __slots__ = (
         "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_buried", "is_contested",
-        "is_lost", "is_ok", "is_out", "is_strict", "kind", "number", "op_id", "part", "quorum", "tombstone", "ttl_s",
+        "is_lost", "is_ok", "is_out", "is_strict", "kind", "number", "op_id", "quorum", "split", "tombstone", "ttl_s",
         "value", "vanished", "w",
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ class Op:
         self.acked: int | None = None
         self.is_ok = False
         self.w = self.quorum = 0
-        self.part: int | None = None
+        self.split: tuple[float, str] | None = None
         self.is_strict = False
         self.is_buried = False
         self.tombstone: Record | None = None

@@ -165,13 +165,14 @@ def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monke
             ring.network.faults.islands = {owner.name: 0, third.name: 0}
             oracle.split()
             ring.network.faults.islands = {}
-            put.part = oracle._part_of(owner.name if what == "same part" else writer.name)
+            put.split = trio.current_time(), owner.name if what == "same part" else writer.name
             for node in (writer, second, *([third] if what == "copied" else [])):
                 node.host.storage.apply(Batch(puts=(record,)))
             if what == "merged":
                 oracle.merged()
             down_out_s = ring[0].host.timing.down_out_s
-            monkeypatch.setattr(oracle, "_split_s", trio.current_time() - (0.5 if what == "short" else 2) * down_out_s)
+            for split in oracle._splits:
+                split.began -= (0.5 if what == "short" else 2) * down_out_s
             monkeypatch.setattr(ring, "waiting", lambda: [] if what == "one ring" else ["two rings"])
             oracle.denied(owner, story, oracle.before(story, None))
             assert len(complaints) == (what != "apart")
@@ -190,8 +191,8 @@ def test_partition_excuses_only_values_that_the_reader_cannot_reach(what: str) -
             writer, second, reader, third = ring.nodes
             ring.network.partition([writer.name, second.name])
             oracle.split()
-            oracle._split_s = trio.current_time() - 2 * reader.host.timing.down_out_s
-            put.part = oracle._part_of(reader.name if what == "same part" else writer.name)
+            oracle._splits[0].began -= 2 * reader.host.timing.down_out_s
+            put.split = trio.current_time(), reader.name if what == "same part" else writer.name
             for node in (writer, second, *([third] if what == "reached" else [])):
                 node.host.storage.apply(Batch(puts=(record,)))
             oracle.denied(reader, story, oracle.before(story, None))

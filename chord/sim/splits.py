@@ -1,0 +1,46 @@
+"""The splits of a simulated network: which part of it each host is in, until the parts are one ring again.
+
+The network may split a second time before the rings have merged. Each split is judged by itself.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from chord.testing.rings import MemoryRing
+
+
+class Split:
+    """One split of the network.
+
+    Attributes:
+        began: when.
+        before: the hosts whose nodes were members then.
+    """
+
+    def __init__(self, ring: MemoryRing) -> None:
+        self._ring = ring
+        self.began = trio.current_time()
+        members = (node for node in ring.nodes if any(p.vnode.ring.is_member for p in node.parts.values()))
+        self.before = frozenset(node.name for node in members)
+        self._islands = dict(ring.network.faults.islands)
+        self._parts = dict(self._islands)
+        self.note()
+
+    def note(self) -> None:
+        """Note the hosts that have come.
+
+        A node that comes after the network has healed is in the part of the nearest of its successors that has one.
+        """
+        is_split = self._ring.network.faults.islands == self._islands
+        new = [node for node in self._ring.nodes if node.name not in self._parts]
+        names = {node.address: node.name for node in self._ring.nodes} if new else {}
+        for node in new:
+            listed = [c.address for vnode in node.host.vnodes.values() for c in vnode.ring.successors]
+            known = [self._parts[names[address]] for address in listed if names.get(address) in self._parts]
+            if is_split or known:
+                self._parts[node.name] = -1 if is_split else known[0]
+
+    def part_of(self, host: str) -> int:
+        """Return the part in which a host is, or was when it came."""
+        return self._parts.get(host, -1)
