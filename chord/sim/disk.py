@@ -50,6 +50,7 @@ class Disk:
         is_identity_hung: writes of the identity wait.
         slow_s: so much longer a sync takes.
         syncs, failed_syncs: totals.
+        unwritten_identities: how many writes of the identity failed, or did not end.
     """
 
     def __init__(self, rng: random.Random, *, sync_delay: SyncDelay = flash, capacity_bytes: float = math.inf) -> None:
@@ -61,6 +62,7 @@ class Disk:
         self.identity_error: int | None = None
         self.slow_s = 0.0
         self.syncs = self.failed_syncs = 0
+        self.unwritten_identities = 0
         self._sync_delay = sync_delay
         self._generation = 0  # of the processes that may use it
         self._locks: dict[str, Mount] = {}
@@ -322,6 +324,7 @@ class Disk:
             OSError: it is not known to be durable.
         """
         mount.require_alive()
+        self.unwritten_identities += 1
         if self.identity_error is not None:
             raise OSError(self.identity_error, os.strerror(self.identity_error))
         if self.used_bytes + len(content) > self.capacity_bytes:
@@ -334,6 +337,7 @@ class Disk:
         await self.sync(mount, of_identity=True)
         self._raise_sync_error()
         self._unsynced_identity.clear()
+        self.unwritten_identities -= 1
 
     def _raise_sync_error(self) -> None:
         if (error := self._sync_error()) is not None:

@@ -436,18 +436,34 @@ class Ledger:
                 nursery.start_soon(read)
 
     async def write_in_the_end(self, within_s: float) -> None:
-        """Write through every node, unless a lost disk or a dead node excuses a refusal."""
+        """Write through every node, unless a lost disk or a dead node excuses a refusal.
+
+        A node that could not write node.json may wait for a node that has left. An operator forgets that one.
+        """
         if self.losses.is_disk_lost or self.truth.dead():
             return
         until = trio.current_time() + within_s
         for node in list(self._ring.nodes):
             acknowledged = self.writes
+            await self._forget_departed(node)
             while self.writes == acknowledged:
                 await self.write(node, f"end-{node.name}".encode(), "end", "put")
                 if trio.current_time() > until:
                     self.oracle.complain(f"{node.name} takes no write in the end, and no disk was lost")
                     return
                 await trio.sleep(REST_S)
+
+
+    async def _forget_departed(self, node: Node) -> None:
+        disk = getattr(self._ring, "disk", None)
+        if disk is None or not self.truth.has_disk(node.name) or not disk(node.name).unwritten_identities:
+            return
+        living = {other.address for other in self._ring.nodes}
+        for contact in node.host.peers.passive.nodes():
+            if contact.address not in living:
+                self.counts["departed node forgotten"] += 1
+                with suppress(ChordError):
+                    await node.forget(contact.address)
 
 
 def _word(outcome: Stored | Found | ChordError | None) -> str:
