@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock
 import msgspec
 import pytest
 import trio
-from quorums import SlowDisk, keep_disks
+from quorums import SlowDisk, keep_disks, until
 from worlds import get, in_order, keys_of, misplaced, only, owner, patiently, put, seeds, virtual
 
 from chord import events, testing
@@ -609,6 +609,27 @@ async def test_only_copies_are_not_given_away_while_the_giver_cannot_save_that()
             assert only(leaver).ownership.start == owned
             is_full = False
         assert only(leaver).ownership.start is None
+
+
+@virtual
+async def test_copies_of_a_lost_arc_are_dropped_once_node_json_is_written() -> None:
+    """Else a restarted node would believe that it holds what it keeps by the old file."""
+    async with testing.ring(4, seed=15, replicas=2) as ring:
+        await fill(ring, 100)
+        holder, is_full = ring[1], True
+        save = holder.host.save
+
+        async def refuse() -> bool:
+            return not is_full and await save()
+
+        holder.host.save = refuse
+        had = len(holder.host.storage)
+        for _ in range(4):
+            await (await ring.start(join=[ring[0]])).ready()
+        await trio.sleep(10)
+        assert len(holder.host.storage) >= had
+        is_full = False
+        await until(lambda: len(holder.host.storage) < had)
 
 
 @virtual

@@ -296,6 +296,8 @@ class Misplaced:
 
         Nothing goes if another node has compared the part with this one meanwhile. It may be about to drop its own
         copies, and count on these: its owner is another one by now, or was another one.
+        Nothing goes either while node.json cannot be written: after a restart, this node would believe that it holds
+        what it keeps by the old file.
         """
         storage = self._host.storage
         proven: dict[bytes, bytes] = dict(storage.heads(part))
@@ -304,9 +306,10 @@ class Misplaced:
             for contact in confirmed.holders:
                 held = await self._exchange.prove(contact, part)
                 proven = {key: digest for key, digest in proven.items() if held.get(key) == digest}
+            is_saved = not proven or await self._host.save()
         finally:
             is_compared = self._at_stake.pop(part, True)
-        if is_compared or self._host.is_receiving():
+        if is_compared or self._host.is_receiving() or not is_saved:
             return 0  # the owner may be handing the arc to this very node: its copy may be the next to go
         now = dict(storage.heads(part))
         keys = [key for key, digest in proven.items() if now.get(key) == digest and self._is_to_drop(key)]
