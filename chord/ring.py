@@ -177,7 +177,7 @@ class RingState:
 
     def replace_predecessor(self, new: Contact, dead: Contact) -> list[Event]:
         """RECTIFY, second branch: the predecessor that was pinged is dead and still the predecessor."""
-        if self.predecessor is not None and self.predecessor.id == dead.id and new.id != dead.id:
+        if self.predecessor is not None and self.predecessor.id == dead.id and new != dead:
             return self._set_predecessor(new)
         return self.learn_predecessor(new)
 

@@ -176,13 +176,16 @@ class Stabilizer:
         self._notices.announce(contact)
 
     async def rectify(self, contact: Contact) -> None:
-        """RECTIFY: adopt a closer predecessor, or any where the present one is found dead; then tell the old one."""
+        """RECTIFY: adopt a closer predecessor, or any if the present one is found dead; then tell the old one.
+
+        The predecessor itself notifies from another address if its node has moved there.
+        """
         ring = self._ring
         if not ring.is_member:
             return
         old = ring.predecessor
         happened = ring.learn_predecessor(contact)
-        if not happened and old is not None and old.id not in (contact.id, self._vnode.id):
+        if not happened and old is not None and old != contact and old.id != self._vnode.id:
             for discard in range(DISCARDS_MAX + 1):
                 is_last = discard == DISCARDS_MAX
                 ring.busy_steps += is_last
@@ -206,7 +209,8 @@ class Stabilizer:
             await self.offer_to(old, contact)
 
     def _replace_dead_predecessor(self, contact: Contact, dead: Contact) -> list[Event]:
-        self.remember_silent(dead)
+        if dead.id != contact.id:
+            self.remember_silent(dead)
         return self._ring.replace_predecessor(contact, dead)
 
     async def offer_to(self, to: Contact, contact: Contact) -> bool:

@@ -141,6 +141,12 @@ def test_rectify_replaces_a_dead_predecessor_only_if_it_is_still_the_one_pinged(
     assert ring.predecessor == at(42)
 
 
+def test_rectify_learns_the_new_address_of_a_predecessor_that_has_moved() -> None:
+    ring = member(100, 120, predecessor=80)
+    assert ring.replace_predecessor(at(80, "moved"), at(80))
+    assert ring.predecessor == at(80, "moved")
+
+
 def test_a_vnode_is_never_its_own_better_predecessor() -> None:
     ring = member(100, 120, predecessor=80)
     assert not ring.learn_predecessor(at(100))
