@@ -375,8 +375,8 @@ class Oracle:
         It need not have, if nodes that joined the other part meanwhile have the value, and fewer than W others: the
         reader's part does not know the nodes that joined there, and waits for too few of the others.
         While it lasts, no node that the reader's node reaches may have the value. Afterwards the parts must still be
-        two rings. An owner of the key was in the other part during the read, and no living node of that part had the
-        value when the read began.
+        two rings. An owner of the key was in the other part during the read, and no living node of that part that this
+        owner asks had the value when the read began.
         """
         if op.split is None:
             return False
@@ -394,10 +394,22 @@ class Oracle:
         if not network.faults.any:
             owners = before.owners | self._owners(story)
             is_owned_apart = any(split.part_of(owner) != part for owner in owners)
-            is_moved = any(split.part_of(host) != part for host in hosts)
+            asked = self._places(split, story, part)
+            is_moved = any(split.part_of(host) != part and host in asked for host in hosts)
             return bool(self._ring.waiting()) and is_owned_apart and not is_moved
         ways = [{network.passage(node.name, host), network.passage(host, node.name)} for host in hosts]
         return split.part_of(node.name) != part and {"open"} not in ways
+
+    def _places(self, split: Split, story: Story, part: int) -> set[str]:
+        """Return the hosts that may hold a key by the view of its owners in other parts than this one."""
+        names = {node.address: node.name for node in self._ring.nodes}
+        found: set[str] = set()
+        for node in self._ring.nodes:
+            owner = node.host.owner_of(story.point)
+            if owner is not None and split.part_of(node.name) != part:
+                everyone = owner.replica_set(story.point).everyone
+                found.update(names[p.contact.address] for p in everyone if p.contact.address in names)
+        return found
 
     def before_scan(self) -> BeforeScan:
         """Return what a scan that begins now is held to.
