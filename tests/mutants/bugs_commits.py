@@ -22,7 +22,7 @@ MUTANTS = (
         "what a full disk refused stays visible until the node restarts",
         (Edit(GroupCommit._written, "        self._take_back()\n", "        self._settle(group)\n"),),
         scenes.disks_are_full,
-        8,
+        40,
         ("ledger: acknowledged", "ledger: dropped", "ledger: lost", "copies"),
     ),
     Mutant(
@@ -34,7 +34,7 @@ MUTANTS = (
             Edit(SqliteStorage.durable, "self._rows.durable(", "self._rows.row("),
         ),
         scenes.power_is_cut,
-        24,
+        40,
         ("ledger: lost", "ledger: replaced"),
     ),
 )
