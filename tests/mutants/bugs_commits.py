@@ -21,8 +21,8 @@ MUTANTS = (
         "a take-back is lost",
         "what a full disk refused stays visible until the node restarts",
         (Edit(GroupCommit._written, "        self._take_back()\n", "        self._settle(group)\n"),),
-        scenes.disks_are_full,
-        40,
+        scenes.disk_is_full,
+        4,
         ("ledger: acknowledged", "ledger: dropped", "ledger: lost", "copies"),
     ),
     Mutant(
@@ -33,8 +33,8 @@ MUTANTS = (
             Edit(SqliteStorage.is_durable, "self._rows.place(key) not in self._rows.changes", "True"),
             Edit(SqliteStorage.durable, "self._rows.durable(", "self._rows.row("),
         ),
-        scenes.power_is_cut,
-        40,
+        scenes.power_is_cut_before_the_sync,
+        4,
         ("ledger: lost", "ledger: replaced"),
     ),
 )
