@@ -139,10 +139,14 @@ class Maintenance:
         """Repair, unless this node stood still and its predecessor has not named it since.
 
         A process that was stopped for long wakes up with the arc it had, and others may stand in it by now. Who is no
-        owner must not bring others level in that arc: together they would deny what the owner holds.
+        owner must not bring others level in that arc: together they would deny what the owner holds. With one copy of
+        each record, it waits until it has left to a new predecessor what is the predecessor's.
         """
-        vnode = parts.vnode.id
+        vnode, ring = parts.vnode.id, parts.vnode.ring
         if parts.bounds.confirmed_at < self._woken_at.get(vnode, -math.inf):
+            return
+        is_bounded = ring.predecessor is not None and ring.predecessor.id == parts.vnode.ownership.start
+        if not (self._has_replicas or is_bounded):
             return
         has_stood_still = self._woken_at.pop(vnode, None) is not None
         if self._has_replicas:
