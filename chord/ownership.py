@@ -9,7 +9,6 @@ predecessor. The epoch grows with every change, so that a repeated Switch is rec
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Iterable, Iterator
 from typing import Literal, NamedTuple
 
@@ -18,6 +17,7 @@ from chord.events import Event
 from chord.ids import Arc, Point, between
 from chord.messages import Contact, OwnedArc
 
+_NONE_NAMED: dict[Point, float] = {}  # never changed; one for all vnodes
 MOVED_MAX = 16  # remembered moves; a lookup that knows only an older one finds its way by the pointers
 
 
@@ -62,14 +62,28 @@ class Remembered(NamedTuple):
 class Ownership:
     """The arc of one vnode. `start` is None while it answers for nothing; equal to its id, for the whole circle."""
 
-    __slots__ = ("_named", "before", "boundary", "doubtful", "epoch", "giving", "last", "me", "moved", "start", "taken")
+    __slots__ = (
+        "_listed_at",
+        "_named",
+        "before",
+        "boundary",
+        "doubtful",
+        "epoch",
+        "giving",
+        "last",
+        "me",
+        "moved",
+        "start",
+        "taken",
+    )
 
     def __init__(self, me: Contact) -> None:
         self.me = me
         self.start: Point | None = None
         self.boundary: Contact | None = None  # the vnode known to stand at `start`
         self.before: tuple[Contact, ...] = ()  # who was last seen to stand at and before `start`, nearest first
-        self._named: dict[Point, float] = {}  # when each of these was named last
+        self._listed_at: float | None = None  # when the predecessor was asked for its list
+        self._named = _NONE_NAMED  # when those beyond its end were named last
         self.epoch = 0
         self.giving: Giving | None = None
         self.doubtful: tuple[Arc, ...] = ()  # where this vnode has not coordinated every write since it knew all
@@ -261,9 +275,11 @@ class Ownership:
             self.boundary = predecessor
             listed = self._backwards(predecessor, further)
             beyond = [c for c in self.before if between(self.me.id, c.id, listed[-1].id)]
-            kept = [c for c in beyond if now - self._named.get(c.id, -math.inf) <= keep_s]
-            self.before = (*listed, *kept)
-            self._named = {c.id: self._named[c.id] for c in kept} | {c.id: now for c in listed}
+            heard_at = now if self._listed_at is None else self._listed_at
+            named = {c.id: self._named.get(c.id, heard_at) for c in beyond}
+            kept = [c for c in beyond if now - named[c.id] <= keep_s]
+            self.before, self._listed_at = (*listed, *kept), now
+            self._named = {c.id: named[c.id] for c in kept} or _NONE_NAMED
             self.moved = tuple(m for m in self.moved if m.to.id != predecessor.id)
 
     def _backwards(self, nearest: Contact, further: Iterable[Contact]) -> tuple[Contact, ...]:
