@@ -166,10 +166,17 @@ class Bounds:
             # One that left handed its arc to the next: if that one died, it was its.
             dead = [known[p] for p in is_gone if not self._peers.is_known_to_have_left(known[p])]
             missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact)]
-            self._host.tell(own.take_over(owner, missed, trio.current_time()))
+            has_gained = self._host.tell(own.take_over(owner, missed, trio.current_time()))
+            if has_gained and self._host.constants.replicas == 1 and len(dead) < len(is_gone):
+                self._mark_only_copies_of_leavers(gap)
             for contact in dead:
                 if self._peers.is_dead(contact):
                     self._stabilizer.remember_silent(contact)
+
+    def _mark_only_copies_of_leavers(self, gap: Arc) -> None:
+        """Ask the next node for what a leaver handed to it, because the leaver took this vnode for dead."""
+        behind = [c for c in self._ring.successors if c.address != self._host.address][:1]
+        self._vnode.ownership.mark(gap, behind, self._peers.now())
 
     async def _are_gone(self, contacts: list[Contact]) -> dict[Point, bool | None]:
         """Find out at once which of these are gone; None: one that has paused, of which nobody can tell."""
