@@ -337,7 +337,7 @@ class Node(AsyncRing):
         gives an arc to this node, it opens a connection to the address.
 
         Raises:
-            DuplicateId: another node answers.
+            ConfigError: another node answers.
         """
         if self.config.advertise is None:
             return
@@ -347,7 +347,7 @@ class Node(AsyncRing):
             return
         if hello is not None and hello.incarnation != self.host.storage.incarnation:
             other = "another node" if hello.address == self.address else hello.address
-            raise DuplicateId(
+            raise ConfigError(
                 f"cannot advertise {self.address}: {other} answers there; "
                 "advertise an address at which others reach this node"
             )

@@ -285,3 +285,10 @@ def test_what_is_nested_too_deep_is_no_backup(run: Run, tmp_path: Path) -> None:
         (tmp_path / "deep").write_text(text + "\n")
         ended = run("restore", str(tmp_path / "deep"))
         assert (ended.code, "is not a whole backup" in ended.err) == (2, True)
+
+
+def test_backup_into_a_circle_of_links_is_refused(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    ended = run("backup", str(tmp_path / "a"))
+    assert (ended.code, "too many levels of symbolic links" in ended.err.lower()) == (2, True), ended.err

@@ -19,7 +19,7 @@ from chord.calls import Caller, Later
 from chord.config import PRESETS, Limits
 from chord.data.sending import Outbound, Seen, Sender
 from chord.data.storage import Batch, MemoryStorage
-from chord.errors import Busy, ChordError, DuplicateId, InvalidRequest, NotFound, OwnerDown
+from chord.errors import Busy, ChordError, ConfigError, InvalidRequest, NotFound, OwnerDown
 from chord.events import Event
 from chord.host import PAGE_RECORDS_SERVING
 from chord.ids import Arc, Circle, Point
@@ -157,7 +157,7 @@ async def test_joiner_at_the_address_of_a_member_is_refused() -> None:
         await fill(ring, 50)
         other = ring[1]
         joiner = await ring.start(advertise=other.address)
-        with pytest.raises(DuplicateId, match=f"cannot advertise {other.address}: another node answers there"):
+        with pytest.raises(ConfigError, match=f"cannot advertise {other.address}: another node answers there"):
             await joiner.ready()
         await joiner.closed.wait()
         assert only(joiner).ownership.start is None
@@ -169,7 +169,7 @@ async def test_joiner_at_the_address_where_another_listens_is_refused() -> None:
     async with testing.ring(3, seed=1) as ring:
         await ring.start(listen="n8:1", name="n8", advertise="elsewhere:1")
         joiner = await ring.start(advertise="n8:1")
-        with pytest.raises(DuplicateId, match="cannot advertise n8:1: elsewhere:1 answers there"):
+        with pytest.raises(ConfigError, match="cannot advertise n8:1: elsewhere:1 answers there"):
             await joiner.ready()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 import tempfile
 import time
@@ -197,7 +198,13 @@ def _written(file: str) -> Iterator[BinaryIO]:
     path = Path(file)
     if not file or path.is_dir():
         raise file_failure(file or "''", IsADirectoryError(errno.EISDIR, "it names no file"), "write")
-    if path.exists() and not path.is_file():
+    try:
+        is_special = not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        is_special = False
+    except OSError as error:  # symbolic links that lead in a circle, or a directory that may not be searched
+        raise file_failure(file, error) from None
+    if is_special:
         try:
             with open(path, "wb") as sink:
                 yield sink

@@ -22,7 +22,7 @@ import trio
 
 from chord import invariants
 from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
-from chord.errors import ChordError, DuplicateId, OtherRing, unwrapped
+from chord.errors import ChordError, ConfigError, DuplicateId, OtherRing, unwrapped
 from chord.events import Event, HandlerFailed, Observer, ignore
 from chord.identity import MemoryIdentity
 from chord.ids import Point
@@ -56,7 +56,7 @@ class MemoryRing:
         expected: errors with which a node's life may end; refused by the ring, and nothing else.
     """
 
-    expected: ClassVar[tuple[type[ChordError], ...]] = (OtherRing, DuplicateId)
+    expected: ClassVar[tuple[type[ChordError], ...]] = (OtherRing, DuplicateId, ConfigError)
 
     def __init__(
         self,
