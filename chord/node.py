@@ -111,6 +111,8 @@ class Node(AsyncRing):
         self.host = Host(config, peers, storage, rng, wall_now_ms, observe, self._greeter)
         if isinstance(transport, TcpTransport):
             self.host.health.watch("descriptors", transport.shortage)
+            if isinstance(self._rpc, Rpc):
+                transport.make_room = self._rpc.make_room
         self.host.save = self._save
         self.host.is_receiving = lambda: any(p.mover.inbound for p in self.parts.values())
         self.lookups = Lookups(self.host)

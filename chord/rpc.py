@@ -200,6 +200,15 @@ class Rpc:
         """Connections that finished their handshake, both kinds of streams, to nodes and from clients."""
         return len(self._shared.running)
 
+    def make_room(self) -> None:
+        """Drain the connection that has been quiet for longest, because the process has no descriptor left.
+
+        So a node with few descriptors stays within reach of every other node, in turn.
+        """
+        ranked = [(rank, at, link) for at, link in enumerate(self._shared.running) if (rank := link.quiet_rank)]
+        if ranked:
+            min(ranked)[2].drain()
+
     def _sweep(self, now: float) -> float:
         return min((link.sweep(now) for link in list(self._shared.running)), default=math.inf)
 

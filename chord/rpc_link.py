@@ -187,6 +187,12 @@ class Link:
         """Whether something waits to be written."""
         return self._outbox.buffered > 0
 
+    @property
+    def quiet_rank(self) -> tuple[bool, float] | None:
+        """How long nothing has been said here, the longest first; None while anything is owed, or it ends anyway."""
+        is_owed = self._pending or self._answers.in_work or self._outbox.buffered
+        return None if is_owed or self.is_draining or self.has_ended else (self._was_used, self._quiet_due)
+
     # -- the life of a connection ---------------------------------------------------------------
 
     async def run(self) -> None:

@@ -184,6 +184,9 @@ class TcpTransport:
     Args:
         lookups_max: so many host names are looked up at once; see `Limits`.
         now: the clock by which a shortage of descriptors is over.
+
+    Attributes:
+        make_room: called when the system refuses one more descriptor.
     """
 
     def __init__(
@@ -192,6 +195,7 @@ class TcpTransport:
         self._names = Names(lookups_max)
         self._now = now
         self._spare = Spare()
+        self.make_room: Callable[[], object] = lambda: None
         self._exhausted_at = -math.inf
         self._why = ""
 
@@ -201,6 +205,7 @@ class TcpTransport:
 
     def _exhausted(self, error: OSError) -> str:
         self._exhausted_at = self._now()
+        self.make_room()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         is_files = error.errno == errno.EMFILE
         self._why = f"the node has run out of file descriptors; its limit is {limit} (ulimit -n)"

@@ -288,7 +288,7 @@ def test_node_that_has_no_descriptor_left_says_so_itself(run: Run, args: tuple[s
         thread.start()
         ended = run(*(address if arg == "@" else arg for arg in args), "--node", address)
         thread.join()
-    assert (ended.code, "no descriptor is left. Look at the messages of that node" in ended.err) == (4, True), ended.err
+    assert (ended.code, "no descriptor is left. Give that node what it lacks" in ended.err) == (4, True), ended.err
 
 
 def test_counts_have_the_right_number(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:

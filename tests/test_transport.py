@@ -12,8 +12,12 @@ import pytest
 import trio
 import trio.testing
 from ports import Ports
+from quorums import until
+from worlds import get, put, virtual
 
+from chord import testing
 from chord.errors import ConfigError, PeerUnreachable
+from chord.rpc import Rpc
 from chord.testing import MemoryNetwork
 from chord.transport import FILES_MIN, Spare, Stream, TcpListener, TcpTransport, pipe_of, remote_host
 from chord.wire import Frames, Kind, decode_refusal
@@ -260,3 +264,18 @@ async def test_other_streams_take_the_long_way(autojump_clock: Any) -> None:
     assert sender.send_nowait(b"x") == 0
     await sender.send_all(b"hello")
     assert await receiver.receive_some(100) == b"hello"
+
+
+@virtual
+async def test_node_that_makes_room_ends_its_quietest_connection_and_goes_on() -> None:
+    async with testing.ring(6, seed=1) as ring:
+        node = ring[0]
+        rpc = node._rpc
+        assert isinstance(rpc, Rpc)
+        quietest = min(link.quiet_rank for link in rpc._shared.running if link.quiet_rank)
+        (chosen, *_) = [link for link in rpc._shared.running if link.quiet_rank == quietest]
+        rpc.make_room()
+        await until(lambda: chosen.has_ended)
+        assert chosen.reason == "drained"
+        await put(node, b"key", b"value")
+        assert await get(ring[3], b"key") == (b"value",)

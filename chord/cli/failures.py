@@ -45,7 +45,7 @@ _START = "Is a peer running there? Start one: chord node --listen {entry}"
 _NO_SUCH_HOST = "Check the name; a node is named HOST:PORT, like 127.0.0.1:9000"
 _LATER = "The ring may be busy or healing; try again, or look at it: chord check"
 _TAKEN = "Another program may have that port, or the node hangs. Look what listens there, or name another: --node"
-_OUT_OF_SERVICE = "Look at the messages of that node; other nodes stand in for it meanwhile: chord members"
+_OUT_OF_SERVICE = "Give that node what it lacks, as in: prlimit --nofile=1024 --pid PID; or ask another: --node"
 _FEWER = "See which nodes are down or refuse writes: chord status, chord members; or ask for fewer: --r, --w"
 _SETTLE = (
     "Settle each key (chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE) or decide about its "
