@@ -156,6 +156,7 @@ async def test_joiner_at_the_address_of_a_member_is_refused() -> None:
     async with testing.ring(3, seed=1) as ring:
         await fill(ring, 50)
         other = ring[1]
+        ring.expected += (ConfigError,)
         joiner = await ring.start(advertise=other.address)
         with pytest.raises(ConfigError, match=f"cannot advertise {other.address}: another node answers there"):
             await joiner.ready()
@@ -168,6 +169,7 @@ async def test_joiner_at_the_address_of_a_member_is_refused() -> None:
 async def test_joiner_at_the_address_where_another_listens_is_refused() -> None:
     async with testing.ring(3, seed=1) as ring:
         await ring.start(listen="n8:1", name="n8", advertise="elsewhere:1")
+        ring.expected += (ConfigError,)
         joiner = await ring.start(advertise="n8:1")
         with pytest.raises(ConfigError, match="cannot advertise n8:1: elsewhere:1 answers there"):
             await joiner.ready()
