@@ -73,6 +73,7 @@ def describe(me: NodeFacts, host: Host, parts: dict[Point, Parts], misplaced: Mi
         damaged=len(host.storage.damaged(Arc(Point(0), Point(0)))),
         troubles=tuple(why[:1024] for why in troubles)[:LIST_ENTRIES_MAX],
         quarantined=sum(_quarantined(p, host) for p in parts.values()),
+        wall_ms=max(0, host.wall_now_ms()),
     )
 
 

@@ -216,7 +216,7 @@ def waiting(ring: Snapshot, r: int) -> list[Violation]:
         if member.successors != exact:
             missing = tuple(entry for entry in exact if entry not in member.successors)
             extra = tuple(entry for entry in member.successors if entry not in exact)
-            text = f"{_name(ring, n)} has {len(member.successors)} successors where {len(exact)} are to be"
+            text = f"{_name(ring, n)} has a successor list of {len(member.successors)}, not the next {len(exact)}"
             if missing:
                 text += f"; it misses {', '.join(_name(ring, entry) for entry in missing)}"
             if extra:

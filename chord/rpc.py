@@ -29,7 +29,7 @@ from chord.errors import ChordError, DeadlineExceeded, OtherRing, Overloaded, Pe
 from chord.events import ConnectionRefused, Observer
 from chord.ids import BITS_MAX, BITS_MIN, Circle
 from chord.messages import Contact, Hello, Reply, Request, StreamName
-from chord.rpc_handshake import Met, greet, refuse, welcome
+from chord.rpc_handshake import HUNG_UP, Met, greet, refuse, welcome
 from chord.rpc_link import Link
 from chord.rpc_shared import Shared
 from chord.transport import Listener, Stream, Transport, remote_host
@@ -362,7 +362,7 @@ class Rpc:
         except ChordError as error:
             reason = error.message
         except trio.BrokenResourceError:
-            reason = "closed during the handshake"
+            reason = HUNG_UP
         self._observe(ConnectionRefused(host or "", reason))
         return None
 

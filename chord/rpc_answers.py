@@ -183,7 +183,7 @@ class Answers:
             excess = f"{shared.client_bytes_in_work} bytes of calls of clients are in work"
         elif budget_s <= 0:
             throw_away(answer)
-            raise Busy("the call was on its way for longer than its budget")
+            raise Busy("the call came too late: its deadline had passed on the way")
         else:
             return
         throw_away(answer)

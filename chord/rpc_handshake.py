@@ -28,6 +28,9 @@ FAREWELL_S: Final = 1.0
 """How long a peer is given to take a refusal."""
 
 
+HUNG_UP: Final = "it closed the connection before it said hello; it may lack descriptors, or be ending"
+
+
 class Met(NamedTuple):
     """A handshake that succeeded: both hellos, and what of the stream has been read behind them."""
 
@@ -48,7 +51,7 @@ async def greet(stream: Stream, mine: Hello, check: Callable[[Hello], None], lim
         await stream.send_all(encode_hello(mine))
         peer, early = await _receive_hello(stream, frames)
     except trio.BrokenResourceError:
-        raise PeerUnreachable("closed during the handshake") from None
+        raise PeerUnreachable(HUNG_UP) from None
     try:
         if peer.stream != mine.stream:
             raise MalformedMessage(f"asked for a {mine.stream} stream, was given {peer.stream}")
@@ -106,7 +109,7 @@ async def _receive_hello(stream: Stream, frames: Frames) -> tuple[Hello, list[tu
     while not complete:
         data = await stream.receive_some(RECEIVE_BYTES)
         if not data:
-            raise PeerUnreachable("closed during the handshake")
+            raise PeerUnreachable(HUNG_UP)
         complete = frames.feed(data)
     kind, body = complete[0]
     if kind is Kind.ERROR:

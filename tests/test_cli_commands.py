@@ -76,6 +76,17 @@ def test_status_tells_of_clocks(run: Run, canned: CannedRing, monkeypatch: pytes
         assert ("Clocks" in err) == bool(told)
         assert ("time to live" in err) == (skew_ms > 60_000)
     assert run("status", "--json").json("status")["nodes"][1]["clock_skew_s"] == 61
+    assert f"clocks  {CLOCKS}" in run("check").out
+
+
+@pytest.mark.parametrize(("ahead_ms", "said"), [(7_200_000, "7200 s ahead"), (-61_000, "61 s behind")])
+def test_status_names_the_clock_that_is_wrong(run: Run, canned: CannedRing, ahead_ms: int, said: str) -> None:
+    canned.change = lambda point, node: msgspec.structs.replace(
+        node, clock_skew_ms=abs(ahead_ms), wall_ms=10**12 + (ahead_ms if point == 42 else point)
+    )
+    name = f"n{sorted(canned.nodes).index(42)}"
+    err = run("status").err
+    assert f"s (that of {name} is {said}): puts with a time to live fail" in err
 
 
 def test_put_reads_stdin(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +397,7 @@ def test_check_of_an_ideal_ring(run: Run) -> None:
     assert run("check", "--json").json("check") == {
         "ideal": True, "small": True, "violations": [], "waiting": [], "silent": [], "under_replicated": 0,
         "ok": True, "damaged": [], "unavailable": {"share": 0.0, "nodes": []}, "troubles": [],
-        "quarantined": 0,
+        "quarantined": 0, "clocks": [],
     }
 
 

@@ -168,7 +168,7 @@ def test_too_few_replicas_are_exit_6(run: Run, canned: CannedRing, error: ChordE
     canned.override = lambda point, heard: error if isinstance(heard.request, Put) else None
     ended = run("put", "k", "v")
     assert (ended.code, error.message in ended.err) == (6, True)
-    hint = "Bring that node back" if isinstance(error, OwnerDown) else "See which nodes are down or refuse writes"
+    hint = "Bring it back" if isinstance(error, OwnerDown) else "See which nodes are down or refuse writes"
     assert hint in ended.err
 
 

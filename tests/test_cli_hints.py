@@ -147,7 +147,7 @@ async def test_a_wrong_advertised_address_is_blamed_and_not_the_contact() -> Non
     wrong, contact = NOBODY, "127.0.0.1:1"
     joining = NodeConfig(listen="127.0.0.1:0", advertise=wrong, join=(contact,))
     why = await serve._why_not_ready(joining, {})
-    assert why == f"nobody answers at the advertised address {wrong}: connection refused"
+    assert why == f"the advertised address {wrong} does not lead to this node: connection refused"
     plain = NodeConfig(listen="127.0.0.1:0", join=(contact, "127.0.0.1:2"))
     why = await serve._why_not_ready(plain, {contact: "connection refused"})
     assert why == "127.0.0.1:1: connection refused; 127.0.0.1:2: no answer yet"

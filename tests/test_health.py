@@ -455,7 +455,7 @@ def test_status_of_a_ring_whose_nodes_are_silent_says_that_writes_fail(
 
 
 def test_descriptions_say_nothing_of_a_node_that_is_well() -> None:
-    assert Description.__struct_defaults__[-3:] == (0, (), 0)
+    assert Description.__struct_defaults__[-4:] == (0, (), 0, 0)
 
 
 def test_check_says_what_a_silent_node_says_of_itself(run: Run, canned: CannedRing) -> None:

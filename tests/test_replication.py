@@ -153,7 +153,7 @@ def test_put_that_the_disks_of_others_refuse_says_why(monkeypatch: pytest.Monkey
         async with settled_ring(3, 3) as ring:
             owner, *_ = clockwise(ring, KEY)
             monkeypatch.setattr(Replica, "on_store_copies", refuse)
-            said = "stored on 1 of 2 nodes; 2 refused it: n7: no writes are taken: No space left on device"
+            said = "stored on 1 of 2 nodes; refused by n.:1, n.:1: n7: no writes are taken: No space left on device"
             with pytest.raises(QuorumFailed, match=said) as caught:
                 await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"o" * 16, b""), Written)
             assert "refuse writes: chord status" in explain(caught.value, owner.address).hint

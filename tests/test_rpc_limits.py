@@ -26,6 +26,7 @@ from chord.errors import (
 from chord.events import ConnectionClosed, ConnectionOpened, ConnectionRefused, HandlerFailed
 from chord.ids import Circle
 from chord.messages import Contact, Get, Hello, Ping, Put, Values
+from chord.rpc_handshake import HUNG_UP
 from chord.testing import MemoryNetwork, run
 from chord.wire import GOODBYE, Kind, decode_refusal, encode_hello
 
@@ -108,7 +109,7 @@ async def test_who_hangs_up_instead_of_saying_hello_is_forgotten() -> None:
     async with node_and_stranger() as (node, raw, _):
         await raw.stream.aclose()
         await trio.sleep(0.1)
-        assert node.seen(ConnectionRefused)[0].reason == "closed during the handshake"
+        assert node.seen(ConnectionRefused)[0].reason == HUNG_UP
         assert node.rpc._accepted == 0
 
 

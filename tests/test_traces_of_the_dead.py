@@ -9,7 +9,7 @@ from canned import contact, worked_trace
 from cli_ring import CannedRing, Run
 
 from chord.cli.output import Out
-from chord.cli.trace import Size, print_trace
+from chord.cli.trace import Size, print_trace, rows
 from chord.errors import OwnerDown
 from chord.ids import Circle, Point
 from chord.messages import HopTrace, Trace, Via
@@ -49,6 +49,9 @@ def test_a_dead_owner_has_a_line_with_the_reason(seed: int, nodes: int) -> None:
     times = [hop.at_ms for hop in trace.hops]
     assert times == sorted(times), "in the order in which it happened"
     assert trace.path_length == sum(not hop.is_dead for hop in trace.hops) - 1
+    *_, last = rows(Circle(160), trace, {}, with_bars=False)
+    waited_s = (trace.duration_ms - trace.owner_rtt_ms - times[-1]) / 1000
+    assert last[7] == f"owner; for {waited_s:.1f} s before, no node answered for the key"
 
 
 def test_the_dead_owner_stands_behind_the_hop_that_named_it() -> None:

@@ -44,7 +44,7 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     """
     out = target.out
     began = time.monotonic()
-    with target.connect() as ring, _written(file) as sink:
+    with target.connect() as ring, _written(file, target.out) as sink:
         of = ring.describe().address if node_only else None
         writer = Writer(sink, _header(ring, of))
         with out.progress(f"backup {file}", key_count(ring) if out.is_live and of is None else None) as show:
@@ -186,7 +186,7 @@ def _explain_ring(out: Out, ring: Ring, backup: Backup) -> None:
 
 
 @contextmanager
-def _written(file: str) -> Iterator[BinaryIO]:
+def _written(file: str, out: Out) -> Iterator[BinaryIO]:
     """Open a file to write that appears under its name when it is whole and durable; - is stdout.
 
     What is no regular file, such as a pipe or a device, is written to as it is. A link is followed.
@@ -199,12 +199,15 @@ def _written(file: str) -> Iterator[BinaryIO]:
     if not file or path.is_dir():
         raise file_failure(file or "''", IsADirectoryError(errno.EISDIR, "it names no file"), "write")
     try:
-        is_special = not stat.S_ISREG(path.stat().st_mode)
+        mode = path.stat().st_mode
+        is_special = not stat.S_ISREG(mode)
     except FileNotFoundError:
-        is_special = False
+        mode, is_special = 0, False
     except OSError as error:  # symbolic links that lead in a circle, or a directory that may not be searched
         raise file_failure(file, error) from None
     if is_special:
+        if stat.S_ISFIFO(mode):
+            out.note(f"{file} is a pipe: the backup starts when another program opens it to read")
         try:
             with open(path, "wb") as sink:
                 yield sink

@@ -18,7 +18,7 @@ from chord.blocking import Ring
 from chord.cli.failures import CHECK_FAILED, OK
 from chord.cli.numbers import FiniteRange
 from chord.cli.output import Failure, Out, counted, percent
-from chord.cli.ring import is_small
+from chord.cli.ring import clock_warnings, is_small
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options, who_left
 from chord.errors import SILENCE
@@ -43,6 +43,7 @@ class Verdict(NamedTuple):
         unavailable: the share of the circle in which a get may fail, because nodes that may hold keys do not answer.
         absent: the addresses of these replicas.
         quarantined: values that are hidden from readers until an operator decides about them.
+        clocks: what is to be said of clocks that differ.
     """
 
     nodes: int
@@ -59,6 +60,7 @@ class Verdict(NamedTuple):
     absent: tuple[str, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
     quarantined: int = 0
+    clocks: tuple[str, ...] = ()
 
     @property
     def is_ideal(self) -> bool:
@@ -87,8 +89,8 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
     The command asks every known node twice, and asks again if the answers differ. A line `degraded` names a node that
     does not serve all requests, for example because its disk is full. A line `damaged` names a node with damaged
     copies. A line `unavailable` gives the share of the circle in which a get may fail, and the silent nodes that may
-    hold keys there. With any of these lines the exit code is 8, too. Silent nodes, records with too few copies, and
-    values in quarantine are reported, and do not change the exit code.
+    hold keys there. With any of these lines the exit code is 8, too. Silent nodes, records with too few copies,
+    clocks that differ and values in quarantine are reported, and do not change the exit code.
     """
     deadline = time.monotonic() + wait_s
     shown: Verdict | None = None
@@ -173,6 +175,7 @@ def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] 
         unavailable=share,
         absent=absent,
         quarantined=sum(node.quarantined for node in nodes),
+        clocks=tuple(clock_warnings(nodes)),
     )
 
 
@@ -212,6 +215,7 @@ def verdict_json(verdict: Verdict, *, only_invariants: bool = False) -> Json:
         "unavailable": {"share": round(verdict.unavailable, 6), "nodes": list(verdict.absent)},
         "troubles": [{"node": node, "why": why} for node, why in verdict.troubles],
         "quarantined": verdict.quarantined,
+        "clocks": list(verdict.clocks),
     }
 
 
@@ -287,6 +291,8 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
     if verdict.under_replicated:
         count = verdict.under_replicated
         out.line(f"copies  records with a copy where nobody answers, or with one still to be made: {count}")
+    for text in verdict.clocks:
+        out.line(f"clocks  {text}")
     if verdict.quarantined:
         hidden = counted(verdict.quarantined, "value")
         out.line(f"quarantine  {hidden} hidden from readers until you decide: chord quarantine list")

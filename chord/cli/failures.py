@@ -55,7 +55,7 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.NotFound, NOT_FOUND, "See what is stored: chord scan"),
     (errors.PeerUnreachable, UNREACHABLE, _START),
     (errors.PeerLost, UNREACHABLE, _START),
-    (errors.OwnerDown, QUORUM, "Bring that node back; if it never will be: chord forget NODE"),
+    (errors.OwnerDown, QUORUM, "Bring it back; forget each node that never returns: chord forget NODE"),
     (errors.RecordDamaged, QUORUM, "Restore them from a backup: chord restore FILE; or write them again"),
     (errors.RecordTooLarge, QUORUM, _SETTLE),
     (errors.QuorumFailed, QUORUM, _FEWER),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median_low
 
 import click
 
@@ -87,7 +88,7 @@ def status_command(target: Target) -> int:
     for warning in _warnings(nodes, silent):
         out.note(warning)
     for address, error in _errors(crawl):
-        out.note(f"{address}: {'has left' if address in left else error.message}")
+        out.note(f"{address}: {'has left' if address in left else error.message.removeprefix(f'{address}: ')}")
     return OK
 
 
@@ -230,6 +231,23 @@ def _headline(nodes: list[Description]) -> str:
     return text + (f". {counted(misplaced, 'record')} on the way home" if misplaced else "")
 
 
+def clock_warnings(nodes: list[Description]) -> list[str]:
+    """Return which clocks are wrong, and for which keys puts with a time to live fail; nothing if all clocks agree."""
+    skew_ms = max(node.clock_skew_ms for node in nodes)
+    if skew_ms <= SKEW_REPORTED_MS:
+        return []
+    others_ms = median_low(node.wall_ms for node in nodes)
+    off = [
+        f"that of {node.name} is {abs(ahead_ms) / 1000:.0f} s {'ahead' if ahead_ms > 0 else 'behind'}"
+        for node in nodes
+        if abs(ahead_ms := node.wall_ms - others_ms) > skew_ms / 2
+    ]
+    which = f" ({', '.join(off)})" if off else ""
+    refusing = [node.name for node in nodes if node.clock_skew_ms > SKEW_REFUSED_MS]
+    refused = f": puts with a time to live fail for keys of {', '.join(refusing)}" if refusing else ""
+    return [f"Clocks differ by {skew_ms / 1000:.0f} s{which}{refused}"]
+
+
 def _warnings(nodes: list[Description], silent: int) -> list[str]:
     """Return the warnings for an operator; they go to stderr, also if stdout is a pipe.
 
@@ -241,10 +259,7 @@ def _warnings(nodes: list[Description], silent: int) -> list[str]:
         found.append(f"{counted(damaged, 'copy', 'copies')} of records damaged, and not replaced: see chord check")
     if quarantined := sum(node.quarantined for node in nodes):
         found.append(f"{counted(quarantined, 'value')} in quarantine, hidden from readers: see chord quarantine list")
-    if (skew_ms := max(node.clock_skew_ms for node in nodes)) > SKEW_REPORTED_MS:
-        refusing = [node.name for node in nodes if node.clock_skew_ms > SKEW_REFUSED_MS]
-        refused = f": puts with a time to live fail for keys of {', '.join(refusing)}" if refusing else ""
-        found.append(f"Clocks differ by {skew_ms / 1000:.0f} s{refused}")
+    found += clock_warnings(nodes)
     quorum = nodes[0].replicas // 2 + 1
     have = counted(len(nodes), "node")
     if len(nodes) < (needed := min(quorum, len(nodes) + silent)):

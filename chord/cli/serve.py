@@ -171,7 +171,7 @@ async def _until_ready(node: Node, reasons: Mapping[str, str]) -> None:
 
 async def _why_not_ready(config: NodeConfig, reasons: Mapping[str, str]) -> str:
     if config.advertise is not None and (error := await _unreachable(config.advertise)):
-        return f"nobody answers at the advertised address {config.advertise}: {error}"
+        return f"the advertised address {config.advertise} does not lead to this node: {error}"
     return "; ".join(f"{address}: {reasons.get(address, 'no answer yet')}" for address in config.join) or "resuming"
 
 

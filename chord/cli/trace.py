@@ -24,6 +24,9 @@ REPLICA_COLUMNS = (
 )
 VERSION_BYTES_SHOWN = 4
 
+WAIT_SHOWN_MS = 100.0
+"""The line of an owner tells of a longer wait: until a node takes the arc of a dead one over, none answers."""
+
 
 class Size(NamedTuple):
     """How large the ring is: its nodes, whether they were counted or estimated, and its r."""
@@ -51,11 +54,12 @@ def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str]
         out.line()
     columns = [c._replace(title="") if out.as_table and c.title == "outcome" else c for c in COLUMNS]
     out.table(columns, rows(circle, trace, names, with_bars=out.as_table))
+    say = out.line if out.as_table else out.note
     if out.as_table:
         out.line()
-        replicas = " ".join(f"{_name(c, names)} {'●' if answers(trace, c, names) else '✗'}" for c in trace.replicas)
-        out.line(f"replicas  {replicas}   (N={max(1, len(trace.replicas))})")
-        out.line(summary(trace, size))
+    replicas = " ".join(f"{_name(c, names)} {'●' if answers(trace, c, names) else '✗'}" for c in trace.replicas)
+    say(f"replicas  {replicas}   (N={max(1, len(trace.replicas))})")
+    say(summary(trace, size))
 
 
 def rows(circle: Circle, trace: Trace, names: Mapping[str, str], *, with_bars: bool) -> list[list[str]]:
@@ -71,10 +75,13 @@ def rows(circle: Circle, trace: Trace, names: Mapping[str, str], *, with_bars: b
         live += not hop.is_dead
         lines.append(_hop_row(circle, hop, live, previous, names, with_bars))
         previous = previous if hop.is_dead else hop.contact
-    t = f"{trace.duration_ms:.1f} ms"
+    outcome, t = "owner", f"{trace.duration_ms:.1f} ms"
+    waited_ms = trace.duration_ms - trace.owner_rtt_ms - max((hop.at_ms for hop in trace.hops), default=0.0)
+    if trace.mode != "recursive" and waited_ms > WAIT_SHOWN_MS:
+        outcome = f"owner; for {waited_ms / 1000:.1f} s before, no node answered for the key"
     rtt = _ms(trace.owner_rtt_ms if trace.owner_rtt_ms > 0 else None)
     how = _reached(circle, trace.owner_via, previous, names)
-    lines.append(["●", *_who(circle, trace.owner, names, is_short=with_bars), how, "", "owner", rtt, t])
+    lines.append(["●", *_who(circle, trace.owner, names, is_short=with_bars), how, "", outcome, rtt, t])
     return lines
 
 

@@ -99,8 +99,9 @@ class Writing:
     def _outcome(self, needed: int) -> Written | QuorumFailed:
         w = self._count(self._counted)
         if w < needed:
-            refusals = [error for error in self._fan.failures.values() if isinstance(error, WritesRefused)]
-            why = f"; {len(refusals)} refused it: {refusals[0].message:.200}" if refusals else ""
+            refusals = {at: error for at, error in self._fan.failures.items() if isinstance(error, WritesRefused)}
+            by = ", ".join(contact.address for contact in refusals)
+            why = f"; refused by {by}: {next(iter(refusals.values())).message:.200}" if refusals else ""
             return QuorumFailed(f"stored on {w} of {needed} nodes{why}")
         is_sloppy = self._count(self._members) < needed
         self._host.counters["sloppy_puts"] += is_sloppy

@@ -132,6 +132,7 @@ class Description(Reply, frozen=True, tag=176):
     damaged: Count = 0  # records whose copy here is damaged, and has not been replaced
     troubles: Annotated[tuple[Text, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     quarantined: Count = 0  # versions in quarantine in own arcs
+    wall_ms: Count = 0  # its wall clock as it answers, ms since 1970
 
 
 class Describe(Request, frozen=True, tag=64):
