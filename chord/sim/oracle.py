@@ -225,9 +225,9 @@ class Oracle:
                 story.saw(copy.durable, copy.host)
         op.w, op.is_strict = stored.w_needed, not stored.is_sloppy
         op.quorum = min(quorum.of_ring, self.write_quorum(story).of_ring)
-        if asked is not None:  # a client that names W may name fewer than would be asked for when no node leaves
+        if asked is not None:  # a client may name fewer than a quorum of all nodes, those that leave included
             going = sum(other.state == "leaving" for other in self._ring.nodes)
-            op.quorum = min(self._constants.quorum, op.quorum + going)
+            op.quorum = min(self._constants.quorum, max(op.quorum, len(self._may_return())) + going)
         merged = self.truth.merged(story.key)
         host = next((n.name for n in self._ring.nodes if n.address == stored.owner.address), "")
         op.is_contested = self._constants.replicas == 1 and self._is_torn(story)
