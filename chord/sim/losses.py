@@ -208,8 +208,11 @@ class Losses:
         return {op_id for op_id in shown if any(op_id not in ids for ids in left)}
 
     def _restored(self, record: Record) -> Iterator[Record | None]:
-        """Yield what the reap log of each living node leaves of a record."""
-        living = (node for node in self._ring.nodes if self.truth.is_living(node))
+        """Yield what the reap log of each living node leaves of a record.
+
+        A node that starts has not opened its store. Its log would remember that there are no entries.
+        """
+        living = (node for node in self._ring.nodes if self.truth.is_living(node) and node.state != "starting")
         return (node.host.reap_log.restored(record) for node in living)
 
     def left(self, node: Node) -> None:
