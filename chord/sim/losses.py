@@ -170,7 +170,8 @@ class Losses:
             is_over = self._is_over(story, record)  # a delete that nobody answered may have replaced a value
             op.is_buried |= is_over
             if is_over or (op.is_buried and self._is_dead(record)):
-                op.tombstone = None if left else record
+                is_replaced = op.op_id not in {version.op_id for version in versions.siblings(record)}
+                op.tombstone = record if is_replaced or not left else None  # other stores may forget a replaced value
             elif left + op.vanished < needed:
                 self._complain(f"{host} drops {op} of {record.key!r}, which is left on {left} nodes")
             elif not left:

@@ -69,7 +69,7 @@ class Op:
         vanished: lost copies of it, since all members last had it.
         dropped: the machines of leaving nodes that dropped a copy of it.
         is_buried: a store dropped a tombstone, or a value that may have expired, that had replaced it.
-        tombstone: the last of these, if no other store knew the operation.
+        tombstone: such a record that does not show it, or the last that knew it.
         calm: the oracle's count of disturbances when it began, if the ring was calm then.
         expires: the first and the last virtual second at which the value may expire; infinite without a time to live.
         ttl_s: its time to live, which begins when a store mints it.
