@@ -189,7 +189,8 @@ class Losses:
             counts = {actor: max(c for a, c in op.dots if a == actor) for actor, _ in op.dots}
             known = Record(story.key, tuple(ActorClock(actor, count, ()) for actor, count in counts.items()))
             if op.tombstone is not None or self._is_dead(known):
-                self._counts["reaped"] += 1
+                self._counts["reaped"] += not op.is_reaped
+                op.is_reaped = True
                 story.reaped(op, op.tombstone or known)
 
     @staticmethod
@@ -262,9 +263,11 @@ class Losses:
             for op in story.every():
                 op.vanished += op.is_in(record)
                 op.is_out |= op.is_in(record)
+            self.reap(story)
             merged = self.truth.merged(story.key)
             for op in story.required():
                 is_gone = not op.is_in(merged) and (op.value is not None or op.replaces(merged))
+                is_gone = is_gone and not op.is_reaped  # of a delete: the reap logs go on replacing the value
                 if is_gone and not (self._is_few(op) and trio.current_time() >= op.expires[1]):
                     self.lose(story, op, host, how)  # an expired value may have been reaped before
 

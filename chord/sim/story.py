@@ -70,6 +70,7 @@ class Op:
         dropped: the machines of leaving nodes that dropped a copy of it.
         is_buried: a store dropped a tombstone, or a value that may have expired, that had replaced it.
         tombstone: such a record that does not show it, or the last that knew it.
+        is_reaped: no store has it any more, because it was reaped.
         calm: the oracle's count of disturbances when it began, if the ring was calm then.
         expires: the first and the last virtual second at which the value may expire; infinite without a time to live.
         ttl_s: its time to live, which begins when a store mints it.
@@ -77,8 +78,8 @@ class Op:
 
     __slots__ = (
         "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_buried", "is_contested",
-        "is_lost", "is_ok", "is_out", "is_strict", "kind", "number", "op_id", "quorum", "split", "tombstone", "ttl_s",
-        "value", "vanished", "w",
+        "is_lost", "is_ok", "is_out", "is_reaped", "is_strict", "kind", "number", "op_id", "quorum", "split",
+        "tombstone", "ttl_s", "value", "vanished", "w",
     )  # fmt: skip
 
     def __init__(self, number: int, value: bytes | None, kind: Kind, given: Covers, began: int) -> None:
@@ -97,6 +98,7 @@ class Op:
         self.is_strict = False
         self.is_buried = False
         self.tombstone: Record | None = None
+        self.is_reaped = False
         self.is_contested = False
         self.is_out = False
         self.is_lost = False
