@@ -78,7 +78,9 @@ class Bounds:
             self._learn_boundary(predecessor, reply)  # it may be the next to die, and those before it
 
     def _learn_boundary(self, predecessor: Contact, reply: RingPointers) -> None:
-        keep_s = NAMED_ROUNDS * self._host.timing.stabilize_s
+        timing = self._host.timing
+        # With one copy of each record, a taker that does not know a dead node denies what that node holds.
+        keep_s = timing.down_out_s if self._host.constants.replicas == 1 else NAMED_ROUNDS * timing.stabilize_s
         self._vnode.ownership.learn_boundary(predecessor, reply.predecessors, trio.current_time(), keep_s)
 
     async def _look_past(self, predecessor: Contact, reply: RingPointers) -> None:
