@@ -49,7 +49,7 @@ class Bounds:
         if predecessor is None:
             return
         self._wait_no_longer()
-        self._vnode.view.keep_settled(self._vnode.replicated())  # before the list of a newcomer, which may be short
+        self._vnode.view.keep_settled(self._vnode.surely_replicated())  # before the list of a newcomer, which may be short
         seen, asked_at = own.epoch, trio.current_time()
         try:
             reply = await self._probe(predecessor)
@@ -62,7 +62,7 @@ class Bounds:
             return
         self._host.note_clock(predecessor.address, reply.now_ms)
         ring.learn_predecessors(predecessor, reply.predecessors)
-        self._vnode.view.keep_settled(self._vnode.replicated())
+        self._vnode.view.keep_settled(self._vnode.surely_replicated())
         if own.start is None or own.giving is not None or own.epoch != seen:  # the answer may be older than the arc
             return
         if predecessor.id == own.start:

@@ -34,7 +34,7 @@ class Truth:
     def __init__(self, ring: MemoryRing) -> None:
         self._ring = ring
         self._dead: dict[str, Storage] = {}  # what each has left: its store, or its disk once that was looked at
-        self._claims: dict[str, dict[bytes, Record]] = {}
+        self._claims: dict[str, dict[bytes, tuple[Record, Record | None]]] = {}  # durable, and visible
         self._dropping: dict[str, dict[bytes, Record]] = {}  # by machine: what was durable when it began a removal
 
     # -- questions ------------------------------------------------------------------------------
@@ -79,7 +79,8 @@ class Truth:
         found = [record.key for record in storage.scan(Arc(circle.point(0), circle.point(0))) if is_told(record.key)]
         dropping = self._dropping.pop(node.name, {})
         claims = {key: record for key in found if (record := storage.durable(key)) is not None}
-        self._claims[node.name] = {key: record for key, record in claims.items() if dropping.get(key) != record}
+        claims = {key: record for key, record in claims.items() if dropping.get(key) != record}
+        self._claims[node.name] = {key: (record, storage.get(key)) for key, record in claims.items()}
         self._dead[node.name] = storage
         return None
 
@@ -97,7 +98,10 @@ class Truth:
         left = left_on(disk, node.host.circle) or MemoryStorage(node.host.circle, bytes(8))
         self._dead[node.name] = left
         claims = self._claims.pop(node.name, {})
-        return [key for key, record in claims.items() if not _covers(left.get(key), record)]
+        found = {key: left.get(key) for key in claims}
+        # A transaction may have ended of which the node has not heard. It may forget what was reaped.
+        wrong = (key for key, (_, visible) in claims.items() if found[key] != visible)
+        return [key for key in wrong if not _covers(found[key], claims[key][0])]
 
     def not_on_disk(self, node: Node, keys: Iterable[bytes]) -> list[bytes]:
         """Return the keys of which a running node's store says that more is durable than there is on its disk."""
