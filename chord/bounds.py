@@ -6,7 +6,7 @@ The pointer and the arc are two things (`ownership.py`): a predecessor that was 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 import trio
@@ -49,7 +49,7 @@ class Bounds:
         if predecessor is None:
             return
         self._wait_no_longer()
-        self._vnode.view.keep_settled(self._vnode.surely_replicated())  # before the list of a newcomer, which may be short
+        self._vnode.view.keep_settled(self._vnode.replicated())  # before the list of a newcomer, which may be short
         seen, asked_at = own.epoch, trio.current_time()
         try:
             reply = await self._probe(predecessor)
@@ -62,7 +62,7 @@ class Bounds:
             return
         self._host.note_clock(predecessor.address, reply.now_ms)
         ring.learn_predecessors(predecessor, reply.predecessors)
-        self._vnode.view.keep_settled(self._vnode.surely_replicated())
+        self._vnode.view.keep_settled(self._vnode.replicated())
         if own.start is None or own.giving is not None or own.epoch != seen:  # the answer may be older than the arc
             return
         if predecessor.id == own.start:
@@ -168,12 +168,26 @@ class Bounds:
             # One that left handed its arc to the next: if that one died, it was its.
             dead = [known[p] for p in is_gone if not self._peers.is_known_to_have_left(known[p])]
             missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact)]
+            self._vnode.view.keep_settled([self._replicated_with(known.values())])
             has_gained = self._host.tell(own.take_over(owner, missed, trio.current_time()))
             if has_gained and self._host.constants.replicas == 1 and len(dead) < len(is_gone):
                 self._mark_only_copies_of_leavers(gap)
             for contact in dead:
                 if self._peers.is_dead(contact):
                     self._stabilizer.remember_silent(contact)
+
+    def _replicated_with(self, gone: Iterable[Contact]) -> Arc:
+        """Return the arc of which this vnode was a replica while the nodes that are gone stood before it.
+
+        Its list of the nodes before it may have been too short to tell. Then it kept records of other arcs, too.
+        """
+        me, nodes = self._vnode.me, dict[str, None]()
+        for contact in sorted(gone, key=lambda c: self._ring.circle.distance(c.id, me.id)):
+            if contact.address != me.address:
+                nodes[contact.address] = None
+            if len(nodes) == self._host.constants.replicas:
+                return Arc(contact.id, me.id)
+        return Arc(me.id, me.id)
 
     def _mark_only_copies_of_leavers(self, gap: Arc) -> None:
         """Ask the next node for what a leaver handed to it, because the leaver took this vnode for dead."""

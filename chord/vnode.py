@@ -259,17 +259,6 @@ class Vnode:
                 return [*found, Arc(contact.id, self.id)]
         return [Arc(self.id, self.id)]  # a small ring, or not known yet: all of it
 
-    def surely_replicated(self) -> list[Arc]:
-        """Return the arcs of which this vnode hears all writes.
-
-        While this vnode does not know N nodes before it, it keeps all records, and may not be a replica of all of them.
-        """
-        arcs, ring = self.replicated(), self.ring
-        is_all = bool(arcs) and arcs[-1].start == arcs[-1].end
-        if not is_all or not ring.predecessors or len(self.host.nodes_known()) < self.host.constants.replicas:
-            return arcs
-        return [*arcs[:-1], Arc(ring.predecessors[-1].id, self.id)]
-
     def is_settled(self, key: int) -> bool:
         """Whether this vnode holds what a replica of a key must: it was brought level, and has been one since.
 
