@@ -169,6 +169,7 @@ class Bounds:
             dead = [known[p] for p in is_gone if not self._peers.is_known_to_have_left(known[p])]
             missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact)]
             self._vnode.view.keep_settled([self._replicated_with(known.values())])
+            self._vnode.view.keep_settled_by_owner(gap, known)
             has_gained = self._host.tell(own.take_over(owner, missed, trio.current_time()))
             if has_gained and self._host.constants.replicas == 1 and len(dead) < len(is_gone):
                 self._mark_only_copies_of_leavers(gap)

@@ -258,3 +258,16 @@ def test_a_kept_part_stays_settled() -> None:
     view.settled(Point(40), Arc(Point(20), Point(40)))
     view.keep_settled([Arc(Point(70), Point(0))])
     assert view.settled_arcs() == {100: Arc(Point(70), Point(100))}
+
+
+def test_settled_in_a_taken_over_gap_counts_only_for_its_dead_owner() -> None:
+    view = view_at(0)
+    view.settled(Point(100), Arc(Point(50), Point(100)))  # 80 joined later, and owned (50, 80] when it died
+    view.settled(Point(80), Arc(Point(60), Point(80)))
+    view.settled(Point(200), Arc(Point(90), Point(200)))  # begins in the gap, where it is older than 120's arc
+    view.keep_settled_by_owner(Arc(Point(50), Point(120)), [Point(80), Point(100), Point(120)])
+    assert view.settled_arcs() == {
+        80: Arc(Point(60), Point(80)),
+        100: Arc(Point(80), Point(100)),
+        200: Arc(Point(120), Point(200)),
+    }

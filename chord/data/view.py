@@ -14,6 +14,7 @@ Source: DeCandia et al. 2007 (Dynamo), section 4.3 (preference lists over distin
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from chord.ids import Arc, Circle, Point
@@ -188,6 +189,22 @@ class View:
     def keep_settled(self, arcs: list[Arc]) -> None:
         """Only of what a vnode keeps replicas of it hears all: what lies elsewhere it no longer holds for sure."""
         self._settled, self._recalled = self._kept(self._settled, arcs), self._kept(self._recalled, arcs)
+
+    def keep_settled_by_owner(self, gap: Arc, owners: Iterable[Point]) -> None:
+        """Keep, in a gap that dead vnodes owned, only marks that each of them set in its own arc.
+
+        A mark of another vnode is older than the arc of the dead owner, which may have acknowledged writes since.
+        """
+        ends = sorted({gap.start, gap.end, *owners}, key=lambda point: self._circle.distance(gap.start, point))
+        own_arcs = [Arc(start, end) for start, end in pairwise(ends)]
+        self._settled = self._clipped(self._settled, gap, own_arcs)
+        self._recalled = self._clipped(self._recalled, gap, own_arcs)
+
+    def _clipped(self, marks: dict[Point, Arc], gap: Arc, own_arcs: list[Arc]) -> dict[Point, Arc]:
+        rest = Arc(gap.end, gap.start)  # what the gap leaves of the circle
+        inside = self._kept({point: arc for point, arc in marks.items() if arc.end in gap}, own_arcs)
+        outside = {point: arc for point, arc in marks.items() if arc.end not in gap}
+        return {**self._kept(outside, [rest]), **inside}
 
     def _kept(self, marks: dict[Point, Arc], arcs: list[Arc]) -> dict[Point, Arc]:
         kept: dict[Point, Arc] = {}
