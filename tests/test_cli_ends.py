@@ -177,10 +177,11 @@ runpy.run_module("chord", run_name="__main__", alter_sys=True)
 
 
 def test_interrupt_while_modules_load_prints_no_traceback() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_WHILE_LOADING], env=environment(), capture_output=True, text=True,
-        check=False, timeout=HANG_S,
-    )
+    command = [sys.executable, "-c", INTERRUPTED_WHILE_LOADING]
+    with interruptible():
+        ended = subprocess.run(
+            command, env=environment(), capture_output=True, text=True, check=False, timeout=HANG_S,
+        )
     assert (ended.returncode, ended.stderr, ended.stdout) == (-signal.SIGINT, "", "")
 
 
