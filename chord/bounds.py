@@ -80,8 +80,10 @@ class Bounds:
     def _learn_boundary(self, predecessor: Contact, reply: RingPointers) -> None:
         timing = self._host.timing
         # With one copy of each record, a taker that does not know a dead node denies what that node holds.
-        keep_s = timing.down_out_s if self._host.constants.replicas == 1 else NAMED_ROUNDS * timing.stabilize_s
-        self._vnode.ownership.learn_boundary(predecessor, reply.predecessors, trio.current_time(), keep_s)
+        is_only_copy = self._host.constants.replicas == 1
+        keep_s = timing.down_out_s if is_only_copy else NAMED_ROUNDS * timing.stabilize_s
+        now, own = trio.current_time(), self._vnode.ownership
+        own.learn_boundary(predecessor, reply.predecessors, now, keep_s, keeps_all=is_only_copy)
 
     async def _look_past(self, predecessor: Contact, reply: RingPointers) -> None:
         """Take over what nobody owns before a predecessor that owns nothing: it is leaving.

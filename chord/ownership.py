@@ -259,7 +259,13 @@ class Ownership:
         return [events.ArcLost(self.me.id, arc, self.epoch, "renounced")]
 
     def learn_boundary(
-        self, predecessor: Contact, further: Iterable[Contact] = (), now: float = 0.0, keep_s: float = 0.0
+        self,
+        predecessor: Contact,
+        further: Iterable[Contact] = (),
+        now: float = 0.0,
+        keep_s: float = 0.0,
+        *,
+        keeps_all: bool = False,
     ) -> None:
         """The predecessor stands exactly where my arc begins: moves to it are common knowledge now.
 
@@ -268,17 +274,21 @@ class Ownership:
 
         Args:
             now, keep_s: how long they stay, in seconds, after they were named last.
+            keeps_all: the vnodes that the list passes over stay as well. Such a vnode may be on its way back to an arc
+                that the predecessor took over, and have the only copies there.
             further: who stands before it, as far as it knows: N + 2 nodes with it. A key has N + 3 places at most: two
                 who took over from that many, and do not know who else is silent, are not both among the key's places.
         """
         if predecessor.id == self.start:
             self.boundary = predecessor
             listed = self._backwards(predecessor, further)
-            beyond = [c for c in self.before if between(self.me.id, c.id, listed[-1].id)]
+            unlisted = {c.id: c for c in self.before if keeps_all or between(self.me.id, c.id, listed[-1].id)}
+            for contact in listed:
+                unlisted.pop(contact.id, None)
             heard_at = now if self._listed_at is None else self._listed_at
-            named = {c.id: self._named.get(c.id, heard_at) for c in beyond}
-            kept = [c for c in beyond if now - named[c.id] <= keep_s]
-            self.before, self._listed_at = (*listed, *kept), now
+            named = {point: self._named.get(point, heard_at) for point in unlisted}
+            kept = [c for c in unlisted.values() if now - named[c.id] <= keep_s]
+            self.before, self._listed_at = self._sorted_backwards((*listed, *kept)), now
             self._named = {c.id: named[c.id] for c in kept} or _NONE_NAMED
             self.moved = tuple(m for m in self.moved if m.to.id != predecessor.id)
 
@@ -290,6 +300,11 @@ class Ownership:
                 break
             found.append(contact)
         return tuple(found)
+
+    def _sorted_backwards(self, contacts: Iterable[Contact]) -> tuple[Contact, ...]:
+        """Return these vnodes, the nearest before me first."""
+        end = self.me.id
+        return tuple(sorted(contacts, key=lambda c: (c.id < end, c.id), reverse=True))
 
     def doubt(self, arc: Arc) -> None:
         """Others coordinated writes of this part, and this vnode may have missed what they acknowledged."""

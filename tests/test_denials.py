@@ -402,8 +402,8 @@ def test_the_few_who_took_over_from_many_write_to_nobody_who_would_not_be_asked(
 def test_planted_those_before_are_not_known_far_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Ownership.learn_boundary
 
-    def learn_four(own: Ownership, predecessor: Contact, further: Iterable[Contact], now: float, keep_s: float) -> None:
-        whole(own, predecessor, tuple(further)[:3], now)
+    def learn_four(own: Ownership, predecessor: Contact, further: Iterable[Contact], *_: object, **__: object) -> None:
+        whole(own, predecessor, tuple(further)[:3])
 
     monkeypatch.setattr(Ownership, "learn_boundary", learn_four)
     with pytest.raises(AssertionError, match="Values"):

@@ -66,6 +66,15 @@ def test_short_list_of_a_newcomer_keeps_those_behind_it_for_a_while() -> None:
     assert own.before == (at(50), at(20), at(120)), "none from behind this vnode"
 
 
+def test_boundary_with_one_replica_keeps_vnodes_that_the_list_passes_over() -> None:
+    own = owner(100, 50)
+    own.learn_boundary(at(50), (at(30), at(10)), now=1.0, keep_s=5.0, keeps_all=True)
+    own.learn_boundary(at(50), (at(10),), now=4.0, keep_s=5.0, keeps_all=True)
+    assert own.before == (at(50), at(30), at(10)), "30 may be on its way back to an arc that 50 took over"
+    own.learn_boundary(at(50), (at(10),), now=7.0, keep_s=5.0, keeps_all=True)
+    assert own.before == (at(50), at(10))
+
+
 def test_a_switch_is_answered_retry_until_the_ack_and_moved_after_it() -> None:
     own = owner(100, 50)
     own.begin_switch(Point(80), at(80))

@@ -127,7 +127,8 @@ def run_command(seeds: str, shares: bool, counts: bool, jobs: int | None, as_jso
             told = writes
             out.note(f"{writes:,} writes were acknowledged, {membership:,} times a node came or went, and all held")
 
-    with out.progress(*(("writes", plans[0].writes) if one_life else ("seeds", len(plans)))) as show:
+    what, total = ("writes", plans[0].writes) if one_life else ("seeds", len(plans))
+    with out.progress(what, total, lines_every_s=LINES_EVERY_S) as show:
         outcome = run_many(plans, on_result, jobs=jobs, on_progress=on_progress)
     is_swarm = outcome.seeds >= SEEDS_FOR_ALL and all(wishes[name] is None for name in WISHES)
     never_taken = outcome.zeros() if is_swarm else outcome.zeros(()) if shares else []

@@ -254,7 +254,7 @@ class Sender:
             arc_end=giving.arc.end,
             epoch=giving.epoch,
             boundary=self._own.boundary,
-            before=self._own.before[1:],
+            before=self._own.before[1 : LIST_ENTRIES_MAX + 1],
             taken=taken,
             downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
             is_settled=self._vnode.vouches_for(giving.arc),
