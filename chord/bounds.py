@@ -49,6 +49,7 @@ class Bounds:
         if predecessor is None:
             return
         self._wait_no_longer()
+        self._vnode.note_neighbours()
         self._vnode.view.keep_settled(self._vnode.replicated())  # before the list of a newcomer, which may be short
         seen, asked_at = own.epoch, trio.current_time()
         try:

@@ -34,6 +34,8 @@ from chord.ring import RingState
 
 CANDIDATES_MAX = 8  # alternatives in one answer: enough to step over several dead hops without asking again
 RETRY_MS = 50
+NEWCOMER_ROUNDS = 10
+"""A node falls silent before others notice it. A vnode that joined in so many rounds before that is a newcomer, too."""
 
 
 class Vnode:
@@ -196,6 +198,21 @@ class Vnode:
         """Return who holds a key, as far as this vnode knows: for keys it may coordinate."""
         constants = self.host.constants
         return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
+
+    def may_hold(self, key: int, who: ReplicaSet) -> tuple[Place, ...]:
+        """Return every node that may hold a key: its replica set, and those that newcomers moved out of it."""
+        constants, timing = self.host.constants, self.host.timing
+        if constants.replicas == 1:
+            return who.everyone
+        margin_s = NEWCOMER_ROUNDS * timing.stabilize_s
+        places = constants.replicas + constants.fallbacks
+        silent = self.host.peers.passive.nodes()
+        return (*who.everyone, *self.view.may_hold(key, self.ring, self.ownership, silent, places, margin_s))
+
+    def note_neighbours(self) -> None:
+        """Note which vnodes are new behind this one, and which are silent."""
+        now, down_out_s = self.host.peers.now(), self.host.timing.down_out_s
+        self.view.note_neighbours(self.ring.successors, self.ownership.taken, now, down_out_s)
 
     def listed(self) -> tuple[Contact, ...]:
         """Return every vnode that the lists of this one name, on both sides."""

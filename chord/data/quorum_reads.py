@@ -1,7 +1,7 @@
 """Quorum reads: ask R replicas, merge by version, and repair the stale ones behind the reader's back.
 
 *Not found* is an answer, never a guess. A write was acknowledged by a write quorum of the nodes that may hold the key
-(`ReplicaSet.everyone`), so an absent key is denied only where fewer than a write quorum of them are silent, or new and
+(`Vnode.may_hold`), so an absent key is denied only where fewer than a write quorum of them are silent, or new and
 not brought level yet, and all others have said that they hold nothing. Repairs never mint dots.
 
 Source: DeCandia et al. 2007 (Dynamo), sections 4.5 and 4.7; Demers et al. 1987 on repairs.
@@ -224,8 +224,9 @@ class QuorumReads:
                 self._require_deniable(reading, who, verdict)
             then()
 
-        asked_already = reading.copies.keys() | {place.contact for place in who.everyone if place.is_waited_for}
-        first = [place.contact for place in who.everyone if place.contact not in asked_already]
+        places = self._vnode.may_hold(self._host.circle.hash(reading.key), who)
+        asked_already = reading.copies.keys() | {place.contact for place in places if place.is_waited_for}
+        first = [place.contact for place in places if place.contact not in asked_already]
         fan = self._fan(reading, [])
         fan.begin(lambda: until_found and self._live(reading.record), first, lambda error: later.go_on(asked, error))
 
@@ -246,8 +247,8 @@ class QuorumReads:
         if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):
             raise Busy("who stands in for the owner does not know what else is silent", after_ms=RETRY_MS)
         members = [place.contact for place in who.members]
-        silent = [place.contact for place in who.everyone if place.contact not in reading.copies]
         point, empty = self._host.circle.hash(reading.key), 0
+        silent = [p.contact for p in self._vnode.may_hold(point, who) if p.contact not in reading.copies]
         if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
             known = {contact.address for contact in silent}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]

@@ -105,8 +105,9 @@ class Repair:
         if self._host.constants.replicas == 1:
             return tuple(dict.fromkeys(mark.dead for mark in self._vnode.ownership.taken))
         found: dict[Contact, None] = {}
-        for _, who in self.parts():
-            down = [place.contact for place in who.everyone if not self._vnode.is_up(place)]
+        for arc, who in self.parts():
+            places = self._vnode.may_hold(arc.end, who)
+            down = [place.contact for place in places if not self._vnode.is_up(place)]
             if len(down) >= self._vnode.write_quorum(who):
                 found.update(dict.fromkeys(down))
         return tuple(found) or self._vnode.waits_for
@@ -132,7 +133,8 @@ class Repair:
 
         This mirrors `QuorumReads._require_deniable`, with what the owner knows without asking.
         """
-        silent, empty = [place.contact for place in who.everyone if not self._vnode.is_up(place)], 0
+        places = self._vnode.may_hold(arc.end, who)
+        silent, empty = [place.contact for place in places if not self._vnode.is_up(place)], 0
         if self._vnode.ownership.is_doubtful(arc):
             known = {contact.address for contact in silent}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]

@@ -14,12 +14,12 @@ Source: DeCandia et al. 2007 (Dynamo), section 4.3 (preference lists over distin
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from chord.ids import Arc, Circle, Point
 from chord.messages import LIST_ENTRIES_MAX, Contact
-from chord.ownership import Ownership
+from chord.ownership import Ownership, Taken
 from chord.ring import RingState
 
 SETTLED_MAX = 64
@@ -61,7 +61,19 @@ class ReplicaSet(NamedTuple):
 class View:
     """What one vnode knows of silent holders behind it, and of arcs whose owner has brought it level."""
 
-    __slots__ = ("_cached", "_circle", "_compared", "_downs", "_forgotten", "_me", "_recalled", "_retiring", "_settled")
+    __slots__ = (
+        "_cached",
+        "_circle",
+        "_compared",
+        "_downs",
+        "_forgotten",
+        "_known_since",
+        "_me",
+        "_recalled",
+        "_retiring",
+        "_settled",
+        "_silence",
+    )
 
     def __init__(self, me: Contact, circle: Circle) -> None:
         self._me = me
@@ -73,6 +85,8 @@ class View:
         self._settled: dict[Point, Arc] = {}  # by where it ends
         self._compared: dict[str, None] = {}  # owners that compared since the standstill; the latest last
         self._recalled: dict[Point, Arc] = {}  # likewise, settled before an absence
+        self._known_since: dict[Point, float] = {}  # the vnodes behind this one
+        self._silence: tuple[float, float] | None = None  # when nodes fell silent, and when one was silent last
 
     # -- learning -------------------------------------------------------------------------------
 
@@ -100,6 +114,49 @@ class View:
         for contact in successors:
             kept.pop(contact.id, None)
         self._replace(dict(sorted(kept.items(), key=lambda item: self._distance(item[0]))[:LIST_ENTRIES_MAX]))
+
+    def note_neighbours(
+        self, successors: Iterable[Contact], marks: Iterable[Taken], now: float, down_out_s: float
+    ) -> None:
+        """Note since when each vnode behind this one is known, and since when others are silent.
+
+        A silence counts until `down_out_s` after its end: by then the nodes that returned have brought records home.
+        """
+        points = [contact.id for contact in successors] + list(self._downs)
+        self._known_since = {point: self._known_since.get(point, now) for point in points}
+        silent = [since for _, since in self._downs.values()] + [mark.since for mark in marks]
+        if self._silence is not None and now - self._silence[1] > down_out_s:
+            self._silence = None
+        if silent:
+            began = min(silent) if self._silence is None else min(self._silence[0], *silent)
+            self._silence = max(began, now - 2 * down_out_s), now
+
+    def may_hold(
+        self, key: int, ring: RingState, own: Ownership, silent: Iterable[Contact], places: int, margin_s: float
+    ) -> tuple[Place, ...]:
+        """Return the nodes beyond the replica set of a key that may hold it, if nodes joined during a silence.
+
+        Each newcomer moves an older node one place back. In the other part of a split, where the newcomer is unknown,
+        that older node may still take writes of the key. So newcomers do not count towards the places of a key.
+
+        Args:
+            silent: nodes that may stand behind the end of the successor list.
+            places: so many nodes may hold a key, fallbacks included.
+            margin_s: a vnode that was known for less than this when the silence began is a newcomer, too.
+        """
+        if self._silence is None:
+            return ()
+        limit, found, older = self._silence[0] - margin_s, list[Place](), 0
+        behind = (Place(contact, True) for contact in silent) if ring.is_full else ()
+        for place in chain(self.walk(key, ring, own), behind):
+            if older == places:
+                break
+            is_met = any(place.contact.address == other.contact.address for other in found)
+            if place.contact.address not in self._retiring and not is_met:
+                found.append(place)
+                known_since = self._known_since.get(place.contact.id)
+                older += place.is_waited_for or known_since is None or known_since < limit
+        return tuple(found[places:])
 
     def gone(self, vnodes: Container[Point]) -> None:
         """Wait no longer for vnodes that have left."""

@@ -260,6 +260,7 @@ class Losses:
     def _reckon(self, vanished: Iterable[Record], host: str, how: str = LOST) -> None:
         """These copies of a machine are gone for good."""
         for story, record in self._known(vanished):
+            story.dropped_at[host] = trio.current_time()
             for op in story.every():
                 op.vanished += op.is_in(record)
                 op.is_out |= op.is_in(record)

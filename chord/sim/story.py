@@ -168,7 +168,7 @@ class Story:
         issued: how many operations there ever were.
         contexts: the last context that each client read or was given.
         owner: the address that coordinated the last acknowledged write.
-        dropped_at: when each machine last began to remove its record. The disk may have refused that since.
+        dropped_at: when each machine last began to remove its record, or lost it. The disk may have refused a removal.
     """
 
     __slots__ = (
