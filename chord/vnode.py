@@ -35,7 +35,7 @@ from chord.ring import RingState
 CANDIDATES_MAX = 8  # alternatives in one answer: enough to step over several dead hops without asking again
 RETRY_MS = 50
 NEWCOMER_ROUNDS = 10
-"""A node falls silent before others notice it. A vnode that joined in so many rounds before that is a newcomer, too."""
+"""A node falls silent before others notice it. So a vnode that joined in so many rounds is a newcomer in any case."""
 
 
 class Vnode:
@@ -199,20 +199,24 @@ class Vnode:
         constants = self.host.constants
         return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
 
-    def may_hold(self, key: int, who: ReplicaSet) -> tuple[Place, ...]:
-        """Return every node that may hold a key: its replica set, and those that newcomers moved out of it."""
-        constants, timing = self.host.constants, self.host.timing
+    def may_hold(self, key: int, who: ReplicaSet) -> tuple[tuple[Place, ...], int]:
+        """Return every node that may hold a key, and how many more nodes may that this vnode cannot name.
+
+        These are its replica set, and the nodes that newcomers moved out of it.
+        """
+        constants, peers = self.host.constants, self.host.peers
         if constants.replicas == 1:
-            return who.everyone
-        margin_s = NEWCOMER_ROUNDS * timing.stabilize_s
+            return who.everyone, 0
+        since = peers.now() - NEWCOMER_ROUNDS * self.host.timing.stabilize_s
         places = constants.replicas + constants.fallbacks
-        silent = self.host.peers.passive.nodes()
-        return (*who.everyone, *self.view.may_hold(key, self.ring, self.ownership, silent, places, margin_s))
+        more, unnamed = self.view.may_hold(key, self.ring, self.ownership, peers.passive.nodes(), places, since)
+        return (*who.everyone, *more), unnamed
 
     def note_neighbours(self) -> None:
         """Note which vnodes are new behind this one, and which are silent."""
-        now, down_out_s = self.host.peers.now(), self.host.timing.down_out_s
-        self.view.note_neighbours(self.ring.successors, self.ownership.taken, now, down_out_s)
+        now, timing = self.host.peers.now(), self.host.timing
+        margin_s = NEWCOMER_ROUNDS * timing.stabilize_s
+        self.view.note_neighbours(self.ring.successors, self.ownership.taken, now, timing.down_out_s, margin_s)
 
     def listed(self) -> tuple[Contact, ...]:
         """Return every vnode that the lists of this one name, on both sides."""

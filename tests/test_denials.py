@@ -441,6 +441,46 @@ async def written_in_a_split(
         assert len(acknowledged) >= acknowledged_min
 
 
+async def denied_behind_a_newcomer() -> None:
+    """A split leaves two of a key's places on each side. Then a node joins right behind the owner.
+
+    The side without the owner takes writes of the key, on two nodes that were places of the key before the split.
+    """
+    async with testing.ring(8, seed=5, successors=3) as ring:
+        await settled(ring)
+        await trio.sleep(4)
+        owner, second, *split = clockwise(ring, KEY)[:4]
+        ring.network.partition([node.name for node in split], is_cut=True)
+        newcomer = only(owner).id + 1
+        await (await ring.start(join=[owner], id=newcomer)).ready()
+        with trio.fail_after(20):
+            while True:
+                with suppress(ChordError):
+                    await write(split[0], KEY, b"v", context=b"")
+                    break
+        assert holding(ring, KEY) == [node.name for node in split]
+        assert only(second).id != newcomer
+        reader = next(node for node in ring.nodes if only(node).ownership.is_owner(owner.host.circle.hash(KEY)))
+        for _ in range(40):
+            with suppress(Busy, OwnerDown):
+                found = await only(owner).host.peers.call(only(owner).me, Get(KEY), Values)
+                assert found.values == (b"v",), f"{reader.name} denied the key"
+            await trio.sleep(0.05)
+        ring.network.heal()
+        await never_denied(ring, KEY, b"v", for_s=8)
+        assert (await read(owner, KEY)).values == (b"v",)
+
+
+def test_denial_in_a_split_counts_no_newcomer_as_a_place() -> None:
+    testing.run(denied_behind_a_newcomer, seed=5)
+
+
+def test_planted_newcomer_counts_as_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: (who.everyone, 0))
+    with pytest.raises(AssertionError, match=r"denied|Values"):
+        testing.run(denied_behind_a_newcomer, seed=5)
+
+
 @pytest.mark.slow
 @virtual
 async def test_a_retiring_node_that_did_not_leave_after_all_is_a_replica_again() -> None:

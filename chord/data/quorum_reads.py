@@ -224,7 +224,7 @@ class QuorumReads:
                 self._require_deniable(reading, who, verdict)
             then()
 
-        places = self._vnode.may_hold(self._host.circle.hash(reading.key), who)
+        places, _ = self._vnode.may_hold(self._host.circle.hash(reading.key), who)
         asked_already = reading.copies.keys() | {place.contact for place in places if place.is_waited_for}
         first = [place.contact for place in places if place.contact not in asked_already]
         fan = self._fan(reading, [])
@@ -247,13 +247,14 @@ class QuorumReads:
         if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):
             raise Busy("who stands in for the owner does not know what else is silent", after_ms=RETRY_MS)
         members = [place.contact for place in who.members]
-        point, empty = self._host.circle.hash(reading.key), 0
-        silent = [p.contact for p in self._vnode.may_hold(point, who) if p.contact not in reading.copies]
+        point = self._host.circle.hash(reading.key)
+        places, empty = self._vnode.may_hold(point, who)
+        silent = [place.contact for place in places if place.contact not in reading.copies]
         if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
             known = {contact.address for contact in silent}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
-            empty = self._vnode.nodes_known(who) - len(members)  # places
-            silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
+            free = self._vnode.nodes_known(who) - len(members)  # places
+            silent, empty = [*silent, *gone[:free]], max(empty, free - len(gone))
         unsettled = [contact for contact in reading.unsettled if contact in members]
         missing, needed = len(silent) + len(unsettled), self._vnode.write_quorum(who)
         if missing + empty < needed:

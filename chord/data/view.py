@@ -116,11 +116,14 @@ class View:
         self._replace(dict(sorted(kept.items(), key=lambda item: self._distance(item[0]))[:LIST_ENTRIES_MAX]))
 
     def note_neighbours(
-        self, successors: Iterable[Contact], marks: Iterable[Taken], now: float, down_out_s: float
+        self, successors: Iterable[Contact], marks: Iterable[Taken], now: float, down_out_s: float, margin_s: float
     ) -> None:
         """Note since when each vnode behind this one is known, and since when others are silent.
 
         A silence counts until `down_out_s` after its end: by then the nodes that returned have brought records home.
+
+        Args:
+            margin_s: a node falls silent at most so long before others notice it.
         """
         points = [contact.id for contact in successors] + list(self._downs)
         self._known_since = {point: self._known_since.get(point, now) for point in points}
@@ -128,13 +131,14 @@ class View:
         if self._silence is not None and now - self._silence[1] > down_out_s:
             self._silence = None
         if silent:
-            began = min(silent) if self._silence is None else min(self._silence[0], *silent)
+            silence_s = min(silent) - margin_s
+            began = silence_s if self._silence is None else min(self._silence[0], silence_s)
             self._silence = max(began, now - 2 * down_out_s), now
 
     def may_hold(
-        self, key: int, ring: RingState, own: Ownership, silent: Iterable[Contact], places: int, margin_s: float
-    ) -> tuple[Place, ...]:
-        """Return the nodes beyond the replica set of a key that may hold it, if nodes joined during a silence.
+        self, key: int, ring: RingState, own: Ownership, silent: Iterable[Contact], places: int, since: float
+    ) -> tuple[tuple[Place, ...], int]:
+        """Return the nodes beyond the replica set of a key that may hold it, and how many more there may be.
 
         Each newcomer moves an older node one place back. In the other part of a split, where the newcomer is unknown,
         that older node may still take writes of the key. So newcomers do not count towards the places of a key.
@@ -142,11 +146,10 @@ class View:
         Args:
             silent: nodes that may stand behind the end of the successor list.
             places: so many nodes may hold a key, fallbacks included.
-            margin_s: a vnode that was known for less than this when the silence began is a newcomer, too.
+            since: vnodes that joined after this time, or after a silence began, are newcomers.
         """
-        if self._silence is None:
-            return ()
-        limit, found, older = self._silence[0] - margin_s, list[Place](), 0
+        limit = since if self._silence is None else min(since, self._silence[0])
+        found, older = list[Place](), 0
         behind = (Place(contact, True) for contact in silent) if ring.is_full else ()
         for place in chain(self.walk(key, ring, own), behind):
             if older == places:
@@ -156,7 +159,8 @@ class View:
                 found.append(place)
                 known_since = self._known_since.get(place.contact.id)
                 older += place.is_waited_for or known_since is None or known_since < limit
-        return tuple(found[places:])
+        is_cut = ring.is_full and self._silence is None
+        return tuple(found[places:]), places - older if is_cut else 0
 
     def gone(self, vnodes: Container[Point]) -> None:
         """Wait no longer for vnodes that have left."""
