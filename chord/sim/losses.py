@@ -234,7 +234,7 @@ class Losses:
         for key in self.truth.autopsy(node):
             self._complain(f"{node.name} is dead; its disk has lost {key!r}, which was durable")
         for key, story in self._stories.items() if self.truth.has_disk(node.name) else ():
-            story.crashed(node.name, self.truth.left_of(node.name, key))
+            story.crashed(node.name, [copy.record for copy in self.truth.copies(key)])
 
     def bring_back(self, node: Node) -> None:
         """A node that died is back."""

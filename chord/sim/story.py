@@ -10,7 +10,7 @@ Source: causal histories as the reference for version vectors, Preguica et al. 2
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from chord.data import versions
@@ -274,12 +274,17 @@ class Story:
             del self._names[next(iter(self._names))]
         return wrong
 
-    def crashed(self, host: str, left: Record | None) -> None:
-        """A machine's node has died, and this is left on its disk: other dots that it alone knew name nothing now."""
+    def crashed(self, host: str, left: Sequence[Record]) -> None:
+        """A machine's node has died: dots that it alone knew name nothing now, unless its disk has them.
+
+        Args:
+            left: what is on its disk, and the copies in all other stores. A copy may know a dot by a later dot of the
+                same actor.
+        """
         for op in self._by_id.values():
             for dot in [dot for dot, mint in op.dots.items() if mint.host == host]:
                 is_firm = self._names.get(dot, {}).get(op.op_id, True)
-                if not is_firm and (left is None or not knows(left, dot)):
+                if not is_firm and not any(knows(record, dot) for record in left):
                     self._taken_back[op.op_id, dot] = op.dots[dot].covers
                     del op.dots[dot], self._names[dot][op.op_id]
                     self._mints.pop(dot, None)

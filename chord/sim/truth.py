@@ -124,11 +124,6 @@ class Truth:
         """Whether a machine has a disk: without one its next node is another store."""
         return self._disk(host) is not None
 
-    def left_of(self, host: str, key: bytes) -> Record | None:
-        """Return what a dead machine's node has left of a record."""
-        storage = self._dead.get(host)
-        return None if storage is None else storage.get(key)
-
     def dead(self) -> list[str]:
         """Return the machines whose node is dead, in the order of their deaths."""
         return list(self._dead)

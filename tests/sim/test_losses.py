@@ -414,12 +414,24 @@ def test_version_that_no_store_minted_is_a_fault(is_own: bool, complaints: int) 
     testing.run(main)
 
 
+@pytest.mark.parametrize(("known", "dots"), [(2, 1), (0, 0)])
+def test_crash_takes_back_no_dot_that_another_store_knows_by_a_later_one(known: int, dots: int) -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=1) as ring:
+            story, put, record = written(ring, is_ok=False)
+            actor = record.clock[0].actor
+            story.crashed(ring[0].name, [Record(KEY, (ActorClock(actor, known, ()),))])
+            assert len(put.dots) == dots
+
+    testing.run(main)
+
+
 def test_copy_under_way_keeps_what_its_version_replaced_when_the_store_that_minted_it_crashes() -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
             story, put, record = written(ring, is_ok=False)
             losses = losses_of(ring, story, pytest.fail)
-            story.crashed(ring[0].name, None)
+            story.crashed(ring[0].name, [])
             assert put.dots == {}
             losses.saw(ring[1].name, record, False)
             assert [mint.covers is None for mint in put.dots.values()] == [False]
