@@ -331,6 +331,29 @@ async def three_holders_gone() -> None:
             assert (await ask_owner(ring, ABSENT)).values == ()
 
 
+async def three_holders_forgotten_at_once() -> None:
+    async with testing.ring(7, seed=76) as ring:
+        await settled(ring)
+        gone = clockwise(ring, ABSENT)[:3]
+        for node in gone:
+            await ring.kill(node)
+        await trio.sleep(8)
+        with pytest.raises((Busy, OwnerDown)):
+            await ask_owner(ring, ABSENT)
+        for dead in gone:
+            await ring[0].forget(dead.address)
+        with trio.fail_after(15):
+            while True:
+                with suppress(Busy, OwnerDown):
+                    assert (await ask_owner(ring, ABSENT)).values == ()
+                    break
+                await trio.sleep(0.5)
+
+
+def test_key_is_denied_soon_after_all_its_holders_are_forgotten() -> None:
+    testing.run(three_holders_forgotten_at_once, seed=76)
+
+
 @pytest.mark.slow
 def test_key_of_silent_nodes_is_denied_only_once_they_are_forgotten() -> None:
     testing.run(three_holders_gone, seed=76)

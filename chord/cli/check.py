@@ -40,7 +40,8 @@ class Verdict(NamedTuple):
         under_replicated: records with a copy on a silent node, or on one that does not have everything yet.
         damaged: nodes with damaged copies that are not replaced, and how many.
         troubles: nodes that do not serve all requests, and why.
-        unavailable: the share of the circle in which a get may fail, because nodes that may hold keys do not answer.
+        unavailable: the share of the circle in which a get may fail, because nodes that may hold keys do not answer, or
+            because too few replicas are in sync.
         absent: the addresses of these replicas.
         quarantined: values that are hidden from readers until an operator decides about them.
         clocks: what is to be said of clocks that differ.
@@ -182,13 +183,14 @@ def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] 
 def _unavailable(nodes: list[Description], circle: Circle) -> tuple[float, tuple[str, ...]]:
     """Return the share of the circle in which a get may fail, and the silent nodes.
 
-    A get may fail if the silent nodes may be the only holders of an acknowledged write.
+    A get may fail if the silent nodes may be the only holders of an acknowledged write, or if too few replicas are in
+    sync to know.
     """
     share = 0.0
     absent: dict[str, None] = {}
     for node in nodes:
         for part in node.sets if node.replicas > 1 else ():
-            if part.missing:
+            if part.missing or part.is_uncertain:
                 share += circle.fraction(circle.distance(part.arc_start, part.arc_end) or circle.size)
                 absent.update(dict.fromkeys(contact.address for contact in part.missing))
     return min(1.0, share), tuple(sorted(absent))
@@ -276,7 +278,8 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
         out.line(f"damaged  {node}: {text}")
     if verdict.unavailable:
         where = f"{percent(verdict.unavailable)} of the circle"
-        out.line(f"unavailable  a get may fail in {where}: no answer from {', '.join(verdict.absent)}")
+        why = f"no answer from {', '.join(verdict.absent)}" if verdict.absent else "its replicas are being compared"
+        out.line(f"unavailable  a get may fail in {where}: {why}")
     if verdict.holds(only_invariants=only_invariants):
         more = "" if verdict.vnodes == verdict.nodes else f", {counted(verdict.vnodes, 'vnode')}"
         size = counted(verdict.nodes, "node") + more

@@ -124,8 +124,9 @@ class Repair:
                 for contact in members
                 if contact not in silent and contact.address not in level and contact.address != self._host.address
             )
-            missing = self._unproven(arc, who) or ()
-            found.append(ReplicaState(arc.start, arc.end, members, silent, pending, missing))
+            missing = self._unproven(arc, who)
+            is_uncertain = missing == ()
+            found.append(ReplicaState(arc.start, arc.end, members, silent, pending, missing or (), is_uncertain))
         return tuple(found)
 
     def _unproven(self, arc: Arc, who: ReplicaSet) -> tuple[Contact, ...] | None:
@@ -327,9 +328,15 @@ class Repair:
         return self._are_enough(settled, who) and lost < self._vnode.write_quorum(who)
 
     def _is_given_up(self) -> bool:
-        """Return whether no silent node is known that may hold more, and none was for as long as one is waited for."""
+        """Return whether no silent node is known that may hold more, and none was for as long as one is waited for.
+
+        If an operator has forgotten a write quorum of nodes since this vnode took its arc over, there is no need to
+        wait: the operator gave up the records that only these nodes held.
+        """
+        if any(self._host.peers.passive.contacts()):
+            return False
         is_over = trio.current_time() - self._grown_at >= self._host.timing.down_out_s
-        return is_over and not any(self._host.peers.passive.contacts())
+        return is_over or self._vnode.view.forgotten_since(self._grown_at) >= self._host.constants.quorum
 
     async def _pull_from_fallbacks(self, arc: Arc) -> int:
         """Fetch what settled nodes behind the members hold of an arc; return how many of these nodes there are."""

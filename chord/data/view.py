@@ -299,6 +299,10 @@ class View:
         """Return the number of forgotten nodes: those of the last `down_out_s`, or all while nodes are silent."""
         return len(self._forgotten)
 
+    def forgotten_since(self, at: float) -> int:
+        """Return the number of nodes that an operator has forgotten since a given time."""
+        return sum(forgotten.at >= at for forgotten in self._forgotten.values())
+
     def forgotten_addresses(self) -> tuple[tuple[str, tuple[Point, ...]], ...]:
         """Return the addresses of forgotten nodes, each with the vnodes that lived there then."""
         return tuple((address, tuple(sorted(it.living))) for address, it in self._forgotten.items())

@@ -83,7 +83,8 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How well the arc of a vnode, or a part of it, is replicated.
 
     `members` in ring order; of them `silent` do not answer and `pending` are being brought level. `missing` are
-    the silent nodes, members or not, without which no key here can be denied: none, if the others suffice.
+    the silent nodes, members or not, without which no key here can be denied: none, if the others suffice. If
+    `is_uncertain`, no key here can be denied yet, because too few of the members are in sync.
     """
 
     arc_start: Point
@@ -92,6 +93,7 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     silent: Contacts
     pending: Contacts
     missing: Contacts = ()
+    is_uncertain: bool = False
 
 
 class Description(Reply, frozen=True, tag=176):
