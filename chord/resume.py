@@ -60,13 +60,14 @@ class Resumption:
         for contact in last.successors:  # until the lists have those that live again, they are counted here
             if states.get(contact.address) in ("member", "resuming") and contact.address != self._host.address:
                 self._peers.passive.add(contact, trio.current_time())
-        if members or last.start is None:  # without an arc of its own it can only join, however long that takes
+        while members or last.start is None:  # without an arc of its own it can only join, however long that takes
             others = [*members, *(asked or known)]
             if len(self._host.vnodes) > 1:  # another vnode of this node may be the only member there is
                 others.append(self._host.address)
             if await self._has_joined(others, asked if last.start is not None else []):
                 return
-            states = await self._states_of(asked, (), {})
+            states = await self._states_of(asked, (), {})  # a stalled network may have hidden the members
+            members = [address for address, state in states.items() if state in ("member", "leaving")]
         self._vnode.answered = tuple(states)
         living = [c for c in last.successors if c.address in states or c.id in self._host.vnodes]
         self._host.tell(self._ring.resume(last.predecessor, living or [self._vnode.me]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -13,10 +14,12 @@ from worlds import only, put, virtual
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
 from chord.data.storage import Batch
+from chord.events import RingResumed
 from chord.ids import Point
 from chord.messages import Confirmed, Contact
 from chord.node import Node
 from chord.peers import RESUMES_MAX, Peers
+from chord.resume import Resumption
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
@@ -92,6 +95,37 @@ async def test_resume_while_the_only_other_node_leaves_takes_the_own_place() -> 
         await nodes.kill(leaver)
         with trio.fail_after(20):
             await back.ready()
+
+
+@virtual
+async def test_resume_after_a_stalled_join_rejoins_by_the_members() -> None:
+    """Members answer, the network of the node stalls until it gives the join up, and the members answer again."""
+    resumed: list[RingResumed] = []
+    async with ring(6, seed=1, observe=lambda event: isinstance(event, RingResumed) and resumed.append(event)) as nodes:
+        gone = nodes[3]
+        await nodes.kill(gone)
+        await trio.sleep(5)
+        looks: list[dict[str, str]] = []
+        look = Resumption._states_of
+
+        async def stalled(self: Resumption, *args: Any) -> dict[str, str]:
+            states = await look(self, *args)
+            if self._host.address == gone.address:
+                looks.append(states)
+                if len(looks) == 1:
+                    nodes.network.freeze(gone.name)
+                elif not states:
+                    nodes.network.unfreeze(gone.name)
+            return states
+
+        with mock.patch.object(Resumption, "_states_of", stalled):
+            again = await nodes.start(join=(), name=gone.name)
+            await again.ready()
+        assert looks[0], "members answered first"
+        assert {} in looks, "then nobody did"
+        assert only(again).ring.predecessor is not None
+        assert not nodes.violations()
+        assert resumed == [], "it joined, and did not resume by itself"
 
 
 @virtual
