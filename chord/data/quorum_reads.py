@@ -248,8 +248,9 @@ class QuorumReads:
             raise Busy("who stands in for the owner does not know what else is silent", after_ms=RETRY_MS)
         members = [place.contact for place in who.members]
         point = self._host.circle.hash(reading.key)
-        places, empty = self._vnode.may_hold(point, who)
+        places, unnamed = self._vnode.may_hold(point, who)
         silent = [place.contact for place in places if place.contact not in reading.copies]
+        empty = unnamed if silent else 0
         if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
             known = {contact.address for contact in silent}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]

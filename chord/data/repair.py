@@ -134,8 +134,9 @@ class Repair:
 
         This mirrors `QuorumReads._require_deniable`, with what the owner knows without asking.
         """
-        places, empty = self._vnode.may_hold(arc.end, who)
+        places, unnamed = self._vnode.may_hold(arc.end, who)
         silent = [place.contact for place in places if not self._vnode.is_up(place)]
+        empty = unnamed if silent else 0
         if self._vnode.ownership.is_doubtful(arc):
             known = {contact.address for contact in silent}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
