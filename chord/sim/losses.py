@@ -168,8 +168,11 @@ class Losses:
                 continue
             left = self.holders(story, op, but=host)
             is_over = self._is_over(story, record)  # a delete that nobody answered may have replaced a value
-            op.is_buried |= is_over
-            if is_over or (op.is_buried and self._is_dead(record)):
+            if is_over:
+                op.is_buried = True
+                story.bury(record)
+            is_dead = op.is_buried and (self._is_dead(record) or (self.is_trimming and story.is_buried(record)))
+            if is_over or is_dead:
                 is_replaced = op.op_id not in {version.op_id for version in versions.siblings(record)}
                 op.tombstone = record if is_replaced or not left else None  # other stores may forget a replaced value
             elif left + op.vanished < needed:

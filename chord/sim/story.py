@@ -172,8 +172,8 @@ class Story:
     """
 
     __slots__ = (
-        "_by_id", "_clock", "_expiring", "_gone", "_mints", "_names", "_reaped", "_refused", "_taken_back", "contexts",
-        "dropped_at", "issued", "key", "ops", "owner", "point",
+        "_buried", "_by_id", "_clock", "_expiring", "_gone", "_mints", "_names", "_reaped", "_refused", "_taken_back",
+        "contexts", "dropped_at", "issued", "key", "ops", "owner", "point",
     )  # fmt: skip
 
     def __init__(self, key: bytes, point: int) -> None:
@@ -192,6 +192,7 @@ class Story:
         self._taken_back: dict[tuple[bytes, Dot], Covers | None] = {}  # by crashes; a copy may be under way
         self._names: dict[Dot, dict[bytes, bool]] = {}  # by dot: the operations, and whether others rely on it
         self._reaped: dict[bytes, int] = {}  # of tombstones
+        self._buried: dict[bytes, int] = {}  # of tombstones and expired values that a store dropped
         self._gone: dict[bytes, int] = {}  # what acknowledged operations have replaced for certain
 
     # -- what clients do --------------------------------------------------------------------------
@@ -250,6 +251,15 @@ class Story:
             self.ops.remove(op)
             self._reaped.update(versions.context_of(record))
             self._raise_gone(self._reaped)
+
+    def bury(self, record: Record) -> None:
+        """A store drops a record of tombstones and expired values: what it knows is dead."""
+        for actor, count in versions.context_of(record).items():
+            self._buried[actor] = max(count, self._buried.get(actor, 0))
+
+    def is_buried(self, record: Record) -> bool:
+        """Whether all that a record knows is dead. A trimmed reap log does not tell any more."""
+        return all(self._buried.get(actor, 0) >= count for actor, count in versions.context_of(record).items())
 
     # -- what stores take -------------------------------------------------------------------------
 
