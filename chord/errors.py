@@ -159,6 +159,7 @@ class PeerUnreachable(DefiniteError):
         is_late: the time that the caller gave it ran out; nothing else is known.
         is_taken: a program took the connection, and did not answer as a node does.
         is_own: the node that answers says so of itself: its caller is to take it for silent.
+        is_ended: the calling node has ended; nothing is known of the peer.
     """
 
     code, word, is_retryable = 17, "unreachable", True
@@ -172,6 +173,7 @@ class PeerUnreachable(DefiniteError):
         is_late: bool = False,
         is_taken: bool = False,
         is_own: bool = False,
+        is_ended: bool = False,
         peer: Contact | None = None,
         after_ms: int | None = None,
     ) -> None:
@@ -181,6 +183,7 @@ class PeerUnreachable(DefiniteError):
         self.is_late = is_late
         self.is_taken = is_taken
         self.is_own = is_own
+        self.is_ended = is_ended
 
 
 class ConfigError(DefiniteError):

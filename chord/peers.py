@@ -112,6 +112,8 @@ class Peers:
 
     def _learn(self, address: str, request: Request, answer: Reply | ChordError, sent: float) -> None:
         now = trio.current_time()
+        if isinstance(answer, PeerUnreachable) and answer.is_ended:
+            return
         if isinstance(answer, Reply):
             self._tell(self.suspicion.answered(address, now, None if request.patient else now - sent))
         elif not isinstance(answer, SILENCE):  # an error reply: whatever it says, the peer is alive

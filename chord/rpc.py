@@ -44,7 +44,7 @@ class _Dial:
 
     def __init__(self) -> None:
         self.done = trio.Event()
-        self.error: ChordError | None = PeerUnreachable("this node is stopping")
+        self.error: ChordError | None = PeerUnreachable("this node is stopping", is_ended=True)
 
 
 class Rpc:
@@ -121,7 +121,7 @@ class Rpc:
             if link is not None and link.begin(vnode, request, heard, deadline):
                 return
         if self._nursery is None:
-            told(PeerUnreachable(f"{address}: this node is not running"))
+            told(PeerUnreachable(f"{address}: this node is not running", is_ended=True))
         else:
             self._shared.start_task(self._call_and_tell, to, request, told, deadline)
 
@@ -235,7 +235,7 @@ class Rpc:
         dial = self._dials.get(key)
         if dial is None:
             if self._nursery is None:
-                raise PeerUnreachable(f"{key[0]}: this node is not running")
+                raise PeerUnreachable(f"{key[0]}: this node is not running", is_ended=True)
             dial = self._dials[key] = _Dial()
             self._nursery.start_soon(self._dial, key, dial, name="dial")
         await dial.done.wait()

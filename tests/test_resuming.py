@@ -14,9 +14,10 @@ from worlds import only, put, virtual
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
 from chord.data.storage import Batch
+from chord.errors import PeerUnreachable
 from chord.events import RingResumed
 from chord.ids import Point
-from chord.messages import Confirmed, Contact
+from chord.messages import Confirmed, Contact, Ping, Pong
 from chord.node import Node
 from chord.peers import RESUMES_MAX, Peers
 from chord.resume import Resumption
@@ -175,6 +176,17 @@ def test_joiners_merge_with_stopped_members_none_of_them_met(last_one: str) -> N
             await nodes.converged(within_s=30)
 
     testing.run(main)
+
+
+@virtual
+async def test_calls_of_an_ended_node_count_no_miss_against_its_peers() -> None:
+    async with ring(2, seed=1) as nodes:
+        ended, other = nodes[0], nodes[1].address
+        await nodes.kill(ended)
+        for _ in range(3):
+            with pytest.raises(PeerUnreachable, match="not running"):
+                await ended.host.peers.call(other, Ping(), Pong)
+        assert ended.host.peers.suspicion.state(other) == "alive"
 
 
 @virtual
