@@ -44,11 +44,12 @@ class Suspicion:
         """The peer answered a call: it is alive, except that one that left stays away.
 
         Args:
-            rtt_s: the round-trip time, or None where the peer had to wait for others and it says nothing.
+            rtt_s: the round-trip time, or None if the peer had to wait for others. A time beyond the largest timeout
+                is that of a process that stood still, and says nothing of the network.
         """
         peer = self._touch(address, now)
         peer.misses = peer.refusals = peer.backoff = 0
-        if rtt_s is not None:
+        if rtt_s is not None and rtt_s <= self._timing.timeout_cap_s:
             self._sample(peer, rtt_s)
         if peer.state == "alive" or peer.state == "left":
             return None

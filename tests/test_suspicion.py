@@ -115,6 +115,16 @@ def test_a_paused_peer_that_answers_is_alive() -> None:
     assert states(miss(suspicion, 4)) == ["suspect"]
 
 
+def test_round_trip_beyond_the_largest_timeout_is_no_sample() -> None:
+    """The process was stopped while the call was under way."""
+    suspicion = Suspicion(TIMING)
+    suspicion.answered(A, 1.0, 0.2)
+    suspicion.answered(A, 30.0, 20.0)
+    assert suspicion.srtt(A) == 0.2
+    suspicion.answered(A, 31.0, TIMING.timeout_cap_s)
+    assert suspicion.srtt(A) == pytest.approx(0.2 + (TIMING.timeout_cap_s - 0.2) / 8)
+
+
 def test_the_timeout_is_srtt_and_four_deviations_within_floor_and_cap() -> None:
     suspicion = Suspicion(TIMING)
     suspicion.answered(A, 0, 0.2)
