@@ -137,7 +137,7 @@ def test_the_timeout_is_srtt_and_four_deviations_within_floor_and_cap() -> None:
         suspicion.answered(A, t, 0.001)
     assert suspicion.timeout(A) == 0.1
     for t in range(100):
-        suspicion.answered(A, t, 9.0)
+        suspicion.answered(A, t, 0.5 + t % 2)
     assert suspicion.timeout(A) == 2.0
 
 
