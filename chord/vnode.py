@@ -199,18 +199,16 @@ class Vnode:
         constants = self.host.constants
         return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
 
-    def may_hold(self, key: int, who: ReplicaSet) -> tuple[tuple[Place, ...], int]:
-        """Return every node that may hold a key, and how many more nodes may that this vnode cannot name.
-
-        These are its replica set, and the nodes that newcomers moved out of it.
-        """
+    def may_hold(self, key: int, who: ReplicaSet) -> tuple[Place, ...]:
+        """Return every node that may hold a key: its replica set, and the nodes that newcomers moved out of it."""
         constants, peers = self.host.constants, self.host.peers
         if constants.replicas == 1:
-            return who.everyone, 0
+            return who.everyone
         since = peers.now() - NEWCOMER_ROUNDS * self.host.timing.stabilize_s
         places = constants.replicas + constants.fallbacks
-        more, unnamed = self.view.may_hold(key, self.ring, self.ownership, peers.passive.nodes(), places, since)
-        return (*who.everyone, *more), unnamed
+        more = self.view.may_hold(key, self.ring, self.ownership, peers.passive.nodes(), places, since)
+        known = {place.contact.address for place in who.everyone}
+        return (*who.everyone, *(place for place in more if place.contact.address not in known))
 
     def note_neighbours(self) -> None:
         """Note which vnodes are new behind this one, and which are silent."""

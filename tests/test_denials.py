@@ -304,7 +304,7 @@ def test_who_compares_only_with_others_who_are_new_denies_nothing() -> None:
 def test_planted_two_who_are_new_call_each_other_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Repair, "_may_vouch", lambda self, arc, others: True)
     monkeypatch.setattr(Vnode, "vouches_for", lambda self, arc: self.view.is_settled_in(arc))
-    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: (who.everyone, 0))  # it refuses the denial as well
+    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: who.everyone)  # it refuses the denial as well
     with pytest.raises(AssertionError, match="Values"):
         testing.run(nobody_is_left_who_was_level, seed=75)
 
@@ -412,7 +412,7 @@ def test_planted_what_is_learnt_of_the_silent_later_changes_no_marks(monkeypatch
 
     some(4)
     monkeypatch.setattr(Ownership, "learn_silent", lambda self, silent: None)
-    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: (who.everyone, 0))  # it refuses the denial as well
+    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: who.everyone)  # it refuses the denial as well
     with pytest.raises(AssertionError, match=r"'n\d+', .*values=\(\)"):
         some(48)
 
@@ -467,14 +467,12 @@ async def written_in_a_split(
 
 
 async def denied_behind_a_newcomer() -> None:
-    """A split leaves two of a key's places on each side. Then a node joins right behind the owner.
-
-    The side without the owner takes writes of the key, on two nodes that were places of the key before the split.
-    """
-    async with testing.ring(8, seed=5, successors=3) as ring:
+    """The last two places of a key are cut off, and write it. Then a node joins right behind the owner."""
+    async with testing.ring(10, seed=5, successors=8) as ring:
         await settled(ring)
         await trio.sleep(4)
-        owner, second, *split = clockwise(ring, KEY)[:4]
+        owner, *_, fifth, sixth = clockwise(ring, KEY)[:6]
+        split = [fifth, sixth]
         ring.network.partition([node.name for node in split], is_cut=True)
         newcomer = only(owner).id + 1
         await (await ring.start(join=[owner], id=newcomer)).ready()
@@ -484,7 +482,6 @@ async def denied_behind_a_newcomer() -> None:
                     await write(split[0], KEY, b"v", context=b"")
                     break
         assert holding(ring, KEY) == [node.name for node in split]
-        assert only(second).id != newcomer
         reader = next(node for node in ring.nodes if only(node).ownership.is_owner(owner.host.circle.hash(KEY)))
         for _ in range(40):
             with suppress(Busy, OwnerDown):
@@ -501,7 +498,7 @@ def test_denial_in_a_split_counts_no_newcomer_as_a_place() -> None:
 
 
 def test_planted_newcomer_counts_as_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: (who.everyone, 0))
+    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: who.everyone)
     with pytest.raises(AssertionError, match=r"denied|Values"):
         testing.run(denied_behind_a_newcomer, seed=5)
 

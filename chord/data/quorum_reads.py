@@ -25,7 +25,7 @@ from chord.data.quorum import Quorum
 from chord.data.reading import Reading
 from chord.data.records import Records
 from chord.data.repair import Repair
-from chord.data.view import ReplicaSet
+from chord.data.view import Place, ReplicaSet
 from chord.errors import Behind, Busy, ChordError, MalformedMessage, NotReady, OwnerDown, RecordDamaged, TooFewReplicas
 from chord.ids import Arc
 from chord.messages import (
@@ -213,6 +213,7 @@ class QuorumReads:
             then: what is to be done when it may be denied.
             until_found: or when a value was found.
         """
+        places = self._vnode.may_hold(self._host.circle.hash(reading.key), who)
 
         def asked(error: ChordError | None) -> None:
             if error is not None:
@@ -221,17 +222,21 @@ class QuorumReads:
             own = reading.own if reading.is_ahead else own
             reading.add(self._quorum.here(who), own, is_settled=True)
             if not (until_found and self._live(reading.record)):
-                self._require_deniable(reading, who, verdict)
+                self._require_deniable(reading, who, places, verdict)
             then()
 
-        places, _ = self._vnode.may_hold(self._host.circle.hash(reading.key), who)
         asked_already = reading.copies.keys() | {place.contact for place in places if place.is_waited_for}
         first = [place.contact for place in places if place.contact not in asked_already]
         fan = self._fan(reading, [])
         fan.begin(lambda: until_found and self._live(reading.record), first, lambda error: later.go_on(asked, error))
 
-    def _require_deniable(self, reading: Reading, who: ReplicaSet, verdict: Verdict) -> None:
+    def _require_deniable(
+        self, reading: Reading, who: ReplicaSet, places: tuple[Place, ...], verdict: Verdict
+    ) -> None:
         """Refuse to deny a key that may be there.
+
+        Args:
+            places: the nodes that were asked, or are silent; see `Vnode.may_hold`.
 
         Raises:
             OwnerDown: definite; too many are silent for a denial.
@@ -248,14 +253,12 @@ class QuorumReads:
             raise Busy("who stands in for the owner does not know what else is silent", after_ms=RETRY_MS)
         members = [place.contact for place in who.members]
         point = self._host.circle.hash(reading.key)
-        places, unnamed = self._vnode.may_hold(point, who)
-        silent = [place.contact for place in places if place.contact not in reading.copies]
-        empty = unnamed if silent else 0
+        silent, empty = [place.contact for place in places if place.contact not in reading.copies], 0
         if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
             known = {contact.address for contact in silent}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
-            free = self._vnode.nodes_known(who) - len(members)  # places
-            silent, empty = [*silent, *gone[:free]], max(empty, free - len(gone))
+            empty = self._vnode.nodes_known(who) - len(members)  # places
+            silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
         unsettled = [contact for contact in reading.unsettled if contact in members]
         missing, needed = len(silent) + len(unsettled), self._vnode.write_quorum(who)
         if missing + empty < needed:

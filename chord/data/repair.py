@@ -106,7 +106,7 @@ class Repair:
             return tuple(dict.fromkeys(mark.dead for mark in self._vnode.ownership.taken))
         found: dict[Contact, None] = {}
         for arc, who in self.parts():
-            places, _ = self._vnode.may_hold(arc.end, who)
+            places = self._vnode.may_hold(arc.end, who)
             down = [place.contact for place in places if not self._vnode.is_up(place)]
             if len(down) >= self._vnode.write_quorum(who):
                 found.update(dict.fromkeys(down))
@@ -134,14 +134,13 @@ class Repair:
 
         This mirrors `QuorumReads._require_deniable`, with what the owner knows without asking.
         """
-        places, unnamed = self._vnode.may_hold(arc.end, who)
-        silent = [place.contact for place in places if not self._vnode.is_up(place)]
-        empty = unnamed if silent else 0
+        places = self._vnode.may_hold(arc.end, who)
+        silent, empty = [place.contact for place in places if not self._vnode.is_up(place)], 0
         if self._vnode.ownership.is_doubtful(arc):
             known = {contact.address for contact in silent}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
-            free = self._vnode.nodes_known(who) - len(who.members)
-            silent, empty = [*silent, *gone[:free]], max(empty, free - len(gone))
+            empty = self._vnode.nodes_known(who) - len(who.members)
+            silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
         level = self._level_in(arc)
         settled = {address for address, state in level.items() if state.is_settled}
         if self._vnode.view.is_settled_in(arc):

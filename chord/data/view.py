@@ -137,8 +137,8 @@ class View:
 
     def may_hold(
         self, key: int, ring: RingState, own: Ownership, silent: Iterable[Contact], places: int, since: float
-    ) -> tuple[tuple[Place, ...], int]:
-        """Return the nodes beyond the replica set of a key that may hold it, and how many more there may be.
+    ) -> tuple[Place, ...]:
+        """Return the nodes beyond the replica set of a key that may hold it.
 
         Each newcomer moves an older node one place back. In the other part of a split, where the newcomer is unknown,
         that older node may still take writes of the key. So newcomers do not count towards the places of a key.
@@ -159,8 +159,7 @@ class View:
                 found.append(place)
                 known_since = self._known_since.get(place.contact.id)
                 older += place.is_waited_for or known_since is None or known_since < limit
-        is_cut = ring.is_full and self._silence is None
-        return tuple(found[places:]), places - older if is_cut else 0
+        return tuple(found[places:])
 
     def gone(self, vnodes: Container[Point]) -> None:
         """Wait no longer for vnodes that have left."""
