@@ -109,7 +109,7 @@ MUTANTS = (
         "a giver goes on forgetting an arc that is handed back to it",
         (
             Edit(Misplaced._bring_part_home, "or self._host.is_receiving()", ""),
-            Edit(Misplaced._hand_to, "or self._host.is_receiving():", ":"),
+            Edit(Misplaced._hand_to, "or self._host.is_receiving() or", "or"),
             Edit(Misplaced._is_to_drop, "return not any(", "return True or any("),
         ),
         scenes.back_while_it_is_forgotten,
