@@ -134,6 +134,16 @@ def test_an_address_that_cannot_be_listened_on(error: OSError, hint: str) -> Non
     assert serve._hint_to_listen(NodeConfig(listen="127.0.0.1:1"), error).startswith(hint)
 
 
+def test_up_on_a_reserved_port_says_what_node_says(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    ended = run("up", "-n", "2", "--base-port", "80")
+    said = "cannot listen on 127.0.0.1:80 (permission denied). Ports below 1024 are reserved. Choose a higher"
+    assert (ended.code, said in ended.err) == (2, True), ended.err
+
+
 async def test_an_address_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"

@@ -7,6 +7,7 @@ behind.
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -411,9 +412,12 @@ def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bo
     if first + count > 65536:
         what = f"{counted(count, 'peer')} cannot have ports from {first} up"
         raise Failure(what, "Choose a lower --base-port", USAGE, "listen")
-    if all(_is_free(first + i) for i in range(count)):
+    busy, why = next(((port, why) for port in range(first, first + count) if (why := _refusal(port))), (0, None))
+    if why is None:
         return first
-    busy = next(first + i for i in range(count) if not _is_free(first + i))
+    if why.errno == errno.EACCES:
+        hint = "Ports below 1024 are reserved. Choose a higher one: --base-port PORT"
+        raise Failure(f"cannot listen on {HOST}:{busy} (permission denied)", hint, USAGE, "listen")
     if base_port is not None:
         hint = "Choose another --base-port"
         raise Failure(f"port {busy} is in use", hint, USAGE, "listen")
@@ -422,20 +426,21 @@ def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bo
         raise Failure(f"a ring is running at {HOST}:{busy} already", hint, USAGE, "running")
     for i in range(1, RANGES_TRIED):
         moved = first + i * max(count, 100)
-        if moved + count < 65536 and all(_is_free(moved + k) for k in range(count)):
+        if moved + count < 65536 and not any(map(_refusal, range(moved, moved + count))):
             out.note(f"port {busy} is in use; using {moved} and up: export CHORD_NODE={HOST}:{moved}")
             return moved
     raise Failure("no free range of ports was found", "Name one: --base-port PORT", USAGE, "listen")
 
 
-def _is_free(port: int) -> bool:
+def _refusal(port: int) -> OSError | None:
+    """Return the error if this process cannot listen on a port; None if it can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error
+    return None
 
 
 def _is_ring(port: int) -> bool:
