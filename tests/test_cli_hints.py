@@ -118,6 +118,21 @@ def test_up_join_names_the_node_that_does_not_answer() -> None:
     assert (caught.value.exit_code, caught.value.hint.endswith(f"--listen {address}")) == (4, True)
 
 
+@pytest.mark.parametrize("name", ["bits", "successors", "replicas"])
+def test_up_join_with_another_constant_names_both_values(run: Run, canned: CannedRing, name: str) -> None:
+    has = getattr(described()[0], name)
+    ended = run("up", "--join", canned.entry, f"--{name}", str(has + 2))
+    said = f"{canned.entry} has {name} {has}, --{name} asks for {has + 2}. All nodes of a ring have the same {name}"
+    assert (ended.code, said in ended.err) == (2, True), ended.err
+
+
+def test_up_join_takes_constants_that_are_not_named() -> None:
+    ring = described()[0]
+    flags = {"bits": ring.bits, "successors": None, "replicas": None}
+    taken = {"bits": ring.bits, "successors": ring.successors, "replicas": ring.replicas, "cluster": ring.cluster}
+    assert up._constants_of(ring, "127.0.0.1:9000", flags) == taken
+
+
 # -- addresses ------------------------------------------------------------------------------------------------
 
 

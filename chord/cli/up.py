@@ -31,7 +31,7 @@ from chord.cli.output import Failure, Out, counted
 from chord.cli.settings import from_flags
 from chord.cli.target import check_address, descriptions, json_option, parse_id
 from chord.config import NodeConfig
-from chord.errors import ChordError, ConfigError
+from chord.errors import ChordError, ConfigError, OtherRing
 from chord.messages import Description
 
 HOST = "127.0.0.1"
@@ -92,11 +92,8 @@ def up_command(
     taken = {node.name for node in existing}
     names = [name for i in range(count + len(taken)) if (name := f"n{i}") not in taken][:count]
     flags = {"vnodes": vnodes, "bits": bits, "successors": successors, "replicas": replicas, "preset": preset}
-    if existing:
-        ring = existing[0]
-        flags |= {
-            "bits": ring.bits, "successors": ring.successors, "replicas": ring.replicas, "cluster": ring.cluster
-        }
+    if join is not None:
+        flags |= _constants_of(existing[0], join, flags)
     configs = []
     for i, name in enumerate(names):
         address = f"{HOST}:{port + i}"
@@ -404,6 +401,20 @@ def _existing(join: str) -> list[Description]:
             return descriptions(ring.members())
     except ChordError as error:
         raise explain(error, join) from error
+
+
+def _constants_of(ring: Description, join: str, flags: dict[str, int | str | None]) -> dict[str, int | str]:
+    """Return the constants of the ring that the peers join.
+
+    Raises:
+        Failure: exit 2: a flag asks for another value.
+    """
+    for name in ("bits", "successors", "replicas"):
+        wish, has = flags[name], getattr(ring, name)
+        if wish not in (None, has):
+            hint = f"All nodes of a ring have the same {name}; leave --{name} out"
+            raise Failure(f"{join} has {name} {has}, --{name} asks for {wish}", hint, USAGE, OtherRing.word)
+    return {"bits": ring.bits, "successors": ring.successors, "replicas": ring.replicas, "cluster": ring.cluster}
 
 
 def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bool) -> int:
