@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import stat
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
@@ -58,16 +59,18 @@ def _header_checksum(bits: int, incarnation: bytes, key_epoch: int) -> bytes:
 
 
 def _read_only(path: Path) -> ConfigError:
+    mode = stat.S_IMODE(path.stat().st_mode)
     return ConfigError(
-        f"{path} is read-only; a node must write it: change its owner or mode, or how the disk is mounted"
+        f"{path} is read-only (mode {mode:04o}); a node must write it: change its owner or mode, or how the disk is "
+        "mounted"
     )
 
 
 def _require_writable_if_there(path: Path) -> None:
-    """Refuse a read-only file, before SQLite creates a log and an index with the mode of that file.
+    """Refuse a read-only file or directory, before SQLite creates a log and an index with the mode of that file.
 
     Raises:
-        ConfigError: the file is read-only.
+        ConfigError: the file or directory is read-only.
     """
     if path.exists() and not os.access(path, os.W_OK):
         raise _read_only(path)
@@ -117,6 +120,7 @@ class StoreFile:
             raise ConfigError(f"cannot open {self.path}: {self._explain(error)}") from error
 
     def _open(self, incarnation: bytes) -> None:
+        _require_writable_if_there(self.path.parent)
         for suffix in ("", "-wal", "-shm"):
             _require_writable_if_there(self.path.with_name(FILE_NAME + suffix))
         self._writer = self._connect()
@@ -259,6 +263,8 @@ class StoreFile:
 
     @staticmethod
     def _explain(error: sqlite3.Error | OSError) -> str:
+        if _is_full(error):
+            return "the disk is full; make room there, then start the node again"
         if isinstance(error, OSError):
             return error.strerror or str(error)
         is_gone = str(error).startswith(("no such column", "no such table"))  # the schema itself is damaged
@@ -342,6 +348,15 @@ def _present(rows: Iterable[Row | None]) -> Iterator[Row]:
 
 def _is_one_of(error: sqlite3.Error | OSError, codes: set[int]) -> bool:
     return error.errno in _NO_ROOM if isinstance(error, OSError) else _code(error) in codes
+
+
+def _is_full(error: sqlite3.Error | OSError) -> bool:
+    """Return whether there is no room on the disk.
+
+    SQLite says I/O error if the index of its log has no room.
+    """
+    is_index = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
+    return is_index or _is_one_of(error, {sqlite3.SQLITE_FULL})
 
 
 def _code(error: sqlite3.Error) -> int:
