@@ -26,7 +26,7 @@ import click
 
 from chord.blocking import connect
 from chord.cli.check import examine
-from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated, explain
+from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated, announcing, explain
 from chord.cli.output import Failure, Out, counted
 from chord.cli.settings import from_flags
 from chord.cli.target import check_address, descriptions, json_option, parse_id
@@ -306,14 +306,16 @@ class _Family:
         children = sorted(self._children.values(), key=lambda c: [f.name for f in self._configs].index(c.name))
         if self._out.as_json:
             nodes = [{"name": c.name, "address": c.address, "pid": c.pid} for c in children]
-            self._out.json({"ready": True, "seconds": round(seconds, 3), "nodes": nodes})
+            with announcing():
+                self._out.json({"ready": True, "seconds": round(seconds, 3), "nodes": nodes})
             return
         ports = f"{children[0].address}" + (f"-{children[-1].address.rpartition(':')[2]}" if len(children) > 1 else "")
         peers = counted(len(children), "peer")
         leave = self._leaves and not any(config.data_dir for config in self._configs)
         end = "Ctrl-C: they hand over and leave the ring." if leave else "Ctrl-C stops them all."
-        self._out.line(f"ready: {peers} on {ports}, ring proven in {seconds:.1f} s. {end}")
-        self._out.flush()
+        with announcing():
+            self._out.line(f"ready: {peers} on {ports}, ring proven in {seconds:.1f} s. {end}")
+            self._out.flush()
 
     # -- afterwards -----------------------------------------------------------------------------------
 
