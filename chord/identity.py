@@ -23,6 +23,7 @@ from chord.messages import Address, Contact, Count, Identity
 
 FILE_NAME = "node.json"
 LOCK_NAME = "lock"
+FILE_BYTES_MAX = 64 << 20  # room for what each of 64 vnodes remembers of 4,096 silent ones
 IDENTITY_VERSION = 1
 
 
@@ -95,6 +96,27 @@ def decode_kept(content: bytes, name: str) -> Kept:
     if kept.version != IDENTITY_VERSION:
         raise ConfigError(f"{name} has format {kept.version}, this version reads {IDENTITY_VERSION}")
     return kept
+
+
+def read_kept(path: Path) -> Kept | None:
+    """Return what a file holds; None if there is no file.
+
+    Raises:
+        ConfigError: it cannot be read, is too large, is damaged, or is of another format.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    if len(content) > FILE_BYTES_MAX:
+        raise ConfigError(
+            f"{path} has more than {FILE_BYTES_MAX >> 20} MiB, and no node writes that much; put a copy of it back, or "
+            "move the whole directory away"
+        )
+    return decode_kept(content, str(path))
 
 
 def _require_sense(kept: Kept) -> None:
@@ -204,13 +226,7 @@ class FileIdentity:
         Raises:
             ConfigError: the file is there and cannot be read.
         """
-        try:
-            content = self._path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
-        return decode_kept(content, str(self._path))
+        return read_kept(self._path)
 
     async def save(self, kept: Kept) -> None:
         """Write the file anew where it differs: beside, fsync, rename, fsync of the directory; in a thread.

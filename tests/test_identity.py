@@ -16,7 +16,9 @@ import pytest
 import trio
 from worlds import virtual
 
+from chord import identity
 from chord.config import PRESETS, NodeConfig
+from chord.earlier import require_same_on_disk
 from chord.errors import ChordError, ConfigError
 from chord.events import Event, StepFailed
 from chord.identity import FILE_NAME, FileIdentity, IdentityStore, Kept, KeptVnode, MemoryIdentity
@@ -211,6 +213,17 @@ def test_identity_that_makes_no_sense_is_damaged(lasting: Place, fields: dict[st
     store = lasting.open()
     with pytest.raises(ConfigError, match=f"damaged \\({re.escape(why)}.*; put a copy of it back"):
         store.load()
+    store.close()
+
+
+def test_identity_beyond_its_limit_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "FILE_BYTES_MAX", 1 << 20)
+    store = FileIdentity(str(tmp_path))
+    (tmp_path / FILE_NAME).symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match=r"node\.json has more than 1 MiB.*; put a copy of it back"):
+        store.load()
+    with pytest.raises(ConfigError, match=r"node\.json has more than 1 MiB"):
+        require_same_on_disk(NodeConfig(data_dir=str(tmp_path)))
     store.close()
 
 
