@@ -17,7 +17,7 @@ import pytest
 import trio
 from canned import described
 from cli_ring import CannedRing, Run
-from fake_node import FakeNode
+from fake_node import FakeNode, Heard
 from live import HANG_S
 from ports import NOBODY
 
@@ -32,6 +32,7 @@ from chord.config import Limits, NodeConfig
 from chord.errors import ConfigError, PeerUnreachable, WritesRefused
 from chord.identity import decode_kept
 from chord.links import Link
+from chord.messages import Description
 from chord.node import Node
 from chord.testing import MemoryNetwork
 from chord.testing import run as virtually
@@ -322,6 +323,16 @@ def test_counts_have_the_right_number(run: Run, canned: CannedRing, monkeypatch:
     assert "0 keys" in run("scan").err
     canned.change = lambda point, node: msgspec.structs.replace(node, misplaced=int(point == 10))
     assert "1 record on the way home" in run("status").out
+
+
+def test_ring_of_one_node_takes_no_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(heard: Heard) -> Description:
+        return described((42,), addresses={42: lone.address})[0]
+
+    monkeypatch.setenv("CHORD_OUTPUT", "table")
+    with contextlib.closing(FakeNode(answer)) as lone:
+        said = [run(command, "--node", lone.address).out for command in ("check", "status")]
+    assert all("it takes no failure" in text for text in said), said
 
 
 def test_siblings_with_a_file_leave_stdout_empty(run: Run, canned: CannedRing, tmp_path: Path) -> None:

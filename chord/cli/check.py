@@ -18,7 +18,7 @@ from chord.blocking import Ring
 from chord.cli.failures import CHECK_FAILED, OK
 from chord.cli.numbers import FiniteRange
 from chord.cli.output import Failure, Out, counted, percent
-from chord.cli.ring import clock_warnings, is_small
+from chord.cli.ring import clock_warnings, failures_taken, is_small
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options, who_left
 from chord.errors import SILENCE
@@ -284,7 +284,7 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
         more = "" if verdict.vnodes == verdict.nodes else f", {counted(verdict.vnodes, 'vnode')}"
         size = counted(verdict.nodes, "node") + more
         ideal = "; the ring is Ideal, every point is owned once" if verdict.is_ideal else ""
-        small = " (small ring: it takes one failure at a time)" if verdict.is_small else ""
+        small = f" (small ring: {failures_taken(verdict.nodes)})" if verdict.is_small else ""
         out.line(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")
     for address in verdict.silent:
         if said := dict(verdict.told).get(address):
