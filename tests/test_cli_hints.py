@@ -56,7 +56,7 @@ from chord.wire import encode_refusal
         ),
         (("lab", "--json", "compare"), "Write the option after the command: chord lab compare --json. See: chord lab"),
         (("--nodes", "get", "k"), "No such option '--nodes'. See: chord --help"),
-        (("put", "k", "v", "--ttl", "5m"), "Invalid value for '--ttl': '5m' is not a valid number."),
+        (("put", "k", "v", "--ttl", "5m"), "Invalid value for '--ttl': '5m' is not a valid number of seconds."),
         (("put", "", "v"), "the key is empty; a key has 1 to 1024 bytes. See: chord put --help"),
         (("put", "k" * 1025, "v"), "the key has 1025 bytes; a key has 1 to 1024 bytes. See: chord put --help"),
         (("up", "--replicas", "5", "--successors", "1"), "See: chord up --help"),

@@ -16,7 +16,7 @@ import click
 from chord.asking import Outcome
 from chord.blocking import Ring
 from chord.cli.failures import CHECK_FAILED, OK
-from chord.cli.numbers import FiniteRange
+from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted, percent
 from chord.cli.ring import clock_warnings, failures_taken, is_small
 from chord.cli.shapes import Json
@@ -80,7 +80,7 @@ class Verdict(NamedTuple):
 
 @click.command("check")
 @click.option("--invariants", "only_invariants", is_flag=True, help="Mind only what must never be.")
-@click.option("--wait", "wait_s", type=FiniteRange(min=0), default=0.0, metavar="S",
+@click.option("--wait", "wait_s", type=Seconds(min=0), default=0.0, metavar="S",
               help="Repeat until it holds, at most this long.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C; print what changes.")
 @ring_options()
