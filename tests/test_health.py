@@ -275,7 +275,7 @@ async def test_damaged_records_are_missing_from_a_scan_and_a_get_says_so(tmp_pat
             with pytest.raises(RecordDamaged, match="3 records are damaged, and not among these") as caught:
                 await read()
             assert (sorted(found), caught.value.records) == ([b"key0", b"key2", b"key4"], 3)
-        with pytest.raises(RecordDamaged, match=r"the record is damaged at 127.* and no other node has a copy"):
+        with pytest.raises(RecordDamaged, match=r"a damaged record at 127.* may be of this key, and no other node has"):
             await node.get("key3")
         assert (await node.get("key2")).value == b"value"
         assert node.description().damaged == 3
@@ -343,6 +343,12 @@ def test_check_is_not_ok_where_a_node_does_not_serve(
     shape = run("check", "--json").json("check")
     assert (shape["ok"], shape["ideal"]) == (False, True)
     assert run("check", "--invariants").code == 0
+
+
+def test_check_names_a_way_to_give_damaged_records_up(run: Run, canned: CannedRing) -> None:
+    changed(canned, damaged=3)
+    way = "else: chord restore. If some are left: chord backup, start n2 without its records.sqlite, chord restore\n"
+    assert way in run("check").out
 
 
 def set_of(canned: CannedRing, silent: int, members: int) -> ReplicaState:

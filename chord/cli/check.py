@@ -275,7 +275,8 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
         out.line(f"degraded  {node} does not serve all requests: {why}")
     for node, records in verdict.damaged:
         text = f"{counted(records, 'record')} not as written; copies of other nodes replace them, else: chord restore"
-        out.line(f"damaged  {node}: {text}")
+        rest = f"If some are left: chord backup, start {node} without its records.sqlite, chord restore"
+        out.line(f"damaged  {node}: {text}. {rest}")
     if verdict.unavailable:
         where = f"{percent(verdict.unavailable)} of the circle"
         why = f"no answer from {', '.join(verdict.absent)}" if verdict.absent else "its replicas are being compared"

@@ -14,8 +14,9 @@ import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from chord.data import database, sqlite_notes
 from chord.data.database import (
@@ -74,6 +75,12 @@ def _require_writable_if_there(path: Path) -> None:
     """
     if path.exists() and not os.access(path, os.W_OK):
         raise _read_only(path)
+
+
+class _Text(NamedTuple):
+    """A value that is a text in the file: damage, for no column holds texts. A search for the same bytes misses it."""
+
+    content: bytes
 
 
 class StoreFile:
@@ -157,7 +164,7 @@ class StoreFile:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-        connection.text_factory = bytes  # there is no text; what turns up as such is damage, not an error
+        connection.text_factory = _Text
         return connection
 
     @staticmethod
@@ -229,7 +236,7 @@ class StoreFile:
         for point, key, digest, minted, versions, size, checksum, length, mark, clock in found:
             try:
                 if clock is None:
-                    require_countable(point, key, digest, versions, size, length)
+                    require_countable(self._circle, point, key, digest, versions, size, length)
                 elif checksum_of(point, key, digest, minted, versions, size, clock) != checksum:
                     raise ValueError("not what was written")
                 if not first <= point <= last:
@@ -249,9 +256,15 @@ class StoreFile:
             value_bytes, sibling_keys = bytes_then, sibling_keys + siblings_then
         digests.add(part, records, sum_)
         summary.value_bytes, summary.sibling_keys = value_bytes, sibling_keys
+        summary.is_ordered = not summary.bad or self._is_ordered()
         for place in hides:
             if (row := self.row(place)) is not None and (quarantined := row.quarantined):
                 summary.hidden[place] = quarantined
+
+    def _is_ordered(self) -> bool:
+        found = self._writer.execute("SELECT point, key FROM records ORDER BY point, key")  # as they stand in the file
+        places = [place for place in found if all(isinstance(column, bytes) for column in place)]
+        return all(before < after for before, after in pairwise(places))
 
     def close(self) -> None:
         """Close both connections: the one that writes last, for the last one checkpoints."""
