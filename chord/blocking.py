@@ -20,7 +20,7 @@ from chord.asking import Ask, Operation, Outcome, Pause, nobody
 from chord.asking_many import IN_FLIGHT, require_in_flight
 from chord.bulk import many_pairs, many_records
 from chord.config import Limits
-from chord.errors import ChordError, DeadlineExceeded, InvalidRequest
+from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable
 from chord.ids import Circle
 from chord.links_pool import Pool
 from chord.messages import Contact, Description, Mode, Record, Route, Trace
@@ -99,9 +99,9 @@ class Ring:
             failure = self._pool.open([(entry, "control")], time.monotonic() + share).get((entry, "control"))
             if failure is None:
                 return
-            failures[entry] = failure
+            failures[entry] = self._judged(failure, entry)
             self._core.turn_from(entry)
-        if self.timeout_s < HELLO_S and all(getattr(failure, "is_late", False) for failure in failures.values()):
+        if all(isinstance(failure, DeadlineExceeded) for failure in failures.values()):
             raise DeadlineExceeded(f"no answer from {', '.join(entries)} within {self.timeout_s:g} s")
         raise nobody(failures)
 
@@ -462,10 +462,17 @@ class Ring:
                     effect = operation.throw(DeadlineExceeded(f"not done within {self.timeout_s:g} s"))
                 elif isinstance(effect, Ask):
                     limit = deadline if effect.within_s is None else min(deadline, now + effect.within_s)
-                    effect = operation.send(self._pool.ask(effect.calls, limit))
+                    outcomes = zip(self._pool.ask(effect.calls, limit), effect.calls, strict=True)
+                    effect = operation.send(tuple(self._judged(outcome, call.address) for outcome, call in outcomes))
                 else:
                     time.sleep(wait)
                     effect = operation.send(None)
         except StopIteration as stop:
             result: T = stop.value
             return result
+
+    def _judged(self, outcome: Outcome, address: str) -> Outcome:
+        """Return an outcome, but no silence of a node that had too little time to say hello."""
+        if self.timeout_s < HELLO_S and isinstance(outcome, PeerUnreachable) and outcome.is_late:
+            return DeadlineExceeded(f"no answer from {address} within {self.timeout_s:g} s")
+        return outcome

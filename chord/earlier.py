@@ -20,7 +20,7 @@ from chord.data.storage import MemoryStorage, Storage
 from chord.errors import ConfigError
 from chord.events import StoreBegun
 from chord.host import Host
-from chord.identity import FILE_NAME, IdentityStore, Kept, decode_kept
+from chord.identity import FILE_NAME, IdentityStore, Kept, read_kept
 from chord.ids import vnode_id
 from chord.messages import Address
 
@@ -96,15 +96,8 @@ def require_same_on_disk(config: NodeConfig) -> None:
     Raises:
         ConfigError: see `require_same`; or the identity file cannot be read.
     """
-    path = Path(config.data_dir or "") / FILE_NAME
-    try:
-        content = path.read_bytes() if config.data_dir is not None else None
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    if content is not None:
-        require_same(decode_kept(content, str(path)), config)
+    if config.data_dir is not None:
+        require_same(read_kept(Path(config.data_dir) / FILE_NAME), config)
 
 
 def _check_ring(kept: Kept, ring: RingConstants, where: str) -> None:

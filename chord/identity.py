@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -17,11 +18,12 @@ import trio
 
 from chord.data.fsync import make_directory, sync, sync_directory
 from chord.errors import ConfigError
-from chord.ids import Point
+from chord.ids import BITS_MAX, BITS_MIN, Point
 from chord.messages import Address, Contact, Count, Identity
 
 FILE_NAME = "node.json"
 LOCK_NAME = "lock"
+FILE_BYTES_MAX = 64 << 20  # room for what each of 64 vnodes remembers of 4,096 silent ones
 IDENTITY_VERSION = 1
 
 
@@ -85,13 +87,66 @@ def decode_kept(content: bytes, name: str) -> Kept:
     """
     try:
         kept = msgspec.json.decode(content, type=Kept, dec_hook=_point)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        if kept.version == IDENTITY_VERSION:
+            _require_sense(kept)
+    except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
         raise ConfigError(
             f"{name} is damaged ({error}); put a copy of it back, or move the whole directory away"
         ) from error
     if kept.version != IDENTITY_VERSION:
         raise ConfigError(f"{name} has format {kept.version}, this version reads {IDENTITY_VERSION}")
     return kept
+
+
+def read_kept(path: Path) -> Kept | None:
+    """Return what a file holds; None if there is no file.
+
+    Raises:
+        ConfigError: it cannot be read, is too large, is damaged, or is of another format.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    if len(content) > FILE_BYTES_MAX:
+        raise ConfigError(
+            f"{path} has more than {FILE_BYTES_MAX >> 20} MiB, and no node writes that much; put a copy of it back, or "
+            "move the whole directory away"
+        )
+    return decode_kept(content, str(path))
+
+
+def _require_sense(kept: Kept) -> None:
+    """Refuse values that no node keeps.
+
+    Raises:
+        ValueError: which value, and what it was expected to be.
+    """
+    if not BITS_MIN <= kept.bits <= BITS_MAX:
+        raise ValueError(f"bits is {kept.bits}, not {BITS_MIN} to {BITS_MAX}")
+    for name, text, digits in (("ring", kept.ring, 32), ("incarnation", kept.incarnation, 16)):
+        if text is not None and not (len(text) == digits and set(text) <= set("0123456789abcdef")):
+            raise ValueError(f"{name} is {text!r}, not {digits} hexadecimal digits")
+    ids = [vnode.id for vnode in kept.vnodes]
+    if not ids:
+        raise ValueError("it has no vnode")
+    if len(set(ids)) < len(ids):
+        raise ValueError("two of its vnodes have one id")
+    for point in _points(kept):
+        if point >= 1 << kept.bits:
+            raise ValueError(f"id {point} is not on a circle of {kept.bits} bits")
+
+
+def _points(value: object) -> Iterator[Point]:
+    """Yield every id within a kept value."""
+    if isinstance(value, Point):
+        yield value
+    elif isinstance(value, (tuple, msgspec.Struct)):
+        for part in value if isinstance(value, tuple) else msgspec.structs.astuple(value):
+            yield from _points(part)
 
 
 def _point(_: type[Point], digits: object) -> Point:
@@ -171,13 +226,7 @@ class FileIdentity:
         Raises:
             ConfigError: the file is there and cannot be read.
         """
-        try:
-            content = self._path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
-        return decode_kept(content, str(self._path))
+        return read_kept(self._path)
 
     async def save(self, kept: Kept) -> None:
         """Write the file anew where it differs: beside, fsync, rename, fsync of the directory; in a thread.

@@ -324,3 +324,47 @@ def test_the_command_up_takes_sigint_before_it_loads_anything(monkeypatch: pytes
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen == [signal.default_int_handler, signal.SIG_IGN]
+
+
+# -- output that nobody takes -----------------------------------------------------------------------------------
+
+
+def written_to(name: str) -> int:
+    """Return a descriptor that takes nothing: of a full disk, or of a pipe without a reader."""
+    if name == "full":
+        return os.open("/dev/full", os.O_WRONLY)
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+def ended_with(descriptor: int, stream: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with this descriptor for stdout or stderr."""
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: descriptor}
+    try:
+        return subprocess.run([*CHORD, *words], **streams, env=environment(), text=True, check=False, timeout=HANG_S)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize(("name", "why"), [("full", "no space left on device"), ("pipe", "broken pipe")])
+@pytest.mark.parametrize("words", [("node", "--listen"), ("up", "-n", "1", "--base-port")])
+def test_service_that_cannot_write_its_line_says_so(ports: Ports, name: str, why: str, words: tuple[str, ...]) -> None:
+    place = ports.address() if words[0] == "node" else str(ports.one())
+    ended = ended_with(written_to(name), "stdout", *words, place, "--preset", "local")
+    said = f"error: cannot write the output ({why}). Give it an output that lasts, or /dev/null\n"
+    assert (ended.returncode, ended.stderr) == (2, said)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("name", ["full", "pipe"])
+@pytest.mark.parametrize(("words", "code"), [(("gett",), 2), (("get", "k", "--json", "--node", NOBODY), 4)])
+def test_failure_that_cannot_be_told_keeps_its_exit_code(name: str, words: tuple[str, ...], code: int) -> None:
+    assert ended_with(written_to(name), "stderr", *words).returncode == code
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--version",), ("get", "--help")])
+def test_help_without_a_reader_ends_quietly(words: tuple[str, ...]) -> None:
+    ended = ended_with(written_to("pipe"), "stdout", *words)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -17,7 +17,7 @@ import pytest
 import trio
 from canned import described
 from cli_ring import CannedRing, Run
-from fake_node import FakeNode
+from fake_node import FakeNode, Heard
 from live import HANG_S
 from ports import NOBODY
 
@@ -32,6 +32,7 @@ from chord.config import Limits, NodeConfig
 from chord.errors import ConfigError, PeerUnreachable, WritesRefused
 from chord.identity import decode_kept
 from chord.links import Link
+from chord.messages import Description
 from chord.node import Node
 from chord.testing import MemoryNetwork
 from chord.testing import run as virtually
@@ -55,7 +56,7 @@ from chord.wire import encode_refusal
         ),
         (("lab", "--json", "compare"), "Write the option after the command: chord lab compare --json. See: chord lab"),
         (("--nodes", "get", "k"), "No such option '--nodes'. See: chord --help"),
-        (("put", "k", "v", "--ttl", "5m"), "Invalid value for '--ttl': '5m' is not a valid number."),
+        (("put", "k", "v", "--ttl", "5m"), "Invalid value for '--ttl': '5m' is not a valid number of seconds."),
         (("put", "", "v"), "the key is empty; a key has 1 to 1024 bytes. See: chord put --help"),
         (("put", "k" * 1025, "v"), "the key has 1025 bytes; a key has 1 to 1024 bytes. See: chord put --help"),
         (("up", "--replicas", "5", "--successors", "1"), "See: chord up --help"),
@@ -118,6 +119,21 @@ def test_up_join_names_the_node_that_does_not_answer() -> None:
     assert (caught.value.exit_code, caught.value.hint.endswith(f"--listen {address}")) == (4, True)
 
 
+@pytest.mark.parametrize("name", ["bits", "successors", "replicas"])
+def test_up_join_with_another_constant_names_both_values(run: Run, canned: CannedRing, name: str) -> None:
+    has = getattr(described()[0], name)
+    ended = run("up", "--join", canned.entry, f"--{name}", str(has + 2))
+    said = f"{canned.entry} has {name} {has}, --{name} asks for {has + 2}. All nodes of a ring have the same {name}"
+    assert (ended.code, said in ended.err) == (2, True), ended.err
+
+
+def test_up_join_takes_constants_that_are_not_named() -> None:
+    ring = described()[0]
+    flags = {"bits": ring.bits, "successors": None, "replicas": None}
+    taken = {"bits": ring.bits, "successors": ring.successors, "replicas": ring.replicas, "cluster": ring.cluster}
+    assert up._constants_of(ring, "127.0.0.1:9000", flags) == taken
+
+
 # -- addresses ------------------------------------------------------------------------------------------------
 
 
@@ -132,6 +148,16 @@ def test_up_join_names_the_node_that_does_not_answer() -> None:
 )
 def test_an_address_that_cannot_be_listened_on(error: OSError, hint: str) -> None:
     assert serve._hint_to_listen(NodeConfig(listen="127.0.0.1:1"), error).startswith(hint)
+
+
+def test_up_on_a_reserved_port_says_what_node_says(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    ended = run("up", "-n", "2", "--base-port", "80")
+    said = "cannot listen on 127.0.0.1:80 (permission denied). Ports below 1024 are reserved. Choose a higher"
+    assert (ended.code, said in ended.err) == (2, True), ended.err
 
 
 async def test_an_address_in_use_is_named() -> None:
@@ -297,6 +323,16 @@ def test_counts_have_the_right_number(run: Run, canned: CannedRing, monkeypatch:
     assert "0 keys" in run("scan").err
     canned.change = lambda point, node: msgspec.structs.replace(node, misplaced=int(point == 10))
     assert "1 record on the way home" in run("status").out
+
+
+def test_ring_of_one_node_takes_no_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(heard: Heard) -> Description:
+        return described((42,), addresses={42: lone.address})[0]
+
+    monkeypatch.setenv("CHORD_OUTPUT", "table")
+    with contextlib.closing(FakeNode(answer)) as lone:
+        said = [run(command, "--node", lone.address).out for command in ("check", "status")]
+    assert all("it takes no failure" in text for text in said), said
 
 
 def test_siblings_with_a_file_leave_stdout_empty(run: Run, canned: CannedRing, tmp_path: Path) -> None:

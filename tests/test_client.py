@@ -1013,3 +1013,15 @@ def test_a_deadline_too_short_to_tell_anything_is_no_silence() -> None:
             chord.connect(address, timeout_s=0.01)
         with pytest.raises(PeerUnreachable, match="says nothing"):
             chord.connect(address, timeout_s=HELLO_S)
+
+
+def test_client_with_a_short_deadline_finds_no_new_node_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, fake_node(Store()) as node:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with chord.connect(node.address) as ring:
+            ring.timeout_s = 0.01
+            with pytest.raises(DeadlineExceeded):
+                ring.describe(address)
+            ring.timeout_s = HELLO_S
+            with pytest.raises(PeerUnreachable, match="says nothing"):
+                ring.describe(address)

@@ -147,7 +147,7 @@ async def test_a_store_that_can_only_be_read_is_found_out_at_the_start(
         return sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
 
     monkeypatch.setattr(StoreFile, "_connect", connect)
-    with pytest.raises(ConfigError, match=r"records\.sqlite is read-only; a node must write it"):
+    with pytest.raises(ConfigError, match=r"records\.sqlite is read-only \(mode \d{4}\); a node must"):
         await SqliteStorage(Circle(32), str(tmp_path), b"incarnat").open()
 
 
@@ -163,12 +163,37 @@ async def test_store_with_a_read_only_file_names_it_and_starts_when_its_mode_is_
     file.touch()
     file.chmod(0o400)
     there = set(os.listdir(tmp_path))
-    with pytest.raises(ConfigError, match=rf"{file.name} is read-only; a node must write it: change its owner or mode"):
+    words = rf"{file.name} is read-only \(mode 0400\); a node must write it: change its owner or mode"
+    with pytest.raises(ConfigError, match=words):
         await SqliteStorage(Circle(160), str(tmp_path), b"incarnat").open()
     assert set(os.listdir(tmp_path)) == there
     file.chmod(0o600)
     async with node_on(tmp_path) as node:
         assert (await node.get("a")).value == b"1"
+
+
+async def test_store_in_a_read_only_directory_names_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _: bool(Path(path).stat().st_mode & 0o200))
+    async with node_on(tmp_path) as node:
+        await node.put("a", "1")
+    os.chmod(tmp_path, 0o500)
+    with pytest.raises(ConfigError, match=rf"{tmp_path.name} is read-only \(mode 0500\); a node must write it"):
+        await SqliteStorage(Circle(160), str(tmp_path), b"incarnat").open()
+    os.chmod(tmp_path, 0o700)
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE])
+async def test_store_on_a_full_disk_asks_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """SQLite says disk I/O error if the index of its log has no room."""
+
+    def fail(*_: object) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = code
+        raise error
+
+    monkeypatch.setattr(StoreFile, "_tune", fail)
+    with pytest.raises(ConfigError, match=r"records\.sqlite: the disk is full; make room there"):
+        await SqliteStorage(Circle(32), str(tmp_path), b"incarnat").open()
 
 
 async def test_a_damaged_schema_is_damage(tmp_path: Path) -> None:
@@ -250,7 +275,7 @@ async def test_damaged_records_are_missing_from_a_scan_and_a_get_says_so(tmp_pat
             with pytest.raises(RecordDamaged, match="3 records are damaged, and not among these") as caught:
                 await read()
             assert (sorted(found), caught.value.records) == ([b"key0", b"key2", b"key4"], 3)
-        with pytest.raises(RecordDamaged, match=r"the record is damaged at 127.* and no other node has a copy"):
+        with pytest.raises(RecordDamaged, match=r"a damaged record at 127.* may be of this key, and no other node has"):
             await node.get("key3")
         assert (await node.get("key2")).value == b"value"
         assert node.description().damaged == 3
@@ -318,6 +343,12 @@ def test_check_is_not_ok_where_a_node_does_not_serve(
     shape = run("check", "--json").json("check")
     assert (shape["ok"], shape["ideal"]) == (False, True)
     assert run("check", "--invariants").code == 0
+
+
+def test_check_names_a_way_to_give_damaged_records_up(run: Run, canned: CannedRing) -> None:
+    changed(canned, damaged=3)
+    way = "else: chord restore. If some are left: chord backup, start n2 without its records.sqlite, chord restore\n"
+    assert way in run("check").out
 
 
 def set_of(canned: CannedRing, silent: int, members: int) -> ReplicaState:

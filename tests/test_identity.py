@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 import trio
 from worlds import virtual
 
+from chord import identity
 from chord.config import PRESETS, NodeConfig
+from chord.earlier import require_same_on_disk
 from chord.errors import ChordError, ConfigError
 from chord.events import Event, StepFailed
 from chord.identity import FILE_NAME, FileIdentity, IdentityStore, Kept, KeptVnode, MemoryIdentity
@@ -182,6 +185,46 @@ def test_what_is_damaged_is_refused_and_not_overwritten(lasting: Place) -> None:
             store.load()
         store.close()
         assert lasting.read() == content
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"bits": 161}, "bits is 161, not 3 to 160"),
+        ({"bits": 8}, f"id {2**159} is not on a circle of 8 bits"),
+        ({"ring": "zz"}, "ring is 'zz', not 32 hexadecimal digits"),
+        ({"incarnation": "0g" * 8}, "incarnation is '0g0g0g0g0g0g0g0g', not 16 hexadecimal digits"),
+        ({"vnodes": ()}, "it has no vnode"),
+        ({"vnodes": (VNODE, VNODE)}, "two of its vnodes have one id"),
+        ({"silent": (Contact(Point(2**160), "d:1"),)}, f"id {2**160} is not on a circle of 160 bits"),
+        *(
+            ({"vnodes": (msgspec.structs.replace(VNODE, **{name: value}),)}, f"id {2**160} is not on a circle")
+            for name, value in (
+                ("id", Point(2**160)),
+                ("owned_from", Point(2**160)),
+                ("predecessor", Contact(Point(2**160), "a:1")),
+                ("taken", ((Point(1), Point(2), Point(2**160), "d:1"),)),
+            )
+        ),
+    ],
+)
+def test_identity_that_makes_no_sense_is_damaged(lasting: Place, fields: dict[str, Any], why: str) -> None:
+    keep(lasting, changed(**fields))
+    store = lasting.open()
+    with pytest.raises(ConfigError, match=f"damaged \\({re.escape(why)}.*; put a copy of it back"):
+        store.load()
+    store.close()
+
+
+def test_identity_beyond_its_limit_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "FILE_BYTES_MAX", 1 << 20)
+    store = FileIdentity(str(tmp_path))
+    (tmp_path / FILE_NAME).symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match=r"node\.json has more than 1 MiB.*; put a copy of it back"):
+        store.load()
+    with pytest.raises(ConfigError, match=r"node\.json has more than 1 MiB"):
+        require_same_on_disk(NodeConfig(data_dir=str(tmp_path)))
+    store.close()
 
 
 def test_another_format_is_refused(lasting: Place) -> None:

@@ -69,7 +69,7 @@ async def test_get_of_a_key_whose_copies_are_all_damaged_raises_record_damaged()
             with suppress(KeyError):
                 machines.disk(machine.name).damage(KEYS[0])
             machine.host.storage._rows._recent.clear()  # type: ignore[attr-defined]
-        named = r"the record is damaged at \S+, \S+, \S+, and no other node has a copy"
+        named = r"a damaged record at \S+, \S+, \S+ may be of this key, and no other node has a copy"
         for machine in machines:
             for _ in range(10):
                 with pytest.raises(RecordDamaged, match=named):

@@ -1285,7 +1285,7 @@ async def test_every_transaction_is_synced(tmp_path: Path) -> None:
             asked: dict[str, Any] = {}
             for pragma in ("journal_mode", "synchronous", "fullfsync", "checkpoint_fullfsync"):
                 asked[pragma] = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
-            assert asked == {"journal_mode": b"wal", "synchronous": 2, "fullfsync": 1, "checkpoint_fullfsync": 1}
+            assert asked == {"journal_mode": (b"wal",), "synchronous": 2, "fullfsync": 1, "checkpoint_fullfsync": 1}
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             store._file._reader.execute("DELETE FROM records")
 

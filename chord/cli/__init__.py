@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 import chord
 from chord.cli import plain
-from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, USAGE, Terminated, explain
+from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, USAGE, NotAnnounced, Terminated, explain
 from chord.cli.output import DEFAULT_NODE, Failure, Out
 from chord.errors import ChordError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up", "Run N local peers, one process each, until Ctrl-C."),
@@ -60,6 +65,16 @@ class _SeenEnough(Exception):
     """Whoever reads our output has closed it, as `head` does."""
 
 
+class _Errors(io.FileIO):
+    """The file behind stderr. If it takes nothing, the exit code still says what happened."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
 class _Lazy(click.Group):
     """A group that imports a command's module only when that command is run."""
 
@@ -74,15 +89,26 @@ class _Lazy(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with _seen_enough():  # --help and --version print here
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: click.Context) -> object:
-        try:
+        with _seen_enough():
             return super().invoke(ctx)
-        except BrokenPipeError:
-            raise _SeenEnough from None  # click itself would make it exit code 1
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@contextmanager
+def _seen_enough() -> Iterator[None]:
+    """Raise `_SeenEnough` for a broken pipe, which click itself would make exit code 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise _SeenEnough from None
 
 
 @click.command(
@@ -102,6 +128,8 @@ def cli() -> None:
 def main() -> None:
     """Run the command line and exit."""
     _replace_closed_streams(is_service=sys.argv[1:2] in SERVICES)
+    errors = io.BufferedWriter(_Errors(sys.stderr.fileno(), "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(errors, sys.stderr.encoding, sys.stderr.errors, line_buffering=True)
     # A script starts `chord up &` with SIGINT ignored, and kill -INT must reach it. `chord.__main__` sets SIG_DFL.
     if sys.argv[1:2] == ["up"] or signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -135,16 +163,14 @@ def run(args: Sequence[str]) -> int:
     except (_SeenEnough, BrokenPipeError):
         _drop_output()
         return OK
+    except NotAnnounced as error:
+        return _unwritten(out, str(error), "Give it an output that lasts, or /dev/null")
     except OSError as error:
-        is_closed = error.errno == errno.EBADF and not _is_writable(sys.stdout)
-        if error.errno not in CANNOT_WRITE and not is_closed:
+        if error.errno == errno.EBADF and not _is_writable(sys.stdout):
+            return _unwritten(out, "stdout is closed", "Give it a stdout, or /dev/null")
+        if error.errno not in CANNOT_WRITE:
             return _failed(out, error)
-        _drop_output()
-        why, hint = str(error.strerror).lower(), "Give it a place with room"
-        if is_closed:
-            why, hint = "stdout is closed", "Give it a stdout, or /dev/null"
-        out.failure(Failure(f"cannot write the output ({why})", hint, USAGE, "output"))
-        return USAGE
+        return _unwritten(out, str(error.strerror).lower(), "Give it a place with room")
     except Exception as error:
         return _failed(out, error)
 
@@ -205,6 +231,12 @@ def _failed(out: Out, error: Exception) -> int:
     hint = "This is a bug. CHORD_DEBUG=1 shows where"
     out.failure(Failure(f"{type(error).__name__}: {error}", hint, INTERNAL, "internal"))
     return INTERNAL
+
+
+def _unwritten(out: Out, why: str, hint: str) -> int:
+    _drop_output()
+    out.failure(Failure(f"cannot write the output ({why})", hint, USAGE, "output"))
+    return USAGE
 
 
 def _is_writable(stream: TextIO) -> bool:

@@ -9,7 +9,7 @@ import click
 
 from chord.cli.data import quorum_option
 from chord.cli.failures import CHECK_FAILED, INTERRUPTED, OK, TIMEOUT, USAGE, explain
-from chord.cli.numbers import FiniteRange
+from chord.cli.numbers import Seconds
 from chord.cli.output import Column, Failure, Out, counted
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options
@@ -41,7 +41,7 @@ PRESETS = {"s": Preset(100, 1.0), "m": Preset(1000, 5.0), "l": Preset(10_000, 20
 @click.command("bench")
 @click.option("--preset", type=click.Choice(list(PRESETS)), default="s", show_default=True,
               help="s: 100 keys, 1 s for each line; m: 1000 keys, 5 s; l: 10000 keys, 20 s.")
-@click.option("--seconds", type=FiniteRange(0.05, SECONDS_MAX), metavar="S", help="How long each line takes.")
+@click.option("--seconds", type=Seconds(0.05, SECONDS_MAX), metavar="S", help="How long each line takes.")
 @click.option("--ops", type=click.IntRange(1, OPS_MAX), metavar="COUNT",
               help="How many operations for each line, instead of a time.")
 @click.option("--keys", type=click.IntRange(KEYS_MIN, 100_000), metavar="COUNT", help="How many keys.")

@@ -16,9 +16,9 @@ import click
 from chord.asking import Outcome
 from chord.blocking import Ring
 from chord.cli.failures import CHECK_FAILED, OK
-from chord.cli.numbers import FiniteRange
+from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted, percent
-from chord.cli.ring import clock_warnings, is_small
+from chord.cli.ring import clock_warnings, failures_taken, is_small
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options, who_left
 from chord.errors import SILENCE
@@ -80,7 +80,7 @@ class Verdict(NamedTuple):
 
 @click.command("check")
 @click.option("--invariants", "only_invariants", is_flag=True, help="Mind only what must never be.")
-@click.option("--wait", "wait_s", type=FiniteRange(min=0), default=0.0, metavar="S",
+@click.option("--wait", "wait_s", type=Seconds(min=0), default=0.0, metavar="S",
               help="Repeat until it holds, at most this long.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C; print what changes.")
 @ring_options()
@@ -275,7 +275,8 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
         out.line(f"degraded  {node} does not serve all requests: {why}")
     for node, records in verdict.damaged:
         text = f"{counted(records, 'record')} not as written; copies of other nodes replace them, else: chord restore"
-        out.line(f"damaged  {node}: {text}")
+        rest = f"If some are left: chord backup, start {node} without its records.sqlite, chord restore"
+        out.line(f"damaged  {node}: {text}. {rest}")
     if verdict.unavailable:
         where = f"{percent(verdict.unavailable)} of the circle"
         why = f"no answer from {', '.join(verdict.absent)}" if verdict.absent else "its replicas are being compared"
@@ -284,7 +285,7 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
         more = "" if verdict.vnodes == verdict.nodes else f", {counted(verdict.vnodes, 'vnode')}"
         size = counted(verdict.nodes, "node") + more
         ideal = "; the ring is Ideal, every point is owned once" if verdict.is_ideal else ""
-        small = " (small ring: it takes one failure at a time)" if verdict.is_small else ""
+        small = f" (small ring: {failures_taken(verdict.nodes)})" if verdict.is_small else ""
         out.line(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")
     for address in verdict.silent:
         if said := dict(verdict.told).get(address):

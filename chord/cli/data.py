@@ -15,7 +15,7 @@ import click
 from chord.blocking import Ring
 from chord.cli.failures import CONFLICT, OK, USAGE, explain
 from chord.cli.inputs import CONTEXT_TEXT_BYTES_MAX, STDIN, file_failure, read_file, read_limited, stdin_to_read
-from chord.cli.numbers import FiniteRange
+from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted
 from chord.cli.shapes import context_json, get_json, names_of, put_json, replicas_json, vnode_json
 from chord.cli.target import Target, descriptions, ring_options
@@ -42,7 +42,7 @@ def quorum_option(letter: str, help_text: str) -> Callable[[F], F]:
 w_option = quorum_option("w", "Durable on this many nodes before it is acknowledged.")
 strict_option = click.option("--strict", is_flag=True, help="Count only replicas, not those who keep it for one that "
                              "does not answer.")
-ttl_option = click.option("--ttl", "ttl_s", type=FiniteRange(min=0, min_open=True), metavar="SECONDS",
+ttl_option = click.option("--ttl", "ttl_s", type=Seconds(min=0, min_open=True), metavar="SECONDS",
                           help="It is gone after this long.")
 trace_option = click.option("--trace", "with_trace", is_flag=True, help="Show what each replica did.")
 

@@ -21,6 +21,19 @@ class Terminated(BaseException):
     """SIGTERM has come: what runs is to end in order, as by Ctrl-C. The exit code is a shell's for it."""
 
 
+class NotAnnounced(Exception):
+    """The line that says that a service is ready cannot be written, and why."""
+
+
+@contextmanager
+def announcing() -> Iterator[None]:
+    """Raise `NotAnnounced` if the block cannot write: a service has other reasons for an `OSError`."""
+    try:
+        yield
+    except OSError as error:
+        raise NotAnnounced(str(error.strerror).lower()) from None
+
+
 @contextmanager
 def orderly_end() -> Iterator[None]:
     """Make SIGTERM raise `Terminated` within the block, so that it leaves no processes and no half of a file behind.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from chord.cli.failures import announcing
 from chord.cli.output import Out
 from chord.cli.settings import node_config
 from chord.cli.target import check_address, json_option, parse_id
@@ -53,13 +54,14 @@ def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | 
     from chord.cli.serve import describe_ready, serve  # imports trio
 
     def on_ready(node: Node, how: str) -> None:
-        if out.as_json:
-            out.json({"ready": True, **describe_ready(node)})
-            return
         circle = node.config.ring.circle
         ids = ", ".join(out.id(circle, vnode) for vnode in node.host.vnodes)
         name = node.address if node.name == node.address else f"{node.name} {node.address}"
-        out.line(f"ready: {name}, {how}, id {ids}")
-        out.flush()
+        with announcing():
+            if out.as_json:
+                out.json({"ready": True, **describe_ready(node)})
+            else:
+                out.line(f"ready: {name}, {how}, id {ids}")
+                out.flush()
 
     return serve(config, on_ready)

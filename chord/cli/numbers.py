@@ -19,3 +19,9 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
+
+
+class Seconds(FiniteRange):
+    """A time in seconds."""
+
+    name = "number of seconds"

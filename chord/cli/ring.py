@@ -26,6 +26,11 @@ def is_small(nodes: list[Description]) -> bool:
     return bool(nodes) and len(nodes) <= nodes[0].successors + 1
 
 
+def failures_taken(nodes: int) -> str:
+    """Return how many failures a small ring survives, in words."""
+    return "it takes no failure" if nodes == 1 else "it takes one failure at a time"
+
+
 @click.command("status")
 @ring_options()
 def status_command(target: Target) -> int:
@@ -227,7 +232,7 @@ def _headline(nodes: list[Description]) -> str:
     text = (f"{counted(len(nodes), 'node')}, {counted(keys, 'key')}, N={first.replicas}, "
             f"successor lists of {first.successors}, {first.bits} bits, cluster {first.cluster!r}")
     if is_small(nodes):
-        text += ". Small ring: every member knows all; it takes one failure at a time"
+        text += f". Small ring: every member knows all; {failures_taken(len(nodes))}"
     return text + (f". {counted(misplaced, 'record')} on the way home" if misplaced else "")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from chord.cli.failures import CHECK_FAILED, INTERNAL, OK, TIMEOUT, USAGE, orderly_end
-from chord.cli.numbers import FiniteRange
+from chord.cli.numbers import FiniteRange, Seconds
 from chord.cli.output import Failure, Out
 from chord.cli.reports import LINES_EVERY_S, print_report, report_json, require_folder
 from chord.cli.sim_output import (
@@ -73,14 +73,14 @@ def _wishes(command: Callable[..., int]) -> Callable[..., int]:
                      help="And until this many writes were acknowledged; default: 0."),
         click.option("--clients", type=click.IntRange(1, 1000), metavar="C",
                      help="How many clients write and read; default: drawn."),
-        click.option("--client-pause", type=FiniteRange(min=0, min_open=True), metavar="S",
+        click.option("--client-pause", type=Seconds(min=0, min_open=True), metavar="S",
                      help="How long each waits between two operations, on average; default: drawn."),
         click.option("--reads", type=FiniteRange(0, 1), metavar="SHARE",
                      help="How many in one of their operations on a key that was written before are reads;"
                      " default: 0.6."),
-        click.option("--pause", type=FiniteRange(min=0, min_open=True), metavar="S",
+        click.option("--pause", type=Seconds(min=0, min_open=True), metavar="S",
                      help="Mean time between two events; default: drawn."),
-        click.option("--until", type=FiniteRange(min=0, min_open=True), metavar="S",
+        click.option("--until", type=Seconds(min=0, min_open=True), metavar="S",
                      help="Go on for this many virtual seconds instead."),
         click.option("--theme", metavar="T", help=THEME_HELP),
     )  # fmt: skip

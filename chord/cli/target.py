@@ -13,7 +13,7 @@ import click
 from chord.asking import Outcome
 from chord.blocking import Ring, connect
 from chord.cli.failures import UNREACHABLE, USAGE, explain
-from chord.cli.numbers import FiniteRange
+from chord.cli.numbers import Seconds
 from chord.cli.output import DEFAULT_NODE, Failure, Out
 from chord.config import split_address
 from chord.errors import SILENCE, ChordError, ConfigError, PeerUnreachable
@@ -49,7 +49,7 @@ def ring_options(default_timeout_s: float = 5.0) -> Callable[[F], F]:
         @click.option("--node", "nodes", multiple=True, envvar="CHORD_NODE", metavar="HOST:PORT",
                       help="Where to enter the ring; repeat it for stand-ins.  [default: CHORD_NODE, or "
                       f"{DEFAULT_NODE}]")
-        @click.option("--timeout", type=FiniteRange(0.001, 86400), default=default_timeout_s, show_default=True,
+        @click.option("--timeout", type=Seconds(0.001, 86400), default=default_timeout_s, show_default=True,
                       metavar="S", envvar="CHORD_TIMEOUT", help="Give up after this many seconds; also CHORD_TIMEOUT.")
         @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
         @functools.wraps(function)

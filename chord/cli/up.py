@@ -7,6 +7,7 @@ behind.
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -25,12 +26,12 @@ import click
 
 from chord.blocking import connect
 from chord.cli.check import examine
-from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated, explain
+from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated, announcing, explain
 from chord.cli.output import Failure, Out, counted
 from chord.cli.settings import from_flags
 from chord.cli.target import check_address, descriptions, json_option, parse_id
 from chord.config import NodeConfig
-from chord.errors import ChordError, ConfigError
+from chord.errors import ChordError, ConfigError, OtherRing
 from chord.messages import Description
 
 HOST = "127.0.0.1"
@@ -91,11 +92,8 @@ def up_command(
     taken = {node.name for node in existing}
     names = [name for i in range(count + len(taken)) if (name := f"n{i}") not in taken][:count]
     flags = {"vnodes": vnodes, "bits": bits, "successors": successors, "replicas": replicas, "preset": preset}
-    if existing:
-        ring = existing[0]
-        flags |= {
-            "bits": ring.bits, "successors": ring.successors, "replicas": ring.replicas, "cluster": ring.cluster
-        }
+    if join is not None:
+        flags |= _constants_of(existing[0], join, flags)
     configs = []
     for i, name in enumerate(names):
         address = f"{HOST}:{port + i}"
@@ -308,14 +306,16 @@ class _Family:
         children = sorted(self._children.values(), key=lambda c: [f.name for f in self._configs].index(c.name))
         if self._out.as_json:
             nodes = [{"name": c.name, "address": c.address, "pid": c.pid} for c in children]
-            self._out.json({"ready": True, "seconds": round(seconds, 3), "nodes": nodes})
+            with announcing():
+                self._out.json({"ready": True, "seconds": round(seconds, 3), "nodes": nodes})
             return
         ports = f"{children[0].address}" + (f"-{children[-1].address.rpartition(':')[2]}" if len(children) > 1 else "")
         peers = counted(len(children), "peer")
         leave = self._leaves and not any(config.data_dir for config in self._configs)
         end = "Ctrl-C: they hand over and leave the ring." if leave else "Ctrl-C stops them all."
-        self._out.line(f"ready: {peers} on {ports}, ring proven in {seconds:.1f} s. {end}")
-        self._out.flush()
+        with announcing():
+            self._out.line(f"ready: {peers} on {ports}, ring proven in {seconds:.1f} s. {end}")
+            self._out.flush()
 
     # -- afterwards -----------------------------------------------------------------------------------
 
@@ -405,15 +405,32 @@ def _existing(join: str) -> list[Description]:
         raise explain(error, join) from error
 
 
+def _constants_of(ring: Description, join: str, flags: dict[str, int | str | None]) -> dict[str, int | str]:
+    """Return the constants of the ring that the peers join.
+
+    Raises:
+        Failure: exit 2: a flag asks for another value.
+    """
+    for name in ("bits", "successors", "replicas"):
+        wish, has = flags[name], getattr(ring, name)
+        if wish not in (None, has):
+            hint = f"All nodes of a ring have the same {name}; leave --{name} out"
+            raise Failure(f"{join} has {name} {has}, --{name} asks for {wish}", hint, USAGE, OtherRing.word)
+    return {"bits": ring.bits, "successors": ring.successors, "replicas": ring.replicas, "cluster": ring.cluster}
+
+
 def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bool) -> int:
     """Return the first of so many free ports; a busy default moves on, unless a ring runs there already."""
     first = base_port or BASE_PORT
     if first + count > 65536:
         what = f"{counted(count, 'peer')} cannot have ports from {first} up"
         raise Failure(what, "Choose a lower --base-port", USAGE, "listen")
-    if all(_is_free(first + i) for i in range(count)):
+    busy, why = next(((port, why) for port in range(first, first + count) if (why := _refusal(port))), (0, None))
+    if why is None:
         return first
-    busy = next(first + i for i in range(count) if not _is_free(first + i))
+    if why.errno == errno.EACCES:
+        hint = "Ports below 1024 are reserved. Choose a higher one: --base-port PORT"
+        raise Failure(f"cannot listen on {HOST}:{busy} (permission denied)", hint, USAGE, "listen")
     if base_port is not None:
         hint = "Choose another --base-port"
         raise Failure(f"port {busy} is in use", hint, USAGE, "listen")
@@ -422,20 +439,21 @@ def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bo
         raise Failure(f"a ring is running at {HOST}:{busy} already", hint, USAGE, "running")
     for i in range(1, RANGES_TRIED):
         moved = first + i * max(count, 100)
-        if moved + count < 65536 and all(_is_free(moved + k) for k in range(count)):
+        if moved + count < 65536 and not any(map(_refusal, range(moved, moved + count))):
             out.note(f"port {busy} is in use; using {moved} and up: export CHORD_NODE={HOST}:{moved}")
             return moved
     raise Failure("no free range of ports was found", "Name one: --base-port PORT", USAGE, "listen")
 
 
-def _is_free(port: int) -> bool:
+def _refusal(port: int) -> OSError | None:
+    """Return the error if this process cannot listen on a port; None if it can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error
+    return None
 
 
 def _is_ring(port: int) -> bool:

@@ -47,6 +47,11 @@ Place: TypeAlias = tuple[bytes, bytes]
 """Where a record stands: its point, big-endian, and its key. Sorts as the circle does."""
 
 
+def place_of(circle: Circle, key: bytes) -> Place:
+    """Return where the record of a key stands."""
+    return circle.hash(key).to_bytes(circle.width, "big"), key
+
+
 class Row(NamedTuple):
     """A row of the table: a record, and what of it is looked at without decoding it."""
 
@@ -107,9 +112,11 @@ def checksum(
 
 
 def require_countable(
-    point: object, key: object, digest: object, versions: object, value_bytes: object, clock_bytes: int
+    circle: Circle, point: object, key: object, digest: object, versions: object, value_bytes: object, clock_bytes: int
 ) -> None:
     """Refuse a row with a column that is not of its type or larger than it can be, as far as it is added up.
+
+    A row that stands elsewhere than its key belongs is refused, too: a search for the key would miss it.
 
     Args:
         clock_bytes: the length of the clock, which need not have been read.
@@ -117,7 +124,7 @@ def require_countable(
     Raises:
         ValueError, TypeError: it is damaged.
     """
-    is_placed = isinstance(point, bytes) and isinstance(key, bytes) and is_digest(digest)
+    is_placed = isinstance(key, bytes) and place_of(circle, key) == (point, key) and is_digest(digest)
     is_counted = isinstance(versions, int) and versions >= 0 and isinstance(value_bytes, int)
     if not is_placed or not is_counted or not 0 <= value_bytes <= clock_bytes:  # type: ignore[operator]
         raise ValueError("a column is damaged")
@@ -135,6 +142,7 @@ class Summary:
         self.digests = Digests(circle)
         self.keys = self.value_bytes = self.sibling_keys = 0
         self.bad: set[Place] = set()  # rows that are there and count as missing
+        self.is_ordered = True  # the rows stand as a search expects them; it may miss any of them otherwise
         self.hidden: SortedDict[Place, int] = SortedDict()  # rows with a quarantine, and how many versions are in it
 
     def change(self, point: bytes, old: Row | None, new: Row | None) -> None:

@@ -270,7 +270,7 @@ class QuorumReads:
         down = [contact for contact in silent if not self._host.peers.is_on_its_way(contact)]
         names = ", ".join(dict.fromkeys(contact.address for contact in down or silent or behind or unsettled))
         if not silent and not behind and all(contact in reading.damaged for contact in unsettled):
-            raise RecordDamaged(f"the record is damaged at {names}, and no other node has a copy")
+            raise RecordDamaged(f"a damaged record at {names} may be of this key, and no other node has a copy")
         if down:
             since = None if verdict.taken is None else int(1000 * (trio.current_time() - verdict.taken.since))
             raise OwnerDown(f"no answer from {names}, which may hold the key", peer=down[0], after_ms=since)

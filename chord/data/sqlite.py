@@ -200,14 +200,16 @@ class SqliteStorage:
         return None if row is None else self._record_of(row)
 
     def is_damaged(self, key: bytes) -> bool:
-        """Whether what was held of a key was found damaged, and nothing has taken its place since."""
-        return self._rows.place(key) in self._rows.summary.bad
+        """Whether nothing is held of a key, and a damaged record may be the key's."""
+        return self._rows.is_damaged(key)
 
     def damaged(self, arc: Arc) -> list[Point]:
-        """Return the points of the records of an arc that are damaged, and nothing has taken their place since."""
-        bad = (point for point, _ in self._rows.summary.bad if _is_point(point))
-        points = [Point(int.from_bytes(point, "big")) for point in bad]
-        return [point for point in points if point in arc]
+        """Return a point in the arc for each damaged record that is or may be of the arc."""
+        found: list[Point] = []
+        for bad in self._rows.lost:
+            points = self._rows.points_of(bad) or (arc.end,)
+            found += [point for point in points if point in arc][:1]
+        return found
 
     def scrub(self, bytes_max: int) -> tuple[int, bool]:
         """Read and check the next records, one at least, and begin anew behind the last; see `Storage.scrub`."""
@@ -331,7 +333,9 @@ class SqliteStorage:
         for record in batch.puts:
             place = self._rows.place(record.key)
             old = before[place] = self._rows.row(place)
-            after[place] = row_of(place[0], record, batch.minted.get(record.key, old and old.minted))
+            row = after[place] = row_of(place[0], record, batch.minted.get(record.key, old and old.minted))
+            for bad in self._rows.replaced_by(row):
+                before[bad] = after[bad] = None
         for key in batch.removals:
             place = self._rows.place(key)
             before[place], after[place] = self._rows.row(place), None
@@ -351,8 +355,3 @@ class SqliteStorage:
     def _unreadable(self, error: sqlite3.Error) -> RemoteFailure:
         self._commits.fail(str(error))
         return RemoteFailure(f"the store cannot be read: {self._commits.failure}")
-
-
-def _is_point(point: object) -> bool:
-    """Whether a column of a damaged row is still what it was meant to be."""
-    return isinstance(point, bytes)

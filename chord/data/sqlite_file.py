@@ -9,12 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import stat
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from chord.data import database, sqlite_notes
 from chord.data.database import (
@@ -58,19 +60,27 @@ def _header_checksum(bits: int, incarnation: bytes, key_epoch: int) -> bytes:
 
 
 def _read_only(path: Path) -> ConfigError:
+    mode = stat.S_IMODE(path.stat().st_mode)
     return ConfigError(
-        f"{path} is read-only; a node must write it: change its owner or mode, or how the disk is mounted"
+        f"{path} is read-only (mode {mode:04o}); a node must write it: change its owner or mode, or how the disk is "
+        "mounted"
     )
 
 
 def _require_writable_if_there(path: Path) -> None:
-    """Refuse a read-only file, before SQLite creates a log and an index with the mode of that file.
+    """Refuse a read-only file or directory, before SQLite creates a log and an index with the mode of that file.
 
     Raises:
-        ConfigError: the file is read-only.
+        ConfigError: the file or directory is read-only.
     """
     if path.exists() and not os.access(path, os.W_OK):
         raise _read_only(path)
+
+
+class _Text(NamedTuple):
+    """A value that is a text in the file: damage, for no column holds texts. A search for the same bytes misses it."""
+
+    content: bytes
 
 
 class StoreFile:
@@ -117,6 +127,7 @@ class StoreFile:
             raise ConfigError(f"cannot open {self.path}: {self._explain(error)}") from error
 
     def _open(self, incarnation: bytes) -> None:
+        _require_writable_if_there(self.path.parent)
         for suffix in ("", "-wal", "-shm"):
             _require_writable_if_there(self.path.with_name(FILE_NAME + suffix))
         self._writer = self._connect()
@@ -153,7 +164,7 @@ class StoreFile:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-        connection.text_factory = bytes  # there is no text; what turns up as such is damage, not an error
+        connection.text_factory = _Text
         return connection
 
     @staticmethod
@@ -225,7 +236,7 @@ class StoreFile:
         for point, key, digest, minted, versions, size, checksum, length, mark, clock in found:
             try:
                 if clock is None:
-                    require_countable(point, key, digest, versions, size, length)
+                    require_countable(self._circle, point, key, digest, versions, size, length)
                 elif checksum_of(point, key, digest, minted, versions, size, clock) != checksum:
                     raise ValueError("not what was written")
                 if not first <= point <= last:
@@ -245,9 +256,15 @@ class StoreFile:
             value_bytes, sibling_keys = bytes_then, sibling_keys + siblings_then
         digests.add(part, records, sum_)
         summary.value_bytes, summary.sibling_keys = value_bytes, sibling_keys
+        summary.is_ordered = not summary.bad or self._is_ordered()
         for place in hides:
             if (row := self.row(place)) is not None and (quarantined := row.quarantined):
                 summary.hidden[place] = quarantined
+
+    def _is_ordered(self) -> bool:
+        found = self._writer.execute("SELECT point, key FROM records ORDER BY point, key")  # as they stand in the file
+        places = [place for place in found if all(isinstance(column, bytes) for column in place)]
+        return all(before < after for before, after in pairwise(places))
 
     def close(self) -> None:
         """Close both connections: the one that writes last, for the last one checkpoints."""
@@ -259,6 +276,8 @@ class StoreFile:
 
     @staticmethod
     def _explain(error: sqlite3.Error | OSError) -> str:
+        if _is_full(error):
+            return "the disk is full; make room there, then start the node again"
         if isinstance(error, OSError):
             return error.strerror or str(error)
         is_gone = str(error).startswith(("no such column", "no such table"))  # the schema itself is damaged
@@ -342,6 +361,15 @@ def _present(rows: Iterable[Row | None]) -> Iterator[Row]:
 
 def _is_one_of(error: sqlite3.Error | OSError, codes: set[int]) -> bool:
     return error.errno in _NO_ROOM if isinstance(error, OSError) else _code(error) in codes
+
+
+def _is_full(error: sqlite3.Error | OSError) -> bool:
+    """Return whether there is no room on the disk.
+
+    SQLite says I/O error if the index of its log has no room.
+    """
+    is_index = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
+    return is_index or _is_one_of(error, {sqlite3.SQLITE_FULL})
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -12,11 +12,12 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from chord.data.database import HEAD_OF_ROW, Database, Place, Row, Summary, is_digest
+from chord.data.database import HEAD_OF_ROW, WHOLE_ROW, Database, Place, Row, Summary, is_digest, place_of
 from chord.errors import ChordError
-from chord.ids import Arc, Circle
+from chord.ids import Arc, Circle, Point
 
 RECENT_ROWS = 256
+LARGE_BITS = 64  # on a circle of so many bits no two keys share a point
 SCRUB_ROW_BYTES = 128
 """What the scrub reads of a row beside the bytes of its values, about."""
 
@@ -50,6 +51,7 @@ class Rows:
         self._file = file
         self._unreadable = unreadable
         self._recent: dict[Place, Row | None] = {}
+        self._replaced: set[Place] = set()  # of the damaged rows, those whose record is there in another row
         self.changes: SortedDict[Place, Change] = SortedDict()
         self.scrubbed: Place | None = None
         self.scrubs = self.scrubbed_rows = 0
@@ -64,12 +66,14 @@ class Rows:
         """The file was opened: nothing that was read before counts."""
         self._recent.clear()
         self.bad_records += len(self.summary.bad)
+        for bad in self.summary.bad:
+            self._note_if_replaced(bad)
 
     # -- reading --------------------------------------------------------------------------------
 
     def place(self, key: bytes) -> Place:
         """Return where the record of a key stands."""
-        return self._circle.hash(key).to_bytes(self._circle.width, "big"), key
+        return place_of(self._circle, key)
 
     def row(self, place: Place) -> Row | None:
         """Return what is visible at a place."""
@@ -78,10 +82,7 @@ class Rows:
             return change.row
         if place in self._recent:
             return self._recent[place]
-        try:
-            row = self._file.row(place)
-        except sqlite3.Error as error:
-            raise self._unreadable(error) from error
+        row = self._in_file(place)
         if row is None or place in self.summary.bad:
             self._remember(place, None)
             return None
@@ -90,6 +91,18 @@ class Rows:
             return None
         self._remember(place, row)
         return row
+
+    def _in_file(self, place: Place) -> Row | None:
+        try:
+            return self._file.row(place)
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+
+    def _all_at(self, point: bytes) -> list[Row]:
+        try:
+            return [Row._make(found) for found in self._file.rows(WHOLE_ROW, (point, b""), point)]
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
 
     def durable(self, place: Place) -> Row | None:
         """Return what is in the file at a place, whatever has been changed since."""
@@ -162,6 +175,61 @@ class Rows:
             self.summary.lose(row)
             self._lose(place)
 
+    # -- damaged rows ---------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> set[Place]:
+        """The damaged rows whose record is not there in another row."""
+        return self.summary.bad - self._replaced
+
+    def is_damaged(self, key: bytes) -> bool:
+        """Whether a key has no row, and a damaged row may be its row."""
+        place = self.place(key)
+        if not self.summary.bad or self.row(place) is not None:
+            return False
+        point = int.from_bytes(place[0], "big")
+        return any(point in (self.points_of(bad) or (point,)) for bad in self.lost)
+
+    def points_of(self, bad: tuple[Any, Any]) -> tuple[Point, ...]:
+        """Return the points where the record of a damaged row may lie; none: it may lie anywhere.
+
+        Its point or its key is right, unless the point is none. If the rows are out of order, a search may miss any.
+        """
+        point, key = bad
+        number = int.from_bytes(point, "big") if isinstance(point, bytes) else -1
+        if not 0 <= number < self._circle.size or len(point) != self._circle.width:
+            return ()
+        points = (Point(number), self._circle.hash(key) if isinstance(key, bytes) else Point(number))
+        is_sure = isinstance(key, bytes) and points[0] == points[1]
+        return points if is_sure or self.summary.is_ordered else ()
+
+    def replaced_by(self, new: Row) -> set[Place]:
+        """Return the damaged rows that may go when a row is stored: those of its key, and those replaced before."""
+        return {bad for bad in self.summary.bad if bad in self._replaced or self._is_of_key(bad, new)}
+
+    def _is_of_key(self, bad: tuple[Any, Any], row: Row) -> bool:
+        """Whether a damaged row was of the same key as a row at another place.
+
+        On a large circle a point stands for one key. Else the checksum tells: it is right with the key and its point.
+        A row in rows out of order goes on hiding others, whatever is stored.
+        """
+        is_alike = bad[0] == row.point or bad[1] == row.key
+        if not is_alike or bad == (row.point, row.key) or not all(isinstance(column, bytes) for column in bad):
+            return False
+        if not self.summary.is_ordered:
+            return False
+        if bad[0] == row.point and self._circle.bits >= LARGE_BITS:
+            return True
+        old = self._in_file(bad)
+        return old is not None and old._replace(point=row.point, key=row.key).is_whole
+
+    def _note_if_replaced(self, bad: tuple[Any, Any]) -> None:
+        """A damaged row was found: note if its record was stored again before that."""
+        if all(isinstance(column, bytes) for column in bad):
+            rows = (*self._all_at(bad[0]), self._in_file(self.place(bad[1])))
+            if any(row is not None and row.is_whole and self._is_of_key(bad, row) for row in rows):
+                self._replaced.add(bad)
+
     # -- the scrub ------------------------------------------------------------------------------
 
     def scrub(self, bytes_max: int) -> tuple[int, bool]:
@@ -213,6 +281,7 @@ class Rows:
         self._recent.pop(place, None)
         self.bad_records += 1
         self.summary.bad.add(place)
+        self._note_if_replaced(place)
         with suppress(TypeError):  # a column is not even of its type
             self.summary.hidden.pop(place, None)
         return True

@@ -80,7 +80,10 @@ class Storage(Protocol):
         """
 
     def is_damaged(self, key: bytes) -> bool:
-        """Whether what was held of a key was found damaged, and nothing has taken its place since."""
+        """Whether nothing is held of a key, and a record that was found damaged is or may be the key's.
+
+        The damage may have changed the key. A record counts as replaced when a record of its key is stored again.
+        """
 
     def scrub(self, bytes_max: int) -> tuple[int, bool]:
         """Read and check the next records, one at least and about so many bytes, and begin anew behind the last.
@@ -102,7 +105,7 @@ class Storage(Protocol):
         """How many records were found damaged; they count as missing."""
 
     def damaged(self, arc: Arc) -> list[Point]:
-        """Return the points of the records of an arc that are damaged, and nothing has taken their place since."""
+        """Return a point in the arc for each record that was found damaged, is not replaced, and may be of the arc."""
 
     @property
     def refusal(self) -> str:

@@ -50,7 +50,7 @@ class SimulatedFile:
         self.incarnation, self.key_epoch, self.notes = image.incarnation, image.key_epoch, dict(image.notes)
         self.summary = summary = Summary(self._circle)
         for place, row in image.rows.items():
-            if is_sound(row):
+            if is_sound(self._circle, row):
                 summary.change(row.point, None, row)
             else:
                 summary.bad.add(place)
@@ -99,14 +99,14 @@ class SimulatedFile:
         self.key_epoch = max(key_epoch, self.key_epoch)
 
 
-def is_sound(row: Row) -> bool:
+def is_sound(circle: Circle, row: Row) -> bool:
     """Return whether the opening counts a row: what it reads anyway is whole, and the rest is of its type."""
     if not isinstance(row.clock, bytes):
         return False
     if len(row.clock) <= CHECKED_AT_OPENING_BYTES:
         return row.is_whole
     try:
-        require_countable(row.point, row.key, row.digest, row.versions, row.value_bytes, len(row.clock))
+        require_countable(circle, row.point, row.key, row.digest, row.versions, row.value_bytes, len(row.clock))
     except (ValueError, TypeError):
         return False
     return True
