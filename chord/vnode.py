@@ -35,7 +35,7 @@ from chord.ring import RingState
 CANDIDATES_MAX = 8  # alternatives in one answer: enough to step over several dead hops without asking again
 RETRY_MS = 50
 NEWCOMER_ROUNDS = 10
-"""A node falls silent before others notice it. So a vnode that joined in so many rounds is a newcomer in any case."""
+"""A vnode counts as a newcomer for this many rounds, because others notice late that a node has fallen silent."""
 
 
 class Vnode:

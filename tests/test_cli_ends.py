@@ -326,7 +326,7 @@ def test_the_command_up_takes_sigint_before_it_loads_anything(monkeypatch: pytes
     assert seen == [signal.default_int_handler, signal.SIG_IGN]
 
 
-# -- output that nobody takes -----------------------------------------------------------------------------------
+# -- output that cannot be written -----------------------------------------------------------------------------------
 
 
 def written_to(name: str) -> int:

@@ -1,4 +1,4 @@
-"""Damage that hides which key a record has: nobody denies a key that may be it, and a replaced record is forgotten."""
+"""Damage that hides the key of a record: no node denies a key that may be it, and a replaced record is forgotten."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_record_out_of_order_may_hide_any_key(tmp_path: Path) -> None:
     damage(tmp_path / FILE_NAME, CIRCLE.hash(whole).to_bytes(20, "big"), turned(whole, 0, 7))
     async with opened(tmp_path) as store:
         missed = [name for name in names if store.get(name) is None]
-        assert len(missed) > 1, "more than the one that is damaged"
+        assert len(missed) > 1, "a search misses rows that are not damaged, too"
         assert all(store.is_damaged(name) for name in (*missed, ABSENT))
         assert not any(store.is_damaged(name) for name in names if name not in missed)
         await store.commit(Batch([record(whole)]))

@@ -372,6 +372,15 @@ def test_check_is_not_ok_where_a_get_may_fail(
     assert (gone["share"] > 0, len(gone["nodes"])) == (bool(code), silent if code else 0)
 
 
+def test_check_is_not_ok_if_too_few_replicas_are_in_sync(run: Run, canned: CannedRing) -> None:
+    part = msgspec.structs.replace(set_of(canned, 0, 3), is_uncertain=True)
+    changed(canned, replicas=3, sets=(part,))
+    ended = run("check")
+    assert ended.code == 8
+    assert "unavailable  a get may fail in 14.8 % of the circle: its replicas are being compared" in ended.out
+    assert run("check", "--json").json("check")["unavailable"]["share"] > 0
+
+
 def test_status_shows_damage_and_why_a_node_is_degraded(run: Run, canned: CannedRing) -> None:
     changed(canned, state="degraded", troubles=("its disk is full",), damaged=3, quarantined=2)
     ended = run("status")

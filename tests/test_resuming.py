@@ -123,7 +123,7 @@ async def test_resume_after_a_stalled_join_rejoins_by_the_members() -> None:
             again = await nodes.start(join=(), name=gone.name)
             await again.ready()
         assert looks[0], "members answered first"
-        assert {} in looks, "then nobody did"
+        assert {} in looks, "then no member answered"
         assert only(again).ring.predecessor is not None
         assert not nodes.violations()
         assert resumed == [], "it joined, and did not resume by itself"

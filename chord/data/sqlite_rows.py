@@ -17,7 +17,7 @@ from chord.errors import ChordError
 from chord.ids import Arc, Circle, Point
 
 RECENT_ROWS = 256
-LARGE_BITS = 64  # on a circle of so many bits no two keys share a point
+LARGE_BITS = 64  # on a circle of 64 bits and more, no two keys share a point
 SCRUB_ROW_BYTES = 128
 """What the scrub reads of a row beside the bytes of its values, about."""
 

@@ -123,7 +123,7 @@ class View:
         A silence counts until `down_out_s` after its end: by then the nodes that returned have brought records home.
 
         Args:
-            margin_s: a node falls silent at most so long before others notice it.
+            margin_s: the longest time for which a node is silent before others notice it.
         """
         points = [contact.id for contact in successors] + list(self._downs)
         self._known_since = {point: self._known_since.get(point, now) for point in points}
@@ -145,7 +145,7 @@ class View:
 
         Args:
             silent: nodes that may stand behind the end of the successor list.
-            places: so many nodes may hold a key, fallbacks included.
+            places: the number of nodes that may hold a key, fallbacks included.
             since: vnodes that joined after this time, or after a silence began, are newcomers.
         """
         limit = since if self._silence is None else min(since, self._silence[0])

@@ -47,6 +47,32 @@ def losses_of(ring: MemoryRing, story: Story, complain: Callable[[str], None]) -
     return Losses(ring, ring[0].host.constants, {KEY: story}, Counter(), complain)
 
 
+def test_record_is_buried_if_dropped_tombstones_knew_all_of_it() -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=1) as ring:
+            story, _, record = written(ring)
+            assert not story.is_buried(record)
+            story.bury(Record(KEY, (ActorClock(bytes(16), 9, ()),)))
+            assert not story.is_buried(record), "of another actor"
+            story.bury(Record(KEY, (ActorClock(record.clock[0].actor, 1, ()),)))
+            assert story.is_buried(record)
+            newer = Record(KEY, (*record.clock, ActorClock(bytes(16), 10, ())))
+            assert not story.is_buried(newer), "it knows one event more"
+
+    testing.run(main)
+
+
+def test_disk_that_loses_a_record_counts_as_dropped_during_a_read() -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=1) as ring:
+            story, _, record = written(ring)
+            losses = losses_of(ring, story, lambda text: None)
+            losses._reckon([record], "n1")
+            assert story.dropped_at == {"n1": trio.current_time()}
+
+    testing.run(main)
+
+
 @pytest.mark.parametrize("is_leaving", [False, True])
 def test_a_copy_counts_as_dropped_only_if_its_node_leaves(is_leaving: bool) -> None:
     async def main() -> None:
