@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.bars import Row, Rows, bar, missed, verdict_line
-from chord.experiments.plot import BLUE, GREY, MEASURED, ORANGE, NoMatplotlib, dress, headline, make_room, save
+from chord.lab.harness.plot import BLUE, GREY, MEASURED, ORANGE, NoMatplotlib, dress, headline, make_room, save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

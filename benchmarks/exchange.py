@@ -16,8 +16,8 @@ import trio
 
 from benchmarks.bars import Rows, bar, positive, run_parts
 from chord.config import Limits
-from chord.data.storage import Batch
 from chord.ids import Arc, Point
+from chord.store.storage import Batch
 from tests.replicas import Wire, pair
 
 TOP = Point((1 << 160) - 1)

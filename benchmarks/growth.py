@@ -29,13 +29,13 @@ import trio
 
 from benchmarks.bars import Row, Rows, bar, positive, run_parts
 from chord import testing
-from chord.arcs import ArcCache
 from chord.config import PRESETS, RingConstants, Timing
+from chord.lab.papers.sessions import Weigher
+from chord.lab.papers.world import draw_point, draw_points, still_ring
 from chord.node import Node
+from chord.ring.owner_cache import ArcCache
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.messages import MessageNetwork
-from chord.sim.paper.sessions import Weigher
-from chord.sim.paper.world import draw_point, draw_points, still_ring
 
 SIZES = (16, 64, 256, 1000, 4096)
 SUCCESSORS = 16

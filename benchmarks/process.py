@@ -41,7 +41,7 @@ STARTS, RINGS = 15, 3
 
 IMPORTS = """
 import sys
-import chord.node, chord.cli.node, chord.cli.serve, chord.data.sqlite, chord.rpc, chord.transport
+import chord.node, chord.cli.node, chord.cli.serve, chord.store.sqlite, chord.rpc, chord.net.transport
 print(flush=True)
 sys.stdin.read()
 """

@@ -27,9 +27,9 @@ from benchmarks.foreground import Foreground
 from benchmarks.others.processes import cpu_s_of
 from benchmarks.rings import VALUE, describe, fill, owner_of, ring_of, scratch, settled
 from benchmarks.storage import CIRCLE, commit_all_the_time
-from chord.asking import Call
-from chord.data.sqlite import SqliteStorage
-from chord.messages import Ping
+from chord.client.session import Call
+from chord.store.sqlite import SqliteStorage
+from chord.wire.messages import Ping
 from tests.real.processes import PROGRAM, Peer, Peers
 
 CLIENTS, EACH = 32, 8
@@ -44,7 +44,7 @@ PROGRESS_MIN = 2_000.0
 SLOW_DISK = """
 import sys, time
 from chord.cli import main
-from chord.data import sqlite, sqlite_file
+from chord.replication import sqlite, sqlite_file
 
 class File(sqlite_file.StoreFile):
     def __init__(self, circle, directory, before_commit):

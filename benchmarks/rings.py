@@ -10,7 +10,7 @@ from pathlib import Path
 
 import chord as library
 from chord.ids import Circle
-from chord.messages import Description
+from chord.wire.messages import Description
 from tests.real.processes import PROGRAM, Peer, Peers, ideal
 
 CIRCLE = Circle(160)

@@ -6,8 +6,8 @@ Three servers in one other process, on loopback; this process calls them in turn
 moment of the machine hits all alike. Each call is a `Get` answered with a value of 100 bytes.
 
     raw     a Trio echo of as many bytes, no codec: the limit for one call at a time
-    tuned   an echo tuned by hand with the codec of `chord.wire`: handlers inline, one write per read, one flush per
-            pass, callers woken by the reader. No limits, deadlines, errors, or anything else a node needs:
+    tuned   an echo tuned by hand with the codec of `chord.wire.codec`: handlers inline, one write per read, one flush
+            per pass, callers woken by the reader. No limits, deadlines, errors, or anything else a node needs:
             the limit for many calls at a time
     rpc     `chord.rpc`, everything included
 
@@ -35,14 +35,14 @@ import trio
 from outcome import Value
 
 from benchmarks.bars import Rows, bar, positive, run_parts
-from chord.calls import Caller
 from chord.config import Limits
 from chord.events import ignore
 from chord.ids import Circle, Point
-from chord.messages import Contact, Get, Hello, Reply, Request, Values
+from chord.net.calls import Caller
+from chord.net.transport import TcpTransport
 from chord.rpc import Rpc
-from chord.transport import TcpTransport
-from chord.wire import Codec, Frames
+from chord.wire.codec import Codec, Frames
+from chord.wire.messages import Contact, Get, Hello, Reply, Request, Values
 
 CIRCLE = Circle(160)
 CODEC = Codec(CIRCLE)

@@ -22,12 +22,12 @@ import trio
 
 from benchmarks.bars import Row, Rows, bar, positive, run_parts
 from benchmarks.rings import scratch
-from chord.data.database import row_of
-from chord.data.sqlite import SqliteStorage
-from chord.data.sqlite_file import FILE_NAME, StoreFile
-from chord.data.storage import Batch
 from chord.ids import Arc, Circle
-from chord.messages import ActorClock, Record, Version
+from chord.store.database import row_of
+from chord.store.sqlite import SqliteStorage
+from chord.store.sqlite_file import FILE_NAME, StoreFile
+from chord.store.storage import Batch
+from chord.wire.messages import ActorClock, Record, Version
 
 CIRCLE = Circle(160)
 VALUE_BYTES = 100

@@ -1,27 +1,27 @@
 """A Chord ring you can run, watch and break: a peer-to-peer key-value store on Trio.
 
-    chord.open_node(listen=…, join=[…])    a peer inside your Trio program        (chord/embedded.py)
-    chord.open_client("127.0.0.1:9000")    talk to a ring from Trio               (chord/client.py)
-    chord.connect("127.0.0.1:9000")        talk to a ring from blocking code      (chord/blocking.py)
+    chord.open_node(listen=…, join=[…])    a peer inside your Trio program        (chord/node/embedded.py)
+    chord.open_client("127.0.0.1:9000")    talk to a ring from Trio               (chord/client/async_client.py)
+    chord.connect("127.0.0.1:9000")        talk to a ring from blocking code      (chord/client/blocking.py)
     chord.testing.ring(16, seed=7)         a whole ring on virtual time           (chord/testing/)
     chord.errors                           everything that can be raised          (chord/errors.py)
 
-The house, from the ground up; imports point strictly downward:
+The packages, from the bottom up. A package imports only modules and packages above it in this list:
 
-    values       errors  ids  events  messages/  config
-    algorithms   arcs  finger  ring  ownership  suspicion  cbor  wire  greeting  invariants  values  bulk
-                 parcels  history/
-                 data/versions (with superseded, quarantine, restore)  data/digest  data/view
-    seams        alarm  transport  calls  identity  data/storage  data/sqlite (with its file and rows)
-    calls        rpc (with its rpc_* parts)  links  periodic  peers
-    protocols    host  earlier  vnode  route  lookup  stabilize  bounds  self_lookup  membership  resume
-    on records   data/records  data/replicate (with quorum, quorum_reads, fan, reading, writing)
-                 data/batches (with gather)  data/repair
-                 data/exchange  data/copies  data/sending  data/transfer  data/misplaced  data/reap (with prune)
-    assembly     vnode_parts  dispatch  farewell  maintenance  describe  remember  interface  node  embedded
-                 asking (with short_cuts, asking_many)  operations  client  blocking (with links_pool)  testing/
-    shells       cli/
-    beyond       experiments/  sim/  lab/ (with `chord[lab]`: schemes/  rings of a million nodes  experiments/)
+    errors  ids  events  config    the shared vocabulary
+    wire/          what travels: messages, CBOR, frames, the first frame
+    verify/        the invariants of a ring; histories of operations and their checkers
+    store/         versions, Merkle trees, the storage seam, SQLite, a node's identity
+    net/  rpc      connections, calls between nodes, the failure detector
+    ring/  finger  stabilize       pointers, ownership, preference lists, lookups
+    replication/   the coordinator, replicas, anti-entropy, handoff, transfers, garbage collection
+    membership/    join, leave and rejoin of one vnode
+    client/        the blocking client and the one on Trio
+    node/          the node: its services, dispatcher, maintenance, restart and shutdown
+    testing/       a ring in memory on virtual time
+    sim/           the simulator: seeds, faults, the oracle
+    lab/           sharding schemes, experiments, figures of the papers
+    cli/           the `chord` command
 
 Names are loaded when they are first used, so that nothing pays for Trio before it needs it.
 """
@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chord import errors, testing
-    from chord.blocking import Ring, connect
-    from chord.client import Client, open_client
+    from chord.client.async_client import Client, open_client
+    from chord.client.blocking import Ring, connect
+    from chord.client.results import Decided, Found, Quarantined, QuarantinedValue, Stored, last_writer_wins
     from chord.config import NodeConfig, RingConstants
-    from chord.embedded import open_node
     from chord.node import Node
-    from chord.values import Decided, Found, Quarantined, QuarantinedValue, Stored, last_writer_wins
+    from chord.node.embedded import open_node
 
 __version__ = "0.1.0"
 
@@ -62,20 +62,20 @@ __all__ = [
 ]
 
 _HOME = {
-    "Client": "chord.client",
-    "Decided": "chord.values",
-    "Found": "chord.values",
+    "Client": "chord.client.async_client",
+    "Decided": "chord.client.results",
+    "Found": "chord.client.results",
     "Node": "chord.node",
     "NodeConfig": "chord.config",
-    "Quarantined": "chord.values",
-    "QuarantinedValue": "chord.values",
-    "Ring": "chord.blocking",
+    "Quarantined": "chord.client.results",
+    "QuarantinedValue": "chord.client.results",
+    "Ring": "chord.client.blocking",
     "RingConstants": "chord.config",
-    "Stored": "chord.values",
-    "connect": "chord.blocking",
-    "last_writer_wins": "chord.values",
-    "open_client": "chord.client",
-    "open_node": "chord.embedded",
+    "Stored": "chord.client.results",
+    "connect": "chord.client.blocking",
+    "last_writer_wins": "chord.client.results",
+    "open_client": "chord.client.async_client",
+    "open_node": "chord.node.embedded",
 }
 
 

@@ -15,9 +15,10 @@ import msgspec
 
 from chord.errors import ConfigError, PeerUnreachable
 from chord.ids import BITS_MAX, BITS_MIN, Circle
-from chord.messages import FALLBACKS_MAX
 
 PROTOCOL_VERSION = 1
+FALLBACKS_MAX = 3
+"""Nodes behind the replicas of a key that may stand in for one that does not answer."""
 
 EVERYWHERE = ("0.0.0.0", "::")
 NO_HOST_HAS = frozenset(" /?#@[]\\")  # what has one of these is a URL, or nothing at all

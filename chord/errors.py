@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from chord.messages import Contact
+    from chord.ids import Contact
 
 
 class ChordError(Exception):

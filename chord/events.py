@@ -11,8 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from chord.ids import Arc, Point
-from chord.messages import Contact, NodeState, PeerState, StreamName
+from chord.ids import Arc, Contact, NodeState, PeerState, Point, StreamName
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -25,7 +24,7 @@ class VnodeEvent(Event, frozen=True):
     vnode: Point
 
 
-# -- pointers: one event per transition of chord/ring.py ---------------------------------------
+# -- pointers: one event per transition of chord/ring/pointers.py ---------------------------------------
 
 
 class RingCreated(VnodeEvent, frozen=True):
@@ -111,7 +110,7 @@ class VnodeIsolated(VnodeEvent, frozen=True):
     """Every neighbour of this vnode is gone; it keeps trying the peers it once knew."""
 
 
-# -- ownership: one event per transition of chord/ownership.py ----------------------------------
+# -- ownership: one event per transition of chord/ring/ownership.py ----------------------------------
 
 
 class ArcGained(VnodeEvent, frozen=True):
@@ -213,7 +212,7 @@ class NodeStateChanged(Event, frozen=True):
 
 
 class HealthChanged(Event, frozen=True):
-    """The node no longer serves all requests: `why`; or it does again, and `why` is empty. See `chord.health`."""
+    """The node no longer serves all requests: `why`; or it does again, and `why` is empty. See `chord.ring.health`."""
 
     subject: str
     why: str

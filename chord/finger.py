@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from chord.ids import Circle, Point
-from chord.messages import Contact, FingerRun
+from chord.wire.messages import Contact, FingerRun
 
 
 class _Run(NamedTuple):

@@ -10,17 +10,33 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Meta
 
 BITS_MIN = 3
 BITS_MAX = 160  # SHA-1 has no more to give
 HASHES_KEPT = 4096
+ADDRESS_CHARS_MAX = 255
+
+Address: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ADDRESS_CHARS_MAX)]
+StreamName: TypeAlias = Literal["control", "bulk"]
+NodeState: TypeAlias = Literal["starting", "joining", "resuming", "ready", "leaving", "left", "stopped"]
+PeerState: TypeAlias = Literal["alive", "suspect", "dead", "left", "paused"]
 
 
 class Point(int):
     """A point of the circle. A type of its own so that the codec can give it a fixed width on the wire."""
 
     __slots__ = ()
+
+
+class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A vnode elsewhere: its point on the circle and the address of its node."""
+
+    id: Point
+    address: Address
 
 
 class Circle(NamedTuple):

@@ -23,17 +23,17 @@ from typing import Final
 
 import trio
 
-from chord.calls import Handler, Stats, Told
 from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, DeadlineExceeded, OtherRing, Overloaded, PeerUnreachable, UseBulk
 from chord.events import ConnectionRefused, Observer
 from chord.ids import BITS_MAX, BITS_MIN, Circle
-from chord.messages import Contact, Hello, Reply, Request, StreamName
-from chord.rpc_handshake import HUNG_UP, Met, greet, refuse, welcome
-from chord.rpc_link import Link
-from chord.rpc_shared import Shared
-from chord.transport import Listener, Stream, Transport, remote_host
-from chord.wire import codec_for
+from chord.net.calls import Handler, Stats, Told
+from chord.net.connection import Link
+from chord.net.context import Shared
+from chord.net.handshake import HUNG_UP, Met, greet, refuse, welcome
+from chord.net.transport import Listener, Stream, Transport, remote_host
+from chord.wire.codec import codec_for
+from chord.wire.messages import Contact, Hello, Reply, Request, StreamName
 
 FAREWELLS_MAX: Final = 32
 """So many connections over the limit are told why at once; the others are just closed."""

@@ -21,18 +21,9 @@ from chord import events
 from chord.errors import SILENCE, Busy, ChordError, NotReady, UnknownVnode
 from chord.events import Event
 from chord.ids import between
-from chord.lookup import Lookups
-from chord.messages import (
-    Confirm,
-    Confirmed,
-    Contact,
-    Done,
-    GetRing,
-    Notify,
-    Offer,
-    RingPointers,
-)
-from chord.vnode import Vnode
+from chord.ring.lookup import Lookups
+from chord.ring.vnode import Vnode
+from chord.wire.messages import Confirm, Confirmed, Contact, Done, GetRing, Notify, Offer, RingPointers
 
 DISCARDS_MAX = 3  # disturbed so often, a step asks others to wait until it is done
 BUSY_RETRIES_MAX = 8

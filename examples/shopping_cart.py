@@ -10,7 +10,7 @@ import json
 import sys
 
 import chord
-from chord.values import Found
+from chord.client.results import Found
 
 Cart = dict[str, int]
 

@@ -10,14 +10,14 @@ from typing import Any
 from quorums import settled, timing
 
 from chord import testing
-from chord.calls import Answer, Caller
 from chord.errors import UnknownRequest
 from chord.ids import Point
-from chord.messages import Get, GetMany, Merge, Put, PutMany, ReadCopies, Reply, Request
+from chord.net.calls import Answer, Caller
 from chord.node import Node
-from chord.parcels import unpack
 from chord.testing.network import MemoryNetwork
 from chord.testing.rings import MemoryRing
+from chord.wire.batch import unpack
+from chord.wire.messages import Get, GetMany, Merge, Put, PutMany, ReadCopies, Reply, Request
 
 NEW = (GetMany, PutMany, ReadCopies)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 
 from chord.ids import Circle, Point
-from chord.invariants import Member, exact_successors
-from chord.messages import (
+from chord.verify.invariants import Member, exact_successors
+from chord.wire.messages import (
     Candidate,
     Contact,
     Description,

@@ -13,10 +13,10 @@ from fake_node import Answer, FakeNode, Heard
 from schemas import check_shape
 from test_client import ScannedRing
 
-from chord.data import quarantine, versions
 from chord.errors import ChordError
 from chord.ids import Arc, Point
-from chord.messages import (
+from chord.store import quarantine, versions
+from chord.wire.messages import (
     Contact,
     DecideQuarantine,
     Describe,

@@ -65,10 +65,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Skipping:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients for whom the first pause before another attempt is past the deadline."""
-    from chord import asking
+    from chord.client import session
 
-    monkeypatch.setattr(asking, "BACKOFF_FIRST_S", 100 * HANG_S)
-    monkeypatch.setattr(asking, "BACKOFF_MAX_S", 100 * HANG_S)
+    monkeypatch.setattr(session, "BACKOFF_FIRST_S", 100 * HANG_S)
+    monkeypatch.setattr(session, "BACKOFF_MAX_S", 100 * HANG_S)
 
 
 @pytest.fixture
@@ -86,7 +86,8 @@ def run(canned: CannedRing, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
     """Run a command line in this process, pointed at the canned ring."""
     from cli_ring import Ended
 
-    from chord import cli, operations
+    from chord import cli
+    from chord.client import operations
 
     monkeypatch.setenv("CHORD_NODE", canned.entry)
     monkeypatch.setenv("CHORD_TIMEOUT", str(HANG_S))

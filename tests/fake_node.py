@@ -13,9 +13,9 @@ from ports import HOST, Ports
 
 from chord.errors import ChordError, InvalidRequest, UnknownRequest
 from chord.ids import Circle, Point
-from chord.messages import GetMany, Hello, PutMany, Reply, Request
-from chord.parcels import items_of, pack
-from chord.wire import GOODBYE, Codec, Frames, Kind, decode_hello, encode_hello, encode_refusal
+from chord.wire.batch import items_of, pack
+from chord.wire.codec import GOODBYE, Codec, Frames, Kind, decode_hello, encode_hello, encode_refusal
+from chord.wire.messages import GetMany, Hello, PutMany, Reply, Request
 
 SILENCE = None
 """Answer nothing."""

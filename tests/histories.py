@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from chord.history.format import Operation, State, Value
-from chord.history.register import seen
+from chord.verify.history.format import Operation, State, Value
+from chord.verify.history.register import seen
 
 
 def op(kind: Any, start_s: float, end_s: float | None, value: Any = None, status: Any = "ok", **more: Any) -> Operation:

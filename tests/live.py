@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from chord.blocking import connect
+from chord.client.blocking import connect
 from tests.ports import Ports
 
 ROOT = Path(__file__).parents[1]

@@ -13,12 +13,12 @@ from worlds import misplaced, only
 
 from chord import testing
 from chord.config import PRESETS, NodeConfig, Timing
-from chord.data.storage import Batch, MemoryStorage
 from chord.ids import Arc, Circle, Point
-from chord.messages import Get, Put, Record, Values, Written
 from chord.node import Node
+from chord.node.services import Parts
+from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import MemoryRing
-from chord.vnode_parts import Parts
+from chord.wire.messages import Get, Put, Record, Values, Written
 
 LOCAL = PRESETS["local"]
 WHOLE = Arc(Point(0), Point(0))

@@ -10,20 +10,22 @@ from typing import Any, cast
 import trio
 from trio.testing import MockClock
 
-from chord.calls import Answer
 from chord.config import Limits, NodeConfig, RingConstants
-from chord.data import versions
-from chord.data.catch_up import CatchUp
-from chord.data.copies import Replica
-from chord.data.exchange import Exchange
-from chord.data.reap_log import Grave, ReapLog
-from chord.data.records import Records
-from chord.data.storage import Batch, MemoryStorage
-from chord.data.view import View
-from chord.greeting import Greeter
-from chord.host import Host
 from chord.ids import Arc, Circle, Point
-from chord.messages import (
+from chord.net.calls import Answer
+from chord.net.peers import Peers
+from chord.replication.catch_up import CatchUp
+from chord.replication.records import Records
+from chord.replication.replica import Replica
+from chord.replication.sync import Exchange
+from chord.ring.context import Host
+from chord.ring.preference_list import View
+from chord.store import versions
+from chord.store.reap_log import Grave, ReapLog
+from chord.store.storage import Batch, MemoryStorage
+from chord.wire.codec import PREFIX_BYTES, codec_for
+from chord.wire.hello import Greeter
+from chord.wire.messages import (
     Contact,
     GetCopies,
     GetHeads,
@@ -39,8 +41,6 @@ from chord.messages import (
     Version,
     Vouch,
 )
-from chord.peers import Peers
-from chord.wire import PREFIX_BYTES, codec_for
 
 Clocks = dict[bytes, Record]
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import trio
 
-from chord.calls import Caller
 from chord.config import Limits
 from chord.errors import ChordError, NotFound
 from chord.events import Event
 from chord.ids import Circle, Point
-from chord.messages import Contact, Get, Hello, Ping, Pong, Put, Reply, Request, Values, Written
+from chord.net.calls import Caller
+from chord.net.transport import Transport
 from chord.rpc import Rpc
 from chord.testing import MemoryNetwork, run
-from chord.transport import Transport
-from chord.wire import Codec, Frames, Kind, decode_hello, decode_refusal, encode_hello
+from chord.wire.codec import Codec, Frames, Kind, decode_hello, decode_refusal, encode_hello
+from chord.wire.messages import Contact, Get, Hello, Ping, Pong, Put, Reply, Request, Values, Written
 
 CIRCLE = Circle(160)
 CODEC = Codec(CIRCLE)

@@ -73,11 +73,11 @@ def skipping(monkeypatch: pytest.MonkeyPatch) -> Skipping:
     """Return a clock that blocking clients live by, and that each silence of a `FakeNode` moves past the deadline."""
     clock = Skipping()
     clock_and_sleep = SimpleNamespace(monotonic=clock.monotonic, sleep=time.sleep)
-    for module in ("blocking", "links_pool", "cli.control"):
+    for module in ("client.blocking", "client.pool", "cli.control"):
         monkeypatch.setattr(f"chord.{module}.time", clock_and_sleep)
     poll = SimpleNamespace(poll=lambda: _Poll(clock), POLLIN=select.POLLIN, POLLOUT=select.POLLOUT)
-    monkeypatch.setattr("chord.links.monotonic", clock.monotonic)
-    monkeypatch.setattr("chord.links.select", poll)
+    monkeypatch.setattr("chord.client.sockets.monotonic", clock.monotonic)
+    monkeypatch.setattr("chord.client.sockets.select", poll)
     monkeypatch.setattr(FakeNode, "on_silence", staticmethod(clock.skip))
     return clock
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chord.arcs import ArcCache
 from chord.ids import Circle, Point
-from chord.messages import Contact
+from chord.ring.owner_cache import ArcCache
+from chord.wire.messages import Contact
 
 CIRCLE = Circle(5)
 POINTS = st.integers(0, CIRCLE.size - 1).map(Point)

@@ -14,8 +14,6 @@ from quorums import holding, read, record_at, until
 from worlds import only, owner, seeds, virtual
 
 from chord import testing
-from chord.data.batches import LOOKUPS_AT_ONCE, _Part
-from chord.data.storage import Batch
 from chord.errors import (
     ChordError,
     IndefiniteError,
@@ -25,7 +23,13 @@ from chord.errors import (
     RemoteFailure,
     VersionConflict,
 )
-from chord.messages import (
+from chord.node import Node
+from chord.replication.batch import LOOKUPS_AT_ONCE, _Part
+from chord.store.storage import Batch
+from chord.testing.network import MemoryNetwork
+from chord.testing.rings import MemoryRing
+from chord.wire.batch import unpack
+from chord.wire.messages import (
     BATCH_ITEMS_MAX,
     Confirm,
     Get,
@@ -41,10 +45,6 @@ from chord.messages import (
     Written,
     WroteMany,
 )
-from chord.node import Node
-from chord.parcels import unpack
-from chord.testing.network import MemoryNetwork
-from chord.testing.rings import MemoryRing
 
 # -- frames -------------------------------------------------------------------------------------------
 

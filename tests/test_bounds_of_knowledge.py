@@ -9,12 +9,16 @@ from quorums import KEY, clockwise, holding, only, read, settled_ring, until_lev
 from worlds import virtual
 
 from chord.config import Limits, RingConstants
-from chord.data import versions
-from chord.data.storage import Batch
-from chord.data.view import View
 from chord.errors import ConfigError, InvalidRequest
 from chord.ids import Circle, Point
-from chord.messages import (
+from chord.node import Node
+from chord.ring.ownership import Ownership
+from chord.ring.pointers import RingState
+from chord.ring.preference_list import View
+from chord.store import versions
+from chord.store.storage import Batch
+from chord.wire.codec import PREFIX_BYTES, codec_for
+from chord.wire.messages import (
     ACTORS_HELD_MAX,
     ACTORS_MAX,
     REPLICAS_MAX,
@@ -28,11 +32,7 @@ from chord.messages import (
     Values,
     Version,
 )
-from chord.messages.records import REPLICA_LINES_MAX
-from chord.node import Node
-from chord.ownership import Ownership
-from chord.ring import RingState
-from chord.wire import PREFIX_BYTES, codec_for
+from chord.wire.messages.records import REPLICA_LINES_MAX
 
 CIRCLE = Circle(160)
 AHEAD_MAX = Limits().context_ahead_max

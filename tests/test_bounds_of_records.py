@@ -8,12 +8,12 @@ import trio
 from quorums import KEY, clockwise, read, settled_ring, write
 from worlds import virtual
 
-from chord.data import versions
 from chord.errors import ChordError, MalformedMessage
 from chord.ids import Circle
-from chord.messages import SIBLINGS_MAX, TTL_MS_MAX, ActorClock, Put, Record, Version
 from chord.node import Node
-from chord.wire import PREFIX_BYTES, codec_for
+from chord.store import versions
+from chord.wire.codec import PREFIX_BYTES, codec_for
+from chord.wire.messages import SIBLINGS_MAX, TTL_MS_MAX, ActorClock, Put, Record, Version
 
 BLIND = 40  # on either side of the partition: together too many for one reply
 

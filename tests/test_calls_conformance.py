@@ -1,4 +1,4 @@
-"""What `chord.calls.Calls` promises, as one suite over each form of it: over TCP, over streams in memory, by message.
+"""What `chord.net.calls.Calls` promises, as one suite over each form of it: TCP, streams in memory, messages.
 
 (A bug in a handler is not part of it: over streams it is answered with `RemoteFailure`, by message it ends the run.)
 """
@@ -16,7 +16,6 @@ import trio
 from ports import Ports
 from skipping import on_loopback
 
-from chord.calls import Caller, CallsService, Handler
 from chord.config import Limits
 from chord.errors import (
     ChordError,
@@ -33,11 +32,12 @@ from chord.errors import (
 )
 from chord.events import ignore
 from chord.ids import Circle, Point
-from chord.messages import Confirm, Contact, Get, Hello, Lookup, Ping, Pong, Put, Reply, Values, Written
+from chord.net.calls import Caller, CallsService, Handler
+from chord.net.transport import TcpTransport
 from chord.rpc import Rpc
 from chord.sim.messages import MessageNetwork
 from chord.testing import MemoryNetwork, run
-from chord.transport import TcpTransport
+from chord.wire.messages import Confirm, Contact, Get, Hello, Lookup, Ping, Pong, Put, Reply, Values, Written
 
 CIRCLE = Circle(160)
 OWNER = Contact(Point(7), "o:1")

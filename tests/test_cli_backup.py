@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from ports import Ports
 
 from chord.cli.backup_file import Damaged, Header, Writer, records, verify
-from chord.data import versions
 from chord.errors import ChordError, QuorumFailed
 from chord.ids import Point
-from chord.messages import ActorClock, Contact, Merge, Record, Scan, ScanPage, Version
+from chord.store import versions
+from chord.wire.messages import ActorClock, Contact, Merge, Record, Scan, ScanPage, Version
 
 HEADER = Header("00" * 16, "chord", 8, 3, "2026-01-01T00:00:00+00:00")
 RECORDS = [

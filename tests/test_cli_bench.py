@@ -19,7 +19,7 @@ from live import CHORD, HANG_S, environment, interruptible
 import chord
 from chord.cli.bench_run import IN_VAIN_MAX, TURNS, Bench, Measured, Operation, Plan, operations
 from chord.errors import ChordError, OwnerDown, QuorumFailed
-from chord.messages import Get, Lookup, Ping, Put, PutMany, Written
+from chord.wire.messages import Get, Lookup, Ping, Put, PutMany, Written
 
 pytestmark = pytest.mark.slow
 
@@ -177,7 +177,7 @@ def test_a_write_that_came_through_after_it_was_deleted_is_deleted_again(run: Ru
         request = heard.request
         if isinstance(request, Put) and request.value is None and not late:
             late.append(request.key)
-            return Written(b"context", chord.messages.Contact(chord.ids.Point(80), canned.addresses[80]))
+            return Written(b"context", chord.wire.messages.Contact(chord.ids.Point(80), canned.addresses[80]))
         return None
 
     canned.override = override

@@ -27,17 +27,7 @@ from skipping import PATIENCE_S, Skipping
 from chord import cli
 from chord.errors import Busy, ChordError, InvalidRequest, LookupFailed, OwnerDown, RemoteFailure
 from chord.ids import Circle, Point
-from chord.messages import (
-    Contact,
-    Describe,
-    Description,
-    Get,
-    Leave,
-    Lookup,
-    OwnedArc,
-    PeerInfo,
-    Put,
-)
+from chord.wire.messages import Contact, Describe, Description, Get, Leave, Lookup, OwnedArc, PeerInfo, Put
 
 # -- records ------------------------------------------------------------------------------------------
 

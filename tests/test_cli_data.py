@@ -16,10 +16,10 @@ from ports import Ports
 from chord.cli.output import Failure, Out
 from chord.cli.target import choose
 from chord.cli.trace import print_replicas
+from chord.client.results import Stored
 from chord.errors import ChordError, OwnerDown, QuorumFailed, TooFewReplicas, WritesRefused
 from chord.ids import Circle, Point
-from chord.messages import Contact, Description, Get, OwnedArc, Put, ReplicaLine, VnodeInfo
-from chord.values import Stored
+from chord.wire.messages import Contact, Description, Get, OwnedArc, Put, ReplicaLine, VnodeInfo
 
 
 def the_put(canned: CannedRing) -> Any:

@@ -17,13 +17,13 @@ from cli_ring import CannedRing, Run
 from live import CHORD, HANG_S, environment, interruptible, is_alive
 from ports import NOBODY, Ports
 
-from chord.blocking import Ring
 from chord.cli import serve, up
 from chord.cli.bench_run import Bench
 from chord.cli.failures import Terminated, orderly_end
 from chord.cli.output import Out
+from chord.client.blocking import Ring
 from chord.config import NodeConfig
-from chord.experiments.files import whole, write_whole
+from chord.lab.harness.files import whole, write_whole
 
 WAIT_S = 600.0
 """A guard against hanging, and no bar."""

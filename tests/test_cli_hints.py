@@ -23,20 +23,20 @@ from ports import NOBODY
 
 import chord
 from chord import config
-from chord.blocking import HELLO_S
 from chord.cli import serve, up
 from chord.cli.failures import explain
 from chord.cli.output import Failure, counted
 from chord.cli.settings import node_config
+from chord.client.blocking import HELLO_S
+from chord.client.sockets import Link
 from chord.config import Limits, NodeConfig
 from chord.errors import ConfigError, PeerUnreachable, WritesRefused
-from chord.identity import decode_kept
-from chord.links import Link
-from chord.messages import Description
 from chord.node import Node
+from chord.store.identity import decode_kept
 from chord.testing import MemoryNetwork
 from chord.testing import run as virtually
-from chord.wire import encode_refusal
+from chord.wire.codec import encode_refusal
+from chord.wire.messages import Description
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cli_ring import CannedRing, Run
 from chord.cli import backup, bulk, inputs, lab
 from chord.cli.inputs import CONFIG_BYTES_MAX, CONTEXT_TEXT_BYTES_MAX, LINE_BYTES_MAX, lines_limited, read_limited
 from chord.cli.output import Failure
-from chord.messages import KEY_BYTES_MAX, VALUE_BYTES_MAX, Put
+from chord.wire.messages import KEY_BYTES_MAX, VALUE_BYTES_MAX, Put
 
 
 class Endless(io.RawIOBase):

@@ -161,7 +161,7 @@ class Leaky(Jump):
 
 def test_a_bar_that_is_missed_is_exit_8(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEMES, "jump", Leaky)
-    from chord.experiments import pool
+    from chord.sim import pool
 
     class Here:
         """Runs in this process, where the bug is."""

@@ -22,7 +22,7 @@ from chord.cli.settings import node_config
 from chord.cli.transfers import Watcher
 from chord.errors import RemoteFailure
 from chord.ids import Circle, Point
-from chord.messages import Contact, Description, Forget, ReplicaState, TransferInfo
+from chord.wire.messages import Contact, Description, Forget, ReplicaState, TransferInfo
 
 CIRCLE = Circle(8)
 

@@ -23,7 +23,7 @@ from chord.cli.target import choose, natural, to_number
 from chord.cli.trace import Size, print_trace, rows, summary
 from chord.errors import BY_CODE
 from chord.ids import Circle, Point
-from chord.messages import HopTrace, Via
+from chord.wire.messages import HopTrace, Via
 
 CIRCLE = Circle(8)
 NAMES = names_of(described())

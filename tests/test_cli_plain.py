@@ -15,7 +15,7 @@ from chord.cli import plain
 from chord.cli.output import Out, json_text, short_id
 from chord.cli.target import is_meant
 from chord.ids import Circle, Point
-from chord.messages import Description
+from chord.wire.messages import Description
 
 COMMANDS = (
     ("status",), ("members",), ("ring",), ("fingers",), ("lookup", "--key-id", "190", "--trace"), ("check",),

@@ -11,10 +11,10 @@ import pytest
 from cli_ring import CannedRing, Run
 from fake_node import Heard
 
-from chord.data import versions
 from chord.errors import ChordError, DeadlineExceeded, QuorumFailed
 from chord.ids import Point
-from chord.messages import ActorClock, Contact, DecideQuarantine, Record, Scan, ScanPage, Version
+from chord.store import versions
+from chord.wire.messages import ActorClock, Contact, DecideQuarantine, Record, Scan, ScanPage, Version
 
 AT_MS = 1_800_000_000_000
 STRANGER = b"stranger"

@@ -27,16 +27,16 @@ from schemas import check_shape
 
 from chord import cli
 from chord.cli.sim import FAULTS_HELP, WISHES, paper_command, replay_command
-from chord.data.transfer import Mover
-from chord.experiments.experiment import Column, Row, Table
-from chord.messages import GetRing, RingPointers
-from chord.ring import RingState
+from chord.lab.harness.experiment import Column, Row, Table
+from chord.lab.papers import EXPERIMENTS, path_length
+from chord.replication.transfer import Mover
+from chord.ring.pointers import RingState
+from chord.ring.vnode import Vnode
 from chord.sim import life, swarm
 from chord.sim.life import Report
-from chord.sim.paper import EXPERIMENTS, path_length
 from chord.sim.plan import FAULTS, Plan
 from chord.stabilize import Stabilizer
-from chord.vnode import Vnode
+from chord.wire.messages import GetRing, RingPointers
 
 pytestmark = pytest.mark.slow
 

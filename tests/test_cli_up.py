@@ -36,11 +36,11 @@ from ports import Ports
 from schemas import check_shape
 from skipping import PATIENCE_S, Skipping
 
-from chord.blocking import connect
 from chord.cli import up
 from chord.cli.output import Failure, Out
-from chord.identity import Kept, KeptVnode, encode_kept
+from chord.client.blocking import connect
 from chord.ids import Point
+from chord.store.identity import Kept, KeptVnode, encode_kept
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,12 @@ from ports import NOBODY, Ports
 from skipping import PATIENCE_S, Skipping
 
 import chord
-from chord import asking, asking_many, interface
-from chord.blocking import HELLO_S
-from chord.bulk import batches, pair_bytes, pair_key
+from chord.client import api, session
+from chord.client import batch as asking_many
+from chord.client.blocking import HELLO_S
+from chord.client.bulk import batches, pair_bytes, pair_key
+from chord.client.results import to_key, to_value
+from chord.client.sockets import Link
 from chord.config import Limits
 from chord.errors import (
     Busy,
@@ -41,8 +44,8 @@ from chord.errors import (
     VersionConflict,
 )
 from chord.ids import Arc, Circle, Point
-from chord.links import Link
-from chord.messages import (
+from chord.net.transport import TcpTransport
+from chord.wire.messages import (
     ActorClock,
     Contact,
     Describe,
@@ -64,8 +67,6 @@ from chord.messages import (
     Version,
     Written,
 )
-from chord.transport import TcpTransport
-from chord.values import to_key, to_value
 
 OWNER = Contact(Point(7), NOBODY)
 
@@ -111,11 +112,11 @@ def open_ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
     @asynccontextmanager
     async def on_trio(*addresses: str, timeout_s: float = HANG_S) -> AsyncIterator[Any]:
-        monkeypatch.setattr(interface, "PATIENCE_S", timeout_s)
+        monkeypatch.setattr(api, "PATIENCE_S", timeout_s)
         async with chord.open_client(*addresses, limits=PATIENT) as ring:
             yield ring
 
-    monkeypatch.setattr(asking, "ATTEMPT_S", HANG_S)
+    monkeypatch.setattr(session, "ATTEMPT_S", HANG_S)
 
     return blocking if request.param == "blocking" else on_trio
 
@@ -263,7 +264,7 @@ async def test_a_put_keeps_its_operation_id_when_the_answer_is_lost(open_ring: O
 def an_hour(monkeypatch: pytest.MonkeyPatch) -> int:
     """So many milliseconds a client may be told to wait: past every deadline, which is never met in the middle of an
     attempt then. Of that one nobody knows whether it had its effect, and the error says so."""
-    monkeypatch.setattr(asking, "BACKOFF_MAX_S", 3600.0)
+    monkeypatch.setattr(session, "BACKOFF_MAX_S", 3600.0)
     return 3_600_000
 
 
@@ -550,7 +551,7 @@ async def test_a_ring_too_slow_for_all_at_once_is_asked_for_fewer(
             time.sleep(0.002)
         return store(heard)
 
-    monkeypatch.setattr(asking, "ATTEMPT_S", 0.1)
+    monkeypatch.setattr(session, "ATTEMPT_S", 0.1)
     monkeypatch.setattr(asking_many, "ITEM_S", 0.0)
     with fake_node(slow) as node, fake_node(slow) as other:
         async with open_ring(node.address, other.address, timeout_s=HANG_S) as ring:

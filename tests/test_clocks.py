@@ -9,8 +9,8 @@ from worlds import virtual
 
 from chord.config import SKEW_REFUSED_MS
 from chord.errors import ClocksDiffer
-from chord.host import SKEW_ROUNDS
 from chord.node import Node
+from chord.ring.context import SKEW_ROUNDS
 
 AHEAD_MS = 120_000
 

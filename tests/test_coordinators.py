@@ -28,21 +28,14 @@ from quorums import (
 from worlds import only, patiently, replicas, virtual
 
 from chord import testing
-from chord.calls import Later, Told
-from chord.data import versions
-from chord.data.quorum_reads import QuorumReads
-from chord.data.storage import Batch, MemoryStorage
-from chord.errors import (
-    ChordError,
-    ClocksDiffer,
-    IndefiniteError,
-    NotOwner,
-    PeerLost,
-    WritesRefused,
-)
-from chord.messages import Contact, Put, Reply, Request, Written
+from chord.errors import ChordError, ClocksDiffer, IndefiniteError, NotOwner, PeerLost, WritesRefused
+from chord.net.calls import Later, Told
 from chord.node import Node
+from chord.replication.read import QuorumReads
+from chord.store import versions
+from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import MemoryRing
+from chord.wire.messages import Contact, Put, Reply, Request, Written
 
 # -- the owner is silent ----------------------------------------------------------------------------
 

@@ -14,13 +14,13 @@ from worlds import grown, put, virtual
 
 import chord
 from chord.config import PRESETS, RingConstants
-from chord.data.sqlite import SqliteStorage
-from chord.data.sqlite_file import FILE_NAME
-from chord.data.storage import Batch
 from chord.errors import NotFound, RecordDamaged, WritesRefused
 from chord.ids import Arc, Circle, Point
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
+from chord.store.sqlite import SqliteStorage
+from chord.store.sqlite_file import FILE_NAME
+from chord.store.storage import Batch
 
 KEY, WRONG, OTHER, ABSENT = b"precious", b"Precious", b"other", b"absent"
 

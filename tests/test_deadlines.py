@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rpc_peers import Peer, limits, running, virtual
 
-from chord import alarm
-from chord.alarm import STALE_MAX, Deadlines, Timers
 from chord.errors import DeadlineExceeded, PeerLost
-from chord.messages import Get
+from chord.net import timers as alarm
+from chord.net.timers import STALE_MAX, Deadlines, Timers
 from chord.testing import MemoryNetwork
+from chord.wire.messages import Get
 
 steps = st.lists(
     st.one_of(

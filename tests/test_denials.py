@@ -25,16 +25,16 @@ from worlds import in_order, only, virtual
 
 from chord import testing
 from chord.cli.check import judge
-from chord.data.copies import Replica
-from chord.data.repair import Repair
-from chord.data.storage import Batch, MemoryStorage
 from chord.errors import Busy, ChordError, OwnerDown, QuorumFailed, TooFewReplicas
 from chord.ids import Arc
-from chord.messages import ActorClock, Contact, Copy, Done, Forget, Get, ReadCopy, Record, Values, Version
 from chord.node import Node
-from chord.ownership import Ownership
+from chord.replication.anti_entropy import Repair
+from chord.replication.replica import Replica
+from chord.ring.ownership import Ownership
+from chord.ring.vnode import Vnode
+from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import MemoryRing
-from chord.vnode import Vnode
+from chord.wire.messages import ActorClock, Contact, Copy, Done, Forget, Get, ReadCopy, Record, Values, Version
 
 ABSENT = b"never written"
 

@@ -14,15 +14,15 @@ from worlds import only, virtual
 
 from chord import testing
 from chord.config import PRESETS
-from chord.data.misplaced import Misplaced
-from chord.data.repair import Repair
-from chord.data.storage import Batch, MemoryStorage
 from chord.errors import ChordError, NotFound, OwnerDown
-from chord.messages import Contact
 from chord.node import Node
-from chord.ownership import Ownership
+from chord.replication.anti_entropy import Repair
+from chord.replication.handoff import Misplaced
+from chord.ring.ownership import Ownership
+from chord.ring.vnode import Vnode
+from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import MemoryRing
-from chord.vnode import Vnode
+from chord.wire.messages import Contact
 
 VALUE = b"acknowledged"
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chord.data import digest
-from chord.data.digest import FAN_OUT, LEVELS, SLICE_LEVEL, Digests, Piece, Total, digest_of, joined
 from chord.ids import Arc, Circle, Point
-from chord.messages import DIGEST_BYTES, ActorClock, Record, Version
+from chord.store import merkle as digest
+from chord.store.merkle import FAN_OUT, LEVELS, SLICE_LEVEL, Digests, Piece, Total, digest_of, joined
+from chord.wire.messages import DIGEST_BYTES, ActorClock, Record, Version
 
 PARTS = [FAN_OUT**level for level in range(LEVELS)]
 

@@ -16,14 +16,14 @@ from quorums import are_all_level
 from worlds import get, only, owner, patiently, put, virtual
 
 from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
-from chord.data.sqlite import SqliteStorage
-from chord.data.storage import Batch
 from chord.errors import Busy, ChordError, ConfigError, PeerUnreachable, WritesRefused
 from chord.events import Event, HealthChanged
-from chord.messages import Ping, Pong
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
+from chord.store.sqlite import SqliteStorage
+from chord.store.storage import Batch
+from chord.wire.messages import Ping, Pong
 
 RING = RingConstants(replicas=3, successors=4)
 KEYS = [b"key-%d" % number for number in range(60)]

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chord.config import Limits
-from chord.data import copies, exchange, versions
-from chord.data.digest import digest_of
-from chord.data.exchange import Exchange, Outcome, TokenBucket
-from chord.data.reap_log import ReapLog
-from chord.data.storage import Batch, MemoryStorage
-from chord.data.versions import wire_bytes
 from chord.errors import Busy, DeadlineExceeded, InvalidRequest, MalformedMessage, PeerLost
-from chord.host import PAGE_RECORDS_IDLE, Host
 from chord.ids import Arc, Point
-from chord.messages import (
+from chord.replication import replica, sync
+from chord.replication.sync import Exchange, Outcome, TokenBucket
+from chord.ring.context import PAGE_RECORDS_IDLE, Host
+from chord.store import versions
+from chord.store.merkle import digest_of
+from chord.store.reap_log import ReapLog
+from chord.store.storage import Batch, MemoryStorage
+from chord.wire.messages import (
     ACTORS_HELD_MAX,
     PAGE_RECORDS_MAX,
     ActorClock,
@@ -36,6 +36,7 @@ from chord.messages import (
     StoreCopies,
     Sums,
     Version,
+    wire_bytes,
 )
 from tests.replicas import Clocks, Side, Wire, pair, run
 
@@ -113,10 +114,10 @@ def limited(by: Limited) -> Iterator[None]:
     is_narrowed, is_paged = by
     with pytest.MonkeyPatch.context() as patch:
         if is_narrowed:
-            patch.setattr(exchange, "LISTED_MAX", 1)
-            patch.setattr(exchange, "FEW_MAX", 1)
+            patch.setattr(sync, "LISTED_MAX", 1)
+            patch.setattr(sync, "FEW_MAX", 1)
         if is_paged:
-            patch.setattr(copies, "HEADS_MAX", 2)
+            patch.setattr(replica, "HEADS_MAX", 2)
             patch.setattr(Host, "page_records", 2)
         yield
 
@@ -502,7 +503,7 @@ async def check_changed(a: Side, b: Side) -> None:
 async def test_a_record_that_changes_meanwhile_is_not_proven_as_it_is_now(
     at: type[Request], is_after: bool, is_lacking: bool, few_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "FEW_MAX", few_max)
+    monkeypatch.setattr(sync, "FEW_MAX", few_max)
     await check_changed(*changing_pair(at, is_after, is_lacking))
 
 
@@ -650,7 +651,7 @@ async def test_exchange_partner_that_reaps_all_the_time_is_given_up() -> None:
     wire.before = reap
     with pytest.raises(Busy, match="go on reaping"):
         await a.exchange.with_partner(b.contact, EVERYTHING)
-    assert sum(isinstance(call, StoreCopies) for call in wire.calls) == exchange.LEVELLED_MAX + 1
+    assert sum(isinstance(call, StoreCopies) for call in wire.calls) == sync.LEVELLED_MAX + 1
 
 
 async def test_planted_bug_merging_without_level_logs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -666,7 +667,7 @@ async def test_planted_bug_merging_without_level_logs_is_seen(monkeypatch: pytes
 
 def test_a_bucket_allows_a_burst_and_then_its_rate() -> None:
     bucket = TokenBucket(1000)
-    burst = 1000 * exchange.BURST_S
+    burst = 1000 * sync.BURST_S
     assert bucket.take(burst, 10.0) == 0
     assert bucket.take(500, 10.0) == pytest.approx(0.5)
     assert bucket.take(500, 10.5) == pytest.approx(0.5)
@@ -680,7 +681,7 @@ def test_whoever_waits_as_told_never_exceeds_the_rate(takes: list[tuple[float, f
         wait_s = bucket.take(amount, now)
         taken += amount
         now += wait_s
-        assert taken <= 10 * exchange.BURST_S + 10 * now + 1e-6
+        assert taken <= 10 * sync.BURST_S + 10 * now + 1e-6
         now += idle_s
 
 
@@ -693,7 +694,7 @@ async def test_repair_is_paced(autojump_clock: object) -> None:
     outcome = await a.exchange.with_partner(b.contact, EVERYTHING)
     took = trio.current_time() - began
     assert outcome.bytes > 900_000
-    assert took == pytest.approx(outcome.bytes / 100_000 - exchange.BURST_S, rel=0.01)
+    assert took == pytest.approx(outcome.bytes / 100_000 - sync.BURST_S, rel=0.01)
 
 
 # -- partners that misbehave -------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from importlib.resources import files
 import pytest
 
 import chord
-from chord.interface import AsyncRing
+from chord.client.api import AsyncRing
 
 
 @pytest.mark.parametrize("name", chord.__all__)
@@ -67,5 +67,6 @@ def test_the_package_is_typed() -> None:
 
 
 def test_every_module_says_what_it_is() -> None:
-    for name in ("cli", "client", "blocking", "links", "operations", "values", "testing", "__main__"):
+    parts = ("blocking", "sockets", "operations", "results")
+    for name in ("cli", "client", *(f"client.{part}" for part in parts), "testing", "__main__"):
         assert importlib.import_module(f"chord.{name}").__doc__

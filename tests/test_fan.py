@@ -10,11 +10,11 @@ import trio
 from worlds import virtual
 
 from chord import testing
-from chord.alarm import Timers
-from chord.data.fan import Fan, Told
 from chord.errors import ChordError, NotReady, PeerLost
 from chord.ids import Point
-from chord.messages import Contact
+from chord.net.timers import Timers
+from chord.replication.fanout import Fan, Told
+from chord.wire.messages import Contact
 
 A, B, C, D = (Contact(Point(number), f"{number}:1") for number in range(4))
 TIMEOUT_S = 0.5

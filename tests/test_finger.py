@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chord.finger import FingerTable
 from chord.ids import Circle, Point, between
-from chord.messages import Contact, FingerRun
+from chord.wire.messages import Contact, FingerRun
 
 CIRCLE = Circle(8)
 NODES = (10, 42, 80, 120, 160, 200, 230)

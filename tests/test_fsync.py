@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from chord.data import fsync
-from chord.identity import FileIdentity
+from chord.store import fsync
+from chord.store.identity import FileIdentity
 
 
 @pytest.fixture

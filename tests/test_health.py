@@ -23,16 +23,16 @@ from worlds import virtual
 import chord
 from chord.cli import serve
 from chord.config import PRESETS, NodeConfig, RingConstants
-from chord.data.sqlite import SqliteStorage
-from chord.data.sqlite_file import FILE_NAME, StoreFile
 from chord.errors import ConfigError, PeerUnreachable, RecordDamaged, WritesRefused
 from chord.events import Event, HealthChanged
-from chord.health import Health
-from chord.identity import Kept, MemoryIdentity
 from chord.ids import Arc, Circle, Point
-from chord.messages import Contact, Description, Get, Put, ReplicaState, Scan, ScanPage, Written
 from chord.node import Node
+from chord.ring.health import Health
+from chord.store.identity import Kept, MemoryIdentity
+from chord.store.sqlite import SqliteStorage
+from chord.store.sqlite_file import FILE_NAME, StoreFile
 from chord.testing import MemoryNetwork, ring, run
+from chord.wire.messages import Contact, Description, Get, Put, ReplicaState, Scan, ScanPage, Written
 
 # -- the one place that knows -------------------------------------------------------------------------------
 

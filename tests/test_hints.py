@@ -26,11 +26,11 @@ from quorums import (
 from worlds import in_order, keys_of, only, virtual
 
 from chord import testing
-from chord.data import versions
-from chord.data.misplaced import Misplaced, lies_in
-from chord.data.storage import Batch
 from chord.ids import Arc, Circle, Point
-from chord.messages import Contact
+from chord.replication.handoff import Misplaced, lies_in
+from chord.store import versions
+from chord.store.storage import Batch
+from chord.wire.messages import Contact
 
 
 @pytest.mark.slow

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from histories import history, is_explained, op, registers
 
-from chord.history.acknowledged import check_acknowledged
-from chord.history.check import check, check_search
-from chord.history.format import LINE_BYTES_MAX, BadHistory, Operation, decode, encode, read
-from chord.history.graph import check_graph
-from chord.history.recorder import Recorder
-from chord.history.search import search
-from chord.history.shrink import shrink
+from chord.verify.history.acknowledged import check_acknowledged
+from chord.verify.history.check import check, check_search
+from chord.verify.history.format import LINE_BYTES_MAX, BadHistory, Operation, decode, encode, read
+from chord.verify.history.graph import check_graph
+from chord.verify.history.recorder import Recorder
+from chord.verify.history.search import search
+from chord.verify.history.shrink import shrink
 
 INVENTED = {"c": 1, "k": "k", "f": "put", "a": "v", "st": "ok", "t0": 0, "t1": 1}
 
@@ -73,7 +73,7 @@ def test_rubbish_is_refused(line: bytes) -> None:
 
 
 def test_a_history_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chord.history.format.OPERATIONS_MAX", 2)
+    monkeypatch.setattr("chord.verify.history.format.OPERATIONS_MAX", 2)
     line = json.dumps(INVENTED).encode()
     assert len(list(read([line, b" ", line]))) == 2
     with pytest.raises(BadHistory, match="line 3: a history has at most 2"):

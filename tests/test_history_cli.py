@@ -16,7 +16,7 @@ from live import HANG_S
 from schemas import check_shape
 
 from chord import cli
-from chord.history.format import LINE_BYTES_MAX, Operation, encode
+from chord.verify.history.format import LINE_BYTES_MAX, Operation, encode
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "history-format.md"

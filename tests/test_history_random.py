@@ -9,10 +9,10 @@ from histories import anything, is_explained, registers, spoil
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chord.history.acknowledged import check_acknowledged
-from chord.history.check import check, check_search
-from chord.history.format import Operation
-from chord.history.graph import check_graph
+from chord.verify.history.acknowledged import check_acknowledged
+from chord.verify.history.check import check, check_search
+from chord.verify.history.format import Operation
+from chord.verify.history.graph import check_graph
 
 SEEDS = st.integers(0, 1 << 32)
 DICE = st.randoms(use_true_random=False)

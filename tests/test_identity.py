@@ -16,19 +16,19 @@ import pytest
 import trio
 from worlds import virtual
 
-from chord import identity
 from chord.config import PRESETS, NodeConfig
-from chord.earlier import require_same_on_disk
 from chord.errors import ChordError, ConfigError
 from chord.events import Event, StepFailed
-from chord.identity import FILE_NAME, FileIdentity, IdentityStore, Kept, KeptVnode, MemoryIdentity
 from chord.ids import Point
-from chord.messages import Contact
 from chord.node import Node
+from chord.node.restart import require_same_on_disk
 from chord.sim.disk import Disk, Mount
 from chord.sim.stores import DiskIdentity
+from chord.store import identity
+from chord.store.identity import FILE_NAME, FileIdentity, IdentityStore, Kept, KeptVnode, MemoryIdentity
 from chord.testing import run
 from chord.testing.network import MemoryNetwork
+from chord.wire.messages import Contact
 
 VNODE = KeptVnode(
     id=Point(7),

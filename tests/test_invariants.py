@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chord import invariants
 from chord.ids import Arc, Circle, Point
-from chord.invariants import Member, Snapshot, Violation
+from chord.verify import invariants
+from chord.verify.invariants import Member, Snapshot, Violation
 
 R = 3
 EXAMPLE = (10, 42, 80, 120, 160, 200, 230)

@@ -10,16 +10,16 @@ import pytest
 import trio
 from rpc_peers import OWNER, Peer, limits, outcome, pair, running, virtual
 
-from chord.alarm import Timers
-from chord.calls import Answer, Conclusion, Later, reply_of
 from chord.errors import ChordError, DeadlineExceeded, NotFound, Overloaded, PeerLost, RemoteFailure
 from chord.events import HandlerFailed
-from chord.messages import Ping, Pong, Reply, Values
-from chord.rpc_answers import Answers
-from chord.rpc_link import FLUSH_FRAMES
-from chord.rpc_outbox import Outbox
+from chord.net.calls import Answer, Conclusion, Later, reply_of
+from chord.net.connection import FLUSH_FRAMES
+from chord.net.inbound import Answers
+from chord.net.send_buffer import Outbox
+from chord.net.timers import Timers
 from chord.sim.messages import MessageNetwork
 from chord.testing import MemoryNetwork, run
+from chord.wire.messages import Ping, Pong, Reply, Values
 
 
 class Desk:

@@ -12,18 +12,18 @@ from quorums import back, clockwise, holding, key_at, read, settled_ring, timing
 from worlds import in_order, only, virtual
 
 from chord import testing
-from chord.bounds import Bounds
-from chord.data.view import View
 from chord.errors import Busy, ChordError, NotOwner
-from chord.farewell import Farewell
-from chord.membership import Membership
-from chord.messages import Contact, Done, HandOver, Reply, Request, RingPointers
+from chord.membership.join import Membership
+from chord.net.peers import Peers
 from chord.node import Node
-from chord.ownership import Verdict
-from chord.peers import Peers
-from chord.self_lookup import SelfLookup
+from chord.node.shutdown import Farewell
+from chord.ring.merge import SelfLookup
+from chord.ring.ownership import Verdict
+from chord.ring.preference_list import View
+from chord.ring.takeover import Bounds
+from chord.ring.vnode import Vnode
 from chord.stabilize import Stabilizer
-from chord.vnode import Vnode
+from chord.wire.messages import Contact, Done, HandOver, Reply, Request, RingPointers
 
 SOON_S = 4.0  # less than any leave may take
 

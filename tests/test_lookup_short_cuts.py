@@ -8,12 +8,12 @@ from quorums import KEY, clockwise, key_at, read, settled_ring, write
 from worlds import only, virtual
 
 from chord import testing
-from chord.data import versions
 from chord.ids import Point
-from chord.lookup import Lookups
-from chord.messages import Contact
 from chord.node import Node
+from chord.ring.lookup import Lookups
+from chord.store import versions
 from chord.testing.rings import MemoryRing
+from chord.wire.messages import Contact
 
 
 async def calls_of(node: Node, key: bytes) -> int:

@@ -15,18 +15,18 @@ from quorums import SlowDisk, keep_disks, until
 from worlds import get, in_order, keys_of, misplaced, only, owner, patiently, put, seeds, virtual
 
 from chord import events, testing
-from chord.calls import Caller, Later
 from chord.config import PRESETS, Limits
-from chord.data.sending import Outbound, Seen, Sender
-from chord.data.storage import Batch, MemoryStorage
 from chord.errors import Busy, ChordError, ConfigError, InvalidRequest, NotFound, OwnerDown
 from chord.events import Event
-from chord.host import PAGE_RECORDS_SERVING
 from chord.ids import Arc, Circle, Point
-from chord.messages import Confirm, Contact, Departing, Done, Pausing, Put, Record, Switch
+from chord.net.calls import Caller, Later
 from chord.node import Node
-from chord.ownership import Giving, Ownership
+from chord.replication.transfer_source import Outbound, Seen, Sender
+from chord.ring.context import PAGE_RECORDS_SERVING
+from chord.ring.ownership import Giving, Ownership
+from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import MemoryRing
+from chord.wire.messages import Confirm, Contact, Departing, Done, Pausing, Put, Record, Switch
 
 CIRCLE = Circle(160)
 
@@ -461,7 +461,7 @@ async def test_two_rings_written_on_both_sides_heal_with_nothing_lost() -> None:
 
 @virtual
 async def test_the_same_operation_twice_writes_once() -> None:
-    from chord.messages import Put, Written
+    from chord.wire.messages import Put, Written
 
     async with testing.ring(3, seed=11) as ring:
         request = Put(b"k", b"v", b"0123456789abcdef", b"")

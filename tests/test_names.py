@@ -13,9 +13,9 @@ from live import HANG_S
 from test_identity import KEPT
 
 from chord.errors import PeerUnreachable
-from chord.identity import FileIdentity
-from chord.names import Names
-from chord.transport import TcpTransport
+from chord.net.names import Names
+from chord.net.transport import TcpTransport
+from chord.store.identity import FileIdentity
 
 
 class Resolver:

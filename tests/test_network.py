@@ -12,9 +12,9 @@ from skipping import on_loopback
 from trio.testing import MockClock, check_half_closeable_stream
 
 from chord.errors import PeerUnreachable
+from chord.net.transport import TcpTransport, Transport
 from chord.testing import MemoryNetwork, MemoryTransport, Stuck, VirtualClock, exponential, lossy, run, uniform
 from chord.testing.network import BACKLOG_MAX
-from chord.transport import TcpTransport, Transport
 
 Pair = tuple[trio.abc.HalfCloseableStream, trio.abc.HalfCloseableStream]
 

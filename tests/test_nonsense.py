@@ -22,16 +22,16 @@ from msgspec import Meta
 from worlds import get, patiently, put, seeds
 
 from chord import testing
-from chord.calls import Answer, Caller, Handler
-from chord.client import Client, open_client
+from chord.client.async_client import Client, open_client
 from chord.config import PRESETS
-from chord.data import versions
 from chord.errors import ChordError
 from chord.ids import Point
-from chord.messages import REQUESTS, Contact, Forget, Leave, Pausing, Record, Reply, Request
+from chord.net.calls import Answer, Caller, Handler
 from chord.node import Node
+from chord.store import versions
 from chord.testing.rings import MemoryRing
-from chord.wire import PREFIX_BYTES, codec_for
+from chord.wire.codec import PREFIX_BYTES, codec_for
+from chord.wire.messages import REQUESTS, Contact, Forget, Leave, Pausing, Record, Reply, Request
 
 ADDRESSES = ("nobody:1", "nonsense", "a..b:1", "n0:0", "[::1]:9000", "n1:1 ", "x" * 255, "\x1b[2J:1", "ü:1")
 """Besides those of members."""

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chord.ids import Arc, Point
-from chord.messages import Contact
-from chord.ownership import Ownership, Remembered, Taken, marks_within
+from chord.ring.ownership import Ownership, Remembered, Taken, marks_within
+from chord.wire.messages import Contact
 
 
 def at(point: int) -> Contact:

@@ -9,13 +9,13 @@ import trio
 from worlds import get
 
 from chord import testing
-from chord.data import sending
-from chord.data.sending import PAGES_AT_ONCE, Outbound, Sender
-from chord.data.storage import Batch
-from chord.host import PAGE_RECORDS_IDLE, PAGE_RECORDS_SERVING, REST_FACTOR, Host
-from chord.messages import ActorClock, Record, Version
 from chord.node import Node
+from chord.replication import transfer_source
+from chord.replication.transfer_source import PAGES_AT_ONCE, Outbound, Sender
+from chord.ring.context import PAGE_RECORDS_IDLE, PAGE_RECORDS_SERVING, REST_FACTOR, Host
+from chord.store.storage import Batch
 from chord.testing import MemoryNetwork, uniform
+from chord.wire.messages import ActorClock, Record, Version
 
 RECORDS = 4000
 DELAY_S = 0.002  # one way, so that a page takes some time
@@ -41,7 +41,9 @@ def hand_over(*, is_served: bool) -> Seen:
     flying = at_once = 0
     send, give_way = Sender._send, Host.give_way
 
-    async def watched_send(sender: Sender, outbound: Outbound, page: tuple[Record, ...], seen: sending.Seen) -> None:
+    async def watched_send(
+        sender: Sender, outbound: Outbound, page: tuple[Record, ...], seen: transfer_source.Seen
+    ) -> None:
         nonlocal flying, at_once
         flying += bool(page)
         at_once = max(at_once, flying)
@@ -101,5 +103,5 @@ def test_a_node_that_takes_no_notice_of_its_clients_is_caught(monkeypatch: pytes
 
 
 def test_a_node_that_does_not_rest_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chord.host.REST_FACTOR", 0)
+    monkeypatch.setattr("chord.ring.context.REST_FACTOR", 0)
     assert not gives_way(hand_over(is_served=True))

@@ -8,7 +8,21 @@ from hypothesis import strategies as st
 
 from chord.errors import Busy, ChordError, MalformedMessage, NotOwner, Overloaded, RemoteFailure, UnknownRequest
 from chord.ids import Circle, Point
-from chord.messages import (
+from chord.wire.batch import (
+    AROUND_BYTES,
+    NO_ROOM,
+    Item,
+    bundle,
+    frames,
+    has_no_room,
+    is_refused_whole,
+    items_of,
+    key_of,
+    pack,
+    unpack,
+)
+from chord.wire.codec import PREFIX_BYTES, Codec
+from chord.wire.messages import (
     BATCH_BYTES_MAX,
     BATCH_ITEMS_MAX,
     PAGE_RECORDS_MAX,
@@ -30,20 +44,6 @@ from chord.messages import (
     Wrote,
     WroteMany,
 )
-from chord.parcels import (
-    AROUND_BYTES,
-    NO_ROOM,
-    Item,
-    bundle,
-    frames,
-    has_no_room,
-    is_refused_whole,
-    items_of,
-    key_of,
-    pack,
-    unpack,
-)
-from chord.wire import PREFIX_BYTES, Codec
 
 ME = Contact(Point(7), "a:1")
 Outcome = Reply | ChordError

@@ -11,10 +11,10 @@ import pytest
 import trio
 from worlds import virtual
 
-from chord.alarm import Alarm, Timers
 from chord.errors import Busy
 from chord.ids import Point
-from chord.periodic import Timetable
+from chord.net.timers import Alarm, Timers
+from chord.node.periodic import Timetable
 
 VNODE = Point(7)
 

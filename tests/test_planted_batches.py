@@ -10,13 +10,14 @@ import test_batches
 import test_parcels
 import trio
 
-from chord import parcels
-from chord.data import batches, gather
-from chord.data.batches import _Away, _Part
-from chord.data.copies import Replica
-from chord.data.gather import Gather
 from chord.errors import Busy, ChordError
-from chord.messages import CopiesRead, Copy, Done, Reply, Request
+from chord.replication import batch as batches
+from chord.replication import coalesce
+from chord.replication.batch import _Away, _Part
+from chord.replication.coalesce import Gather
+from chord.replication.replica import Replica
+from chord.wire import batch as parcels
+from chord.wire.messages import CopiesRead, Copy, Done, Reply, Request
 
 CAUGHT = (AssertionError, ChordError, trio.TooSlowError, pytest.fail.Exception, BaseExceptionGroup)
 
@@ -102,7 +103,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         lambda: test_batches.test_what_is_not_done_in_time_does_not_keep_the_others_from_being_told(0.2),
     ),
     "one bad record spoils the frame": (
-        gather, "TAKEN_APART", (), test_batches.test_a_frame_that_is_refused_for_one_record_is_taken_apart,
+        coalesce, "TAKEN_APART", (), test_batches.test_a_frame_that_is_refused_for_one_record_is_taken_apart,
     ),
     "old nodes are not asked one by one": (batches, "is_refused_whole", lambda request, answer: False, old_nodes),
     "what one owner refused nobody else is asked for": (

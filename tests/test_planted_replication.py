@@ -20,20 +20,20 @@ import test_view
 import trio
 from mutants.mutant import Edit
 
-from chord import host
-from chord.calls import Later
-from chord.data import versions
-from chord.data.exchange import Exchange
-from chord.data.quorum_reads import QuorumReads
-from chord.data.reading import Reading
-from chord.data.records import Records
-from chord.data.replicate import Coordinator, Make
-from chord.data.storage import Batch
-from chord.data.view import Place, ReplicaSet, View
 from chord.errors import ChordError
 from chord.ids import Arc
-from chord.messages import Contact, Record
-from chord.vnode import Vnode
+from chord.net.calls import Later
+from chord.replication.coordinator import Coordinator, Make
+from chord.replication.read import QuorumReads
+from chord.replication.reading import Reading
+from chord.replication.records import Records
+from chord.replication.sync import Exchange
+from chord.ring import context
+from chord.ring.preference_list import Place, ReplicaSet, View
+from chord.ring.vnode import Vnode
+from chord.store import versions
+from chord.store.storage import Batch
+from chord.wire.messages import Contact, Record
 
 CAUGHT = (AssertionError, ChordError, trio.TooSlowError, pytest.fail.Exception, BaseExceptionGroup)
 
@@ -144,7 +144,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         test_moving_keys.test_a_put_that_is_begun_before_a_switch_is_not_made_after_it,
     ),
     "what a clock once said counts for ever": (
-        host, "SKEW_ROUNDS", 1e9, test_clocks.test_a_clock_that_has_left_or_was_set_right_stands_in_nobodys_way,
+        context, "SKEW_ROUNDS", 1e9, test_clocks.test_a_clock_that_has_left_or_was_set_right_stands_in_nobodys_way,
     ),
     "repair overwrites": (
         Records, "stage", overwrite, test_repair.test_two_replicas_that_differ_both_get_what_both_have,

@@ -10,8 +10,8 @@ from chord import testing
 from chord.config import RingConstants
 from chord.errors import DuplicateId, OtherRing
 from chord.ids import Circle, Point
-from chord.messages import Contact, Ping, Pong
 from chord.testing.rings import MemoryRing
+from chord.wire.messages import Contact, Ping, Pong
 
 WORKED_EXAMPLE = (10, 42, 80, 120, 160, 200, 230)
 

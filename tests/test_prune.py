@@ -11,15 +11,16 @@ from worlds import get, only, owner, put, replicas, virtual
 
 from chord import testing
 from chord.config import PRESETS
-from chord.data import prune, versions
-from chord.data.digest import digest_of
-from chord.data.prune import PRUNE_FROM, Emptied
-from chord.data.reap_log import Grave, _Work
-from chord.data.storage import Batch
 from chord.errors import Behind
-from chord.messages import ActorClock, Record, Version
 from chord.node import Node
+from chord.replication import prune
+from chord.replication.prune import PRUNE_FROM, Emptied
+from chord.store import versions
+from chord.store.merkle import digest_of
+from chord.store.reap_log import Grave, _Work
+from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
+from chord.wire.messages import ActorClock, Record, Version
 
 KEY = b"k"
 GRACE_S = 5.0

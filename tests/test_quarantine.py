@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chord.data import versions
-from chord.data.digest import digest_of
-from chord.messages import ActorClock, Record, Version
+from chord.store import versions
+from chord.store.merkle import digest_of
+from chord.wire.messages import ActorClock, Record, Version
 
 KEY = b"k"
 ACTORS = tuple(versions.actor(b"store  %d" % number, number) for number in range(3))

@@ -16,13 +16,16 @@ from test_quarantine import ACTORS, converged, entry, hidden, op_id, records, sh
 from worlds import put, virtual
 
 from chord import testing
+from chord.client.results import Quarantined
 from chord.config import Limits
-from chord.data import quarantine, versions
-from chord.data.quarantine import Decided
-from chord.data.records import Remarks
-from chord.data.storage import Batch
 from chord.errors import InvalidRequest, NotFound, OwnerDown, QuorumFailed, TooFewReplicas, VersionConflict
-from chord.messages import (
+from chord.node import Node
+from chord.replication.records import Remarks
+from chord.store import quarantine, versions
+from chord.store.quarantine import Decided
+from chord.store.storage import Batch
+from chord.testing.rings import MemoryRing
+from chord.wire.messages import (
     ACTORS_HELD_MAX,
     ActorClock,
     DecideQuarantine,
@@ -32,9 +35,6 @@ from chord.messages import (
     Version,
     Written,
 )
-from chord.node import Node
-from chord.testing.rings import MemoryRing
-from chord.values import Quarantined
 
 MINTING = tuple(versions.actor(b"minting%d" % number, 9) for number in range(2))
 OP_ID = b"decision about it"[:16]

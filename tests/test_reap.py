@@ -15,22 +15,23 @@ from worlds import get, grown, misplaced, only, owner, patiently, put, replicas,
 
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
-from chord.data import quorum_reads, reap, reap_log, versions
-from chord.data.catch_up import CatchUp
-from chord.data.fan import Told
-from chord.data.quorum_reads import QuorumReads
-from chord.data.reading import Reading
-from chord.data.reap import Held, Reaper, is_ripe, on_are_expired
-from chord.data.reap_log import Grave, ReapLog
-from chord.data.storage import Batch
 from chord.errors import Busy, ChordError, NotFound, WritesRefused
-from chord.messages import ActorClock, AreExpired, Contact, Forget, Record, SliceLog, Version
-from chord.messages.base import Done
 from chord.node import Node
+from chord.replication import gc, read
+from chord.replication.catch_up import CatchUp
+from chord.replication.fanout import Told
+from chord.replication.gc import Held, Reaper, is_ripe, on_are_expired
+from chord.replication.read import QuorumReads
+from chord.replication.reading import Reading
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
+from chord.store import reap_log, versions
+from chord.store.reap_log import Grave, ReapLog
+from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
+from chord.wire.messages import ActorClock, AreExpired, Contact, Forget, Record, SliceLog, Version
+from chord.wire.messages.base import Done
 
 GRACE_S = 5.0
 TIMING = msgspec.structs.replace(
@@ -189,7 +190,7 @@ async def test_owner_of_several_parts_reaps_in_each_of_them() -> None:
 
 
 def test_held_times_an_unchanged_record_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reap, "HELD_RECORDS_MAX", 2)
+    monkeypatch.setattr(gc, "HELD_RECORDS_MAX", 2)
     held = Held()
     assert held.since(b"a", b"1", 10.0) == 10.0
     assert held.since(b"a", b"1", 20.0) == 10.0
@@ -458,7 +459,7 @@ def test_read_of_reaped_key_levels_stand_ins_first(is_planted: bool, monkeypatch
     The planted reader takes a holder with another log for one that does not answer.
     """
     if is_planted:
-        monkeypatch.setattr(QuorumReads, "_level_soon", lambda self, *args: quorum_reads._give_up(*args))
+        monkeypatch.setattr(QuorumReads, "_level_soon", lambda self, *args: read._give_up(*args))
 
     async def main() -> bool:
         async with testing.ring(6, seed=1, timing=TIMING) as ring:

@@ -9,13 +9,25 @@ import pytest
 from models.absence import CIRCLE, Store, keys_in_slices
 
 from chord.config import Limits
-from chord.data import quarantine, reap_log, versions
-from chord.data.reap_log import SEGMENT_ENTRIES, TAGS_KEPT, Grave, ReapLog, SliceState
-from chord.data.records import Remarks
-from chord.data.storage import Batch
 from chord.errors import Behind
 from chord.ids import Arc, Point
-from chord.messages import ActorClock, Claim, DeadActor, Holding, LogEntry, Merge, Record, Run, SliceLog, UpTo, Version
+from chord.replication.records import Remarks
+from chord.store import quarantine, reap_log, versions
+from chord.store.reap_log import SEGMENT_ENTRIES, TAGS_KEPT, Grave, ReapLog, SliceState
+from chord.store.storage import Batch
+from chord.wire.messages import (
+    ActorClock,
+    Claim,
+    DeadActor,
+    Holding,
+    LogEntry,
+    Merge,
+    Record,
+    Run,
+    SliceLog,
+    UpTo,
+    Version,
+)
 
 WHOLE = Arc(Point(0), Point(0))
 SLICE_KEYS = keys_in_slices(1, 4)

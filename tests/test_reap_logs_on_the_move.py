@@ -8,13 +8,13 @@ from quorums import clockwise, settled_ring, stop_repair, timing, until, write
 from worlds import only, virtual
 
 from chord import testing
-from chord.data import versions
-from chord.data.reap_log import Grave
 from chord.errors import Busy, LookupFailed
 from chord.ids import Arc, Point
-from chord.messages import Confirmed, Contact, Version
 from chord.node import Node
+from chord.store import versions
+from chord.store.reap_log import Grave
 from chord.testing.rings import MemoryRing
+from chord.wire.messages import Confirmed, Contact, Version
 
 KEY = b"reaped"
 LEAVE_S = 3.0

@@ -17,16 +17,17 @@ from models import original
 from models.original import HISTORIES, Entry
 from worlds import get, in_order, only, owner, patiently, put, virtual
 
-from chord import events, invariants, testing
+from chord import events, testing
 from chord.config import PRESETS, NodeConfig
-from chord.data.storage import MemoryStorage
 from chord.errors import DuplicateId, OwnerDown
 from chord.events import Event
 from chord.ids import Arc, Circle, Point, between
-from chord.messages import Contact, FindNext, NeighboursOf, NextHops, Notify
 from chord.node import Node
 from chord.sim.watch import Watch
+from chord.store.storage import MemoryStorage
 from chord.testing.rings import MemoryRing
+from chord.verify import invariants
+from chord.wire.messages import Contact, FindNext, NeighboursOf, NextHops, Notify
 
 # -- Zave 2012: seven properties were claimed as invariants, and none of them is one --------------------
 

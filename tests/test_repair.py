@@ -24,18 +24,18 @@ from quorums import (
 from worlds import misplaced, only, virtual
 
 from chord import testing
-from chord.data import versions
-from chord.data.exchange import Outcome
-from chord.data.repair import Repair
-from chord.data.storage import Batch
 from chord.errors import ChordError, NotOwner, WritesRefused
 from chord.events import Event
 from chord.ids import Arc, Point, between
-from chord.messages import Contact, Copy, Done, Forget, Get, GetRing, ReadCopy, RingPointers, Values, Version
 from chord.node import Node
-from chord.ownership import Verdict
+from chord.replication.anti_entropy import Repair
+from chord.replication.sync import Outcome
+from chord.ring.ownership import Verdict
+from chord.ring.vnode import Vnode
+from chord.store import versions
+from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
-from chord.vnode import Vnode
+from chord.wire.messages import Contact, Copy, Done, Forget, Get, GetRing, ReadCopy, RingPointers, Values, Version
 
 
 async def fill(ring: MemoryRing, count: int) -> list[bytes]:

@@ -21,10 +21,7 @@ from quorums import (
 from worlds import only, virtual
 
 from chord import testing
-from chord.calls import Told
 from chord.cli.failures import explain
-from chord.data import versions
-from chord.data.copies import Replica
 from chord.errors import (
     ChordError,
     InvalidRequest,
@@ -35,8 +32,11 @@ from chord.errors import (
     WritesRefused,
 )
 from chord.ids import Point
-from chord.messages import Contact, Done, Get, Merge, Put, Request, StoreCopies, Written
+from chord.net.calls import Told
+from chord.replication.replica import Replica
+from chord.store import versions
 from chord.testing.rings import MemoryRing
+from chord.wire.messages import Contact, Done, Get, Merge, Put, Request, StoreCopies, Written
 
 # -- writes -----------------------------------------------------------------------------------------
 

@@ -12,14 +12,14 @@ from test_quarantine import ACTORS, entry, op_id
 from worlds import put, virtual
 
 from chord import testing
+from chord.client.results import Stored
 from chord.config import Limits
-from chord.data import quarantine, restore, versions
-from chord.data.records import Remarks
-from chord.data.storage import Batch
 from chord.errors import NotFound
-from chord.messages import ActorClock, Merge, Record, Version, Written
 from chord.node import Node
-from chord.values import Stored
+from chord.replication.records import Remarks
+from chord.store import quarantine, restore, versions
+from chord.store.storage import Batch
+from chord.wire.messages import ActorClock, Merge, Record, Version, Written
 
 MINTING = versions.actor(b"minting ", 9)
 OP_ID = b"bring back again"

@@ -13,18 +13,18 @@ from worlds import only, put, virtual
 
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
-from chord.data.storage import Batch
 from chord.errors import PeerUnreachable
 from chord.events import RingResumed
 from chord.ids import Point
-from chord.messages import Confirmed, Contact, Ping, Pong
+from chord.membership.rejoin import Resumption
+from chord.net.peers import RESUMES_MAX, Peers
 from chord.node import Node
-from chord.peers import RESUMES_MAX, Peers
-from chord.resume import Resumption
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
+from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing, ring
+from chord.wire.messages import Confirmed, Contact, Ping, Pong
 
 LOCAL = PRESETS["local"]
 TIMING = msgspec.structs.replace(LOCAL, down_out_s=4.0, reprobe_first_s=1.0, reprobe_max_s=4.0)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from chord.events import VnodeIsolated
 from chord.ids import Circle, Point
-from chord.messages import Contact
-from chord.ring import ENTRIES_PER_SUCCESSOR_MAX, RingState
+from chord.ring.pointers import ENTRIES_PER_SUCCESSOR_MAX, RingState
+from chord.wire.messages import Contact
 
 CIRCLE = Circle(8)
 

@@ -9,7 +9,6 @@ import pytest
 import trio
 from rpc_peers import CIRCLE, MIB, OWNER, Peer, Raw, limits, outcome, pair, running, virtual
 
-from chord.calls import Caller
 from chord.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -23,9 +22,10 @@ from chord.errors import (
 )
 from chord.events import ConnectionClosed, ConnectionOpened, HandlerFailed
 from chord.ids import Circle, Point
-from chord.messages import Contact, Get, Lookup, Ping, Pong, Put, Scan
+from chord.net.calls import Caller
 from chord.testing import MemoryNetwork, run
-from chord.wire import GOODBYE, Kind
+from chord.wire.codec import GOODBYE, Kind
+from chord.wire.messages import Contact, Get, Lookup, Ping, Pong, Put, Scan
 
 # -- asking and answering ----------------------------------------------------------------------
 

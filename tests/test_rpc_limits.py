@@ -25,10 +25,10 @@ from chord.errors import (
 )
 from chord.events import ConnectionClosed, ConnectionOpened, ConnectionRefused, HandlerFailed
 from chord.ids import Circle
-from chord.messages import Contact, Get, Hello, Ping, Put, Values
-from chord.rpc_handshake import HUNG_UP
+from chord.net.handshake import HUNG_UP
 from chord.testing import MemoryNetwork, run
-from chord.wire import GOODBYE, Kind, decode_refusal, encode_hello
+from chord.wire.codec import GOODBYE, Kind, decode_refusal, encode_hello
+from chord.wire.messages import Contact, Get, Hello, Ping, Put, Values
 
 HELLO = encode_hello(Hello(1, 1, "client", "control"))
 

@@ -10,8 +10,8 @@ from rpc_peers import limits
 from worlds import virtual
 
 from chord.events import ignore
-from chord.rpc_outbox import Outbox
-from chord.rpc_shared import Shared
+from chord.net.context import Shared
+from chord.net.send_buffer import Outbox
 
 
 class Narrow:

@@ -10,16 +10,16 @@ import pytest
 import trio
 from rpc_peers import CODEC, MIB, Peer, Raw, limits, outcome, running, virtual
 
-from chord import messages
-from chord.calls import Caller
 from chord.config import Limits
 from chord.errors import ConfigError, MalformedMessage, Overloaded
 from chord.events import ConnectionClosed
 from chord.ids import Point
-from chord.messages import Get, GetSums, Hello, Put, Request
-from chord.rpc_handshake import HELLO_BYTES_MAX
+from chord.net.calls import Caller
+from chord.net.handshake import HELLO_BYTES_MAX
 from chord.testing import MemoryNetwork
-from chord.wire import Kind, encode_hello
+from chord.wire import messages
+from chord.wire.codec import Kind, encode_hello
+from chord.wire.messages import Get, GetSums, Hello, Put, Request
 
 BODY = MIB + 64 * 1024
 SHARED = {"partial_bytes_max": 4 * MIB}

@@ -14,9 +14,9 @@ from skipping import on_loopback
 
 from chord.errors import Overloaded, PeerLost, PeerUnreachable
 from chord.events import ConnectionClosed, ConnectionOpened, HandlerFailed
-from chord.messages import Get, Hello, Put
-from chord.transport import TcpTransport
-from chord.wire import encode_hello
+from chord.net.transport import TcpTransport
+from chord.wire.codec import encode_hello
+from chord.wire.messages import Get, Hello, Put
 
 TCP = TcpTransport()
 

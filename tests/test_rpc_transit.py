@@ -10,9 +10,9 @@ from rpc_peers import Peer, pair, running
 from worlds import virtual
 
 from chord.errors import DeadlineExceeded
-from chord.messages import Get
-from chord.rpc_transit import JITTER_S, WINDOW_S, Transit
+from chord.net.one_way_delay import JITTER_S, WINDOW_S, Transit
 from chord.testing import MemoryNetwork
+from chord.wire.messages import Get
 
 OPENED_AT = 1000.0
 

@@ -17,8 +17,8 @@ from worlds import virtual
 from chord.config import PRESETS, NodeConfig
 from chord.errors import ConfigError
 from chord.events import Event, HealthChanged
-from chord.identity import FileIdentity, Kept, MemoryIdentity
 from chord.node import Node
+from chord.store.identity import FileIdentity, Kept, MemoryIdentity
 from chord.testing import MemoryNetwork
 
 TIMING = PRESETS["local"]

@@ -13,16 +13,16 @@ from fake_node import Heard
 from quorums import KEY
 from worlds import virtual
 
-from chord import dispatch, testing
+from chord import testing
+from chord.client.operations import CUT_KEYS_MAX
+from chord.client.results import Found
 from chord.config import Limits
-from chord.data import versions
-from chord.data.records import cut_as, is_cut
 from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge, VersionConflict
 from chord.ids import Point
-from chord.messages import SIBLINGS_MAX, ActorClock, Contact, Get, Record, Scan, ScanOf, ScanPage, Values, Version
-from chord.node import Node
-from chord.operations import CUT_KEYS_MAX
-from chord.values import Found
+from chord.node import Node, dispatch
+from chord.replication.records import cut_as, is_cut
+from chord.store import versions
+from chord.wire.messages import SIBLINGS_MAX, ActorClock, Contact, Get, Record, Scan, ScanOf, ScanPage, Values, Version
 
 BYTES_MAX = 3000
 LIMITS = Limits(record_bytes_max=BYTES_MAX)

@@ -10,13 +10,13 @@ import trio
 from worlds import grown, put, virtual
 
 from chord.config import PRESETS, RingConstants, Timing
-from chord.data.storage import SCRUB_NOTE
 from chord.errors import RecordDamaged
 from chord.events import Event, RecordsDamaged
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.stores import left_on
+from chord.store.storage import SCRUB_NOTE
 
 KEYS = [b"key-%d" % number for number in range(30)]
 LARGE = bytes(3000)

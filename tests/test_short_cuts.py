@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from chord.asking import ATTEMPT_S, ENTRIES_MAX, Ask, Call, Operation, Outcome, Pause
+from chord.client.operations import Core
+from chord.client.results import Stored
+from chord.client.routing import LEFT_ALONE_FIRST, ShortCuts
+from chord.client.session import ATTEMPT_S, ENTRIES_MAX, Ask, Call, Operation, Outcome, Pause
 from chord.errors import Busy, ChordError, NotFound, OtherRing, OwnerDown, PeerLost, PeerUnreachable
 from chord.ids import Circle
-from chord.messages import Contact, Get, Merge, Put, Record, Values, Written
-from chord.operations import Core
-from chord.short_cuts import LEFT_ALONE_FIRST, ShortCuts
-from chord.values import Stored
+from chord.wire.messages import Contact, Get, Merge, Put, Record, Values, Written
 
 CIRCLE = Circle(160)
 KEY = b"user:42"

@@ -13,16 +13,16 @@ from worlds import grown, in_order, only, virtual
 
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
-from chord.data.storage import Batch
-from chord.data.transfer import Mover
 from chord.errors import ChordError, InvalidRequest, OwnerDown, TooFewReplicas
 from chord.ids import Point
-from chord.messages import ActorClock, Contact, Record, Version, Written
+from chord.net.peers import PassiveList, Peers
 from chord.node import Node
-from chord.peers import PassiveList, Peers
-from chord.self_lookup import SelfLookup
+from chord.replication.transfer import Mover
+from chord.ring.merge import SelfLookup
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
+from chord.store.storage import Batch
+from chord.wire.messages import ActorClock, Contact, Record, Version, Written
 
 TIMING = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
 KEY, VALUE = b"key", b"acknowledged"

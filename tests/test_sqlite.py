@@ -22,17 +22,17 @@ import trio.testing
 from live import HANG_S
 
 from chord.config import Limits
-from chord.data import database
-from chord.data.database import row_of
-from chord.data.digest import SLICE_LEVEL
-from chord.data.group_commit import Group, GroupCommit, bytes_of
-from chord.data.sqlite import SqliteStorage
-from chord.data.sqlite_file import FILE_NAME, StoreFile
-from chord.data.sqlite_rows import SCRUB_ROW_BYTES
-from chord.data.storage import SCRUB_NOTE, Batch, MemoryStorage
 from chord.errors import ChordError, ConfigError, Overloaded, RemoteFailure, WritesRefused
 from chord.ids import Arc, Circle, Point
-from chord.messages import ActorClock, Record, Version
+from chord.store import database
+from chord.store.database import row_of
+from chord.store.group_commit import Group, GroupCommit, bytes_of
+from chord.store.merkle import SLICE_LEVEL
+from chord.store.sqlite import SqliteStorage
+from chord.store.sqlite_file import FILE_NAME, StoreFile
+from chord.store.sqlite_rows import SCRUB_ROW_BYTES
+from chord.store.storage import SCRUB_NOTE, Batch, MemoryStorage
+from chord.wire.messages import ActorClock, Record, Version
 
 ROOT = Path(__file__).parents[1]
 CIRCLE = Circle(160)
@@ -373,7 +373,7 @@ async def test_closing_on_a_hung_disk_lets_no_transaction_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process may have opened the file by then, and counted its records."""
-    monkeypatch.setattr("chord.data.sqlite.CLOSE_S", 0.0)
+    monkeypatch.setattr("chord.store.sqlite.CLOSE_S", 0.0)
     gate = Gate()
     store = SqliteStorage(CIRCLE, str(tmp_path), bytes(8), gate)
     await store.open()

@@ -14,15 +14,15 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chord.data import storage as module
-from chord.data.digest import digest_of
-from chord.data.sqlite import SqliteStorage
-from chord.data.storage import Batch, MemoryStorage, Storage
 from chord.ids import Arc, Circle, Point
-from chord.messages import ActorClock, Record, Version
 from chord.sim.disk import Disk
 from chord.sim.stores import SimulatedStorage
+from chord.store import storage as module
+from chord.store.merkle import digest_of
+from chord.store.sqlite import SqliteStorage
+from chord.store.storage import Batch, MemoryStorage, Storage
 from chord.testing import run
+from chord.wire.messages import ActorClock, Record, Version
 
 TOY = Circle(3)  # eight points, so that several keys share one
 WIDE = Circle(160)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chord.config import PRESETS, Timing
 from chord.events import PeerChanged
-from chord.suspicion import Suspicion
+from chord.net.failure_detector import Suspicion
 
 A = "a:1"
 TIMING = Timing(timeout_floor_s=0.1, timeout_stranger_s=0.5, timeout_cap_s=2.0, suspect_misses=1, dead_misses=3)

@@ -12,10 +12,10 @@ from chord.cli.output import Out
 from chord.cli.trace import Size, print_trace, rows
 from chord.errors import OwnerDown
 from chord.ids import Circle, Point
-from chord.messages import HopTrace, Trace, Via
 from chord.node import Node
-from chord.route import Path
+from chord.ring.routing import Path
 from chord.testing import MemoryRing, ring, run
+from chord.wire.messages import HopTrace, Trace, Via
 
 
 async def trace_with_dead_owner(memory: MemoryRing, owner: Node) -> Trace:

@@ -17,10 +17,10 @@ from worlds import get, put, virtual
 
 from chord import testing
 from chord.errors import ConfigError, PeerUnreachable
+from chord.net.transport import FILES_MIN, Spare, Stream, TcpListener, TcpTransport, pipe_of, remote_host
 from chord.rpc import Rpc
 from chord.testing import MemoryNetwork
-from chord.transport import FILES_MIN, Spare, Stream, TcpListener, TcpTransport, pipe_of, remote_host
-from chord.wire import Frames, Kind, decode_refusal
+from chord.wire.codec import Frames, Kind, decode_refusal
 
 TCP = TcpTransport()
 

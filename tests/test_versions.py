@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chord.data import superseded, versions
-from chord.data.superseded import CLAIMS_MAX, ENTRY_BYTES, OTHERS_MAX, OTHERS_MS, RETRIED_MAX
 from chord.errors import InvalidRequest
-from chord.messages import ACTORS_HELD_MAX, ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
+from chord.store import dedup, versions
+from chord.store.dedup import CLAIMS_MAX, ENTRY_BYTES, OTHERS_MAX, OTHERS_MS, RETRIED_MAX
+from chord.wire.messages import ACTORS_HELD_MAX, ACTORS_MAX, CONTEXT_BYTES_MAX, ActorClock, Record, Version
 
 KEY = b"user:42"
 ME = versions.actor(b"server-1", 1)
@@ -192,7 +192,7 @@ def test_two_writes_that_were_done_twice_in_either_order_do_not_hide_each_other(
 
 
 def test_planted_if_whatever_was_replaced_were_hidden_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(superseded, "is_hidden", superseded.names)
+    monkeypatch.setattr(dedup, "is_hidden", dedup.names)
     third = versions.put(None, KEY, {}, versions.actor(b"server-3", 1), version(3))
     here = versions.put(versions.put(None, KEY, None, ME, version(1)), KEY, None, ME, version(2))
     there = versions.put(versions.put(None, KEY, None, OTHER, version(2)), KEY, None, OTHER, version(1))
@@ -275,14 +275,14 @@ def some_list(rng: random.Random) -> bytes:
     for _ in range(rng.randrange(1, 13)):
         one = version(rng.randrange(30))
         one = msgspec.structs.replace(one, written_ms=rng.randrange(60), is_retry=rng.random() < 0.8)
-        by = superseded.Dot(ME, rng.randrange(9)) if rng.random() < 0.4 else version(rng.randrange(40)).op_id
-        replaced.append(superseded.Replaced(one, by))
-    return superseded.join([], replaced, 0)
+        by = dedup.Dot(ME, rng.randrange(9)) if rng.random() < 0.4 else version(rng.randrange(40)).op_id
+        replaced.append(dedup.Replaced(one, by))
+    return dedup.join([], replaced, 0)
 
 
 def joins_that_depend_on_the_order(triples: int) -> int:
     def joined(*lists: bytes) -> bytes:
-        return superseded.join(lists, (), 0)
+        return dedup.join(lists, (), 0)
 
     rng, found = random.Random(5), 0
     for _ in range(triples):
@@ -302,32 +302,32 @@ def test_planted_if_a_name_made_every_dot_of_its_operation_superfluous_they_woul
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def by_operation(entries: list[bytes]) -> list[bytes]:
-        known = {superseded._replaced(entry) for entry in entries if not superseded._is_dot(superseded._by(entry))}
-        return [e for e in entries if not superseded._is_dot(superseded._by(e)) or superseded._replaced(e) not in known]
+        known = {dedup._replaced(entry) for entry in entries if not dedup._is_dot(dedup._by(entry))}
+        return [e for e in entries if not dedup._is_dot(dedup._by(e)) or dedup._replaced(e) not in known]
 
-    monkeypatch.setattr(superseded, "_telling", by_operation)
+    monkeypatch.setattr(dedup, "_telling", by_operation)
     assert joins_that_depend_on_the_order(2000) > 0, "planted"
 
 
-def one_more_write(rng: random.Random) -> tuple[list[bytes], list[superseded.Replaced], int]:
+def one_more_write(rng: random.Random) -> tuple[list[bytes], list[dedup.Replaced], int]:
     """What `join` is given by a put, or by a merge of one's own record with another that may be after that put."""
     retried, every_ms = rng.choice([0.0, 0.0, 0.3]), rng.choice([1, OTHERS_MS // 6])
     replaced = []
     for _ in range(rng.randrange(12)):
         one = msgspec.structs.replace(version(rng.randrange(30)), written_ms=rng.randrange(20) * every_ms)
         one = msgspec.structs.replace(one, is_retry=rng.random() < retried)
-        by = superseded.Dot(ME, rng.randrange(9)) if rng.random() < 0.2 else version(rng.randrange(40)).op_id
-        replaced.append(superseded.Replaced(one, by))
-    before = superseded.join([], replaced, 0)
+        by = dedup.Dot(ME, rng.randrange(9)) if rng.random() < 0.2 else version(rng.randrange(40)).op_id
+        replaced.append(dedup.Replaced(one, by))
+    before = dedup.join([], replaced, 0)
     gone = msgspec.structs.replace(version(rng.randrange(30)), written_ms=rng.randrange(15, 25) * every_ms)
     gone = msgspec.structs.replace(gone, is_retry=rng.random() < retried / 3)
     newest_ms = gone.written_ms + rng.choice([0, 1, OTHERS_MS // 2, OTHERS_MS, 2 * OTHERS_MS])
-    put = superseded.Replaced(gone, version(50).op_id)
+    put = dedup.Replaced(gone, version(50).op_id)
     if rng.random() < 0.5:
         return [before], [put], newest_ms
-    told = superseded._join([before] if rng.random() < 0.9 else [], [put], newest_ms, ())
+    told = dedup._join([before] if rng.random() < 0.9 else [], [put], newest_ms, ())
     lists = sorted({before, told}, reverse=rng.random() < 0.5)
-    return lists, [superseded.Replaced(gone, superseded.Dot(ME, 3))], newest_ms
+    return lists, [dedup.Replaced(gone, dedup.Dot(ME, 3))], newest_ms
 
 
 def shortcuts(tries: int) -> tuple[int, int]:
@@ -335,9 +335,9 @@ def shortcuts(tries: int) -> tuple[int, int]:
     rng, taken, wrong = random.Random(7), 0, 0
     for _ in range(tries):
         lists, replaced, newest_ms = one_more_write(rng)
-        short = superseded._after(lists, *replaced[0], newest_ms) if lists else None
+        short = dedup._after(lists, *replaced[0], newest_ms) if lists else None
         taken += short is not None
-        wrong += short not in (None, superseded._join(lists, replaced, newest_ms, ()))
+        wrong += short not in (None, dedup._join(lists, replaced, newest_ms, ()))
     return taken, wrong
 
 
@@ -349,7 +349,7 @@ def test_what_one_more_write_leaves_is_what_a_join_would() -> None:
 
 @pytest.mark.parametrize("careless", ["order", "age", "retry"])
 def test_planted_a_careless_short_way_leads_elsewhere(careless: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = superseded._following
+    right = dedup._following
 
     def following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> bytes | None:
         if careless == "retry":
@@ -361,7 +361,7 @@ def test_planted_a_careless_short_way_leads_elsewhere(careless: str, monkeypatch
             return (right(b"", gone, by, newest_ms) or b"") + remembered[: (OTHERS_MAX - 1) * ENTRY_BYTES]
         return found
 
-    monkeypatch.setattr(superseded, "_following", following)
+    monkeypatch.setattr(dedup, "_following", following)
     assert shortcuts(2000)[1] > 0, "planted"
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chord.data.view import Place, ReplicaSet, View
 from chord.ids import Arc, Circle, Point
-from chord.messages import Contact
-from chord.ownership import Ownership, Taken
-from chord.ring import RingState
+from chord.ring.ownership import Ownership, Taken
+from chord.ring.pointers import RingState
+from chord.ring.preference_list import Place, ReplicaSet, View
+from chord.wire.messages import Contact
 
 BITS = 8
 CIRCLE = Circle(BITS)

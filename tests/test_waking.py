@@ -16,20 +16,20 @@ from worlds import grown, patiently, virtual
 
 from chord import testing
 from chord.config import RingConstants
-from chord.data.repair import Repair
-from chord.data.view import View
 from chord.errors import ChordError
 from chord.ids import Arc
-from chord.maintenance import Maintenance
-from chord.messages import Done, Get, Put, Settled, Values
 from chord.node import Node
-from chord.ownership import Ownership
+from chord.node.maintenance import Maintenance
+from chord.node.services import Parts
+from chord.replication.anti_entropy import Repair
+from chord.ring.ownership import Ownership
+from chord.ring.preference_list import View
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
 from chord.testing.network import uniform
 from chord.testing.rings import MemoryRing
-from chord.vnode_parts import Parts
+from chord.wire.messages import Done, Get, Put, Settled, Values
 
 KEY = b"written while it was stopped"
 DOWN_OUT_S = 15.0

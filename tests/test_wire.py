@@ -19,7 +19,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chord.cbor import CONTACTS_MAX, DEPTH_MAX, Encoder, decode, require_items
 from chord.errors import (
     BY_CODE,
     ChordError,
@@ -33,7 +32,22 @@ from chord.errors import (
     UnknownRequest,
 )
 from chord.ids import Circle, Point
-from chord.messages import (
+from chord.wire.cbor import CONTACTS_MAX, DEPTH_MAX, Encoder, decode, require_items
+from chord.wire.codec import (
+    BODY_BYTES_MAX,
+    BUDGET_MS_MAX,
+    GOODBYE,
+    PREFIX_BYTES,
+    Codec,
+    Frames,
+    Kind,
+    decode_hello,
+    decode_refusal,
+    encode_hello,
+    encode_refusal,
+    is_goodbye,
+)
+from chord.wire.messages import (
     REPLIES,
     REQUESTS,
     ActorClock,
@@ -97,20 +111,6 @@ from chord.messages import (
     Written,
     Wrote,
     WroteMany,
-)
-from chord.wire import (
-    BODY_BYTES_MAX,
-    BUDGET_MS_MAX,
-    GOODBYE,
-    PREFIX_BYTES,
-    Codec,
-    Frames,
-    Kind,
-    decode_hello,
-    decode_refusal,
-    encode_hello,
-    encode_refusal,
-    is_goodbye,
 )
 
 CIRCLE = Circle(160)

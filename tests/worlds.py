@@ -12,10 +12,10 @@ import trio
 from chord import testing
 from chord.errors import ChordError
 from chord.ids import Arc, Point
-from chord.messages import Get, Put, Record, Values, Written
 from chord.node import Node
+from chord.ring.vnode import Vnode
 from chord.testing.rings import MemoryRing
-from chord.vnode import Vnode
+from chord.wire.messages import Get, Put, Record, Values, Written
 
 
 def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:

@@ -13,9 +13,11 @@ from docstrings import REFERENCE, page, parsed, rendered, said_of, signature, ta
 
 import chord
 import chord.testing
-from chord import messages, values
-from chord.blocking import TIMEOUT_S
-from chord.interface import PATIENCE_S, AsyncRing
+from chord import ids
+from chord.client import results
+from chord.client.api import PATIENCE_S, AsyncRing
+from chord.client.blocking import TIMEOUT_S
+from chord.wire import messages
 
 TARGET = REFERENCE / "api.md"
 
@@ -60,7 +62,7 @@ A world in memory, for tests of your own: [how to](../how-to/test-with-a-ring.md
 """
 
 OF_MESSAGES = (
-    messages.Contact,
+    ids.Contact,
     messages.ReplicaLine,
     messages.Trace,
     messages.HopTrace,
@@ -71,7 +73,7 @@ OF_MESSAGES = (
 )
 """The messages that operations return as they are, or parts of them."""
 
-OF_VALUES = (chord.Found, chord.Stored, values.Pair, chord.Quarantined, chord.QuarantinedValue, chord.Decided)
+OF_VALUES = (chord.Found, chord.Stored, results.Pair, chord.Quarantined, chord.QuarantinedValue, chord.Decided)
 
 
 def reference() -> str:
@@ -99,7 +101,7 @@ def reference() -> str:
         *(part for struct in (*OF_VALUES, *OF_MESSAGES) for part in _struct(struct)),
         "## Resolvers",
         f"`{_alias('Resolver')}`",
-        said_of(values, "Resolver").replace("\n", " "),
+        said_of(results, "Resolver").replace("\n", " "),
         *_function("chord.last_writer_wins"),
         TESTING,
         *_function("chord.testing.run"),
@@ -156,7 +158,8 @@ def _doc(found: Any) -> str:
 def _struct(struct: Any) -> list[str]:
     """Return a struct or a named tuple: each field with its type, and with what the docstring says of it."""
     doc = parsed(struct.__doc__)
-    home = "chord" if struct.__name__ in chord.__all__ else re.sub(r"^(chord\.messages)\..*", r"\1", struct.__module__)
+    module = re.sub(r"^(chord\.wire\.messages)\..*", r"\1", struct.__module__)
+    home = "chord" if struct.__name__ in chord.__all__ else module
     title = f"### {home}.{struct.__name__}"
     types = get_type_hints(struct)
     fields = struct.__struct_fields__ if issubclass(struct, msgspec.Struct) else struct._fields
@@ -184,7 +187,8 @@ def _type(found: Any) -> str:
 
 
 def _alias(name: str) -> str:
-    return f"{name} = {str(getattr(values, name)).replace('collections.abc.', '').replace('chord.values.', '')}"
+    shown = str(getattr(results, name)).replace("collections.abc.", "").replace("chord.client.results.", "")
+    return f"{name} = {shown}"
 
 
 def _others() -> Iterator[list[str]]:

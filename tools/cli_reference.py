@@ -18,7 +18,7 @@ HEAD = """\
 Generated from the code by `tools/cli_reference.py`; change it there.
 
 Data goes to stdout, everything else to stderr. On a terminal it is a table, in a pipe tab-separated text
-(`CHORD_OUTPUT=table` or `tsv` overrules that), with `--json` one object, whose schemas are in `chord/schemas`. NODE is,
+(`CHORD_OUTPUT=table` or `tsv` overrules that), with `--json` one object (schemas: `chord/cli/schemas`). NODE is,
 in this order, a name, HOST:PORT, 0xHEX or a decimal id; or an id as tables shorten it (8f3a…c21d, or its beginning).
 
 | exit code | means | after a write |

@@ -9,8 +9,8 @@ from pathlib import Path
 from docstrings import REFERENCE, page, parsed, rendered, table
 
 from chord import cli, errors
-from chord.asking import REMOTE_FAILURES_MAX, Entries
 from chord.cli import failures
+from chord.client.session import REMOTE_FAILURES_MAX, Entries
 from chord.errors import ChordError, DefiniteError, IndefiniteError
 
 TARGET = REFERENCE / "errors.md"

@@ -33,7 +33,7 @@ from benchmarks.others.table import (
     verdicts,
 )
 from benchmarks.others.turns import Effort, Outcome, install_all, measure_side_by_side, printer
-from chord.experiments.plot import NoMatplotlib, save
+from chord.lab.harness.plot import NoMatplotlib, save
 
 OUT = ROOT / "out" / "others"
 

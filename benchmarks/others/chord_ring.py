@@ -66,7 +66,7 @@ def start_on_disk(group: Group, home: Home, nodes: int) -> list[str]:
 def hops(entries: Sequence[str]) -> int:
     """Calls so far by nodes that were asked for what is not theirs and passed it on."""
     import chord
-    from chord.messages import Description
+    from chord.wire.messages import Description
 
     with chord.connect(*entries, timeout_s=READY_S) as ring:
         nodes = [node for node in ring.members().values() if isinstance(node, Description)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.others.table import MANY, Row
-from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
+from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

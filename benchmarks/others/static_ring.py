@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from benchmarks.others import program
-from chord.calls import Answer, Caller, Later
 from chord.config import Limits
 from chord.errors import ChordError
 from chord.events import ignore
 from chord.ids import Circle, Point
-from chord.messages import Contact, Get, Hello, Put, Reply, Request, Values, Written
+from chord.net.calls import Answer, Caller, Later
+from chord.net.transport import TcpTransport
 from chord.rpc import Rpc
-from chord.transport import TcpTransport
+from chord.wire.messages import Contact, Get, Hello, Put, Reply, Request, Values, Written
 
 if TYPE_CHECKING:
     from benchmarks.others.processes import Group

@@ -16,8 +16,6 @@ from typing import BinaryIO
 
 import click
 
-from chord.blocking import Ring
-from chord.bulk import batches, record_key
 from chord.cli.backup_file import Backup, Damaged, Header, Source, Writer, records, verify
 from chord.cli.bulk import BATCH_BYTES_MAX, Tally, in_flight_option, key_count, lost_failure, lost_owners
 from chord.cli.data import w_option
@@ -25,9 +23,11 @@ from chord.cli.failures import INTERRUPTED, OK, USAGE, explain
 from chord.cli.inputs import file_failure
 from chord.cli.output import Failure, Out, byte_size, counted
 from chord.cli.target import Target, ring_options
-from chord.data.versions import wire_bytes
+from chord.client.blocking import Ring
+from chord.client.bulk import batches, record_key
+from chord.client.results import Stored
 from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge
-from chord.values import Stored
+from chord.wire.messages import wire_bytes
 
 
 @click.command("backup")

@@ -12,8 +12,8 @@ from typing import BinaryIO, Literal, Protocol
 
 import msgspec
 
-from chord.data import versions
-from chord.messages import Record
+from chord.store import versions
+from chord.wire.messages import Record
 
 FORMAT = "chord-backup"
 VERSION = 1

@@ -14,7 +14,7 @@ from chord.cli.output import Column, Failure, Out, counted
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options
 from chord.errors import ChordError, DeadlineExceeded
-from chord.messages import VALUE_BYTES_MAX, Description
+from chord.wire.messages import VALUE_BYTES_MAX, Description
 
 if TYPE_CHECKING:
     from chord.cli.bench_run import Bench, Measured, Plan

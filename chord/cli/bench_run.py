@@ -14,10 +14,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 import trio
 
-from chord.client import Client, open_client
+from chord.client.async_client import Client, open_client
+from chord.client.results import Stored
 from chord.errors import ChordError, DeadlineExceeded, NotFound, QuorumFailed
-from chord.messages import Ping
-from chord.values import Stored
+from chord.wire.messages import Ping
 
 TURNS: Final = 5
 AT_ONCE: Final = 32

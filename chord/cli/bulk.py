@@ -14,9 +14,6 @@ from typing import Any, TypeVar
 
 import click
 
-from chord.asking_many import IN_FLIGHT, IN_FLIGHT_MAX
-from chord.blocking import Ring
-from chord.bulk import batches, pair_bytes, pair_key
 from chord.cli.data import strict_option, ttl_option, w_option
 from chord.cli.failures import INTERRUPTED, OK, QUORUM, USAGE, explain
 from chord.cli.inputs import LINE_BYTES_MAX, STDIN, file_failure, lines_limited, stdin_to_read
@@ -24,8 +21,11 @@ from chord.cli.output import Failure, Out, counted, json_text
 from chord.cli.plain import can_write
 from chord.cli.shapes import Json, error_json, key_json, pair_json
 from chord.cli.target import Target, count_keys, descriptions, ring_options
+from chord.client.batch import IN_FLIGHT, IN_FLIGHT_MAX
+from chord.client.blocking import Ring
+from chord.client.bulk import batches, pair_bytes, pair_key
+from chord.client.results import Pair, to_key, to_value
 from chord.errors import ChordError, IndefiniteError
-from chord.values import Pair, to_key, to_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 

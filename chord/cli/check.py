@@ -1,7 +1,7 @@
 """check: is the ring correct, and is it finished?
 
-`violation` lines say what must never be; `waiting` lines who has not yet what. Both come from `chord.invariants`,
-over a snapshot taken by asking every node that can be named.
+`violation` lines say what must never be; `waiting` lines who has not yet what. Both come from
+`chord.verify.invariants`, over a snapshot taken by asking every node that can be named.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 import click
 
-from chord.asking import Outcome
-from chord.blocking import Ring
 from chord.cli.failures import CHECK_FAILED, OK
 from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted, percent
 from chord.cli.ring import clock_warnings, failures_taken, is_small
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options, who_left
+from chord.client.blocking import Ring
+from chord.client.session import Outcome
 from chord.errors import SILENCE
 from chord.ids import Arc, Circle, Point
-from chord.invariants import Member, Violation, ownership, violations, waiting
-from chord.messages import Description, VnodeInfo
+from chord.verify.invariants import Member, Violation, ownership, violations, waiting
+from chord.wire.messages import Description, VnodeInfo
 
 REREADS_MAX = 4
 WATCH_EVERY_S = 0.5

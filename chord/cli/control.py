@@ -13,24 +13,15 @@ from pathlib import Path
 import click
 
 import chord
-from chord.blocking import Ring
 from chord.cli.failures import OK, TIMEOUT, USAGE, explain
 from chord.cli.output import Failure, Out, counted
 from chord.cli.shapes import error_json
-from chord.cli.target import (
-    Target,
-    choose,
-    descriptions,
-    find_node,
-    is_address,
-    is_meant,
-    json_option,
-    ring_options,
-)
+from chord.cli.target import Target, choose, descriptions, find_node, is_address, is_meant, json_option, ring_options
+from chord.client.blocking import Ring
+from chord.client.operations import addresses_in, contacts_in
 from chord.config import PROTOCOL_VERSION, split_address
 from chord.errors import ChordError
-from chord.messages import Description
-from chord.operations import addresses_in, contacts_in
+from chord.wire.messages import Description
 
 POLL_S = 0.1
 MEMBERS = ("ready", "degraded")

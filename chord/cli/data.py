@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import click
 
-from chord.blocking import Ring
 from chord.cli.failures import CONFLICT, OK, USAGE, explain
 from chord.cli.inputs import CONTEXT_TEXT_BYTES_MAX, STDIN, file_failure, read_file, read_limited, stdin_to_read
 from chord.cli.numbers import Seconds
@@ -20,9 +19,10 @@ from chord.cli.output import Failure, Out, counted
 from chord.cli.shapes import context_json, get_json, names_of, put_json, replicas_json, vnode_json
 from chord.cli.target import Target, descriptions, ring_options
 from chord.cli.trace import print_replicas
+from chord.client.blocking import Ring
+from chord.client.results import Found, Stored, last_writer_wins, to_key, to_value
 from chord.errors import NotFound
-from chord.messages import REPLICAS_MAX, VALUE_BYTES_MAX
-from chord.values import Found, Stored, last_writer_wins, to_key, to_value
+from chord.wire.messages import REPLICAS_MAX, VALUE_BYTES_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,10 +14,10 @@ import msgspec
 from chord.cli.failures import CHECK_FAILED, OK, TIMEOUT, USAGE
 from chord.cli.output import Column, Failure, Out
 from chord.cli.shapes import Json
-from chord.history.check import Model, Report, check
-from chord.history.format import LINE_BYTES_MAX, BadHistory, Operation, encode, read, shown
-from chord.history.register import Finding, Step
-from chord.history.search import STEPS_MAX
+from chord.verify.history.check import Model, Report, check
+from chord.verify.history.format import LINE_BYTES_MAX, BadHistory, Operation, encode, read, shown
+from chord.verify.history.register import Finding, Step
+from chord.verify.history.search import STEPS_MAX
 
 VIOLATIONS_SHOWN_MAX = 20
 VERDICTS = ("ok", "violation", "partial", "undecided")

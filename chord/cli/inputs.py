@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 
 from chord.cli.failures import USAGE
 from chord.cli.output import Failure, byte_size
-from chord.messages import CONTEXT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+from chord.wire.messages import CONTEXT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 
 STDIN: Final = "-"
 

@@ -18,7 +18,7 @@ from chord.cli.failures import CHECK_FAILED, OK, USAGE, orderly_end
 from chord.cli.inputs import lines_limited
 from chord.cli.output import Failure, Out, byte_size
 from chord.cli.reports import LINES_EVERY_S, cannot_write, print_report, report_json, require_folder
-from chord.messages import KEY_BYTES_MAX
+from chord.wire.messages import KEY_BYTES_MAX
 
 if TYPE_CHECKING:
     from chord.lab.experiments import AnyExperiment
@@ -181,9 +181,9 @@ def _require_libraries() -> None:
 def _run(
     experiments: list[AnyExperiment], seed: int, scale: Any, out_dir: Path, jobs: int | None, as_json: bool
 ) -> int:
-    from chord.experiments.pool import processes
-    from chord.experiments.report import run_all
+    from chord.lab.harness.report import run_all
     from chord.lab.report import PAGE, write_page
+    from chord.sim.pool import processes
 
     command = click.get_current_context().info_name
     name = PAGE if command == "all" else f"report-{command}.md"  # a part does not take the place of the whole

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
-from chord.blocking import Ring
 from chord.cli.failures import OK
 from chord.cli.output import Column, counted
 from chord.cli.shapes import Json, lookup_json, names_of
 from chord.cli.svg import draw_lookup, save
 from chord.cli.target import Target, descriptions, find_node, parse_id, ring_options
 from chord.cli.trace import Size, one_line, print_trace
+from chord.client.blocking import Ring
 from chord.errors import ChordError, InvalidRequest
-from chord.messages import Contact, Description, Mode, Trace
+from chord.wire.messages import Contact, Description, Mode, Trace
 
 COUNTED_MAX = 128
 OWNER_COLUMNS = (Column("owner"), Column("address"), Column("id"), Column("hops", "right"), Column("t", "right"))

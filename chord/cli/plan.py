@@ -16,7 +16,7 @@ from chord.cli.output import Column, Failure, byte_size, counted, percent
 from chord.cli.shapes import Json, names_of
 from chord.cli.target import Target, check_address, choose, descriptions, ring_options, to_number
 from chord.ids import Circle, vnode_id
-from chord.messages import Description
+from chord.wire.messages import Description
 
 COLUMNS = (
     Column("node"), Column("owns", "right"), Column("will own", "right"), Column("keys", "right"),

@@ -9,17 +9,17 @@ from datetime import UTC, datetime
 
 import click
 
-from chord.blocking import Ring
 from chord.cli.bulk import lost_failure, lost_owners
 from chord.cli.data import parse_context, w_option
 from chord.cli.failures import CONFLICT, NOT_FOUND, OK, USAGE
 from chord.cli.output import Column, Failure, counted
 from chord.cli.shapes import Json, context_json, key_json, value_json
 from chord.cli.target import Target, descriptions, ring_options
-from chord.data.versions import decode_context
+from chord.client.blocking import Ring
+from chord.client.results import Decided, Quarantined, QuarantinedValue, to_key
 from chord.errors import InvalidRequest, NotFound, VersionConflict
-from chord.messages import Description
-from chord.values import Decided, Quarantined, QuarantinedValue, to_key
+from chord.store.versions import decode_context
+from chord.wire.messages import Description
 
 VALUE_CHARS = 40
 COLUMNS = (Column("key"), Column("values", "right"), Column("bytes", "right"), Column("written"), Column("origin"))

@@ -13,7 +13,7 @@ from chord.cli.output import Column, Failure, Out
 from chord.cli.shapes import Json
 
 if TYPE_CHECKING:
-    from chord.experiments.report import Report
+    from chord.lab.harness.report import Report
 
 LINES_EVERY_S = 30.0
 """How often a run without a terminal says how far it is."""
@@ -57,6 +57,6 @@ def print_report(out: Out, report: Report) -> None:
 
 def report_json(report: Report) -> Json:
     """Return an experiment's outcome as JSON."""
-    from chord.experiments.report import tables_json
+    from chord.lab.harness.report import tables_json
 
     return {**tables_json(report), "files": [str(path) for path in report.files]}

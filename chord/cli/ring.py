@@ -7,16 +7,16 @@ from statistics import median_low
 
 import click
 
-from chord.asking import Outcome
 from chord.cli.failures import OK
 from chord.cli.output import Column, Out, bar, counted, percent
 from chord.cli.shapes import Json, error_json, fingers_json, names_of, node_json, owned_share, ring_json, vnode_json
 from chord.cli.svg import draw_ring, save
 from chord.cli.target import Chosen, Target, count_keys, descriptions, find_node, ring_options, who_left
+from chord.client.session import Outcome
 from chord.config import SKEW_REFUSED_MS, SKEW_REPORTED_MS
 from chord.errors import SILENCE, ChordError
 from chord.ids import Circle
-from chord.messages import Description
+from chord.wire.messages import Description
 
 SUCCESSORS_SHOWN = 4
 

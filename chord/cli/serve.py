@@ -15,7 +15,7 @@ import trio
 
 from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, USAGE, explain
 from chord.cli.output import Failure, counted, duration
-from chord.client import open_client
+from chord.client.async_client import open_client
 from chord.config import NodeConfig
 from chord.errors import ChordError, OtherRing, WritesRefused, unwrapped
 from chord.events import (

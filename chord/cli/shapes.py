@@ -1,4 +1,4 @@
-"""The JSON shapes: from messages to plain objects. One schema file per shape in `chord/schemas/`.
+"""The JSON shapes: from messages to plain objects. One schema file per shape in `chord/cli/schemas/`.
 
 Every id is a decimal string beside its `…_hex`; a vnode is always {"id", "id_hex", "node", "address"}.
 """
@@ -9,10 +9,10 @@ import base64
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from chord.client.results import Found, Stored
 from chord.errors import ChordError
 from chord.ids import Circle
-from chord.messages import Contact, Description, HopTrace, ReplicaLine, Trace, VnodeInfo
-from chord.values import Found, Stored
+from chord.wire.messages import Contact, Description, HopTrace, ReplicaLine, Trace, VnodeInfo
 
 Json = dict[str, Any]
 

@@ -18,14 +18,7 @@ from chord.cli.failures import CHECK_FAILED, INTERNAL, OK, TIMEOUT, USAGE, order
 from chord.cli.numbers import FiniteRange, Seconds
 from chord.cli.output import Failure, Out
 from chord.cli.reports import LINES_EVERY_S, print_report, report_json, require_folder
-from chord.cli.sim_output import (
-    Late,
-    drawn,
-    outcome_json,
-    print_outcome,
-    summary_of_one,
-    writing,
-)
+from chord.cli.sim_output import Late, drawn, outcome_json, print_outcome, summary_of_one, writing
 from chord.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -199,22 +192,22 @@ def paper_command(
     There are path_length, load_balance, failures, churn, sessions and healing. Prints measured beside published, and
     writes CSV, plots and a Markdown report. Exit code 8 where a bar is missed.
     """
-    from chord.sim import paper
+    from chord.lab import papers
 
     out = Out(as_json)
-    names = list(dict.fromkeys(experiments or paper.EXPERIMENTS))
+    names = list(dict.fromkeys(experiments or papers.EXPERIMENTS))
     for name in names:
-        if name not in paper.EXPERIMENTS:
-            hint = f"There are: {', '.join(paper.EXPERIMENTS)}"
+        if name not in papers.EXPERIMENTS:
+            hint = f"There are: {', '.join(papers.EXPERIMENTS)}"
             raise Failure(f"there is no experiment {name!r}", hint, USAGE, "usage")
     require_folder(out_dir)  # now, not in ten minutes
-    cells = sum(len(paper.EXPERIMENTS[name].plan(scale, seed)) for name in names)
+    cells = sum(len(papers.EXPERIMENTS[name].plan(scale, seed)) for name in names)
     with (
         orderly_end(),
         out.progress("measured", cells, lines_every_s=LINES_EVERY_S) as show,
-        paper.processes(jobs) as pool,
+        papers.processes(jobs) as pool,
     ):
-        reports = paper.run_all(names, scale, seed, out_dir, pool, lambda label, done, of: show(done, label))
+        reports = papers.run_all(names, scale, seed, out_dir, pool, lambda label, done, of: show(done, label))
     if as_json:
         out.json({"scale": scale, "seed": seed, "experiments": [report_json(report) for report in reports]})
     else:

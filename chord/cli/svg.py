@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 from chord.cli.failures import USAGE
 from chord.cli.output import Failure
 from chord.ids import Circle
-from chord.messages import Contact, Trace
+from chord.wire.messages import Contact, Trace
 
 SIZE = 720
 CENTRE = SIZE / 2

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from chord.asking import Outcome
-from chord.blocking import Ring, connect
 from chord.cli.failures import UNREACHABLE, USAGE, explain
 from chord.cli.numbers import Seconds
 from chord.cli.output import DEFAULT_NODE, Failure, Out
+from chord.client.blocking import Ring, connect
+from chord.client.session import Outcome
 from chord.config import split_address
 from chord.errors import SILENCE, ChordError, ConfigError, PeerUnreachable
 from chord.ids import Circle
-from chord.messages import Description, VnodeInfo
+from chord.wire.messages import Description, VnodeInfo
 
 PREFIX_MIN = 3  # hexadecimal digits; fewer might be meant as something else
 

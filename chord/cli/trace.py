@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from chord.cli.output import Column, Out, bar, counted, full_id, is_table, percent, short_id
 from chord.cli.shapes import answers
+from chord.client.results import Found, Stored
 from chord.ids import Circle
-from chord.messages import Contact, HopTrace, ReplicaLine, Trace, Via
-from chord.values import Found, Stored
+from chord.wire.messages import Contact, HopTrace, ReplicaLine, Trace, Via
 
 COLUMNS = (
     Column("hop", "right"), Column("node"), Column("address"), Column("id"), Column("at", "right"),

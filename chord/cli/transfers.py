@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import click
 
-from chord.blocking import Ring
 from chord.cli.failures import OK
 from chord.cli.output import Column, Out, bar, byte_size, duration, percent
 from chord.cli.shapes import Json, names_of, vnode_json
 from chord.cli.target import Target, descriptions, ring_options
+from chord.client.blocking import Ring
 from chord.ids import Circle
-from chord.messages import Contact, Description, TransferInfo
+from chord.wire.messages import Contact, Description, TransferInfo
 
 WATCH_EVERY_S = 1.0
 COLUMNS = (

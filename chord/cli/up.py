@@ -24,15 +24,15 @@ from typing import NamedTuple
 
 import click
 
-from chord.blocking import connect
 from chord.cli.check import examine
 from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated, announcing, explain
 from chord.cli.output import Failure, Out, counted
 from chord.cli.settings import from_flags
 from chord.cli.target import check_address, descriptions, json_option, parse_id
+from chord.client.blocking import connect
 from chord.config import NodeConfig
 from chord.errors import ChordError, ConfigError, OtherRing
-from chord.messages import Description
+from chord.wire.messages import Description
 
 HOST = "127.0.0.1"
 BASE_PORT = 9000
@@ -377,7 +377,7 @@ def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
 
 def _require_same(configs: list[NodeConfig]) -> None:
     """Refuse all peers if a data directory belongs to another ring; create no directory before."""
-    from chord.earlier import require_same_on_disk
+    from chord.node.restart import require_same_on_disk
 
     for config in configs:
         if config.data_dir is not None:

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import chord
-from chord.experiments.files import write_whole
-from chord.experiments.report import Report, markdown
+from chord.lab.harness.files import write_whole
+from chord.lab.harness.report import Report, markdown
 
 PAGE = "report.md"
 SHOWN = ("fourth_text", "draws")

@@ -18,18 +18,18 @@ import trio
 from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 from chord.errors import WritesRefused, unwrapped
 from chord.events import Event, Observer, PeerChanged, ignore
-from chord.identity import Kept
 from chord.ids import Point, vnode_id
-from chord.messages import Contact, Record
 from chord.node import Node
 from chord.sim.disk import Disk, SyncDelay
 from chord.sim.placing import PlacedNode, Placement
 from chord.sim.stores import DiskIdentity, SimulatedStorage, kept_on
 from chord.sim.watched import WatchedStorage
+from chord.store.identity import Kept
 from chord.testing.faults import FaultyNetwork
 from chord.testing.network import MemoryNetwork
 from chord.testing.rings import PORT, MemoryRing, network_host
 from chord.testing.runner import stop_tasks, wake_tasks
+from chord.wire.messages import Contact, Record
 
 EPOCH_S = 1_800_000_000
 """What wall clocks show when a simulation begins, in Unix time."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chord.data import versions
-from chord.data.digest import digest_of
 from chord.ids import Arc, Point
-from chord.messages import Record
 from chord.node import Node
+from chord.store import versions
+from chord.store.merkle import digest_of
 from chord.testing.rings import MemoryRing
+from chord.wire.messages import Record
 
 WHOLE = Arc(Point(0), Point(0))
 

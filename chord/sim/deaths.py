@@ -11,7 +11,6 @@ from contextlib import suppress
 
 import trio
 
-from chord import invariants
 from chord.errors import ChordError
 from chord.ids import Point, vnode_id
 from chord.node import Node
@@ -20,6 +19,7 @@ from chord.sim.ledger import Ledger
 from chord.sim.plan import Plan
 from chord.sim.situations import LEAVER_BACK, SITUATION
 from chord.sim.watch import Watch
+from chord.verify import invariants
 
 SKEW_MAX_S = 3600.0
 WIPED = 0.3

@@ -18,9 +18,9 @@ from typing import Any, Final, TypeAlias
 
 import trio
 
-from chord.data.database import InDoubt, Place, Refused, Row
 from chord.errors import ConfigError
 from chord.sim.image import Change, Image
+from chord.store.database import InDoubt, Place, Refused, Row
 
 SyncDelay: TypeAlias = Callable[[random.Random], float]
 """Draws the seconds a disk takes to make durable what was written."""

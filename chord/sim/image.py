@@ -7,7 +7,7 @@ from typing import Final
 
 from sortedcontainers import SortedDict
 
-from chord.data.database import Place, Row
+from chord.store.database import Place, Row
 
 ROW_BYTES: Final = 64
 """What a row or a note takes on a disk beside its point, key and clock, about."""

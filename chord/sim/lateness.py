@@ -1,6 +1,6 @@
 """Requests that arrive late, or twice: a stalled connection delivers them when nobody waits for the answer any more.
 
-A node does not begin a call that it reads after the caller's time (`chord.rpc_transit`), as far as it can tell.
+A node does not begin a call that it reads after the caller's time (`chord.net.one_way_delay`), as far as it can tell.
 """
 
 from __future__ import annotations

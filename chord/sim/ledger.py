@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 import trio
 
+from chord.client.results import Found, Stored
 from chord.config import RingConstants
-from chord.data.storage import Batch
 from chord.errors import ChordError, DefiniteError, NotFound
-from chord.history.recorder import Call, Recorder
-from chord.messages import Put, Written
 from chord.node import Node
 from chord.sim.habits import Habits
 from chord.sim.oracle import Before, Oracle, WriteQuorum
 from chord.sim.plan import DRAWS, READS
 from chord.sim.story import Kind, Op, Story
+from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
-from chord.values import Found, Stored
+from chord.verify.history.recorder import Call, Recorder
+from chord.wire.messages import Put, Written
 
 KEYS_PER_CLIENT = 20
 SHARED_NAME = "shared-"

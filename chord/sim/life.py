@@ -20,7 +20,6 @@ import trio
 
 from chord import testing
 from chord.events import Event, Observer, ignore
-from chord.history.recorder import Recorder
 from chord.ids import Arc, Point
 from chord.node import Node
 from chord.sim import situations
@@ -34,6 +33,7 @@ from chord.sim.plan import EPISODES, WITHOUT_DISK, Plan
 from chord.sim.watch import Violated, Watch
 from chord.testing.network import MemoryNetwork, uniform
 from chord.testing.rings import NotConverged
+from chord.verify.history.recorder import Recorder
 
 HEALED_WITHIN_S = 60.0
 READY_WITHIN_S = 60.0
@@ -107,7 +107,7 @@ class Life:
 
     Args:
         on_event: told every event, with the cluster; for logs.
-        write_history: told each line of the clients' history (see `chord.history`).
+        write_history: told each line of the clients' history (see `chord.verify.history`).
         on_progress: told now and then how many writes were acknowledged, and how often a node came or went.
     """
 

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 import trio
 
 from chord.config import RingConstants
-from chord.data import versions
 from chord.ids import Arc, Point
-from chord.messages import ActorClock, Record
 from chord.node import Node
 from chord.sim.story import Op, Story
 from chord.sim.truth import Truth
+from chord.store import versions
 from chord.testing.rings import MemoryRing
+from chord.wire.messages import ActorClock, Record
 
 WHOLE = Arc(Point(0), Point(0))
 DAY_S = 86_400.0

@@ -19,15 +19,15 @@ from typing import Any, TypeAlias, TypeVar
 import outcome
 import trio
 
-from chord.calls import Caller, Conclusion, Handler, Later, Stats, Told, Work, throw_away
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable, retold
-from chord.messages import Contact, Hello, Reply, Request
-from chord.rpc_transit import JITTER_S
+from chord.net.calls import Caller, Conclusion, Handler, Later, Stats, Told, Work, throw_away
+from chord.net.one_way_delay import JITTER_S
 from chord.sim.lateness import Lateness
 from chord.sim.ticket import Ticket
 from chord.testing.faults import FaultyNetwork, Seams
 from chord.testing.network import LAN_DELAY, Delay
 from chord.testing.runner import VirtualClock
+from chord.wire.messages import Contact, Hello, Reply, Request
 
 T = TypeVar("T")
 
@@ -162,7 +162,7 @@ class MessageNetwork(FaultyNetwork):
 
 
 class MessageCalls:
-    """One host's calls. Satisfies `chord.calls.CallsService`.
+    """One host's calls. Satisfies `chord.net.calls.CallsService`.
 
     Attributes:
         host: its name.
@@ -316,7 +316,7 @@ class MessageCalls:
         assert self._handler is not None
         assert self._nursery is not None
         self.stats.calls_received += 1
-        if trio.current_time() > ticket.budget + JITTER_S:  # see `chord.rpc_transit`: what is read late is not begun
+        if trio.current_time() > ticket.budget + JITTER_S:  # `chord.net.one_way_delay`: what is read late is not begun
             self._reply(ticket, DeadlineExceeded("the caller's time was up before the call was read"))
             return
         to = ticket.to

@@ -18,17 +18,17 @@ from typing import TypeAlias
 import trio
 
 from chord import events
-from chord.data.storage import Batch
 from chord.errors import ChordError
 from chord.events import Event
 from chord.ids import Arc, Point
-from chord.messages import Contact
 from chord.sim.cluster import Cluster
 from chord.sim.deaths import Deaths
 from chord.sim.disk import Disk
 from chord.sim.ledger import Ledger
 from chord.sim.plan import GRACE_S, Plan
 from chord.sim.watch import Watch
+from chord.store.storage import Batch
+from chord.wire.messages import Contact
 
 STALL_MAX_S = 0.08  # less than any timeout: no answer is missed, but much comes late and out of order
 EPISODE_S = (0.3, 6.0)

@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import trio
 
+from chord.client.results import Found, Stored
 from chord.config import RingConstants
-from chord.data import versions
-from chord.messages import Contact
 from chord.node import Node
+from chord.ring.vnode import Vnode
 from chord.sim.losses import Losses
 from chord.sim.splits import Split
 from chord.sim.story import Covers, Op, Story, covers
+from chord.store import versions
 from chord.testing.rings import MemoryRing
-from chord.values import Found, Stored
-from chord.vnode import Vnode
+from chord.wire.messages import Contact
 
 ANSWERED = ("ok", "stale", "absent")
 """What a line of a read says of a replica that told what it holds."""

@@ -13,13 +13,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from chord.config import NodeConfig, RingConstants
-from chord.identity import Kept
 from chord.ids import Arc
-from chord.messages import Contact
 from chord.node import Node
-from chord.ring import ENTRIES_PER_SUCCESSOR_MAX
-from chord.vnode import Vnode
-from chord.vnode_parts import Parts
+from chord.node.services import Parts
+from chord.ring.pointers import ENTRIES_PER_SUCCESSOR_MAX
+from chord.ring.vnode import Vnode
+from chord.store.identity import Kept
+from chord.wire.messages import Contact
 
 SETTLED_ROUNDS_PER_SUCCESSOR = 3  # as `invariants.sufficient_principals` counts a member in
 

@@ -10,11 +10,11 @@ import trio
 from chord import events
 from chord.events import Event
 from chord.ids import Arc, Point
-from chord.messages import Contact
 from chord.node import Node
+from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster
 from chord.sim.watch import POINTLESS, QUIET, name_of
-from chord.vnode import Vnode
+from chord.wire.messages import Contact
 
 ARCS = (events.ArcGained, events.ArcLost)
 

@@ -10,23 +10,23 @@ import trio
 from outcome import Error, Outcome, capture
 
 from chord.config import Limits
-from chord.data.database import CHECKED_AT_OPENING_BYTES, HEAD_OF_ROW, InDoubt, Place, Row, Summary, require_countable
-from chord.data.sqlite import SqliteStorage
-from chord.data.storage import Batch
 from chord.errors import ConfigError
-from chord.identity import FILE_NAME, Kept, decode_kept, encode_kept
 from chord.ids import Circle
-from chord.messages import Record
 from chord.sim.disk import Disk, Mount
 from chord.sim.image import Change
 from chord.sim.watched import WatchedStorage
+from chord.store.database import CHECKED_AT_OPENING_BYTES, HEAD_OF_ROW, InDoubt, Place, Row, Summary, require_countable
+from chord.store.identity import FILE_NAME, Kept, decode_kept, encode_kept
+from chord.store.sqlite import SqliteStorage
+from chord.store.storage import Batch
+from chord.wire.messages import Record
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
 class SimulatedFile:
-    """The twin of `StoreFile` on a simulated disk. Satisfies `chord.data.database.Database`."""
+    """The twin of `StoreFile` on a simulated disk. Satisfies `chord.store.database.Database`."""
 
     def __init__(self, circle: Circle, disk: Disk, mount: Mount) -> None:
         self._circle = circle
@@ -113,7 +113,7 @@ def is_sound(circle: Circle, row: Row) -> bool:
 
 
 class DiskWorker:
-    """Lets what blocks take the time of a sync. Satisfies `chord.data.worker.Worker`."""
+    """Lets what blocks take the time of a sync. Satisfies `chord.store.worker.Worker`."""
 
     def __init__(self, disk: Disk, mount: Mount) -> None:
         self._disk = disk
@@ -207,7 +207,7 @@ def left_on(disk: Disk, circle: Circle) -> WatchedStorage | None:
 
 
 class DiskIdentity:
-    """A node's identity on a disk, which one node at a time may use. Satisfies `chord.identity.IdentityStore`.
+    """A node's identity on a disk, which one node at a time may use. Satisfies `chord.store.identity.IdentityStore`.
 
     Raises:
         ConfigError: another node is running on that disk.

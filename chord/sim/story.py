@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from chord.data import versions
-from chord.messages import ActorClock, Record
+from chord.store import versions
+from chord.wire.messages import ActorClock, Record
 
 SLACK_S = 0.002
 """Wall clocks and times to live count milliseconds."""

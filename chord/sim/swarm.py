@@ -15,10 +15,10 @@ import msgspec
 import trio
 
 from chord.events import Event
-from chord.experiments.pool import processes
 from chord.sim.cluster import Cluster
 from chord.sim.life import Failure, Kind, Life, Report
 from chord.sim.plan import FAULTS, Plan
+from chord.sim.pool import processes
 from chord.sim.situations import LONG, SITUATION, demanded
 
 STILL_S_MAX = 60.0

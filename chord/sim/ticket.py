@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from chord.calls import Told
 from chord.errors import ChordError
-from chord.messages import Contact, Reply, Request
+from chord.net.calls import Told
+from chord.wire.messages import Contact, Reply, Request
 
 if TYPE_CHECKING:
     from chord.sim.messages import MessageCalls

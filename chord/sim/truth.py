@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from chord.data import versions
-from chord.data.storage import Batch, MemoryStorage, Storage
 from chord.ids import Arc, Point
-from chord.messages import Record
 from chord.node import Node
 from chord.sim.disk import Disk
 from chord.sim.stores import left_on
+from chord.store import versions
+from chord.store.storage import Batch, MemoryStorage, Storage
 from chord.testing.rings import MemoryRing
+from chord.wire.messages import Record
 
 
 class Copy(NamedTuple):

@@ -1,6 +1,6 @@
 """The observer of a simulation: counts what happens, and checks the ring after every change of a pointer.
 
-Beyond the invariants of `chord.invariants` three statements about steps are checked. The set of
+Beyond the invariants of `chord.verify.invariants` three statements about steps are checked. The set of
 principals shrinks only by a failure, and then only by the one that failed: no step of the protocol
 makes anybody forget a member. No point has two owners, unless somebody died a moment ago. And once
 nobody comes or goes, the rank error never grows.
@@ -19,11 +19,12 @@ from contextlib import contextmanager
 
 import trio
 
-from chord import events, invariants
+from chord import events
 from chord.events import Event
 from chord.ids import Arc, Point
-from chord.invariants import Member, Snapshot
 from chord.testing.rings import MemoryRing
+from chord.verify import invariants
+from chord.verify.invariants import Member, Snapshot
 
 # No steps of the protocol: consequences, and the weather.
 QUIET = (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from chord.data.storage import Batch, MemoryStorage
-from chord.messages import Record
+from chord.store.storage import Batch, MemoryStorage
+from chord.wire.messages import Record
 
 
 class WatchedStorage(MemoryStorage):
-    """Satisfies `chord.data.storage.Storage`."""
+    """Satisfies `chord.store.storage.Storage`."""
 
     _on_put: Callable[[Record, bool], object] | None = None
     _on_drop: Callable[[Record], object] | None = None

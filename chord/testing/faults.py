@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, TypedDict
 
-from chord.calls import CallsService
-from chord.transport import Transport
+from chord.net.calls import CallsService
+from chord.net.transport import Transport
 
 Passage: TypeAlias = Literal["open", "stalled", "cut"]
 

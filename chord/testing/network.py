@@ -290,7 +290,7 @@ class MemoryNetwork(FaultyNetwork):
 
 
 class MemoryTransport:
-    """A host's way onto the network. Satisfies `chord.transport.Transport`.
+    """A host's way onto the network. Satisfies `chord.net.transport.Transport`.
 
     Attributes:
         is_dead: the host crashed; whatever still uses this finds no network.
@@ -340,7 +340,7 @@ class MemoryTransport:
 
 
 class MemoryListener:
-    """Accepts streams at one address of a host. Satisfies `chord.transport.Listener`."""
+    """Accepts streams at one address of a host. Satisfies `chord.net.transport.Listener`."""
 
     def __init__(self, network: MemoryNetwork, host: str, port: int) -> None:
         self._network = network

@@ -20,17 +20,17 @@ from typing import Any
 import msgspec
 import trio
 
-from chord import invariants
 from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 from chord.errors import ChordError, DuplicateId, OtherRing, unwrapped
 from chord.events import Event, HandlerFailed, Observer, ignore
-from chord.identity import MemoryIdentity
 from chord.ids import Point
-from chord.invariants import Member, Violation
 from chord.node import Node
+from chord.ring.vnode import Vnode
+from chord.store.identity import MemoryIdentity
 from chord.testing.faults import FaultyNetwork
 from chord.testing.network import MemoryNetwork
-from chord.vnode import Vnode
+from chord.verify import invariants
+from chord.verify.invariants import Member, Violation
 
 PORT = 1
 CONVERGED_WITHIN_S = 60.0

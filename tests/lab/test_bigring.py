@@ -17,11 +17,11 @@ from chord.ids import Point
 from chord.lab import bigring
 from chord.lab.bigring import BigRing, Points, Ranks, highest_bit
 from chord.lab.failing import NOBODY, look_up_past_the_dead
+from chord.lab.papers.world import STILL
 from chord.lab.theory import finger_use, mean_path, path_constant
-from chord.messages import Ping, Pong
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.messages import MessageNetwork
-from chord.sim.paper.world import STILL
+from chord.wire.messages import Ping, Pong
 
 SIZE = 1 << 64
 WIDER = 96  # bits more that a real node's circle has

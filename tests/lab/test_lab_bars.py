@@ -14,9 +14,6 @@ import pytest
 from live import ROOT
 from matplotlib.figure import Figure
 
-from chord.experiments.experiment import Result, Table
-from chord.experiments.pool import processes
-from chord.experiments.report import run_all
 from chord.lab.experiments import (
     bounds,
     compare,
@@ -30,12 +27,15 @@ from chord.lab.experiments import (
 )
 from chord.lab.experiments import vnodes as of_vnodes
 from chord.lab.experiments.common import Keys, chance_deviation, given_keys, made_keys, sampled
+from chord.lab.harness.experiment import Result, Table
+from chord.lab.harness.report import run_all
 from chord.lab.hashing import Hashes, mix, number_keys
 from chord.lab.numbers import errors_allowed, sigmas_of_chi_square
 from chord.lab.placement import Numbers
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.mod import Mod
 from chord.lab.schemes.ring_bounded import BoundedRing
+from chord.sim.pool import processes
 
 pytestmark = pytest.mark.slow
 

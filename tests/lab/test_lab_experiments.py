@@ -13,9 +13,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from chord.experiments.experiment import Experiment, Result, Table
-from chord.experiments.pool import processes
-from chord.experiments.report import run_all
 from chord.lab import failing, partitions
 from chord.lab.bigring import BigRing
 from chord.lab.experiments import (
@@ -36,6 +33,8 @@ from chord.lab.experiments import (
     vnodes,
 )
 from chord.lab.experiments.common import Keys, fitting, given_keys, grow, made_keys
+from chord.lab.harness.experiment import Experiment, Result, Table
+from chord.lab.harness.report import run_all
 from chord.lab.hashing import PREFIX, XXH3, Hashes
 from chord.lab.placement import Numbers
 from chord.lab.report import write_page
@@ -47,6 +46,7 @@ from chord.lab.schemes.rendezvous import Rendezvous
 from chord.lab.schemes.ring import Ring
 from chord.lab.schemes.ring_bounded import BoundedRing
 from chord.lab.schemes.sections import Move, Sections
+from chord.sim.pool import processes
 
 pytestmark = pytest.mark.slow
 

@@ -421,7 +421,7 @@ def test_a_scheme_can_hash_keys_as_it_likes(scheme: type[Placement]) -> None:
 
 def test_nothing_else_loads_the_extra() -> None:
     code = (
-        "import sys, chord, chord.cli, chord.node, chord.blocking; "
+        "import sys, chord, chord.cli, chord.node, chord.client.blocking; "
         "sys.exit(bool({'numpy', 'xxhash', 'matplotlib'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=HANG_S, check=False).returncode == 0

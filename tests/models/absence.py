@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from chord.config import Limits
-from chord.data import versions
-from chord.data.reap_log import Grave, ReapLog
-from chord.data.records import Records
-from chord.data.storage import Batch, MemoryStorage
 from chord.errors import Behind
 from chord.ids import Circle
-from chord.messages import Claim, Holding, Put, Record
+from chord.replication.records import Records
+from chord.store import versions
+from chord.store.reap_log import Grave, ReapLog
+from chord.store.storage import Batch, MemoryStorage
+from chord.wire.messages import Claim, Holding, Put, Record
 
 CIRCLE = Circle(160)
 ROUNDS_MAX = 60

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TypeAlias
 
-from chord import invariants
 from chord.ids import between
-from chord.invariants import Member, Violation
-from chord.messages import Contact
-from chord.ring import RingState
+from chord.ring.pointers import RingState
+from chord.verify import invariants
+from chord.verify.invariants import Member, Violation
+from chord.wire.messages import Contact
 
 from .original import CIRCLE, Step, at
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
-from chord import invariants
 from chord.ids import Circle, Point, between
-from chord.invariants import Member
-from chord.messages import Contact
-from chord.ring import RingState
+from chord.ring.pointers import RingState
+from chord.verify import invariants
+from chord.verify.invariants import Member
+from chord.wire.messages import Contact
 
 CIRCLE = Circle(6)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from chord.data import reap_log, versions
-from chord.data.reap_log import Grave, ReapLog, SliceState
-from chord.data.storage import Batch
-from chord.messages import ActorClock, Claim, Holding, Record, SliceLog
+from chord.store import reap_log, versions
+from chord.store.reap_log import Grave, ReapLog, SliceState
+from chord.store.storage import Batch
+from chord.wire.messages import ActorClock, Claim, Holding, Record, SliceLog
 
 from .absence import Model
 

@@ -7,9 +7,9 @@ from hashlib import blake2b
 
 import pytest
 
-from chord.data import quarantine, versions
-from chord.data.quarantine import Decided
-from chord.messages import DecideQuarantine, Record
+from chord.store import quarantine, versions
+from chord.store.quarantine import Decided
+from chord.wire.messages import DecideQuarantine, Record
 
 from .absence import STORES, Model, Write
 

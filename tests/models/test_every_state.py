@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from chord.events import Event
-from chord.messages import Contact
-from chord.ring import RingState
+from chord.ring.pointers import RingState
+from chord.wire.messages import Contact
 
 from .every_state import explore
 from .original import ideal

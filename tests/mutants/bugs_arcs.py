@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from chord.bounds import Bounds
-from chord.data.misplaced import Misplaced
-from chord.data.sending import Sender
-from chord.data.transfer import Mover
-from chord.membership import Membership
+from chord.membership.join import Membership
 from chord.node import Node
-from chord.ownership import Ownership
+from chord.replication.handoff import Misplaced
+from chord.replication.transfer import Mover
+from chord.replication.transfer_source import Sender
+from chord.ring.ownership import Ownership
+from chord.ring.takeover import Bounds
 from chord.stabilize import Stabilizer
 
 from . import scenes_arcs as scenes
@@ -79,7 +79,7 @@ MUTANTS = (
             Edit(
                 Sender.switch,
                 "    now = trio.current_time()\n",
-                "    from chord.data.storage import Batch\n"
+                "    from chord.store.storage import Batch\n"
                 "    keys = [record.key for record in self._host.storage.scan(giving.arc)]\n"
                 "    await self._host.storage.commit(Batch(removals=keys))\n"
                 "    now = trio.current_time()\n",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chord.data.group_commit import GroupCommit
-from chord.data.sqlite import SqliteStorage
+from chord.store.group_commit import GroupCommit
+from chord.store.sqlite import SqliteStorage
 
 from . import scenes_commits as scenes
 from .mutant import Edit, Mutant

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from chord.data import versions
-from chord.data.database import Summary
-from chord.data.misplaced import Misplaced
-from chord.data.quorum_reads import QuorumReads
-from chord.data.reading import Reading
-from chord.data.reap_log import ReapLog
-from chord.data.records import Records
-from chord.data.replicate import Coordinator
-from chord.data.sending import Sender
-from chord.data.sqlite import SqliteStorage
-from chord.data.writing import Writing
-from chord.vnode import Vnode
+from chord.replication.coordinator import Coordinator
+from chord.replication.handoff import Misplaced
+from chord.replication.read import QuorumReads
+from chord.replication.reading import Reading
+from chord.replication.records import Records
+from chord.replication.transfer_source import Sender
+from chord.replication.write import Writing
+from chord.ring.vnode import Vnode
+from chord.store import versions
+from chord.store.database import Summary
+from chord.store.reap_log import ReapLog
+from chord.store.sqlite import SqliteStorage
 
 from . import scenes_data as scenes
 from .mutant import Edit, Mutant

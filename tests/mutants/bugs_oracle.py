@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from chord import earlier
-from chord.bounds import Bounds
-from chord.data import reap_log, versions
-from chord.data.quorum import Quorum
-from chord.data.quorum_reads import QuorumReads
-from chord.data.reading import Reading
-from chord.data.reap_log import ReapLog
-from chord.data.records import Records
-from chord.data.repair import Repair
-from chord.data.replicate import Coordinator
-from chord.vnode import Vnode
+from chord.node import restart
+from chord.replication.anti_entropy import Repair
+from chord.replication.coordinator import Coordinator
+from chord.replication.quorum import Quorum
+from chord.replication.read import QuorumReads
+from chord.replication.reading import Reading
+from chord.replication.records import Records
+from chord.ring.takeover import Bounds
+from chord.ring.vnode import Vnode
+from chord.store import reap_log, versions
+from chord.store.reap_log import ReapLog
 
 from . import scenes_data as scenes
 from .mutant import Edit, Mutant
@@ -83,10 +83,10 @@ MUTANTS = (
         "with one lost disk a write is gone that several disks had",
         (
             Edit(
-                earlier.find,
+                restart.find,
                 "await host.storage.open()",
                 "await host.storage.open()\n"
-                "    from chord.data.storage import Batch\n"
+                "    from chord.store.storage import Batch\n"
                 "    from chord.ids import Arc, Point\n"
                 "    gone = [record.key for record in host.storage.scan(Arc(Point(0), Point(0)))]\n"
                 "    await host.storage.commit(Batch(removals=gone))",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from chord.data.repair import Repair
-from chord.dispatch import Dispatcher
-from chord.peers import Peers
-from chord.ring import RingState
-from chord.self_lookup import SelfLookup
+from chord.net.peers import Peers
+from chord.node.dispatch import Dispatcher
+from chord.replication.anti_entropy import Repair
+from chord.ring.merge import SelfLookup
+from chord.ring.pointers import RingState
 from chord.stabilize import Stabilizer
 
 from . import scenes_pointers as scenes

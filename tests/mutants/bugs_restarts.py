@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from chord.data.copies import Replica
-from chord.data.misplaced import Misplaced
-from chord.data.replicate import Coordinator
-from chord.data.sqlite import SqliteStorage
-from chord.lookup import Lookups
-from chord.membership import Membership
+from chord.membership.join import Membership
+from chord.net.peers import Peers
 from chord.node import Node
-from chord.ownership import Ownership
-from chord.peers import Peers
+from chord.replication.coordinator import Coordinator
+from chord.replication.handoff import Misplaced
+from chord.replication.replica import Replica
+from chord.ring.lookup import Lookups
+from chord.ring.ownership import Ownership
+from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster
-from chord.vnode import Vnode
+from chord.store.sqlite import SqliteStorage
 
 from . import scenes_restarts as scenes
 from .mutant import Edit, Mutant

@@ -10,11 +10,12 @@ from typing import TypeVar
 import msgspec
 import trio
 
-from chord import invariants, testing
+from chord import testing
 from chord.config import PRESETS, RingConstants, Timing
 from chord.events import Event
 from chord.ids import Point
 from chord.node import Node
+from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.copies import unequal
 from chord.sim.disk import SyncDelay
@@ -26,7 +27,7 @@ from chord.sim.plan import draw
 from chord.sim.watch import Watch
 from chord.testing.faults import FaultyNetwork
 from chord.testing.rings import NotConverged
-from chord.vnode import Vnode
+from chord.verify import invariants
 
 E = TypeVar("E", bound=Event)
 

@@ -12,9 +12,9 @@ import trio
 from chord import events
 from chord.config import PRESETS
 from chord.events import Event
-from chord.messages import Contact
 from chord.node import Node
 from chord.testing import MemoryNetwork
+from chord.wire.messages import Contact
 
 from .play import FORGIVING, World, live, play, right_before, slow, vnode_of
 

@@ -9,10 +9,10 @@ import msgspec
 import trio
 
 from chord.config import PRESETS
-from chord.data.storage import Batch
 from chord.ids import Arc, Point
 from chord.node import Node
 from chord.sim.disk import flash
+from chord.store.storage import Batch
 from chord.testing import MemoryNetwork
 
 from .play import World, live, play, themed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chord.ring import RingState
+from chord.ring.pointers import RingState
 from chord.sim.watch import Violated
 
 from . import run
@@ -177,7 +177,7 @@ def test_an_edit_of_a_property_is_a_property() -> None:
 @pytest.mark.parametrize(("words", "times"), [("no such words", 0), ("wrong.append", 3)])
 def test_an_edit_whose_words_are_gone_says_so(words: str, times: int) -> None:
     stale = HARMLESS._replace(edits=(Edit(RingState.check, words, ""),))
-    with pytest.raises(Stale, match=f"chord.ring.RingState.check holds {times} times, not once: '{words}'"):
+    with pytest.raises(Stale, match=f"chord.ring.pointers.RingState.check holds {times} times, not once: '{words}'"):
         stale.planted().__enter__()
 
 

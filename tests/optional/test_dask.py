@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from distributed import Client, LocalCluster
 
-from chord.experiments.report import run_all
 from chord.lab.experiments import of_strategies, paths
+from chord.lab.harness.report import run_all
 
 # Dask's own clean-up leaves sockets and loops to the collector; that is none of this package's business.
 pytestmark = pytest.mark.filterwarnings("default")

@@ -13,9 +13,9 @@ from machines import SmallDisk, WrongClock, forget_clock
 from processes import HANG_S, HEALED_S, PROGRAM, Peer, Peers, ideal
 
 import chord as library
-from chord.data.sqlite_file import FILE_NAME
 from chord.ids import Circle
-from chord.messages import Description
+from chord.store.sqlite_file import FILE_NAME
+from chord.wire.messages import Description
 
 REPLICAS = 3
 CIRCLE = Circle(160)

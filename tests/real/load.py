@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 import trio
 
 import chord as library
-from chord.blocking import Ring
+from chord.client.blocking import Ring
 from chord.errors import ChordError, DefiniteError, NotFound, WritesRefused
 
 Kind = Literal["blind", "context", "delete", "default"]

@@ -31,9 +31,9 @@ from machines import RIGHT, SmallDisk, WrongClock, faketime
 from processes import HEALED_S, Peers, eventually, stopped
 
 import chord
-from chord.data.sqlite_file import FILE_NAME
 from chord.errors import ChordError
-from chord.identity import FILE_NAME as IDENTITY_FILE
+from chord.store.identity import FILE_NAME as IDENTITY_FILE
+from chord.store.sqlite_file import FILE_NAME
 
 PERIOD_S = 2.0
 DOWN_S = 1.5
@@ -58,7 +58,7 @@ AFTER_THREE_DAYS = (*[THREE_DAYS_LATER] * 4, RIGHT, "+30d")
 FAILING = (sys.executable, "-c", """
 import errno, sys, time
 from pathlib import Path
-from chord.data import sqlite_file
+from chord.replication import sqlite_file
 from chord.cli import main
 
 class File(sqlite_file.StoreFile):
@@ -70,7 +70,7 @@ class File(sqlite_file.StoreFile):
                 time.sleep(0.02)
         super().__init__(circle, directory, fail)
 
-from chord.data import sqlite
+from chord.replication import sqlite
 sqlite.StoreFile = File
 sys.exit(main())
 """)  # fmt: skip

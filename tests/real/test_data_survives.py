@@ -37,8 +37,8 @@ from soak import (
 )
 
 import chord as library
-from chord.data.sqlite_file import FILE_NAME
 from chord.errors import NotFound, OwnerDown, QuorumFailed
+from chord.store.sqlite_file import FILE_NAME
 
 KILLS = 30
 KEYS = 1000
@@ -50,7 +50,7 @@ WRONG_CLOCKS = pytest.mark.skipif(not faketime(), reason=NO_FAKETIME)
 TOLD_EARLY = (sys.executable, "-c", """
 import sys, time
 from chord.cli import main
-from chord.data import sqlite
+from chord.replication import sqlite
 
 class Eager(sqlite.SqliteStorage):
     def stage(self, batch):
@@ -77,7 +77,7 @@ FORGETFUL = (sys.executable, "-c", """
 import sys
 from pathlib import Path
 from chord.cli import main
-from chord.data.reap_log import ReapLog
+from chord.store.reap_log import ReapLog
 
 from_now_on = Path(sys.argv[sys.argv.index("--config") + 1]).with_name("forgetful")
 

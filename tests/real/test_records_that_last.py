@@ -10,8 +10,8 @@ import pytest
 from processes import HANG_S, Peer, Peers, chord_json, eventually, ideal
 
 import chord as library
-from chord.data.sqlite_file import FILE_NAME
 from chord.errors import ChordError, NotFound
+from chord.store.sqlite_file import FILE_NAME
 
 pytestmark = pytest.mark.slow
 

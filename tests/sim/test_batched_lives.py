@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from chord import asking_many
-from chord.asking import Operation
-from chord.data import batches
+from chord.client import batch as asking_many
+from chord.client.operations import Core
+from chord.client.results import Found, Stored
+from chord.client.session import Operation
 from chord.errors import ChordError
-from chord.messages import Get, GetMany, Merge, Put, PutMany, Written
-from chord.operations import Core
-from chord.parcels import Item
+from chord.replication import batch as batches
 from chord.sim.life import Failure, Life
 from chord.sim.plan import FAULTS, Fidelity, draw
-from chord.values import Found, Stored
+from chord.wire.batch import Item
+from chord.wire.messages import Get, GetMany, Merge, Put, PutMany, Written
 
 pytestmark = pytest.mark.slow
 

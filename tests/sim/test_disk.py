@@ -13,13 +13,13 @@ import pytest
 import trio
 from worlds import virtual
 
-from chord.data.database import Row
-from chord.data.storage import Batch
 from chord.errors import ConfigError, RemoteFailure, WritesRefused
 from chord.ids import Arc, Circle, Point
-from chord.messages import ActorClock, Record, Version
 from chord.sim.disk import Disk
 from chord.sim.stores import DiskIdentity, SimulatedStorage, left_on
+from chord.store.database import Row
+from chord.store.storage import Batch
+from chord.wire.messages import ActorClock, Record, Version
 
 CIRCLE = Circle(160)
 WHOLE = Arc(Point(0), Point(0))

@@ -10,16 +10,15 @@ import pytest
 import trio
 from worlds import get, grown, only, patiently, put, virtual
 
-from chord import earlier
 from chord.cli.serve import WHY_EMPTY
 from chord.config import PRESETS, Limits, RingConstants
-from chord.data.storage import Batch
 from chord.errors import ChordError, ConfigError, NotFound, OtherRing
 from chord.events import Event, Observer, StoreBegun
-from chord.identity import Kept
-from chord.node import Node
+from chord.node import Node, restart
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
+from chord.store.identity import Kept
+from chord.store.storage import Batch
 
 DAY_S = 86_400.0
 KEYS = [b"key-%d" % number for number in range(40)]
@@ -317,7 +316,7 @@ async def test_who_was_refused_by_its_first_ring_may_come_again() -> None:
 
 async def test_a_file_that_does_not_name_the_constants_is_one_of_an_earlier_version() -> None:
     kept = Kept(version=1, bits=160, ring="00" * 16, address="n:1", vnodes=(), known=())
-    earlier._check_ring(kept, RingConstants(replicas=2, cluster="any"), "the data directory")
+    restart._check_ring(kept, RingConstants(replicas=2, cluster="any"), "the data directory")
 
 
 @pytest.mark.parametrize("slow", ["n0", "n3"])

@@ -9,13 +9,13 @@ import trio
 from worlds import virtual
 
 from chord.errors import DuplicateId
-from chord.messages import Get, Ping, Pong, Values
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.lateness import LATE_S, Lateness
 from chord.sim.life import Life
 from chord.sim.messages import MessageNetwork
 from chord.sim.plan import THEMES, draw
 from chord.testing.runner import stop_tasks, wake_tasks
+from chord.wire.messages import Get, Ping, Pong, Values
 
 
 async def three(ring: Cluster) -> None:

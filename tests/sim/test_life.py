@@ -14,24 +14,24 @@ import trio
 from worlds import only, virtual
 
 from chord import testing
-from chord.data import versions
-from chord.data.storage import Batch
-from chord.data.view import ReplicaSet
+from chord.client.results import Stored
 from chord.events import Event, NodeStateChanged, PeerChanged, RingCreated, StepDone, TransferEnded
-from chord.history.format import read
 from chord.ids import Arc, Point
-from chord.invariants import Member, Snapshot, exact_successors
-from chord.messages import ActorClock, Contact, Record, Version
 from chord.node import Node
+from chord.ring.preference_list import ReplicaSet
+from chord.ring.vnode import Vnode
 from chord.sim.ledger import Ledger
 from chord.sim.life import Failure, Life
 from chord.sim.messages import MessageNetwork
 from chord.sim.plan import FAULTS, Fidelity, Plan, draw
 from chord.sim.story import Story
 from chord.sim.watch import EVERY_STEP_MAX, Violated, Watch, name_of
+from chord.store import versions
+from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
-from chord.values import Stored
-from chord.vnode import Vnode
+from chord.verify.history.format import read
+from chord.verify.invariants import Member, Snapshot, exact_successors
+from chord.wire.messages import ActorClock, Contact, Record, Version
 
 # -- lives ----------------------------------------------------------------------------------------
 

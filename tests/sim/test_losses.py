@@ -11,17 +11,17 @@ from worlds import only
 
 from chord import testing
 from chord.config import RingConstants
-from chord.data import versions
-from chord.data.reap_log import Grave
-from chord.data.storage import Batch
-from chord.messages import ActorClock, Record, Version
 from chord.sim.cluster import cluster
 from chord.sim.copies import unreadable
 from chord.sim.disk import flash
 from chord.sim.losses import Losses
 from chord.sim.oracle import Oracle
 from chord.sim.story import Op, Story
+from chord.store import versions
+from chord.store.reap_log import Grave
+from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
+from chord.wire.messages import ActorClock, Record, Version
 
 KEY = b"k"
 

@@ -13,9 +13,9 @@ from chord import testing
 from chord.config import RingConstants
 from chord.errors import DeadlineExceeded, PeerLost, PeerUnreachable
 from chord.events import Event
-from chord.messages import Contact, Ping, Pong
 from chord.sim.cluster import cluster
 from chord.sim.messages import MessageNetwork
+from chord.wire.messages import Contact, Ping, Pong
 
 
 @pytest.mark.slow

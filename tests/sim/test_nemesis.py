@@ -11,9 +11,7 @@ import trio
 from worlds import in_order, only, virtual
 
 from chord.config import RingConstants
-from chord.data.storage import Batch
 from chord.events import Event, NodeStateChanged, PeerChanged
-from chord.messages import ActorClock, Record, Version
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.hardships import Hardships
 from chord.sim.ledger import Ledger
@@ -24,6 +22,8 @@ from chord.sim.plan import Plan, draw
 from chord.sim.situations import LEAVER_BACK, SITUATION
 from chord.sim.story import Story
 from chord.sim.watch import Watch
+from chord.store.storage import Batch
+from chord.wire.messages import ActorClock, Record, Version
 
 NODES = 10
 PLAN = draw(1, nodes=NODES, successors=3, fidelity="messages", faults=("silent", "blackout"))

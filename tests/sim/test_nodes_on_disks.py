@@ -9,14 +9,14 @@ import pytest
 import trio
 from worlds import get, only, owner, patiently, put, virtual
 
-from chord.data.records import Records
-from chord.data.storage import Batch
 from chord.errors import ChordError, WritesRefused
 from chord.ids import Arc, Point
-from chord.messages import Put, Record
 from chord.node import Node
+from chord.replication.records import Records
 from chord.sim.cluster import cluster
 from chord.sim.disk import flash
+from chord.store.storage import Batch
+from chord.wire.messages import Put, Record
 
 WHOLE = Arc(Point(0), Point(0))
 

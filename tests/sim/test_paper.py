@@ -13,15 +13,15 @@ import trio
 
 from chord import testing
 from chord.config import PRESETS, RingConstants
-from chord.experiments.experiment import Result, summarize
 from chord.ids import Circle, Point, vnode_id
-from chord.messages import Confirm, Confirmed, Contact, FindNext, NextHops, Ping, Pong
-from chord.peers import PassiveList
+from chord.lab.harness.experiment import Result, summarize
+from chord.lab.papers import churn, failures, healing, load_balance, path_length, sessions
+from chord.lab.papers.world import rightful_owner, still_ring
+from chord.net.peers import PassiveList
+from chord.ring.vnode import Vnode
 from chord.sim.messages import MessageNetwork
-from chord.sim.paper import churn, failures, healing, load_balance, path_length, sessions
-from chord.sim.paper.world import rightful_owner, still_ring
 from chord.testing import MemoryNetwork
-from chord.vnode import Vnode
+from chord.wire.messages import Confirm, Confirmed, Contact, FindNext, NextHops, Ping, Pong
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from live import HANG_S
 
-from chord.experiments.experiment import (
+from chord.lab.harness.experiment import (
     Column,
     Result,
     Row,
@@ -28,7 +28,7 @@ from chord.experiments.experiment import (
     run_cells,
     summarize,
 )
-from chord.sim.paper import EXPERIMENTS, SCALES, path_length, processes, run_all
+from chord.lab.papers import EXPERIMENTS, SCALES, path_length, processes, run_all
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def test_cells_are_the_same_wherever_they_are_measured() -> None:
 
 def test_progress_is_told_while_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell that waits until it has been said twice that it is the one that is measured."""
-    monkeypatch.setattr("chord.experiments.experiment.TICK_S", 0.001)
+    monkeypatch.setattr("chord.lab.harness.experiment.TICK_S", 0.001)
     told, heard = threading.Event(), list[tuple[str, int]]()
 
     def measure(setting: path_length.Setting) -> path_length.Cell:

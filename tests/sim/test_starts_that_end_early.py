@@ -10,14 +10,13 @@ import pytest
 import trio
 from worlds import get, patiently, put, virtual
 
-from chord import remember
 from chord.config import RingConstants
 from chord.errors import ChordError, ConfigError, NotFound
-from chord.identity import Kept, KeptVnode
-from chord.node import Node
+from chord.node import Node, persisted
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.stores import DiskIdentity
+from chord.store.identity import Kept, KeptVnode
 
 pytestmark = pytest.mark.slow
 
@@ -149,7 +148,7 @@ def test_what_a_node_knew_outlasts_a_start_that_ends_early(scene: Callable[[], A
 def test_planted_a_node_that_keeps_only_what_it_knows_now_is_caught(
     scene: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remember, "_still_kept", lambda last, now, vnodes: now)
+    monkeypatch.setattr(persisted, "_still_kept", lambda last, now, vnodes: now)
     with pytest.raises(AssertionError):
         virtual(scene)()
 

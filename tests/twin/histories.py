@@ -13,12 +13,12 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 import trio
 import trio.lowlevel
 
-from chord.data.digest import digest_of
-from chord.data.sqlite import SqliteStorage
-from chord.data.storage import Batch
 from chord.errors import ChordError
 from chord.ids import Arc, Circle, Point
-from chord.messages import ActorClock, Record, Version
+from chord.store.merkle import digest_of
+from chord.store.sqlite import SqliteStorage
+from chord.store.storage import Batch
+from chord.wire.messages import ActorClock, Record, Version
 
 CIRCLE = Circle(160)
 WHOLE = Arc(Point(0), Point(0))

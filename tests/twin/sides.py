@@ -16,11 +16,11 @@ from pathlib import Path
 
 import trio
 
-from chord.data.database import Place, Row
-from chord.data.sqlite import SqliteStorage
-from chord.data.sqlite_file import StoreFile
 from chord.sim.disk import Disk
 from chord.sim.stores import SimulatedStorage
+from chord.store.database import Place, Row
+from chord.store.sqlite import SqliteStorage
+from chord.store.sqlite_file import StoreFile
 from chord.testing import run
 
 from .histories import CIRCLE, INCARNATION, End, Life, history, play

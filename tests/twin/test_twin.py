@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from live import HANG_S
 
-from chord.data.group_commit import Group
 from chord.sim.disk import Disk
 from chord.sim.image import Change
 from chord.sim.stores import SimulatedStorage
+from chord.store.group_commit import Group
 
 from .histories import ENDS
 from .sides import on_the_twin

@@ -7,7 +7,7 @@
     strategies    Dynamo's three ways to cut the ring
     ring          path lengths (paths), ways to route (routes), failures and loads, on rings too large to run
 
-Each module is one experiment (chord/experiments/); `common` has what those on schemes share, `fourth_text` and
+Each module is one experiment (chord/lab/harness/); `common` has what those on schemes share, `fourth_text` and
 `compare_pictures` are parts of compare.
 """
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from chord.experiments.experiment import Experiment
 from chord.lab.experiments import (
     bounds,
     compare,
@@ -33,6 +32,7 @@ from chord.lab.experiments import (
     vnodes,
 )
 from chord.lab.experiments.common import Keys
+from chord.lab.harness.experiment import Experiment
 
 AnyExperiment = Experiment[Any, Any]
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline
 from chord.lab.experiments.common import again, build, grow, node_names
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.plot import BLUE, GREY, ORANGE, dress, headline
 from chord.lab.hashing import random_hashes
 from chord.lab.numbers import Spread, chi_square, mean_error, spread
 from chord.lab.theory import probed_deviation, probed_peak

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.experiments.experiment import Scale
+from chord.lab.harness.experiment import Scale
 from chord.lab.hashing import PREFIX, Hasher, Hashes, number_keys, surname_keys
 from chord.lab.placement import Numbers, Placement, UnsupportedChange
 from chord.lab.schemes import SCHEMES

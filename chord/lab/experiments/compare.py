@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.experiments import fourth_text
 from chord.lab.experiments.common import (
     Factory,
@@ -30,6 +29,7 @@ from chord.lab.experiments.common import (
 )
 from chord.lab.experiments.compare_pictures import draw_evenness, draw_stability, of_most_keys
 from chord.lab.experiments.fourth_text import KEYS, NODES, THEN
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.numbers import Spread, spread
 from chord.lab.placement import UnsupportedChange, require_ratio
 from chord.lab.schemes import SCHEMES

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from chord.experiments.experiment import Result
-from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline, make_room
 from chord.lab.experiments.common import chance_deviation
+from chord.lab.harness.experiment import Result
+from chord.lab.harness.plot import BLUE, GREY, ORANGE, dress, headline, make_room
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, ORANGE, headline
 from chord.lab.experiments.common import again, build, moved, node_names
 from chord.lab.experiments.fourth_text import KEYS, NODES, SAID, THEN
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.plot import BLUE, ORANGE, headline
 from chord.lab.hashing import random_hashes
 from chord.lab.numbers import central
 from chord.lab.schemes import SCHEMES

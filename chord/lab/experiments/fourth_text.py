@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from chord.experiments.experiment import Column, Row, Table
+from chord.lab.harness.experiment import Column, Row, Table
 from chord.lab.numbers import sigmas_of_chi_square
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline
 from chord.lab.experiments.common import Factory, again, build, node_names
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.plot import BLUE, GREY, ORANGE, dress, headline
 from chord.lab.hashing import random_hashes, zipf_requests
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.sections import SECTIONS, TOLERANCE, Sections

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 from chord.lab.experiments.common import again, build, node_names
 from chord.lab.experiments.fourth_text import binomial_std
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 from chord.lab.hashing import random_hashes
 from chord.lab.numbers import chi_square
 from chord.lab.theory import harmonic

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
 from chord.lab.experiments.common import Factory, again, build, grow, node_names, room
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
 from chord.lab.hashing import random_hashes
 from chord.lab.schemes import SCHEMES
 from chord.lab.theory import harmonic

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.experiments.experiment import GROUPS_MIN, Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREY, ORANGE, dress, headline
 from chord.lab.bigring import BITS, BigRing
 from chord.lab.experiments.common import again
+from chord.lab.harness.experiment import GROUPS_MIN, Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.plot import BLUE, GREY, ORANGE, dress, headline
 from chord.lab.numbers import mean_error
 from chord.lab.theory import finger_use, mean_path, path_constant
 

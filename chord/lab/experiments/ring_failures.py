@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREEN, ORANGE, dress, headline
-from chord.experiments.published import FAILURES, FAILURES_LIST, FAILURES_NODES, PATH_WITHIN, TIMEOUTS_WITHIN
 from chord.lab.bigring import BigRing
 from chord.lab.experiments.common import again
 from chord.lab.failing import NOBODY, look_up_past_the_dead
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.plot import BLUE, GREEN, ORANGE, dress, headline
+from chord.lab.harness.published import FAILURES, FAILURES_LIST, FAILURES_NODES, PATH_WITHIN, TIMEOUTS_WITHIN
 from chord.lab.numbers import errors_allowed, mean_error
 
 if TYPE_CHECKING:

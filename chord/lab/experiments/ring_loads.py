@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, dress, headline
 from chord.lab.bigring import BigRing
 from chord.lab.experiments.common import again
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, dress, headline
 from chord.lab.numbers import Spread, spread
 from chord.lab.theory import harmonic, share_deviation
 

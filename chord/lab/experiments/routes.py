@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 from chord.lab.bigring import BigRing
 from chord.lab.experiments.common import again
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 from chord.lab.theory import mean_path
 
 if TYPE_CHECKING:

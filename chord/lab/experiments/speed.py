@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, ORANGE, dress, headline, make_room
 from chord.lab.clock import fastest_s
 from chord.lab.experiments.common import again, build, fitting, made_keys, node_names
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.plot import BLUE, ORANGE, dress, headline, make_room
 from chord.lab.hashing import XXH3
 from chord.lab.placement import UnsupportedChange
 from chord.lab.schemes import SCHEMES

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import numpy as np
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREEN, ORANGE, dress, headline
 from chord.lab.experiments.common import again
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.plot import BLUE, GREEN, ORANGE, dress, headline
 from chord.lab.numbers import mean_error
 from chord.lab.partitions import (
     NODE_BYTES,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.experiments.experiment import Column, Experiment, Result, Row, Scale, Table
-from chord.experiments.plot import BLUE, GREEN, GREY, ORANGE, dress, headline
 from chord.lab.experiments.common import again, node_names
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, dress, headline
 from chord.lab.hashing import random_hashes
 from chord.lab.numbers import Line, errors_allowed, fit_power, mean_error
 from chord.lab.schemes.ring import Ring

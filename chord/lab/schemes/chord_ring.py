@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chord.config import RingConstants
-from chord.data.view import View
 from chord.ids import Circle, vnode_id
 from chord.lab.hashing import HASH_BITS, SHA1, SPAN, Hashes
 from chord.lab.placement import Numbers, Placement
 from chord.lab.schemes.ring import points_of_weight
-from chord.messages import Contact
-from chord.ownership import Ownership
-from chord.ring import RingState
+from chord.ring.ownership import Ownership
+from chord.ring.pointers import RingState
+from chord.ring.preference_list import View
+from chord.wire.messages import Contact
 
 CIRCLE = Circle(HASH_BITS)
 

@@ -1,0 +1,1 @@
+"""The clients: blocking, and on Trio."""

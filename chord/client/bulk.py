@@ -1,0 +1,119 @@
+"""Many writes at a time: cut into batches, each with its own timeout, and what came of them put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Generic, TypeVar
+
+from chord.client.results import Stored, require_several, to_bytes, to_pair, to_record
+from chord.errors import ChordError
+from chord.wire.messages import Merge, Put, Record, wire_bytes
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class Bulk(Generic[T, K]):
+    """The writes of many items, a batch after the other.
+
+    Attributes:
+        failures: the keys, as the caller named them, that could not be written so far, and why.
+    """
+
+    def __init__(
+        self,
+        todo: Iterable[list[T]],
+        key_of: Callable[[T], K],
+        to_request: Callable[[T], Put | Merge],
+        on_progress: Callable[[int], None],
+        on_stored: Callable[[Stored], object] = lambda stored: None,
+    ) -> None:
+        self.failures: list[tuple[K, ChordError]] = []
+        self._todo = todo
+        self._key_of = key_of
+        self._to_request = to_request
+        self._on_progress = on_progress
+        self._on_stored = on_stored
+        self._batch: list[T] = []
+        self._done = 0
+
+    def __iter__(self) -> Iterator[list[Put | Merge]]:
+        """Yield the requests of each batch; say with `ended` what came of it before taking the next."""
+        for batch in self._todo:
+            self._batch = batch
+            yield [self._to_request(item) for item in batch]
+
+    def ended(self, outcomes: list[Stored | ChordError]) -> None:
+        """Note what came of each request of the batch."""
+        for item, outcome in zip(self._batch, outcomes, strict=True):
+            if isinstance(outcome, ChordError):
+                self.failures.append((self._key_of(item), outcome))
+            else:
+                self._on_stored(outcome)
+        self._done += len(outcomes)
+        self._on_progress(self._done)
+
+
+def many_pairs(
+    pairs: Iterable[tuple[str | bytes, str | bytes]],
+    to_put: Callable[[tuple[str | bytes, str | bytes]], Put],
+    in_flight: int,
+    bytes_max: int,
+    on_progress: Callable[[int], None],
+) -> Bulk[tuple[str | bytes, str | bytes], str | bytes]:
+    """Return the writes of many values, so many and of so many bytes at a time."""
+    source = require_several(pairs, "pairs of key and value")
+    todo = batches(map(to_pair, source), in_flight, bytes_max, pair_bytes, pair_key)
+    return Bulk(todo, lambda pair: pair[0], to_put, on_progress)
+
+
+def many_records(
+    records: Iterable[Record],
+    to_merge: Callable[[Record], Merge],
+    in_flight: int,
+    bytes_max: int,
+    on_progress: Callable[[int], None],
+    on_stored: Callable[[Stored], object],
+) -> Bulk[Record, bytes]:
+    """Return the merges of many records, so many and of so many bytes at a time."""
+    source = require_several(records, "records")
+    todo = batches(map(to_record, source), in_flight, bytes_max, wire_bytes, record_key)
+    return Bulk(todo, record_key, to_merge, on_progress, on_stored)
+
+
+def batches(
+    items: Iterable[T], length: int, bytes_max: int, size_of: Callable[[T], int], key_of: Callable[[T], bytes]
+) -> Iterator[list[T]]:
+    """Cut items into lists of at most so many, and of at most so many bytes (but one item at least).
+
+    No list names a key twice: what is written at the same time has no order, and the later item is to win.
+    """
+    source = iter(items)
+    rest: list[T] = []
+    while rest := rest + list(islice(source, length - len(rest))):
+        size, count = 0, 0
+        keys: set[bytes] = set()
+        for item in rest:
+            size += size_of(item)
+            if count and (size > bytes_max or key_of(item) in keys):
+                break
+            keys.add(key_of(item))
+            count += 1
+        yield rest[:count]
+        rest = rest[count:]
+
+
+def pair_key(pair: tuple[str | bytes, str | bytes]) -> bytes:
+    """Return the key of a pair, as it is stored."""
+    return to_bytes(pair[0], "key")
+
+
+def record_key(record: Record) -> bytes:
+    """Return the key of a record."""
+    return record.key
+
+
+def pair_bytes(pair: tuple[str | bytes, str | bytes]) -> int:
+    """Return about how many bytes a pair takes on the wire."""
+    return len(to_bytes(pair[0], "key")) + len(to_bytes(pair[1], "value"))

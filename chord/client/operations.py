@@ -1,0 +1,432 @@
+"""What a client of a ring does, without I/O: the one core both clients drive.
+
+Owns the bounds and the shape of results; how a request is made is `chord.client.session`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from chord.client.batch import Many
+from chord.client.results import (
+    Decided,
+    Found,
+    Page,
+    Quarantined,
+    Resolver,
+    Stored,
+    resolved,
+    to_context,
+    to_key,
+    to_quarantined,
+    to_quorum,
+    to_record,
+    to_ttl_ms,
+    to_value,
+)
+from chord.client.session import Ask, Call, Operation, Outcome, nobody
+from chord.config import split_address
+from chord.errors import (
+    ChordError,
+    InvalidRequest,
+    NotFound,
+    OtherRing,
+    OwnerDown,
+    RecordDamaged,
+    RecordTooLarge,
+    VersionConflict,
+)
+from chord.ids import Point
+from chord.wire.messages import (
+    Contact,
+    DecideQuarantine,
+    Describe,
+    Description,
+    Forget,
+    Get,
+    GetQuarantine,
+    Leave,
+    Lookup,
+    Merge,
+    Mode,
+    Put,
+    Quarantine,
+    Record,
+    Reply,
+    Route,
+    Scan,
+    ScanOf,
+    ScanPage,
+    Trace,
+    Values,
+    Written,
+)
+
+CRAWL_S = 1.0  # one node gets so long to describe itself
+CRAWL_NODES_MAX = 4096
+CRAWL_AT_ONCE = 128
+CUT_KEYS_MAX = 256  # keys of cut records that a scan remembers; it counts the others
+CUT_KEYS_NAMED = 5  # of these, how many the message names
+
+
+class Cursor(NamedTuple):
+    """Where a scan of an arc stands: the point and key it has read up to, and what that covers of the arc.
+
+    `of` is the vnode that is asked; None: whoever owns the next point. `silent`: who may hold what was not shown.
+    `damaged`: how many records were not shown because they are damaged. `what`: as of `Scan`. `cut`: how many records
+    were shown only in part, and `cut_keys` the first of their keys. `rest`: the arcs to read after this one.
+    """
+
+    after: Point
+    after_key: bytes | None
+    covered: int
+    span: int
+    of: Contact | None = None
+    silent: tuple[Contact, ...] = ()
+    damaged: int = 0
+    what: ScanOf = "live"
+    cut: int = 0
+    cut_keys: tuple[bytes, ...] = ()
+    rest: tuple[Cursor, ...] = ()
+
+
+def _onward(cursor: Cursor) -> Cursor | None:
+    """Return where a scan goes on: in this arc, in the next one, or at an end that tells what the scan lacks."""
+    if cursor.covered < cursor.span:
+        return cursor
+    if cursor.rest:
+        first, *rest = cursor.rest
+        return first._replace(
+            silent=cursor.silent, damaged=cursor.damaged, cut=cursor.cut, cut_keys=cursor.cut_keys, rest=tuple(rest)
+        )
+    return cursor if cursor.silent or cursor.damaged or cursor.cut else None
+
+
+def _lacking(cursor: Cursor) -> ChordError:
+    """Return the error that tells what a finished scan lacks. If there are several reasons, `also` has the others."""
+    errors: list[ChordError] = []
+    if cursor.silent:
+        names = ", ".join(sorted({contact.address for contact in cursor.silent}))
+        down = f"these are not all: no answer from {names}, which may hold more"
+        errors.append(OwnerDown(down, peer=cursor.silent[0]))
+    if cursor.damaged:
+        records = "1 record is" if cursor.damaged == 1 else f"{cursor.damaged} records are"
+        damaged = RecordDamaged(f"{records} damaged, and not among these")
+        damaged.records = cursor.damaged
+        errors.append(damaged)
+    if cursor.cut:
+        names = ", ".join(repr(key.decode(errors="backslashreplace")) for key in cursor.cut_keys[:CUT_KEYS_NAMED])
+        more = f" and {cursor.cut - CUT_KEYS_NAMED} more" if cursor.cut > CUT_KEYS_NAMED else ""
+        keys = "1 key is" if cursor.cut == 1 else f"{cursor.cut} keys are"
+        large = RecordTooLarge(f"{keys} not whole among these: {names}{more}; one reply must hold all values of a key")
+        large.records, large.keys = cursor.cut, cursor.cut_keys
+        errors.append(large)
+    first, *others = errors
+    first.also = tuple(others)
+    return first
+
+
+def contacts_in(node: Description) -> list[Contact]:
+    """Return every vnode elsewhere that a node's description names."""
+    contacts: list[Contact] = []
+    for vnode in node.vnodes:
+        contacts += [vnode.predecessor] if vnode.predecessor else []
+        contacts += [*vnode.successors, *vnode.predecessors, *(run.contact for run in vnode.fingers)]
+        contacts += [arc.peer for arc in vnode.arcs if arc.peer]
+    for replica_set in node.sets:
+        contacts += replica_set.members
+    return [*contacts, *node.known]
+
+
+def addresses_in(node: Description) -> list[str]:
+    """Return every address a node's description names, itself first, each once."""
+    return list(dict.fromkeys([node.address, *(contact.address for contact in contacts_in(node))]))
+
+
+class Core(Many):
+    """Everything that can be asked of a ring.
+
+    Concurrency: synchronous; several operations may be under way at once.
+    """
+
+    # -- records ----------------------------------------------------------------------------------
+
+    def get(self, key: str | bytes, r: int | None = None, resolve: Resolver | None = None) -> Operation[Found]:
+        """Read a key; raises NotFound where the ring is sure that nothing is there."""
+        raw = to_key(key)
+        found = _found(raw, (yield from self.request(Get(raw, to_quorum(r, "r")))))
+        if isinstance(found, ChordError):
+            raise found
+        return found if resolve is None else resolved(found, resolve)
+
+    def to_put(
+        self,
+        key: str | bytes,
+        value: str | bytes | None,
+        *,
+        context: bytes | None = None,
+        blind: bool = False,
+        w: int | None = None,
+        strict: bool = False,
+        ttl_s: float | None = None,
+    ) -> Put:
+        """Return the request that writes a key under a new operation id; a value of None deletes.
+
+        Raises:
+            InvalidRequest: something is out of its bounds.
+        """
+        if blind and context is not None:
+            raise InvalidRequest("a blind put covers nothing; it takes no context")
+        raw = None if value is None else to_value(value)
+        covers = b"" if blind else to_context(context)
+        return Put(to_key(key), raw, self.rng.randbytes(16), covers, to_quorum(w, "w"), bool(strict), to_ttl_ms(ttl_s))
+
+    def write(self, request: Put | Merge) -> Operation[Stored]:
+        """Write until it is acknowledged: the same request each time, so that it is done once."""
+        return _stored(request, (yield from self.request(request)))
+
+    def to_merge(self, record: Record, w: int | None = None, *, bring_back: bool = False) -> Merge:
+        """Return the request that merges a record as it is; if asked for, it writes anew what is dead of the record."""
+        to_key(to_record(record).key)
+        return Merge(record, to_quorum(w, "w"), self.rng.randbytes(16) if bring_back else b"")
+
+    def write_all(self, requests: Sequence[Put | Merge]) -> Operation[list[Stored | ChordError]]:
+        """Make these writes at the same time; the answer says for each how it was stored, or what went wrong."""
+        outcomes = yield from self.request_all(requests)
+        return [
+            outcome if isinstance(outcome, ChordError) else _stored(request, outcome)
+            for request, outcome in zip(requests, outcomes, strict=True)
+        ]
+
+    def get_all(self, keys: Sequence[str | bytes], r: int | None = None) -> Operation[list[Found | ChordError]]:
+        """Read these keys at the same time; the answer says for each what is there, or what went wrong."""
+        asked = [Get(to_key(key), to_quorum(r, "r")) for key in keys]
+        outcomes = yield from self.request_all(asked)
+        return [_found(get.key, outcome) for get, outcome in zip(asked, outcomes, strict=True)]
+
+    # -- quarantine -------------------------------------------------------------------------------
+
+    def get_quarantine(self, key: str | bytes, r: int | None = None) -> Operation[Quarantined]:
+        """Read what is in quarantine of a key."""
+        raw = to_key(key)
+        reply = yield from self.request(GetQuarantine(raw, to_quorum(r, "r")))
+        assert isinstance(reply, Quarantine)
+        return to_quarantined(Record(raw, (), b"", reply.entries), reply.left)
+
+    def decide_quarantine(
+        self, key: str | bytes, context: bytes | None, w: int | None, *, is_merge: bool
+    ) -> Operation[Decided]:
+        """Drop the values of a key that are in quarantine, or bring them back; without a context, all there are.
+
+        Raises:
+            NotFound: without a context: there are none.
+            VersionConflict: a merge has no room for any of them.
+        """
+        raw, needed = to_key(key), to_quorum(w, "w")
+        if context is not None:
+            return (yield from self._decide(raw, to_context(context) or b"", needed, is_merge))
+        last: Decided | None = None
+        while True:  # what has no room in one answer comes in several
+            found = yield from self.get_quarantine(raw)
+            if not found.values:
+                if last is None:
+                    raise NotFound(f"no value of {raw!r} is in quarantine")
+                return last
+            try:
+                decided = yield from self._decide(raw, found.context, needed, is_merge)
+            except VersionConflict:
+                if last is None:
+                    raise
+                return last
+            last = msgspec.structs.replace(decided, values=decided.values + (last.values if last else 0))
+            if not found.left or not decided.values:
+                return last
+
+    def _decide(self, key: bytes, context: bytes, w: int, is_merge: bool) -> Operation[Decided]:
+        request = DecideQuarantine(key, context, self.rng.randbytes(16), is_merge, w)
+        reply = yield from self.request(request)
+        assert isinstance(reply, Written)
+        return Decided(key, reply.decided, reply.quarantined, reply.w, reply.w_needed)
+
+    # -- many records -----------------------------------------------------------------------------
+
+    def scan_start(self, of: str | None = None, what: ScanOf = "live") -> Operation[Cursor | None]:
+        """Return where a scan begins: before the first point of the circle, or of the arcs a node answers for.
+
+        None: the node answers for no arc.
+        """
+        circle = yield from self.known_circle()
+        if of is None:
+            return Cursor(Point(circle.size - 1), None, 0, circle.size, what=what)
+        node = yield from self.describe(of)
+        cursors = [
+            Cursor(arc.start, None, 0, circle.distance(arc.start, arc.end) or circle.size, vnode.contact, what=what)
+            for vnode in node.vnodes
+            for arc in vnode.arcs
+            if arc.state == "owned"
+        ]
+        return cursors[0]._replace(rest=tuple(cursors[1:])) if cursors else None
+
+    def scan_page(self, cursor: Cursor) -> Operation[tuple[Page, Cursor | None]]:
+        """Read on; the cursor is None when everything is covered.
+
+        Whoever owns the next point answers up to its own id. The last owner's arc may reach past the start, and
+        the ring may change between two pages; what lies in the part already covered is left out.
+
+        Raises:
+            OwnerDown: all that can be read was read, and nodes that are down may hold more.
+            RecordDamaged: all that can be read was read, and damaged records are not among it.
+            RecordTooLarge: all that can be read was read, and some records were shown only in part.
+        """
+        if cursor.covered >= cursor.span:
+            raise _lacking(cursor)
+        circle = yield from self.known_circle()
+        reply = yield from self.request(Scan(cursor.after, cursor.after_key, what=cursor.what), cursor.of)
+        assert isinstance(reply, ScanPage)
+        start = circle.point(cursor.after - cursor.covered)
+        covered = cursor.covered
+
+        def is_fresh(point: int) -> bool:
+            return covered < (circle.distance(start, point) or circle.size)
+
+        fresh = tuple(record for record in reply.records if is_fresh(circle.hash(record.key)))
+        page = Page(fresh, reply.now_ms)
+        cut = tuple(key for key in reply.cut if is_fresh(circle.hash(key)))
+        cursor = cursor._replace(
+            silent=tuple(dict.fromkeys((*cursor.silent, *reply.silent))),
+            damaged=cursor.damaged + sum(is_fresh(point) for point in reply.damaged),
+            cut=cursor.cut + len(cut),
+            cut_keys=(*cursor.cut_keys, *cut)[:CUT_KEYS_MAX],
+        )
+        if reply.more_after is not None:
+            return page, cursor._replace(after_key=reply.more_after)
+        covered = cursor.covered + (circle.distance(cursor.after, reply.until) or circle.size)
+        following = cursor._replace(after=reply.until, after_key=None, covered=covered)
+        return page, _onward(following)
+
+    # -- the ring ---------------------------------------------------------------------------------
+
+    def lookup(
+        self, key: str | bytes | None, key_id: int | None, mode: Mode, route: Route, start: Contact | str | None
+    ) -> Operation[Trace]:
+        """Find the owner of a key or a point, and how one gets there from a node."""
+        if (key is None) == (key_id is None):
+            raise InvalidRequest("look up either a key or a key id")
+        circle = yield from self.known_circle()
+        if key is not None:
+            point = circle.hash(to_key(key))
+        else:
+            assert key_id is not None
+            if not 0 <= key_id < circle.size:
+                raise InvalidRequest(f"{key_id} is not on a circle of {circle.bits} bits (0 to {circle.size - 1})")
+            point = Point(key_id)
+        reply = yield from self.request(Lookup(point, mode, route), start)
+        assert isinstance(reply, Trace)
+        return reply
+
+    def describe(self, address: str | None) -> Operation[Description]:
+        """Return what a node says of itself."""
+        if address is not None:
+            split_address(address)
+        reply = yield from self.request(Describe(), address)
+        assert isinstance(reply, Description)
+        return reply
+
+    def leave(self, address: str) -> Operation[None]:
+        """Tell a node to hand everything over and leave; it answers at once."""
+        split_address(address)
+        yield from self.request(Leave(), address)
+
+    def forget(self, address: str) -> Operation[dict[str, Outcome]]:
+        """Tell every node that answers that the one at this address will never be back; what each of them said.
+
+        If another node lives at the address now, the former node there is meant.
+
+        Raises:
+            InvalidRequest: the node answers, so make it leave; or the ring waits for no former node at its address.
+        """
+        split_address(address)
+        (outcome,) = yield Ask((Call(address, Describe()),), CRAWL_S)
+        crawl = yield from self.members()
+        told = [at for at, found in crawl.items() if isinstance(found, Description)]
+        nodes = [found for found in crawl.values() if isinstance(found, Description)]
+        living: tuple[Point, ...] = ()
+        if isinstance(outcome, Description) and (
+            any(node.ring == outcome.ring for node in nodes) or outcome.address in told
+        ):
+            living = tuple(vnode.contact.id for vnode in outcome.vnodes)
+            if not any(c.address == address and c.id not in living for node in nodes for c in contacts_in(node)):
+                raise InvalidRequest(f"{address} answers: it is not gone; make it leave")
+        answers: dict[str, Outcome] = {}
+        for i in range(0, len(told), CRAWL_AT_ONCE):
+            some = told[i : i + CRAWL_AT_ONCE]
+            said = yield Ask(tuple(Call(at, Forget(address, living)) for at in some), CRAWL_S)
+            answers.update(zip(some, said, strict=True))
+        return answers
+
+    def members(self, also: Iterable[str] = (), only: Sequence[str] = ()) -> Operation[dict[str, Outcome]]:
+        """Ask every node that can be named, from the entries outwards, to describe itself.
+
+        Args:
+            also: addresses to visit besides the entry nodes.
+            only: if given, visit exactly these and follow nothing; nobody needs to answer.
+        Returns:
+            By address, in the order of discovery: a `Description`, or the error that stood in its way. Addresses
+            by which a node is known besides its own are left out.
+        """
+        found: dict[str, Outcome] = {}
+        ring: bytes | None = None
+        frontier = list(dict.fromkeys(only or (*self.entries, *also)))
+        while frontier and len(found) < CRAWL_NODES_MAX:
+            now, frontier = frontier[:CRAWL_AT_ONCE], frontier[CRAWL_AT_ONCE:]
+            outcomes = yield Ask(tuple(Call(address, Describe()) for address in now), CRAWL_S)
+            named: list[str] = []
+            for address, outcome in zip(now, outcomes, strict=True):
+                if isinstance(outcome, Description) and outcome.ring in (None, ring or outcome.ring):
+                    ring = ring or outcome.ring
+                    found[outcome.address] = outcome
+                    named += addresses_in(outcome)
+                elif isinstance(outcome, Description):
+                    found[address] = OtherRing(f"{address} belongs to another ring")
+                else:
+                    found[address] = outcome
+            if not only:
+                frontier = [a for a in dict.fromkeys([*frontier, *named]) if a not in found]
+        if not only and not any(isinstance(outcome, Description) for outcome in found.values()):
+            raise nobody(found)
+        return found
+
+
+def _stored(request: Put | Merge, reply: Reply) -> Stored:
+    assert isinstance(reply, Written)
+    return Stored(
+        request.key if isinstance(request, Put) else request.record.key,
+        reply.context,
+        reply.owner,
+        reply.w,
+        reply.w_needed,
+        reply.is_sloppy,
+        reply.replicas,
+        reply.beside,
+        reply.quorum,
+        is_under_replicated=request.w == 0 and reply.w_needed < reply.quorum,
+        dead=reply.dead,
+        brought_back=reply.decided,
+        quarantined=reply.quarantined,
+    )
+
+
+def _found(key: bytes, outcome: Outcome) -> Found | ChordError:
+    """Return what a read found; that nothing is there is an error."""
+    if isinstance(outcome, ChordError):
+        return outcome
+    assert isinstance(outcome, Values)
+    if not outcome.values:
+        missing = NotFound(f"no value is stored under {key!r}")
+        missing.quarantined = outcome.quarantined
+        return missing
+    shown = outcome.r, outcome.r_needed, outcome.replicas, outcome.written_ms, outcome.quarantined, outcome.left
+    return Found(key, outcome.values, outcome.context, outcome.owner, *shown)

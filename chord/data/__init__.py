@@ -1,1 +1,0 @@
-"""Records: how versions merge, how arcs of them move, where they are stored."""

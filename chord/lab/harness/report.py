@@ -1,0 +1,179 @@
+"""What remains of an experiment: its tables as CSV, its plot as SVG and PNG, and one Markdown page with all of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from chord.lab.harness.experiment import (
+    Experiment,
+    Progress,
+    Result,
+    Row,
+    Scale,
+    Table,
+    Value,
+    all_passed,
+    quiet,
+    run_cells,
+)
+from chord.lab.harness.files import whole, write_whole
+from chord.lab.harness.plot import NoMatplotlib, save
+
+VERDICTS = {True: "yes", False: "no", None: "–"}
+
+
+class Picture(NamedTuple):
+    """A plot that was written, as SVG and beside it as PNG, and the finding above it."""
+
+    svg: Path
+    finding: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """One experiment's outcome.
+
+    Attributes:
+        files: everything that was written.
+        notes: what the reader of the command's output should know, besides the tables' own notes.
+        pictures: what was drawn, the most important first.
+    """
+
+    name: str
+    title: str
+    tables: tuple[Table, ...]
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+    pictures: tuple[Picture, ...] = ()
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether all rows that have a bar meet it."""
+        return all_passed(table.passed for table in self.tables)
+
+
+def run_all(
+    experiments: Sequence[Experiment[Any, Any]],
+    scale: Scale,
+    seed: int,
+    out_dir: Path,
+    executor: Executor | None = None,
+    progress: Progress = quiet,
+) -> list[Report]:
+    """Run experiments and write their reports.
+
+    Args:
+        scale: how much is measured.
+        seed: draws everything; the same seed measures the same.
+        out_dir: where the files go; made if need be.
+        executor: where cells are measured; None: here, one after the other.
+        progress: told of every cell that is measured.
+    """
+    plans = [(experiment, experiment.plan(scale, seed)) for experiment in experiments]
+    jobs = [(experiment, setting) for experiment, settings in plans for setting in settings]
+    cells = iter(run_cells(jobs, progress, executor))
+    reports = []
+    for experiment, settings in plans:
+        result = Result(scale, seed, tuple(next(cells) for _ in settings))
+        reports.append(write_report(experiment, result, out_dir))
+    return reports
+
+
+def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir: Path) -> Report:
+    """Write the files of an experiment. Without matplotlib the plot is left out, and a note says so."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    tables = tuple(experiment.tables(result))
+    files = [_write_csv(table, out_dir) for table in tables]
+    notes: list[str] = []
+    pictures: list[Picture] = []
+    try:
+        for name, draw in experiment.pictures.items():
+            drawn, finding = save(partial(draw, result), out_dir / name)
+            files += drawn
+            pictures.append(Picture(drawn[0], finding))
+    except NoMatplotlib as error:
+        notes.append(str(error))
+    report = Report(experiment.name, experiment.title, tables, tuple(files), tuple(notes), tuple(pictures))
+    page, data = out_dir / f"{experiment.name}.md", out_dir / f"{experiment.name}.json"
+    write_whole(page, _page(experiment, result, report))
+    measured = {"scale": result.scale, "seed": result.seed, **tables_json(report)}
+    write_whole(data, json.dumps(measured, ensure_ascii=False, indent=1) + "\n")
+    return replace(report, files=(*files, data, page))
+
+
+def tables_json(report: Report) -> dict[str, Any]:
+    """Return what an experiment measured as JSON: the same on standard output and in its file."""
+    return {
+        "name": report.name,
+        "title": report.title,
+        "passed": report.passed,
+        "tables": [
+            {
+                "name": table.name,
+                "title": table.title,
+                "columns": table.headings,
+                "rows": [{"values": [_finite(v) for v in row.values], "passed": row.passed} for row in table.rows],
+                "bar": table.bar,
+                "notes": list(table.notes),
+            }
+            for table in report.tables
+        ],
+        "notes": list(report.notes),
+    }
+
+
+def _finite(value: Value) -> Value:
+    """Return a value, None where it is a number that JSON does not have."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write_csv(table: Table, out_dir: Path) -> Path:
+    path = out_dir / f"{table.name}.csv"
+    with whole(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*table.headings, "passed"])
+        for row in table.rows:
+            writer.writerow([*("" if value is None else value for value in row.values), VERDICTS[row.passed]])
+    return path
+
+
+def _page(experiment: Experiment[Any, Any], result: Result[Any], report: Report) -> str:
+    lines = [
+        f"# {experiment.title}",
+        "",
+        f"Published: {experiment.source}.",
+        "",
+        f"Measured: scale {result.scale}, seed {result.seed}. Again:",
+        "",
+        f"    {experiment.again(result.scale, result.seed)}",
+        "",
+    ]
+    for table in report.tables:
+        lines += [f"## {table.title}", "", *markdown(table), ""]
+        if table.bar:
+            lines += [f"Bar: {table.bar}.", ""]
+        lines += [line for note in table.notes for line in (note, "")]
+    for picture in report.pictures:
+        lines += [f"![{picture.finding}]({picture.svg.name})", ""]
+    lines += [line for note in report.notes for line in (note, "")]
+    return "\n".join(lines)
+
+
+def markdown(table: Table) -> list[str]:
+    """Return a table as the lines of a Markdown table."""
+    has_bar = table.passed is not None
+    headings = table.headings + ["met"] * has_bar
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+
+    def line(row: Row) -> str:
+        return "| " + " | ".join(table.texts(row) + [VERDICTS[row.passed]] * has_bar) + " |"
+
+    return lines + [line(row) for row in table.rows]

@@ -1,0 +1,324 @@
+"""Churn by crashes, and what keeping up with it costs (Rhea et al. 2004, "Handling Churn in a DHT").
+
+Every node lives for an exponential time with a given median, from 1.4 minutes to 3 hours, then
+vanishes without a word, and a new one joins at once. Random members look up random keys as clients
+do: route `fast`, for at most the five seconds a client waits by default. A lookup succeeds if it
+names the living node that owns the key; naming another one is *wrong*, and must never happen;
+saying nothing in time is an error, which it may be.
+
+Bytes are those the frames would have had on the wire, all messages of all nodes. What TCP and IP add
+is not counted; the number of messages, by which it may be estimated, stands beside.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+
+from chord import testing
+from chord.client.api import PATIENCE_S
+from chord.config import PRESETS, RingConstants
+from chord.errors import ChordError
+from chord.ids import Circle, Point
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table, percentile, poisson_upper
+from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
+from chord.lab.papers.world import again, draw_point, draw_points, members, rightful_owner
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.messages import MessageNetwork
+from chord.wire.codec import Codec
+from chord.wire.messages import Reply, Request
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUCCESSORS = 16  # as the manual says for more than some 250 nodes
+WEIGHED_SHARE = 1 / 8  # of the messages: enough of them, and the run is not slower
+BUDGET_MS = 1000
+WARM_UP_ROUNDS = 20
+
+MEDIANS_MIN = (180.0, 60.0, 47.0, 10.0, 3.0, 1.4)
+
+SUCCESS_BY_MEDIAN = {180.0: 0.999, 60.0: 0.999, 47.0: 0.999, 10.0: 0.99, 3.0: None, 1.4: 0.95}
+"""What is promised, by the median session in minutes."""
+
+WAN_MIN = 10.0  # sessions shorter than that are no place for rounds of 15 s
+
+PUBLISHED_BY_MEDIAN = {47.0: "≥ 99.9%"}
+
+BAMBOO_BYTES_S, MIT_CHORD_BYTES_S = 750, 2400  # per node, both said to be below, at 1,000 nodes
+
+
+class Setting(NamedTuple):
+    """One median session time, under one preset of timing."""
+
+    preset: str
+    median_min: float
+    nodes: int
+    seconds: float
+    lookups: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"median {self.median_min:g} min, {self.preset}, {self.nodes:,} nodes"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What became of the lookups, and what the ring cost.
+
+    Attributes:
+        took_ms: of the lookups that succeeded, ascending.
+        wrong: lookups that named a node that did not own the key, neither when they began nor when they ended.
+        errors: lookups without an answer in time.
+        deaths: nodes that died while lookups were made.
+        bytes_s, messages_s: sent by a node, on average, lookups included.
+    """
+
+    setting: Setting
+    took_ms: tuple[float, ...]
+    wrong: int
+    errors: int
+    deaths: int
+    bytes_s: float
+    messages_s: float
+
+    @property
+    def lookups(self) -> int:
+        """Lookups that count: their own node lived on."""
+        return len(self.took_ms) + self.wrong + self.errors
+
+    @property
+    def success(self) -> float:
+        """Share of the lookups that named the owner."""
+        return len(self.took_ms) / max(1, self.lookups)
+
+
+def plan(scale: Scale, seed: int) -> list[Setting]:
+    """Return the medians under the presets; `wan`, whose rounds are 15 times as long, for longer."""
+    if scale == "quick":
+        return [Setting("lan", median, 64, 60.0, 600, seed) for median in (60.0, 10.0, 1.4)]
+    nodes, seconds, lookups = (250, 120.0, 3_000) if scale == "standard" else (1000, 300.0, 10_000)
+    wan = [Setting("wan", median, nodes, 3 * seconds, lookups, seed) for median in MEDIANS_MIN]
+    return wan + [Setting("lan", median, nodes, seconds, lookups, seed) for median in MEDIANS_MIN]
+
+
+class Weigher:
+    """Weighs messages as the frames they would have been: a share of them, drawn, for call and reply take turns.
+
+    Attributes:
+        messages: that were sent.
+        bytes: of all of them, as the weighed ones tell.
+    """
+
+    def __init__(self, circle: Circle) -> None:
+        self._codec = Codec(circle)
+        self._rng = random.Random("weigher")
+        self.messages = 0
+        self.bytes = 0
+
+    def __call__(self, what: Request | Reply | ChordError) -> int:
+        self.messages += 1
+        if self._rng.random() >= WEIGHED_SHARE:
+            return 0
+        weight = round(len(self._frame(what)) / WEIGHED_SHARE)
+        self.bytes += weight
+        return weight
+
+    def _frame(self, what: Request | Reply | ChordError) -> bytes:
+        call_id = self.messages
+        if isinstance(what, Request):
+            return self._codec.encode_call(call_id, Point(0), BUDGET_MS, what, call_id)
+        if isinstance(what, Reply):
+            return self._codec.encode_reply(call_id, what)
+        return self._codec.encode_error(call_id, what)
+
+
+def measure(setting: Setting) -> Cell:
+    """Let nodes die and others join, look up random keys from random members, and compare."""
+    seed = f"sessions/{setting.seed}/{setting.preset}/{setting.median_min}"
+    constants = RingConstants(successors=min(SUCCESSORS, setting.nodes // 4), replicas=1)
+    weigher = Weigher(constants.circle)
+    churn = _Churn(setting, random.Random(seed), weigher)
+
+    async def main() -> None:
+        network = MessageNetwork(seed, weigh=weigher)
+        async with cluster(seed=seed, ring=constants, timing=PRESETS[setting.preset], network=network) as ring:
+            await ring.place(setting.nodes, ids=draw_points(random.Random(f"{seed}/points"), setting.nodes))
+            await churn.run(ring)
+
+    testing.run(main, seed=seed)
+    return churn.cell()
+
+
+class _Churn:
+    """Lives and deaths on one ring, and the count of what became of the lookups."""
+
+    def __init__(self, setting: Setting, rng: random.Random, weigher: Weigher) -> None:
+        self._setting = setting
+        self._rng = rng
+        self._weigher = weigher
+        self._took_ms: list[float] = []
+        self._wrong = self._errors = self._deaths = 0
+        self._seconds = 0.0
+
+    async def run(self, ring: Cluster) -> None:
+        setting = self._setting
+        warm_up_s = WARM_UP_ROUNDS * PRESETS[setting.preset].stabilize_s
+        lookups_per_s = setting.lookups / setting.seconds
+        async with trio.open_nursery() as churning:
+            churning.start_soon(self._let_die, ring)
+            await trio.sleep(warm_up_s)
+            began = trio.current_time()
+            self._deaths = self._weigher.messages = self._weigher.bytes = 0
+            async with trio.open_nursery() as looking:
+                for _ in range(setting.lookups):
+                    await trio.sleep(self._rng.expovariate(lookups_per_s))
+                    looking.start_soon(self._look_up, ring)
+            self._seconds = trio.current_time() - began
+            churning.cancel_scope.cancel()
+
+    async def _let_die(self, ring: Cluster) -> None:
+        """Exponential lifetimes forget how long a node has lived: whoever lives is as likely to be the next to die."""
+        deaths_per_s = self._setting.nodes * math.log(2) / (60 * self._setting.median_min)
+        while True:
+            await trio.sleep(self._rng.expovariate(deaths_per_s))
+            self._deaths += 1
+            await ring.kill(self._rng.choice(ring.nodes), is_silent=True)
+            await ring.start()
+
+    async def _look_up(self, ring: Cluster) -> None:
+        node, key = self._rng.choice(members(ring.nodes)), draw_point(self._rng)
+        before, began, trace = rightful_owner(ring, key), trio.current_time(), None
+        try:
+            with trio.move_on_after(PATIENCE_S):
+                trace = await node.lookups.find(key, node.contact, route="fast", is_remembered=False)
+        except ChordError:
+            pass  # an honest error is no wrong answer
+        if node not in ring.nodes:
+            return  # its own node died: nobody is left to be told
+        if trace is None:
+            self._errors += 1
+        elif trace.owner.id in (before, rightful_owner(ring, key)):
+            self._took_ms.append(1000 * (trio.current_time() - began))
+        else:
+            self._wrong += 1
+
+    def cell(self) -> Cell:
+        node_seconds = self._setting.nodes * self._seconds
+        return Cell(
+            self._setting,
+            tuple(sorted(self._took_ms)),
+            self._wrong,
+            self._errors,
+            self._deaths,
+            self._weigher.bytes / node_seconds,
+            self._weigher.messages / node_seconds,
+        )
+
+
+# -- what comes of it ---------------------------------------------------------------------------------
+
+
+def tables(result: Result[Cell]) -> list[Table]:
+    """Return success and cost by median session time."""
+    columns = (
+        Column("preset"),
+        Column("median session, min", "g"),
+        Column("success", ".3%"),
+        Column("promised", ".1%"),
+        Column("published"),
+        Column("wrong"),
+        Column("errors"),
+        Column("errors: 95 % below", ".2%"),
+        Column("median ms", ".1f"),
+        Column("99th ms", ".0f"),
+        Column("bytes/s per node", ",.0f"),
+        Column("Bamboo below"),
+        Column("MIT Chord below", ","),
+        Column("messages/s per node", ".1f"),
+        Column("deaths", ","),
+        Column("lookups", ","),
+        Column("nodes", ","),
+    )
+    notes = (
+        "Published are the bytes of maintenance at 1,000 nodes, and the consistency of Bamboo and MIT Chord alike.",
+        "The promise is for preset lan. Under wan, with rounds of 15 s, an arc whose owner died has none for half a "
+        "minute, longer than a client waits, and the shortest sessions end faster than anything is repaired.",
+    )
+    bar = f"preset lan: success as promised; no wrong answer, under wan from {WAN_MIN:g} minutes on"
+    return [Table("sessions", "Churn by crashes", columns, tuple(_row(cell) for cell in result.cells), bar, notes)]
+
+
+def _row(cell: Cell) -> Row:
+    setting = cell.setting
+    promised = SUCCESS_BY_MEDIAN[setting.median_min] if setting.preset == "lan" else None
+    took = cell.took_ms
+    values = (
+        setting.preset,
+        setting.median_min,
+        cell.success,
+        promised,
+        PUBLISHED_BY_MEDIAN.get(setting.median_min),
+        cell.wrong,
+        cell.errors,
+        poisson_upper(cell.errors) / max(1, cell.lookups),
+        percentile(took, 0.5) if took else None,
+        percentile(took, 0.99) if took else None,
+        cell.bytes_s,
+        BAMBOO_BYTES_S,
+        MIT_CHORD_BYTES_S,
+        cell.messages_s,
+        cell.deaths,
+        cell.lookups,
+        setting.nodes,
+    )
+    if setting.preset != "lan" and setting.median_min < WAN_MIN:
+        return Row(values)
+    return Row(values, cell.wrong == 0 and cell.success >= (promised or 0))
+
+
+def draw(result: Result[Cell], figure: Figure) -> None:
+    """Draw success and cost against the median session time."""
+    wrong, lookups = sum(cell.wrong for cell in result.cells), sum(cell.lookups for cell in result.cells)
+    lan = [cell for cell in result.cells if cell.setting.preset == "lan"]
+    worst = min(lan, key=lambda cell: cell.setting.median_min)
+    headline(
+        figure,
+        f"{wrong or 'None'} of {lookups:,} answers was wrong; with sessions of {worst.setting.median_min:g} minutes "
+        f"{worst.success:.1%} of the lookups succeed (preset lan)",
+    )
+    left, right = figure.subplots(1, 2)
+    for preset, colour, marker in (("lan", BLUE, "o"), ("wan", GREEN, "s")):
+        cells = sorted((c for c in result.cells if c.setting.preset == preset), key=lambda c: c.setting.median_min)
+        if cells:
+            x = [cell.setting.median_min for cell in cells]
+            success = [100 * cell.success for cell in cells]
+            look: dict[str, Any] = {"color": colour, "marker": marker, "label": f"measured, preset {preset}"}
+            left.plot(x, success, **look)
+            right.plot(x, [cell.bytes_s for cell in cells], **look)
+    promised = {median: share for median, share in SUCCESS_BY_MEDIAN.items() if share is not None}
+    left.plot(list(promised), [100 * s for s in promised.values()], "D", color=ORANGE, label="promised, preset lan")
+    right.axhline(MIT_CHORD_BYTES_S, color=PURPLE, linestyle="--", label="MIT Chord, published: below")
+    right.axhline(BAMBOO_BYTES_S, color=GREY, linestyle=":", label="Bamboo, published: below")
+    for axes, y in ((left, "lookups that succeed (%)"), (right, "bytes/s sent per node")):
+        axes.set_xscale("log")
+        ticks = [1.4, 3, 10, 60, 180]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+        dress(axes, "median session (minutes)", y, is_from_zero=axes is right)
+
+
+EXPERIMENT = Experiment(
+    name="sessions",
+    title="Churn by crashes",
+    source="Rhea et al. 2004 (Bamboo): 1,000 nodes, median sessions from 1.4 minutes to 3 hours",
+    plan=plan,
+    measure=measure,
+    tables=tables,
+    pictures={"sessions": draw},
+    again=again("sessions"),
+)

@@ -1,0 +1,1 @@
+"""Joining a ring, leaving it, and coming back to it."""

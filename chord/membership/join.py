@@ -1,0 +1,394 @@
+"""How a vnode becomes a member and stops being one: join, leave. (After a restart: `membership/rejoin.py`.)
+
+Join: find the owner of my id, receive the part of its arc up to me (`replication/transfer.py`), and only
+then take the predecessor's list and notify. Leave: hand the arc to the successor, under a
+deadline the caller opened.
+
+Source: Zave 2017, section III (JOIN); the hand-over of keys, Stoica et al. 2001, section 4.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import trio
+
+from chord import events
+from chord.errors import (
+    SILENCE,
+    Busy,
+    ChordError,
+    DuplicateId,
+    Leaving,
+    LookupFailed,
+    NotOwner,
+    NotReady,
+    OtherRing,
+    UnknownVnode,
+)
+from chord.ids import Arc, Point, between
+from chord.replication.transfer import Mover
+from chord.replication.transfer_source import TransferFailed
+from chord.ring.ownership import Taken
+from chord.ring.vnode import RETRY_MS, Vnode
+from chord.wire.messages import (
+    LIST_ENTRIES_MAX,
+    Confirm,
+    Confirmed,
+    Contact,
+    Done,
+    Down,
+    FindNeighbours,
+    GetRing,
+    HandOver,
+    JoinArc,
+    NeighboursOf,
+    Notify,
+    Offer,
+    Ping,
+    Pong,
+    RingPointers,
+)
+
+LOOK_AGAIN_MS = 250  # when the ring has to heal first
+LEARNT_MAX = 16
+STEPS_MAX = 16  # how often one attempt follows a "not mine, ask that one"
+
+FATAL = (OtherRing, DuplicateId)
+
+
+class LastTime(NamedTuple):
+    """What a vnode remembers of its place before a restart."""
+
+    predecessor: Contact | None = None
+    successors: tuple[Contact, ...] = ()
+    start: Point | None = None
+    epoch: int = 0
+    taken: tuple[Taken, ...] = ()
+    before: tuple[Contact, ...] = ()
+
+
+class Membership:
+    """Takes one vnode into a ring and out of it.
+
+    Attributes:
+        last: its place before a restart, where that counts.
+    """
+
+    def __init__(self, vnode: Vnode, mover: Mover) -> None:
+        self._vnode = vnode
+        self._ring = vnode.ring
+        self._host = vnode.host
+        self._peers = vnode.host.peers
+        self._mover = mover
+        self.last = LastTime()
+        self._learnt: dict[str, None] = {}
+
+    # -- join -----------------------------------------------------------------------------------
+
+    async def join(self, contacts: list[Contact | str]) -> None:
+        """Join by any of the contacts; they are tried in turn until one leads into the ring.
+
+        Raises:
+            OtherRing, DuplicateId: definite; this ring does not take the node.
+
+        Concurrency: checkpoints; waits as long as nobody answers. Cancelled before the arc was switched, the ring
+        is as before; afterwards the arc is ours, and a later `join` completes the pointers.
+        """
+        turn = silences = 0
+        self._vnode.state = "joining"
+        self._learnt.clear()
+        while not self._ring.is_member:
+            every = [*contacts, *self._learnt]
+            if silences or turn >= len(every):  # a member may list this vnode, and call it, that no contact knows
+                every += [a for a in self._peers.suspicion.alive()[-LEARNT_MAX:] if a != self._host.address]
+            via = every[turn % len(every)]
+            patience_s = self._patience_s(silences)
+            turn += 1
+            try:
+                with trio.fail_after(patience_s):
+                    around = await self._around(via)
+                self._learn(around.predecessor, around.successor)
+                if self._is_own_place(around):
+                    await self._reclaim_place(around)
+                elif self._vnode.ownership.start is None:
+                    await self._receive_arc(around.successor)
+                if self._vnode.ownership.start is not None and not self._ring.is_member:
+                    await self._take_pointers(via, patience_s)
+            except FATAL:
+                raise
+            except (Busy, Leaving, NotReady) as error:
+                await trio.sleep(self._host.jitter((error.after_ms or RETRY_MS) / 1000))
+                turn -= isinstance(error, Busy)
+            except (ChordError, TransferFailed, trio.TooSlowError) as error:
+                silences += isinstance(error, trio.TooSlowError)
+                await trio.sleep(self._host.jitter(RETRY_MS / 1000 * min(turn, 10)))
+        await self.announce()
+
+    def _learn(self, *contacts: Contact) -> None:
+        """Note whom an answer named: all the given contacts may be gone before this vnode is a member."""
+        for contact in contacts:
+            if contact.address != self._host.address:
+                self._learnt[contact.address] = None
+        while len(self._learnt) > LEARNT_MAX:
+            del self._learnt[next(iter(self._learnt))]
+
+    def _patience_s(self, silences: int) -> float:
+        """How long to wait for a contact to look up my place, after so many did not answer in time.
+
+        One that fell silent looks like one that takes long. Meanwhile others may be taking over an arc that is mine
+        already, for all they know is that its giver died: none may hold me up for long where another would answer.
+        """
+        timing = self._host.timing
+        return min(2 * timing.timeout_cap_s, 2 * timing.timeout_stranger_s * (1 << min(silences, 8)))
+
+    async def _around(self, via: Contact | str) -> NeighboursOf:
+        around = await self._peers.call(via, FindNeighbours(self._vnode.id), NeighboursOf)
+        self._host.greeter.learn(around.ring)
+        return around
+
+    def _is_own_place(self, around: NeighboursOf) -> bool:
+        return around.successor.id == self._vnode.id
+
+    async def _receive_arc(self, owner: Contact) -> None:
+        """Ask the owner of my id for my arc, and wait until it has switched it to me."""
+        session = self._host.rng.randbytes(16)
+        inbound = self._mover.expect(session, owner.address)
+        for _ in range(STEPS_MAX):
+            try:
+                await self._peers.call(owner, JoinArc(self._vnode.me, session), Done)
+                break
+            except NotOwner as error:
+                if error.peer is None or error.peer.id == self._vnode.id:
+                    raise
+                owner = error.peer
+                self._learn(owner)
+                inbound = self._mover.expect(session, owner.address)
+        else:
+            raise LookupFailed("nobody admits to owning this id")
+        while not inbound.ended.is_set():
+            # Reading the property frees a slot whose lease ran out; the giver may have died.
+            with trio.move_on_after(self._host.timing.lease_s / 4):
+                await inbound.ended.wait()
+            _ = self._mover.inbound
+        if not inbound.is_switched:
+            raise TransferFailed(f"{owner.address} did not complete the transfer")
+        await self._renounce_if_taken_back(owner)
+        self._vnode.mark_only_copies(self.last.successors)  # the giver may not know to which of them this vnode gave it
+
+    async def _renounce_if_taken_back(self, owner: Contact) -> None:
+        """Give the arc up where another owns it after all; what I hold of it goes there by and by.
+
+        Raises:
+            TransferFailed: so it is.
+        """
+        if await self._is_taken_back(owner):
+            self._host.tell(self._vnode.ownership.renounce())
+            raise TransferFailed(f"{owner.address} or one before it owns the arc again")
+
+    async def _is_taken_back(self, giver: Contact) -> bool:
+        """Find out whether another owns my id after all, before anybody is told that I do.
+
+        A Switch may reach me so late that the giver has taken me for dead, owns the arc again or has given it to the
+        next; or the giver died, nobody knows of me yet, and the next has taken all of its arc over. Then I hold an old
+        copy, and would deny what was written since.
+        """
+        asked = giver
+        for _ in range(STEPS_MAX):
+            if self._peers.is_dead(asked):
+                return False
+            try:
+                await self._peers.call(asked, Confirm(self._vnode.id), Confirmed)
+                return True
+            except NotOwner as error:
+                if error.peer is None or error.peer.id == self._vnode.id:
+                    return False
+                asked = error.peer
+            except Busy:  # my acknowledgement is still on its way
+                await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+            except SILENCE:
+                continue
+            except ChordError:
+                return False
+        return False
+
+    async def _take_pointers(self, via: Contact | str, patience_s: float) -> None:
+        """JOIN: the predecessor's whole list at once, if I still fit right behind it; else look again."""
+        for _ in range(STEPS_MAX):
+            with trio.fail_after(patience_s):
+                around = await self._around(via)
+                if self._is_own_place(around):
+                    await self._reclaim_place(around)
+                    return
+                await self._renounce_if_taken_back(around.successor)
+                p = around.predecessor
+                reply = await self._peers.call(p, GetRing(), RingPointers)
+            if self._host.tell(self._ring.join(p, reply.successors)):
+                self._learn_silent(reply.downs)
+                return
+            await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+        raise LookupFailed("no predecessor to join behind")
+
+    async def announce(self) -> None:
+        """Notify the successor, and hint to the vnode before: it need not wait for its next round."""
+        self._vnode.state = "member"
+        predecessor = self._ring.predecessor
+        for contact, request in ((self._ring.successor, Notify(self._vnode.me)), (predecessor, Offer(self._vnode.me))):
+            if contact is None or contact.id == self._vnode.id:
+                continue
+            try:
+                await self._peers.call(contact, request, Done)
+            except ChordError as error:
+                self._host.tell([events.StepFailed(self._vnode.id, "announce", error.word)])
+
+    # -- my own place is still listed -----------------------------------------------------------
+
+    async def _reclaim_place(self, around: NeighboursOf) -> None:
+        """The ring still lists my id: it is me from before a restart, or somebody else.
+
+        Raises:
+            DuplicateId: another node answers for that id.
+        """
+        me, holder, p = self._vnode.me, around.successor, around.predecessor
+        if holder.address != me.address:
+            await self._refuse_if_alive(holder)
+            raise Busy("the former holder of this id is being forgotten", after_ms=LOOK_AGAIN_MS)
+        if self._vnode.ownership.start is None:
+            others, _ = await self._others_behind(p)
+            taker = await self._taker_of_my_arc([*others, p])
+            if self._vnode.ownership.start is not None:  # the Switch of an earlier attempt has come at last
+                await self._renounce_if_taken_back(others[0])
+            elif taker is None:
+                self._own_again(p, others)
+            else:
+                await self._receive_arc(taker)  # like any joiner
+        if not self._ring.is_member:
+            # Asked last: what is adopted must be as fresh as in JOIN. The list asked for above may be old by now.
+            others, downs = await self._others_behind(p)
+            self._host.tell(self._ring.resume(p, others))
+            self._learn_silent(downs)
+
+    def _own_again(self, predecessor: Contact, others: Iterable[Contact]) -> None:
+        """Own the arc of last time, or what is left of it behind the predecessor.
+
+        If that one stands further back, whoever stood where my arc began is dead: then it is for a take-over to say so,
+        and to mark what died with it. Without a memory of last time all of it is mine.
+
+        Args:
+            others: the vnodes behind this one. Those that restart as well may have owned the arc meanwhile.
+        """
+        last = self.last
+        start, before = last.start, last.before
+        if start is None or start == predecessor.id or between(start, predecessor.id, self._vnode.id):
+            start, before = predecessor.id, (predecessor,)
+        self._host.tell(self._vnode.ownership.resume(start, before, last.epoch))
+        self._vnode.mark_only_copies(dict.fromkeys((*last.successors, *others)))
+
+    def _learn_silent(self, downs: Iterable[Down]) -> None:
+        """Wait for the vnodes that the one before me waits for: without them the ring would look smaller than it is."""
+        now, view = trio.current_time(), self._vnode.view
+        view.adopt(
+            self._ring.successors,
+            [(down.contact, now - down.since_ms / 1000) for down in downs],
+            is_full=self._ring.is_full,
+        )
+        for contact, _ in view.downs():
+            if contact.address != self._host.address:
+                self._peers.passive.add(contact, now)
+
+    async def _others_behind(self, p: Contact) -> tuple[list[Contact], tuple[Down, ...]]:
+        """Return the list of the vnode before me, which still lists me first, without me; and whom it waits for.
+
+        Raises:
+            Busy: there is nobody else, or it has learnt of somebody nearer; look again.
+        """
+        me = self._vnode.me
+        reply = await self._peers.call(p, GetRing(adopt=p.id != me.id), RingPointers)
+        if between(p.id, reply.successors[0].id, me.id):
+            raise Busy("another vnode stands right before this one now", after_ms=RETRY_MS)
+        others = [c for c in reply.successors if c.id != me.id]
+        if not others and p.id != me.id:
+            others = [p]
+        if not others:
+            raise Busy("nobody else is left to ask", after_ms=LOOK_AGAIN_MS)
+        return others, reply.downs
+
+    async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
+        """Find out whether somebody behind me has noticed that I was down and taken my arc over; None: nobody has.
+
+        The first member behind me tells. Dead ones in between never will, those that were restarted with me wait for me
+        as I might for them, and as long as I am not back in my place nobody replaces them: I must not wait for them.
+        """
+        for contact in after:
+            while not self._peers.is_dead(contact):
+                try:
+                    start = (await self._peers.call(contact, GetRing(adopt=False), RingPointers)).owned_from
+                except SILENCE:
+                    if self._peers.suspicion.state(contact.address) == "paused":
+                        break
+                    continue
+                except (UnknownVnode, NotReady):
+                    break
+                if start is None:  # it has handed its arc on
+                    break
+                return contact if self._vnode.id in Arc(start, contact.id) else None
+        raise Busy("nobody behind this vnode answers for an arc", after_ms=LOOK_AGAIN_MS)
+
+    async def _refuse_if_alive(self, holder: Contact) -> None:
+        try:
+            await self._peers.call(holder, Ping(), Pong)
+        except (*SILENCE, UnknownVnode):
+            return
+        raise DuplicateId(f"{holder.address} already stands at id {int(holder.id)}", peer=holder)
+
+    # -- leave ----------------------------------------------------------------------------------
+
+    async def leave(self) -> None:
+        """Hand the arc to the next vnode of another node, however often it takes.
+
+        Ends with the arc still ours only where no other node is left to take it. Stabilization must go on meanwhile:
+        the successor may change. Of several vnodes of this node in a row the last one goes first.
+
+        Concurrency: checkpoints; cancelled, the arc is still ours, or wholly the other's.
+        """
+        self._vnode.state = "leaving"
+        while self._vnode.ownership.start is not None:
+            others = [c for c in self._ring.successors if c.address != self._host.address]
+            if not others and not self._ring.is_isolated:
+                return
+            if not others:  # they may be back before the time for leaving is over
+                await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+                continue
+            to = next(c for c in self._ring.successors if c in others or self._still_owns(c))
+            if to in others:
+                session = self._host.rng.randbytes(16)
+                try:
+                    await self._mover.hand_over(await self._receiver(to, session), session)
+                    continue
+                except (ChordError, TransferFailed) as error:
+                    after_ms = error.after_ms if isinstance(error, ChordError) else None
+                    await trio.sleep(self._host.jitter((after_ms or RETRY_MS) / 1000))
+            else:
+                await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+
+    async def _receiver(self, successor: Contact, session: bytes) -> Contact:
+        """Offer my arc to the successor, or where that leaves too and has given its own away, to who has it now.
+
+        Neither may wait for the other to be gone: it brings home what is left there, and some of that is mine.
+        """
+        to, asked = successor, dict[Point, None]()
+        while to.id not in asked and len(asked) < LIST_ENTRIES_MAX:  # more may leave in a row than a list is long
+            asked[to.id] = None
+            try:
+                await self._peers.call(to, HandOver(self._vnode.me, session), Done)
+                return to
+            except Leaving as error:
+                if error.peer is None or error.peer.address == self._host.address:
+                    raise
+                to = error.peer
+        raise Leaving("all who follow are leaving", after_ms=RETRY_MS)
+
+    def _still_owns(self, contact: Contact) -> bool:
+        vnode = self._host.vnodes.get(contact.id)
+        return vnode is not None and vnode.ownership.start is not None

@@ -1,0 +1,155 @@
+"""How a vnode comes back after a restart: a running ring decides what became of its place.
+
+Only where nobody runs one do the stored pointers count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+
+import trio
+
+from chord.errors import ChordError, OtherRing, PeerUnreachable, unwrapped
+from chord.membership.join import FATAL, LastTime, Membership
+from chord.ring.ownership import Remembered
+from chord.ring.vnode import Vnode
+from chord.wire.messages import Contact, Ping, Pong
+
+EAGER_LOOKS = 2  # after a restart: a self-lookup every round until so many changed nothing
+
+
+class Resumption:
+    """Takes one vnode back into its ring."""
+
+    def __init__(self, vnode: Vnode, membership: Membership) -> None:
+        self._vnode = vnode
+        self._ring = vnode.ring
+        self._host = vnode.host
+        self._peers = vnode.host.peers
+        self._membership = membership
+
+    async def resume(
+        self,
+        last: LastTime,
+        known: list[Contact | str],
+        named: Collection[str] = (),
+    ) -> None:
+        """Come back after a restart, with the pointers of last time.
+
+        A known node that answers as a member decides: we rejoin by it. If for `resume_s` none does (all are restarting
+        too, or nobody answers), the stored lists count, live entries first. A new ring is never started.
+
+        Args:
+            named: those of the known that the operator told this node to join by; each is heard, if it answers.
+
+        Raises:
+            OtherRing, DuplicateId: definite; the ring does not take the node back, or a named one is of another ring.
+        """
+        self._vnode.state = "resuming"
+        self._membership.last = last
+        boundary = last.before[0] if last.before and last.before[0].id == last.start else None
+        self._vnode.ownership.last = Remembered(last.start, boundary, last.taken)
+        asked: list[Contact | str] = [*last.successors, *([last.predecessor] if last.predecessor else []), *known]
+        asked = [c for c in asked if (c if isinstance(c, str) else c.address) != self._host.address]
+        returning: dict[str, None] = {}
+        states = await self._states_of(asked, named, returning) if asked else {}
+        members = [address for address, state in states.items() if state in ("member", "leaving")]
+        has_gone_on = any(address not in returning for address in members)  # else they were away as this vnode was
+        self._vnode.has_met_quorum = has_gone_on
+        for contact in last.successors:  # until the lists have those that live again, they are counted here
+            if states.get(contact.address) in ("member", "resuming") and contact.address != self._host.address:
+                self._peers.passive.add(contact, trio.current_time())
+        while members or last.start is None:  # without an arc of its own it can only join, however long that takes
+            others = [*members, *(asked or known)]
+            if len(self._host.vnodes) > 1:  # another vnode of this node may be the only member there is
+                others.append(self._host.address)
+            if await self._has_joined(others, asked if last.start is not None else []):
+                return
+            states = await self._states_of(asked, (), {})  # a stalled network may have hidden the members
+            members = [address for address, state in states.items() if state in ("member", "leaving")]
+        self._vnode.answered = tuple(states)
+        living = [c for c in last.successors if c.address in states or c.id in self._host.vnodes]
+        self._host.tell(self._ring.resume(last.predecessor, living or [self._vnode.me]))
+        for contact in last.successors:
+            if contact not in living and not self._peers.is_known_to_have_left(contact):
+                self._peers.passive.add(contact, trio.current_time())
+                self._vnode.view.fell_silent(contact, trio.current_time())
+        own = self._vnode.ownership
+        if own.start is None and last.start is not None:
+            self._host.tell(own.resume(last.start, last.before, last.epoch))
+        self._vnode.mark_only_copies(last.successors)
+        self._vnode.eager_looks = EAGER_LOOKS
+        await self._membership.announce()
+
+    async def _has_joined(self, others: list[Contact | str], asked: list[Contact | str]) -> bool:
+        """Join, unless all members are gone meanwhile. Return whether this vnode is a member.
+
+        A member that answered may have stopped, and all others may wait to join as this vnode does.
+
+        Args:
+            asked: the nodes of which one must be a member; none: it can only join.
+        """
+        with unwrapped():
+            async with trio.open_nursery() as nursery:
+                if asked:
+                    nursery.start_soon(self._until_no_member, asked, nursery.cancel_scope)
+                await self._membership.join(others)
+                nursery.cancel_scope.cancel()
+        return self._ring.is_member
+
+    async def _until_no_member(self, asked: list[Contact | str], scope: trio.CancelScope) -> None:
+        """Cancel a join when for `resume_s` none of these answers as a member."""
+        while True:
+            await trio.sleep(self._host.jitter(self._host.timing.resume_s))
+            states: dict[str, str] = {}
+            with suppress(*FATAL):  # the join hears of it, too
+                states = await self._states_of(asked, (), {})
+            if not {"member", "leaving"}.intersection(states.values()):
+                scope.cancel()
+                return
+
+    async def _states_of(
+        self, contacts: list[Contact | str], named: Collection[str], returning: dict[str, None]
+    ) -> dict[str, str]:
+        """Ask all of them at once, again and again, until one answers as a member or `resume_s` is over.
+
+        Args:
+            returning: filled with those without which no write can have been acknowledged: they were coming back when
+                they were first asked, or have not met a quorum since.
+        """
+        states: dict[str, str] = {}
+        refused: dict[str, ChordError] = {}
+        addresses = list(dict.fromkeys(c if isinstance(c, str) else c.address for c in contacts))
+        unheard = {address for address in addresses if address in named}
+
+        async def ask(address: str, scope: trio.CancelScope) -> None:
+            while True:
+                try:
+                    with trio.fail_after(self._peers.suspicion.timeout(address)):  # what is lost is asked again
+                        pong = await self._peers.call(address, Ping(), Pong)
+                    states[address] = pong.state
+                    if pong.state == "resuming" or not pong.has_met_quorum:
+                        returning[address] = None
+                except FATAL as error:
+                    refused[address] = error
+                    if address in named:
+                        scope.cancel()
+                    return
+                except PeerUnreachable:
+                    states.pop(address, None)
+                except (ChordError, trio.TooSlowError):
+                    pass  # what it said before still counts
+                unheard.discard(address)
+                if not unheard and "member" in states.values():  # a leaver may be gone before this vnode has joined
+                    scope.cancel()
+                await trio.sleep(self._host.jitter(self._host.timing.resume_s / 8))
+
+        with trio.move_on_after(self._host.timing.resume_s) as scope:
+            async with trio.open_nursery() as nursery:
+                for address in addresses:
+                    nursery.start_soon(ask, address, scope)
+        for address, error in refused.items():
+            if not states or (address in named and isinstance(error, OtherRing)):
+                raise error
+        return states

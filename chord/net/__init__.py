@@ -1,0 +1,1 @@
+"""Connections between nodes, and the judgement whether a peer is alive."""

@@ -1,0 +1,379 @@
+"""One connection after its handshake: calls both ways, each side answering and asking at once.
+
+The design follows what costs time on this stack, in this order (performance.md has the figures):
+
+* Handlers run inline in the reader; only one that waits for more than the answers of others gets a task.
+* All answers to one read leave in one write, and all calls made in one pass of the scheduler leave together.
+* The reader wakes callers directly, and deadlines are swept by one task per `Rpc`, not scoped per call.
+* A write is tried at once before anything waits, where the stream can do that.
+
+The reader never waits for the writer. Two peers that flood each other and read only after writing would
+stop for good; here a peer whose answers pile up has its next requests refused, and is cut if it does not drain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+import outcome
+import trio
+
+from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, Overloaded, PeerLost, PeerUnreachable
+from chord.events import ConnectionClosed, ConnectionOpened
+from chord.ids import Point
+from chord.net.calls import Caller, Told
+from chord.net.context import Shared
+from chord.net.handshake import RECEIVE_BYTES, Met, wait_for_end
+from chord.net.inbound import Answers
+from chord.net.one_way_delay import Transit
+from chord.net.send_buffer import Outbox
+from chord.net.timers import Deadlines
+from chord.net.transport import Stream, pipe_of
+from chord.wire.codec import GOODBYE, REFUSED_CALL_ID, Codec, Kind, encode_refusal, is_goodbye
+from chord.wire.messages import Reply, Request, StreamName
+
+BUDGET_S_MAX: Final = 86_400.0
+"""What a call without any deadline travels with: a day."""
+
+FLUSH_FRAMES: Final = 16
+"""So many frames dealt with are followed by a flush, be there more to come: else two nodes that wait for each
+other's whole batches would keep only one processor busy between them."""
+
+
+class _Waiting(msgspec.Struct, eq=False):
+    """A call without an answer yet. `told` is told it."""
+
+    told: Told
+    request: Request
+    asked_at: float
+
+
+class Link:
+    """A connection to one peer.
+
+    Attributes:
+        address: the peer's advertised address; "" for a client.
+        stream_name: control or bulk.
+        dialler: the address of the node that opened the connection.
+        opened_at: when, on Trio's clock.
+        is_draining: no new calls are made here; it closes when the last is answered.
+        has_ended: it carries nothing any more; `reason` says why.
+        frame_due: when the frame that has begun is overdue.
+        partial_bytes: what there is of it.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        met: Met,
+        codec: Codec,
+        shared: Shared,
+        *,
+        is_dialled: bool,
+        forget: Callable[[Link], None],
+    ) -> None:
+        self.address = met.peer.address if met.peer.role == "node" else ""
+        self.stream_name: StreamName = met.mine.stream
+        self.is_dialled = is_dialled
+        self.dialler = met.mine.address if is_dialled else met.peer.address
+        self.opened_at = trio.current_time()
+        self.is_draining = False
+        self.has_ended = False
+        self.reason = ""
+        self._stream = stream
+        self._codec = codec
+        self._shared = shared
+        self._stats = shared.stats
+        self._alarm = shared.alarm
+        self._forget = forget
+        self._frames = met.frames
+        self.partial_bytes = 0
+        self._early = met.early
+        self._reading = trio.CancelScope()
+        self._pending: dict[int, _Waiting] = {}
+        self._deadlines: Deadlines[int] = Deadlines()
+        self._last_call_id = 0
+        self._peer_is_draining = False
+        self._was_used = False
+        self._quiet_due = self.opened_at + shared.limits.idle_s
+        self.frame_due = math.inf
+        self._pipe = pipe_of(stream)
+        self._outbox = Outbox(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
+        self._answers = Answers(codec, self._outbox, shared, Caller(self.address), Transit(self.opened_at))
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    async def call(self, vnode: Point | None, request: Request, deadline: float) -> Reply:
+        """Send a request and wait for its reply; see `Calls.call`.
+
+        Raises:
+            UseBulk: it does not fit the control stream; nothing was sent, or the peer did nothing.
+        """
+        now = trio.current_time()
+        left = deadline - now
+        if request.patient or left == math.inf:  # others are answered at once, and this costs more than encoding them
+            left = min(left, trio.current_effective_deadline() - now, BUDGET_S_MAX)
+        if left <= 0:
+            await trio.lowlevel.checkpoint()
+            raise DeadlineExceeded("the deadline had passed before the call")
+        if self._outbox.buffered > self._outbox.bytes_max:
+            await self._wait_for_room(deadline)
+        task = trio.lowlevel.current_task()
+
+        def wake(answer: Reply | ChordError) -> None:
+            trio.lowlevel.reschedule(task, outcome.Value(answer))
+
+        call_id = self._send(vnode, request, wake, now, deadline, left)
+
+        def abandon(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            self._take_pending(call_id)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        answer: Reply | ChordError = await trio.lowlevel.wait_task_rescheduled(abandon)
+        if isinstance(answer, Reply):
+            return answer
+        raise answer
+
+    def begin(self, vnode: Point | None, request: Request, told: Told, deadline: float) -> bool:
+        """Send a request, and let somebody be told what comes of it; see `Calls.begin`.
+
+        Returns:
+            Whether it was sent: there is no waiting for room here.
+        Raises:
+            UseBulk: it does not fit the control stream; nothing was sent.
+        """
+        now = trio.current_time()
+        if deadline <= now or self._outbox.buffered > self._outbox.bytes_max:
+            return False
+        self._send(vnode, request, told, now, deadline, min(deadline - now, BUDGET_S_MAX))
+        return True
+
+    def _send(
+        self, vnode: Point | None, request: Request, told: Told, now: float, deadline: float, budget_s: float
+    ) -> int:
+        self._last_call_id = call_id = self._last_call_id + 1
+        budget_ms = math.ceil(budget_s * 1000)  # not less than is left: our own deadline comes before a word about it
+        frame = self._codec.encode_call(call_id, vnode, budget_ms, request, int(1000 * (now - self.opened_at)))
+        self._outbox.post(frame)
+        self._stats.calls_sent += 1
+        if self._pending:
+            self._outbox.flush_soon()  # others are at it as well: what they say in this pass leaves together
+        else:
+            self._outbox.flush()
+        self._pending[call_id] = _Waiting(told, request, now)
+        if deadline < math.inf:
+            self._deadlines.set(call_id, deadline)
+            if deadline < self._alarm.at:
+                self._alarm.by(deadline)
+        return call_id
+
+    async def _wait_for_room(self, deadline: float) -> None:
+        """Wait until the peer has taken enough of what is buffered for it.
+
+        Raises:
+            PeerUnreachable: it has not within the deadline, or the connection has ended; nothing was sent.
+        """
+        with trio.CancelScope(deadline=deadline):
+            await self._outbox.wait_for_room()
+        if self._outbox.buffered > self._outbox.bytes_max or self.is_draining or self.has_ended:
+            raise PeerUnreachable(f"{self.address} does not take what is sent to it: {self.reason or 'no room'}")
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something waits to be written."""
+        return self._outbox.buffered > 0
+
+    @property
+    def quiet_rank(self) -> tuple[bool, float] | None:
+        """How long nothing has been said here, the longest first; None while anything is owed, or it ends anyway."""
+        is_owed = self._pending or self._answers.in_work or self._outbox.buffered
+        return None if is_owed or self.is_draining or self.has_ended else (self._was_used, self._quiet_due)
+
+    # -- the life of a connection ---------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Carry calls until either side has had enough. Never raises what the peer does."""
+        shared = self._shared
+        shared.running[self] = None
+        shared.observe(ConnectionOpened(self.address, self.stream_name, self.is_dialled))
+        self._alarm.by(self._quiet_due)
+        try:
+            with self._reading:
+                try:
+                    self._take(self._early)
+                    self._early.clear()
+                    if self._frames.is_partial:
+                        self._hold_partial(is_new=True)
+                    while self._take_in(await self._pipe.receive_some(RECEIVE_BYTES)):
+                        pass
+                except trio.BrokenResourceError:
+                    self._on_broken()
+                except MalformedMessage as error:
+                    await self._say_why(error)
+                    self.cut(f"malformed: {error.message}")
+        finally:
+            self.cut("stopped")
+            del shared.running[self]
+            shared.settled.unpark_all()
+            await trio.aclose_forcefully(self._stream)
+            shared.observe(ConnectionClosed(self.address, self.reason))
+
+    def drain(self) -> None:
+        """Make no new calls here and ask the peer for the same; the last answer closes the connection."""
+        if not self.is_draining and not self.has_ended:
+            self.is_draining = True
+            self._was_used, self._quiet_due = False, trio.current_time() + self._shared.limits.stuck_s
+            self._alarm.by(self._quiet_due)
+            self._forget(self)
+            self._outbox.post_small(GOODBYE)
+            self._outbox.flush_soon()
+
+    def cut(self, reason: str) -> None:
+        """End the connection now; whoever waits for an answer gets `PeerLost`. The first reason counts."""
+        if self.has_ended:
+            return
+        self.has_ended, self.reason = True, reason
+        self._forget(self)
+        self._frames.drop()
+        self._shared.hold(-self.partial_bytes)
+        self.partial_bytes = 0
+        pending, self._pending, self._deadlines = self._pending, {}, Deadlines()
+        for waiting in pending.values():
+            waiting.told(PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
+        self._outbox.close()
+        self._answers.abandon()
+        self._reading.cancel()
+
+    def sweep(self, now: float) -> float:
+        """End what is overdue at this time, and return when to look again."""
+        limits = self._shared.limits
+        for call_id in self._deadlines.expired(now):
+            waiting = self._pending.pop(call_id, None)
+            if waiting is None:
+                continue  # what the one before was told has ended the connection
+            took = now - waiting.asked_at
+            waiting.told(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
+        if self.frame_due <= now:
+            self.cut(f"half a frame, then silence for {limits.frame_s:g} s")
+        elif self._outbox.stuck_due <= now:
+            self.cut(f"took nothing for {limits.stuck_s:g} s")
+        elif self._quiet_due <= now:
+            self._quiet_due = now + (limits.stuck_s if self.is_draining else limits.idle_s)
+            if self._pending or self._answers.in_work or self._was_used:
+                self._was_used = False
+            elif self.is_draining:
+                self.cut("drained")
+            else:
+                self.drain()
+        due = min(self._deadlines.next(), self._answers.sweep(now))
+        return math.inf if self.has_ended else min(due, self._quiet_due, self.frame_due, self._outbox.stuck_due)
+
+    def _close_if_drained(self) -> None:
+        """A draining connection is done when the peer makes no more calls either and nothing is owed both ways."""
+        if self._peer_is_draining and not (self._pending or self._answers.in_work or self._outbox.buffered):
+            self.cut("drained")
+
+    def _on_broken(self) -> None:
+        self.cut("connection reset")
+
+    def _on_emptied(self) -> None:
+        if self._shared.settled:
+            self._shared.settled.unpark_all()
+        if self.is_draining:
+            self._close_if_drained()
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def _take_in(self, data: bytes | bytearray) -> bool:
+        """Deal with what one read brought. Returns whether to read on.
+
+        Raises:
+            MalformedMessage: the peer does not keep to the protocol.
+        """
+        if not data:
+            self.cut("closed in the middle of a frame" if self._frames.is_partial else "closed by the peer")
+            return False
+        self._was_used = True
+        self._stats.bytes_received += len(data)
+        frames = self._frames.feed(data)
+        self._take(frames)
+        if self._frames.is_partial or self.partial_bytes:
+            self._hold_partial(is_new=bool(frames))
+        if self.is_draining:
+            self._close_if_drained()
+        if self._outbox.is_overflowing:
+            self.cut("asks and does not read the answers")
+        return True
+
+    async def _say_why(self, error: MalformedMessage) -> None:
+        self._outbox.post_small(encode_refusal(error))
+        self._outbox.flush_soon()
+        await self._outbox.wait_until_empty()
+        with suppress(trio.BrokenResourceError):
+            await wait_for_end(self._stream)
+
+    def _hold_partial(self, *, is_new: bool) -> None:
+        """Set or clear the deadline of a frame that has begun and not ended, and count it."""
+        if self.has_ended:
+            return
+        if not self._frames.is_partial:
+            self.frame_due = math.inf
+        elif is_new or self.frame_due == math.inf:
+            self.frame_due = trio.current_time() + self._shared.limits.frame_s
+            self._alarm.by(self.frame_due)
+        change, self.partial_bytes = self._frames.partial_bytes - self.partial_bytes, self._frames.partial_bytes
+        self._shared.hold(change)
+
+    def cut_partial(self) -> None:
+        """End the connection for the sake of others: all of them together hold too much of unfinished frames."""
+        limit = self._shared.limits.partial_bytes_max
+        error = Overloaded(f"more than {limit} bytes of unfinished frames are held here, and yours is the oldest")
+        self._outbox.post_small(encode_refusal(error))
+        self._outbox.flush()
+        self.cut(error.message)
+
+    def _take(self, frames: list[tuple[Kind, bytes]]) -> None:
+        """Deal with everything one read brought, then answer with one write."""
+        now = trio.current_time()
+        for number, (kind, body) in enumerate(frames, 1):
+            if kind is Kind.CALL:
+                self._answers.on_call(body, now)
+            elif kind is Kind.REPLY:
+                self._on_reply(body)
+            elif kind is Kind.ERROR:
+                self._on_error(body)
+            elif kind is Kind.HELLO:
+                raise MalformedMessage("a second hello")
+            elif is_goodbye(body):
+                self._peer_is_draining = True
+                self.drain()
+            if self.has_ended:
+                return
+            if not number % FLUSH_FRAMES:
+                self._outbox.flush()
+        self._outbox.flush()
+
+    def _take_pending(self, call_id: int) -> _Waiting | None:
+        self._deadlines.clear(call_id)
+        return self._pending.pop(call_id, None)
+
+    def _on_reply(self, body: bytes) -> None:
+        call_id, content = self._codec.open_reply(body)
+        waiting = self._take_pending(call_id)
+        if waiting is None:
+            return  # too late: its caller gave up
+        try:
+            waiting.told(self._codec.finish(content, waiting.request.reply))
+        except MalformedMessage as error:
+            waiting.told(error)
+
+    def _on_error(self, body: bytes) -> None:
+        call_id, error = self._codec.decode_error(body)
+        if call_id == REFUSED_CALL_ID:
+            self.cut(f"refused by the peer: {error.message}")
+        elif waiting := self._take_pending(call_id):
+            waiting.told(error)

@@ -1,0 +1,215 @@
+"""The answering half of a connection: what a peer asks, and what it is told.
+
+A handler that need not wait is run in the reader itself, and its answer joins those to everything else that came
+with the same read. One that must wait counts against the limits until it is done; it gets a task if it needs one.
+"""
+
+from __future__ import annotations
+
+import traceback
+from functools import partial
+from typing import Final
+
+import trio
+
+from chord.errors import Busy, ChordError, DeadlineExceeded, Overloaded, RemoteFailure, retold
+from chord.events import HandlerFailed
+from chord.net.calls import Caller, Conclusion, Later, Work, throw_away
+from chord.net.context import Shared
+from chord.net.one_way_delay import Transit
+from chord.net.send_buffer import Outbox
+from chord.net.timers import Deadlines
+from chord.wire.codec import Call, Codec
+from chord.wire.messages import Reply
+
+TOO_LATE: Final = "the time that the caller gave ran out before the answer was ready"
+
+
+class _Pending:
+    """A call whose answer takes a while: what it waits for, and until when."""
+
+    __slots__ = ("body_bytes", "call", "deadline", "is_for_client", "later", "scope")
+
+    def __init__(self, call: Call, body_bytes: int, deadline: float, *, is_for_client: bool) -> None:
+        self.call = call
+        self.is_for_client = is_for_client
+        self.body_bytes = body_bytes
+        self.deadline = deadline
+        self.later: Later | None = None
+        self.scope: trio.CancelScope | None = None  # of its task
+
+
+class Answers:
+    """Answers the calls of one peer."""
+
+    __slots__ = ("_caller", "_codec", "_deadlines", "_is_beginning", "_outbox", "_pending", "_shared", "_transit")
+
+    def __init__(self, codec: Codec, outbox: Outbox, shared: Shared, caller: Caller, transit: Transit) -> None:
+        self._pending: dict[_Pending, None] = {}
+        self._deadlines: Deadlines[_Pending] = Deadlines()  # of those without a task
+        self._is_beginning = False
+        self._codec = codec
+        self._outbox = outbox
+        self._shared = shared
+        self._caller = caller
+        self._transit = transit
+
+    @property
+    def in_work(self) -> int:
+        """Calls whose handler is waiting for something."""
+        return len(self._pending)
+
+    def abandon(self) -> None:
+        """The connection is over: nobody waits for the answers any more."""
+        for pending in list(self._pending):
+            if pending.scope is not None:
+                pending.scope.cancel()
+            elif pending.later is not None:
+                pending.later.give_up()
+                self._forget(pending)
+
+    def sweep(self, now: float) -> float:
+        """Answer what is overdue at this time, and return when to look again. Tasks have their own deadlines."""
+        for pending in self._deadlines.expired(now):
+            if pending.later is not None:
+                pending.later.give_up()
+                self._post_error(pending.call, DeadlineExceeded(TOO_LATE))
+                self._finish(pending)
+        return self._deadlines.next()
+
+    def on_call(self, body: bytes, now: float) -> None:
+        """Answer a call at once, or see to it that it is answered.
+
+        Args:
+            now: when it was read; what one read has brought has one time.
+
+        Raises:
+            MalformedMessage: not even its envelope can be read.
+        """
+        call, shared = self._codec.decode_call(body), self._shared
+        shared.stats.calls_received += 1
+        late_s = 0.0 if call.sent_ms is None else self._transit.late_s(call.sent_ms, now)
+        try:
+            if isinstance(call.request, ChordError):
+                raise call.request
+            if self._outbox.buffered > self._outbox.bytes_max:
+                raise Overloaded(f"{self._outbox.buffered} bytes of answers wait for you to read them")
+            answer = shared.handler(call.vnode, call.request, self._caller)
+            if isinstance(answer, Reply):
+                self._outbox.post(self._codec.encode_reply(call.call_id, answer))
+                return
+            budget_s = call.budget_ms / 1000 - late_s
+            is_for_client = not self._caller.address or call.request.for_clients
+            self._admit(answer, len(body), budget_s, is_for_client=is_for_client)
+        except Exception as error:
+            self._post_error(call, self._answer_to(call, error))
+            return
+        pending = _Pending(call, len(body), now + budget_s, is_for_client=is_for_client)
+        self._pending[pending] = None
+        shared.count_work(1, len(body), is_for_client=is_for_client)
+        self._wait_for(pending, answer)
+
+    def _wait_for(self, pending: _Pending, answer: Later | Work) -> None:
+        if not isinstance(answer, Later):
+            pending.scope = trio.CancelScope(deadline=pending.deadline)
+            self._shared.start_task(self._work, pending, answer, pending.scope, name="answer")
+            return
+        pending.later = answer
+        self._deadlines.set(pending, pending.deadline)
+        if pending.deadline < self._shared.alarm.at:
+            self._shared.alarm.by(pending.deadline)
+        self._is_beginning = True
+        answer.begin(partial(self._concluded, pending), pending.deadline)
+        self._is_beginning = False
+
+    def _concluded(self, pending: _Pending, conclusion: Conclusion) -> None:
+        pending.later = None
+        self._deadlines.clear(pending)
+        if not isinstance(conclusion, (Reply, Exception)):
+            self._wait_for(pending, conclusion)
+        elif isinstance(conclusion, Reply) and self._outbox.buffered > self._outbox.bytes_max:
+            self._wait_for(pending, _said(conclusion))  # when there is room for it
+        else:
+            self._post(pending.call, conclusion)
+            self._finish(pending)
+
+    async def _work(self, pending: _Pending, work: Work, scope: trio.CancelScope) -> None:
+        """See an answer through that needs a task. The caller's budget ends it, or the connection's end."""
+        call = pending.call
+        try:
+            with scope:
+                reply = await work
+                await self._outbox.wait_for_room()
+                self._post(call, reply)
+            if scope.cancelled_caught:
+                self._post_error(call, DeadlineExceeded(TOO_LATE))
+        except Exception as error:
+            self._post_error(call, self._answer_to(call, error))
+        finally:
+            self._finish(pending)
+
+    def _finish(self, pending: _Pending) -> None:
+        """A call is answered: let that leave."""
+        self._forget(pending)
+        if self._is_beginning:
+            return  # the reader lets it leave with whatever else comes of what it has read
+        if self._pending:
+            self._outbox.flush_soon()  # others are nearly done as well: their answers leave together
+        else:
+            self._outbox.flush_and_tell()
+
+    def _forget(self, pending: _Pending) -> None:
+        del self._pending[pending]
+        self._deadlines.clear(pending)
+        self._shared.count_work(-1, -pending.body_bytes, is_for_client=pending.is_for_client)
+        self._shared.settled.unpark_all()
+
+    def _admit(self, answer: Later | Work, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
+        """Refuse to begin with an answer beyond the limits, or when its caller has given up. What needs no waiting is
+        answered all the same.
+        """
+        shared, limits = self._shared, self._shared.limits
+        if len(self._pending) >= limits.calls_per_connection_max:
+            excess = f"{len(self._pending)} calls of this connection are in work"
+        elif shared.calls_in_work >= limits.calls_max:
+            excess = f"{shared.calls_in_work} calls are in work"
+        elif shared.bytes_in_work + body_bytes > limits.inflight_bytes_max:
+            excess = f"{shared.bytes_in_work} bytes of calls are in work"
+        elif is_for_client and shared.client_calls_in_work >= limits.clients_share * limits.calls_max:
+            excess = f"{shared.client_calls_in_work} calls of clients are in work"
+        elif is_for_client and (
+            shared.client_bytes_in_work + body_bytes > limits.clients_share * limits.inflight_bytes_max
+        ):
+            excess = f"{shared.client_bytes_in_work} bytes of calls of clients are in work"
+        elif budget_s <= 0:
+            throw_away(answer)
+            raise Busy("the call came too late: its deadline had passed on the way")
+        else:
+            return
+        throw_away(answer)
+        raise Overloaded(excess)
+
+    def _post(self, call: Call, conclusion: Reply | Exception) -> None:
+        if isinstance(conclusion, Reply):
+            try:
+                self._outbox.post(self._codec.encode_reply(call.call_id, conclusion))
+                return
+            except Exception as error:  # it is too large
+                conclusion = error
+        self._post_error(call, self._answer_to(call, conclusion))
+
+    def _post_error(self, call: Call, error: ChordError) -> None:
+        self._outbox.post_small(self._codec.encode_error(call.call_id, error))
+
+    def _answer_to(self, call: Call, error: Exception) -> ChordError:
+        """Return what to tell the caller of a call that failed."""
+        if isinstance(error, ChordError):
+            return retold(error)
+        where = type(call.request).__name__
+        self._shared.observe(HandlerFailed(where, "".join(traceback.format_exception(error))))
+        return RemoteFailure(f"{where} failed: {type(error).__name__}")
+
+
+async def _said(reply: Reply) -> Reply:
+    """Return it: what takes a task is that there is no room for it yet."""
+    return reply

@@ -1,0 +1,397 @@
+"""Calls with a memory: per-peer timeouts, who is alive, whom we once knew.
+
+Every call of the protocol goes through `Peers.call`, which gives it the peer's own timeout,
+tells `suspicion` how it went, and answers calls to our own vnodes without the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable, KeysView
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from chord.config import Limits, Timing
+from chord.errors import SILENCE, Busy, ChordError, DeadlineExceeded, MalformedMessage, PeerUnreachable, UnknownVnode
+from chord.events import Observer, PeerChanged
+from chord.ids import Point
+from chord.net.calls import Caller, Calls, Handler, reply_of
+from chord.net.failure_detector import Suspicion
+from chord.wire.messages import Contact, Hello, Ping, Pong, Reply, Request
+
+if TYPE_CHECKING:
+    import random
+
+R = TypeVar("R", bound=Reply)
+
+RESUMES_MAX = 4  # times `resume_s`
+NOT_READY_MAX = 64
+LEFT_MAX = 1024
+STALLED_MS = 50  # a node whose disk hangs asks its own vnodes again after this long
+
+
+class Peers:
+    """Our view of other nodes, and the way to talk to them.
+
+    Attributes:
+        suspicion: alive, suspect or dead, and the timeouts, by address.
+        passive: the contacts worth asking for news after they fell silent.
+    """
+
+    def __init__(self, calls: Calls, timing: Timing, observe: Observer, limits: Limits) -> None:
+        self._calls = calls
+        self._observe = observe
+        self.address = ""
+        self.suspicion = Suspicion(timing)
+        self.passive = PassiveList(timing, limits.passive_max, limits.silent_max)
+        self._left: dict[Point, None] = {}  # the latest last
+        self._returned: dict[Point, None] = {}  # said goodbye once, and were seen to own an arc again
+        self._handler: Handler | None = None
+        self.calls_made = 0
+        self._timing = timing
+        self._not_ready: dict[Contact, tuple[float, float]] = {}  # vnodes that are not back: since when, heard when
+
+    def serve(self, handler: Handler) -> None:
+        """Answer calls to our own address, from inside and outside, with this handler."""
+        self._handler = handler
+        self._calls.serve(handler)
+
+    async def call(self, to: Contact | str, request: Request, expect: type[R]) -> R:
+        """Call a vnode (or a node, by address) under the peer's own timeout and remember how it went.
+
+        A patient request, and one to a node as a whole, waits as long as the caller's own deadline.
+
+        Raises:
+            MalformedMessage: definite; the peer answered with another type of reply.
+            ChordError: see `Calls.call`. `SILENCE` errors count against the peer, all others for it.
+
+        Concurrency: checkpoints.
+        """
+        address = to if isinstance(to, str) else to.address
+        if address == self.address:
+            reply = await self._call_self(to, request)
+        else:
+            reply = await self._call_out(to, address, request)
+        if not isinstance(reply, expect):
+            raise _not_an_answer(address, request, reply)
+        return reply
+
+    def begin(
+        self,
+        to: Contact,
+        request: Request,
+        expect: type[R],
+        told: Callable[[R | ChordError], None],
+        *,
+        deadline: float,
+    ) -> None:
+        """Call a vnode of another node without a task of its own; otherwise as `call`.
+
+        Args:
+            told: is told the reply, or what `call` would raise; see `Calls.begin`.
+            deadline: of the request, where the peer's own timeout is not earlier.
+        """
+        self.calls_made += 1
+        sent = trio.current_time()
+
+        def heard(answer: Reply | ChordError) -> None:
+            self._learn(to.address, request, answer, sent)
+            if isinstance(answer, (expect, ChordError)):
+                told(answer)
+            else:
+                told(_not_an_answer(to.address, request, answer))
+
+        if not request.patient:
+            deadline = min(deadline, sent + self.suspicion.timeout(to.address))
+        self._calls.begin(to, request, heard, deadline=deadline)
+
+    async def reach(self, address: str) -> Hello | None:
+        """Open a new connection to an address and return the hello of its node; see `Calls.reach`."""
+        return await self._calls.reach(address, deadline=trio.current_time() + self._timing.timeout_cap_s)
+
+    def _learn(self, address: str, request: Request, answer: Reply | ChordError, sent: float) -> None:
+        now = trio.current_time()
+        if isinstance(answer, PeerUnreachable) and answer.is_ended:
+            return
+        if isinstance(answer, Reply):
+            self._tell(self.suspicion.answered(address, now, None if request.patient else now - sent))
+        elif not isinstance(answer, SILENCE):  # an error reply: whatever it says, the peer is alive
+            if not isinstance(answer, UnknownVnode):
+                self.heard_from(address)
+        elif not (request.patient and isinstance(answer, DeadlineExceeded)):  # it had no deadline of the peer's own
+            is_refused = isinstance(answer, PeerUnreachable) and answer.is_refused
+            self._tell(self.suspicion.missed(address, now, is_refused, answer.message))
+
+    async def _call_self(self, to: Contact | str, request: Request) -> Reply:
+        assert self._handler is not None
+        await trio.lowlevel.checkpoint()
+        if isinstance(to, str):
+            return await reply_of(self._handler(None, request, Caller(self.address)))
+        try:
+            return await reply_of(self._handler(to.id, request, Caller(self.address)))
+        except PeerUnreachable as error:
+            if not error.is_own:
+                raise
+            raise Busy(error.message, after_ms=STALLED_MS) from error  # no vnode of this node is silent, or dead
+
+    async def _call_out(self, to: Contact | str, address: str, request: Request) -> Reply:
+        self.calls_made += 1
+        sent = trio.current_time()
+        deadline = math.inf if request.patient or isinstance(to, str) else sent + self.suspicion.timeout(address)
+        try:
+            reply = await self._calls.call(to, request, deadline=deadline)
+        except ChordError as error:
+            self._learn(address, request, error, sent)
+            raise
+        self._learn(address, request, reply, sent)
+        return reply
+
+    def _tell(self, event: PeerChanged | None) -> None:
+        if event is not None:
+            if event.state == "alive":
+                self.passive.hurry(event.address, trio.current_time())
+            self._observe(event)
+
+    def heard_from(self, address: str) -> None:
+        """A node called us: it is alive."""
+        self._tell(self.suspicion.heard_from(address, trio.current_time()))
+
+    def has_left(self, address: str, vnodes: Iterable[Point]) -> None:
+        """Note a node's final goodbye with its vnodes. A former node at its address stays silent."""
+        self._tell(self.suspicion.left(address, trio.current_time()))
+        left = list(vnodes)
+        for point in left:
+            self._returned.pop(point, None)
+        self.learn_left(left)
+
+    def learn_left(self, vnodes: Iterable[Point]) -> None:
+        """Note that vnodes have said their final goodbye, as others say, and wait for them no longer.
+
+        Of a vnode that this node saw return after a goodbye, only the vnode itself can say goodbye again. The others
+        may speak of the earlier one.
+        """
+        for point in vnodes:
+            if point not in self._returned:
+                self.passive.forget(point)
+                _put_last(self._left, point)
+
+    @property
+    def left(self) -> KeysView[Point]:
+        """The vnodes that said goodbye for good and have not been members since, the latest last."""
+        return self._left.keys()
+
+    def is_known_to_have_left(self, contact: Contact) -> bool:
+        """Whether a vnode said goodbye for good, and has not been a member since."""
+        return contact.id in self._left
+
+    def has_paused(self, address: str, *, is_only_copy: bool) -> None:
+        """A node stops for a while and keeps its data.
+
+        Args:
+            is_only_copy: nobody else has it, so nobody else is to take its place.
+        """
+        learn = self.suspicion.paused if is_only_copy else self.suspicion.stopped
+        self._tell(learn(address, trio.current_time()))
+
+    def is_dead(self, contact: Contact) -> bool:
+        """Whether a contact's node leaves the lists. Our own node never does."""
+        return contact.address != self.address and self.suspicion.is_dead(contact.address)
+
+    def is_on_its_way(self, contact: Contact) -> bool:
+        """Whether a silent vnode seems to be back: its address is alive, and no probe of it has failed since."""
+        return self.suspicion.state(contact.address) == "alive" and not self.passive.was_asked_in_vain(contact.id)
+
+    def is_doubtful(self, contact: Contact) -> bool:
+        """Whether to route around a contact: its node is suspect, paused, dead or gone."""
+        return contact.address != self.address and self.suspicion.state(contact.address) != "alive"
+
+    async def is_gone(self, contact: Contact) -> bool:
+        """Find out whether a member is dead: ask, once at least for it may be back, until its node counts as dead.
+
+        One that answers but is only joining, with nothing yet to answer for, has lost its place: gone as well. So has
+        one that has been resuming for too long.
+
+        Raises:
+            ChordError: neither is certain, because the node is paused.
+        """
+        while True:
+            try:
+                pong = await self.call(contact, Ping(), Pong)
+            except UnknownVnode:
+                return True
+            except SILENCE:
+                if self.suspicion.state(contact.address) == "paused":
+                    raise
+                if self.is_dead(contact):
+                    return True
+                continue
+            except ChordError:  # any other answer is a sign of life
+                return False
+            if pong.is_owner or pong.state not in ("joining", "resuming"):
+                return False
+            return pong.state == "joining" or self.has_lost_its_place(contact)
+
+    def took_its_place(self, contact: Contact, *, is_owner: bool) -> None:
+        """A member answers as one.
+
+        Args:
+            is_owner: whether the member owns an arc. If it does, a vnode that left has joined again. A leaver owns none
+                when it says goodbye, so an answer of a leaver that arrives later does not revoke the goodbye.
+        """
+        self._not_ready.pop(contact, None)
+        if is_owner and contact.id in self._left:
+            del self._left[contact.id]
+            _put_last(self._returned, contact.id)
+
+    def has_lost_its_place(self, contact: Contact) -> bool:
+        """A member of old says that it is none yet: whether it has said so for too long to go on waiting for it.
+
+        It is given time to take up its place again. Then it is to join like anybody else: it may be waiting for us as
+        we are for it.
+        """
+        now = trio.current_time()
+        since, last = self._not_ready.get(contact, (now, now))
+        if now - last > 2 * self._timing.stabilize_s:  # that was another time
+            since = now
+        self._not_ready.pop(contact, None)
+        self._not_ready[contact] = (since, now)
+        while len(self._not_ready) > NOT_READY_MAX:
+            del self._not_ready[next(iter(self._not_ready))]
+        return now - since > RESUMES_MAX * self._timing.resume_s
+
+    def now(self) -> float:
+        """The time on the clock that suspicion uses, in seconds."""
+        return trio.current_time()
+
+    def srtt(self, contact: Contact) -> float:
+        """Smoothed round-trip time to a contact in seconds; 1 ms for our own node and strangers."""
+        return self.suspicion.srtt(contact.address) or 0.001
+
+
+def _put_last(points: dict[Point, None], point: Point) -> None:
+    """Add a point as the latest, and forget the earliest ones beyond `LEFT_MAX`."""
+    points.pop(point, None)
+    points[point] = None
+    while len(points) > LEFT_MAX:
+        del points[next(iter(points))]
+
+
+def _not_an_answer(address: str, request: Request, reply: Reply) -> MalformedMessage:
+    return MalformedMessage(f"{address} answered {type(request).__name__} with {type(reply).__name__}")
+
+
+class PassiveList:
+    """Vnodes once known and now silent, with the time of their next probe.
+
+    By now another node may live at the address of a silent vnode. The silent vnode counts, because of the records on
+    its disk, until it is back, has left, or an operator names it as gone.
+
+    The list probes the vnodes of `size_max` addresses. If more are silent, the oldest wait without a probe. They take
+    the places of vnodes that go, so the list is not empty while one waits. If more than `waiting_max` vnodes wait, the
+    oldest of them are lost.
+    """
+
+    def __init__(self, timing: Timing, size_max: int, waiting_max: int = 4096) -> None:
+        self._timing = timing
+        self._max = size_max
+        self._waiting_max = waiting_max
+        self._due: dict[Point, tuple[Contact, float, float]] = {}
+        self._waiting: dict[Point, Contact] = {}  # the oldest first
+        self._in_vain: set[Point] = set()  # asked, and it did not answer
+
+    def add(self, contact: Contact, now: float) -> None:
+        """Remember a vnode that fell silent; probe it soon."""
+        if contact.id in self._waiting:
+            self._waiting[contact.id] = contact
+            return
+        known = self._due.get(contact.id)
+        if known is None:
+            self._probe(contact, now)
+        elif known[0].address != contact.address:
+            self._due[contact.id] = (contact, *known[1:])
+            self._in_vain.discard(contact.id)
+
+    def _probe(self, contact: Contact, now: float) -> None:
+        """Probe a vnode from a given time on; if the list is full, the oldest wait instead."""
+        self._due[contact.id] = (contact, now, self._timing.reprobe_first_s)
+        while len(self._due) > self._max and len(self.addresses()) > self._max:
+            oldest = next(iter(self._due))
+            self._waiting[oldest] = self._due.pop(oldest)[0]
+        while len(self._waiting) > self._waiting_max:
+            lost = next(iter(self._waiting))
+            del self._waiting[lost]
+            self._in_vain.discard(lost)
+
+    def forget(self, point: Point) -> None:
+        """It is back, or has left for good. If that makes room, a vnode that waits is probed."""
+        self._waiting.pop(point, None)
+        self._due.pop(point, None)
+        self._in_vain.discard(point)
+        while self._waiting and len(self.addresses()) < self._max:
+            first = self._waiting.pop(next(iter(self._waiting)))
+            self._due[first.id] = (first, -math.inf, self._timing.reprobe_first_s)
+
+    def asked_in_vain(self, point: Point) -> None:
+        """Note that a silent vnode does not answer, or that another node answers at its address."""
+        if point in self._due:
+            self._in_vain.add(point)
+
+    def was_asked_in_vain(self, point: Point) -> bool:
+        """Whether the last probe of a silent vnode failed, and its address has not been heard from since."""
+        return point in self._in_vain
+
+    def forget_at(self, address: str, living: Container[Point]) -> None:
+        """Forget the silent vnodes of an address, except the vnodes that live there: an operator gives them up."""
+        for contact in [c for c in self.remembered() if c.address == address and c.id not in living]:
+            self.forget(contact.id)
+
+    def due(self, now: float, rng: random.Random) -> Contact | None:
+        """Return a contact whose probe is due, and put its next one off: 60 s, doubling to 16 min, half more or less.
+
+        All of a split fell silent at once. Asked in step, nobody would ask for a quarter of an hour after it heals.
+        """
+        ready = [point for point, (_, at, _) in self._due.items() if at <= now]
+        if not ready:
+            return None
+        contact, _, wait = self._due[rng.choice(ready)]
+        self._due[contact.id] = (contact, now + wait * rng.uniform(0.5, 1.5), min(2 * wait, self._timing.reprobe_max_s))
+        return contact
+
+    def hurry(self, address: str, when: float) -> None:
+        """Probe the silent vnodes of an address at a given time, because a node answers there."""
+        for contact in [contact for contact in self._waiting.values() if contact.address == address]:
+            del self._waiting[contact.id]
+            self._probe(contact, when)
+        for contact, _, wait in list(self._due.values()):
+            if contact.address == address:
+                self._due[contact.id] = (contact, when, wait)
+                self._in_vain.discard(contact.id)
+
+    def moved(self, contact: Contact) -> None:
+        """Forget a silent vnode that answers at another address now."""
+        known = self._waiting.get(contact.id) or self._due.get(contact.id, (None,))[0]
+        if known is not None and known.address != contact.address:
+            self.forget(contact.id)
+
+    def __len__(self) -> int:
+        return len(self._due) + len(self._waiting)
+
+    def __contains__(self, point: Point) -> bool:
+        return point in self._due or point in self._waiting
+
+    def contacts(self) -> tuple[Contact, ...]:
+        """The vnodes that are probed, oldest first; none only if no vnode waits either."""
+        return tuple(contact for contact, _, _ in self._due.values())
+
+    def remembered(self) -> tuple[Contact, ...]:
+        """All vnodes, oldest first: those that wait, then those that are probed."""
+        return (*self._waiting.values(), *self.contacts())
+
+    def nodes(self) -> tuple[Contact, ...]:
+        """One vnode of each address, also of those that wait; the addresses that are probed come first."""
+        return tuple({c.address: c for c in (*self.contacts(), *self.remembered())}.values())
+
+    def addresses(self) -> tuple[str, ...]:
+        """The last known addresses of the vnodes that are probed, each once."""
+        return tuple(dict.fromkeys(contact.address for contact in self.contacts()))

@@ -1,0 +1,397 @@
+"""The seam to bytes: open a stream, open a listener.
+
+`TcpTransport` is the production form; `chord.testing.network` has the in-memory twin, and one
+conformance suite runs on both.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import math
+import os
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, Protocol, TypeAlias, cast
+
+import trio
+
+from chord.config import Limits, split_address, to_dial
+from chord.errors import ConfigError, PeerUnreachable
+from chord.net.names import Names
+from chord.wire.codec import encode_refusal
+
+Stream: TypeAlias = trio.abc.HalfCloseableStream
+
+
+class Listener(Protocol):
+    """Accepts streams at one address."""
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT as bound; the real port where 0 was asked for."""
+
+    async def accept(self) -> Stream:
+        """Wait for the next stream."""
+
+    async def aclose(self) -> None:
+        """Stop accepting."""
+
+
+class Transport(Protocol):
+    """Opens byte streams between addresses."""
+
+    async def open_stream(self, address: str) -> Stream:
+        """Open a stream to an address.
+
+        Raises:
+            PeerUnreachable: nobody listens there, or the network says so.
+        """
+
+    async def open_listener(self, address: str) -> Listener:
+        """Listen at an address; port 0 takes a free one.
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+
+
+# -- TCP --------------------------------------------------------------------------------------
+
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+FILES_MIN: Final = 64
+"""A node may open at least so many files: a few for its store, the others for connections."""
+_ACCEPT_AGAIN_S: Final = 0.1
+_FAREWELL_S: Final = 0.2
+_SHORTAGE_S: Final = 10.0
+"""A shortage of descriptors counts as over when none was missing for so long."""
+_READ_BYTES: Final = 4096
+
+_NEXT_ADDRESS_S: Final = 0.25
+"""Of a host with several addresses, the next one is tried when the last has not answered for so long (RFC 8305)."""
+
+
+class TcpListener:
+    """Accepts TCP connections at one address.
+
+    Args:
+        exhausted: is told when the system refuses one more descriptor.
+        spare: the descriptor for turning callers away; those that connect yield to it.
+    """
+
+    def __init__(self, listener: trio.SocketListener, exhausted: Callable[[OSError], str], spare: Spare) -> None:
+        self._listener = listener
+        self._address = _host_port(listener.socket.getsockname())
+        self._exhausted = exhausted
+        self._spare = spare
+        spare.keep()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT as bound."""
+        return self._address
+
+    async def accept(self) -> trio.SocketStream:
+        """Wait for the next connection.
+
+        If the process has run out of file descriptors or memory, the listener waits until it has some again, and open
+        connections go on meanwhile. The listener tells each new caller why it turns it away. It keeps a descriptor for
+        this.
+        """
+        while True:
+            try:
+                return await self._listener.accept()
+            except OSError as error:
+                if error.errno not in _OUT_OF_RESOURCES:
+                    raise
+                if not await self._turn_away(self._exhausted(error)):
+                    await trio.sleep(_ACCEPT_AGAIN_S)
+
+    async def _turn_away(self, why: str) -> bool:
+        """Tell one caller that there is no descriptor for it: to it this node cannot be reached.
+
+        Returns:
+            Whether there was a caller to tell.
+        """
+        stream: trio.SocketStream | None = None
+        with self._spare.lent() as is_there:
+            if not is_there:
+                return False
+            with suppress(OSError, trio.BrokenResourceError), trio.move_on_after(_FAREWELL_S):  # the caller may be gone
+                stream = await self._listener.accept()
+                async with stream:
+                    await stream.send_all(encode_refusal(PeerUnreachable(f"{self._address}: {why}")))
+                    await stream.send_eof()
+                    while await stream.receive_some(_READ_BYTES):  # closing with its hello unread could take that away
+                        pass
+        return stream is not None
+
+    async def aclose(self) -> None:
+        """Stop accepting."""
+        self._spare.close()
+        await self._listener.aclose()
+
+
+class Spare:
+    """A descriptor that a listener keeps open, so that there is one when no more may be opened."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+        self._is_kept = False
+        self._is_lent = False
+
+    def keep(self) -> None:
+        """Begin to keep a descriptor, until `close`."""
+        self._is_kept = True
+        self.is_missing()
+
+    def is_missing(self) -> bool:
+        """Whether the descriptor should be open and is not, although this call has tried to open it."""
+        if self._is_kept and self._fd is None and not self._is_lent:
+            with suppress(OSError):
+                self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        return self._is_kept and self._fd is None
+
+    @contextmanager
+    def lent(self) -> Iterator[bool]:
+        """Leave the descriptor to the block, and tell it whether there is one."""
+        self.is_missing()
+        is_there = self._fd is not None
+        self._release()
+        self._is_lent = True
+        try:
+            yield is_there
+        finally:
+            self._is_lent = False
+            self.is_missing()
+
+    def close(self) -> None:
+        """Keep none any longer."""
+        self._is_kept = False
+        self._release()
+
+    def _release(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+
+class TcpTransport:
+    """Streams over TCP.
+
+    Args:
+        lookups_max: so many host names are looked up at once; see `Limits`.
+        now: the clock by which a shortage of descriptors is over.
+
+    Attributes:
+        make_room: called when the system refuses one more descriptor.
+    """
+
+    def __init__(
+        self, lookups_max: int = Limits().lookups_max, now: Callable[[], float] = trio.current_time
+    ) -> None:
+        self._names = Names(lookups_max)
+        self._now = now
+        self._spare = Spare()
+        self.make_room: Callable[[], object] = lambda: None
+        self._exhausted_at = -math.inf
+        self._why = ""
+
+    def shortage(self) -> str:
+        """Return why no more streams could be opened or accepted lately; "" if they could."""
+        return self._why if self._now() - self._exhausted_at < _SHORTAGE_S else ""
+
+    def _exhausted(self, error: OSError) -> str:
+        self._exhausted_at = self._now()
+        self.make_room()
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        is_files = error.errno == errno.EMFILE
+        self._why = f"the node has run out of file descriptors; its limit is {limit} (ulimit -n)"
+        if not is_files:
+            self._why = f"the system gives the node no more connections ({str(error.strerror).lower()})"
+        return self._why
+
+    async def open_stream(self, address: str) -> trio.SocketStream:
+        """Connect to HOST:PORT.
+
+        Raises:
+            PeerUnreachable: nobody listens there, no such host, no such address, the network says no, or too many
+                host names are being looked up.
+        """
+        host, port = to_dial(address)
+        if self._spare.is_missing():  # else callers would wait without an answer
+            raise PeerUnreachable(f"{address}: {self._exhausted(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))}")
+        try:
+            if _is_ip(host):  # needs no lookup
+                return await trio.open_tcp_stream(host, port)
+            return await _open_first(await self._names.look_up(host), port)
+        except (OSError, UnicodeError) as error:
+            reasons = [one for one in _reasons(error) if isinstance(one, OSError)]
+            if (own := next((one for one in reasons if one.errno in _OUT_OF_RESOURCES), None)) is not None:
+                raise PeerUnreachable(f"{address}: {self._exhausted(own)}") from None
+            raise _unreachable(address, error) from None
+
+    async def open_listener(self, address: str) -> TcpListener:
+        """Listen at HOST:PORT; of several addresses a name stands for, at one, IPv4 first.
+
+        Raises:
+            OSError: the address is in use or not ours; the message names it.
+            ConfigError: the process may not open `FILES_MIN` files.
+        """
+        host, port = split_address(address)
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if 0 <= files < FILES_MIN:
+            raise ConfigError(f"this process may open {files} files, and a node needs {FILES_MIN}: ulimit -n 1024")
+        try:
+            listeners = await trio.open_tcp_listeners(port, host=host)
+        except OSError as error:
+            raise type(error)(error.errno, f"cannot listen on {address}: {error.strerror or error}") from None
+        listeners.sort(key=lambda one: one.socket.family != socket.AF_INET)
+        for spare in listeners[1:]:
+            await spare.aclose()
+        return TcpListener(listeners[0], self._exhausted, self._spare)
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+async def _open_first(hosts: list[str], port: int) -> trio.SocketStream:
+    """Connect to whichever of a host's addresses answers first, each begun a little after the one before.
+
+    Raises:
+        OSError: none does.
+    """
+    opened: list[trio.SocketStream] = []
+    errors: list[OSError] = []
+
+    async def attempt(host: str, has_failed: trio.Event) -> None:
+        try:
+            opened.append(await trio.open_tcp_stream(host, port))
+            nursery.cancel_scope.cancel()
+        except OSError as error:
+            errors.append(error)
+            has_failed.set()
+
+    async with trio.open_nursery() as nursery:
+        for host in hosts:
+            has_failed = trio.Event()
+            nursery.start_soon(attempt, host, has_failed)
+            with trio.move_on_after(_NEXT_ADDRESS_S):
+                await has_failed.wait()
+    for spare in opened[1:]:
+        await trio.aclose_forcefully(spare)
+    if not opened:
+        raise next((error for error in errors if _is_refusal(error)), errors[0])
+    return opened[0]
+
+
+def remote_host(stream: Stream) -> str | None:
+    """Return the host at the other end of a stream, or None where connections from there are not counted: loopback.
+
+    Streams of another make than TCP may say it in an attribute of this name.
+    """
+    if not isinstance(stream, trio.SocketStream):
+        return getattr(stream, "remote_host", None)
+    try:
+        host = str(stream.socket.getpeername()[0])
+    except OSError:  # gone again already; its first read will say so
+        return None
+    return None if ipaddress.ip_address(host.partition("%")[0]).is_loopback else host
+
+
+# -- shortcuts --------------------------------------------------------------------------------
+
+
+class Pipe(Protocol):
+    """What a connection wants of a stream: `receive_some` and `send_all` as in Trio, and a write that never waits."""
+
+    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
+        """Receive like `Stream.receive_some`."""
+
+    def send_nowait(self, data: bytes) -> int:
+        """Hand over bytes without waiting, and return how many were taken: none where that cannot be done.
+
+        A broken connection takes nothing either; the next `send_all` says why.
+        """
+
+    async def send_all(self, data: bytes) -> None:
+        """Send like `Stream.send_all`."""
+
+
+def pipe_of(stream: Stream) -> Pipe:
+    """Return the shortest way into a stream. Not to be used after the stream is closed."""
+    if isinstance(stream, trio.SocketStream):
+        return TcpPipe(stream)
+    return cast(Pipe, stream) if hasattr(stream, "send_nowait") else PlainPipe(stream)
+
+
+class TcpPipe:
+    """Past Trio to the socket: between two nodes that take turns that halves the delay.
+
+    Once the stream is closed, its descriptor may belong to another one.
+    """
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._fd = stream.socket.fileno()
+        self.send_all = stream.send_all
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        """Wait, then read. (Trio tries first and then waits, here in vain.)"""
+        while True:
+            await trio.lowlevel.wait_readable(self._fd)
+            try:
+                return os.read(self._fd, max_bytes)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
+
+    def send_nowait(self, data: bytes) -> int:
+        """Hand bytes to the system as far as it takes them."""
+        try:
+            return os.write(self._fd, data)
+        except OSError:
+            return 0
+
+
+class PlainPipe:
+    """A stream without shortcuts."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.receive_some = stream.receive_some
+        self.send_all = stream.send_all
+
+    def send_nowait(self, data: bytes) -> int:
+        """Take nothing."""
+        return 0
+
+
+def _host_port(name: tuple[object, ...]) -> str:
+    host, port = str(name[0]), name[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _unreachable(address: str, error: OSError | UnicodeError) -> PeerUnreachable:
+    """Say why a connection failed."""
+    if _is_refusal(error):
+        return PeerUnreachable(f"{address}: connection refused", is_refused=True)
+    first = _reasons(error)[0]
+    return PeerUnreachable(f"{address}: {getattr(first, 'strerror', None) or first}")
+
+
+def _is_refusal(error: Exception) -> bool:
+    return any(isinstance(one, ConnectionRefusedError) for one in _reasons(error))
+
+
+def _reasons(error: Exception) -> list[Exception]:
+    """Return the errors behind the one that Trio raises: it hides them in a group, one for each address it tried."""
+    if isinstance(error.__cause__, ExceptionGroup):
+        return [one for one in error.__cause__.exceptions if isinstance(one, OSError)] or [error]
+    return [error]

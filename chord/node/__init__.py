@@ -1,0 +1,462 @@
+"""A peer: builds the parts, owns the nurseries, lives and ends.
+
+    connections nursery     outer: the calls layer; a peer's failure ends there, as an event
+    └─ maintenance nursery  inner: joining, stabilize, fix fingers, self-lookup, misplaced records
+
+stop: say goodbye, cancel the inner, let calls in flight drain, cancel the outer. leave: first hand
+everything over, with maintenance still running.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+import trio
+
+from chord.client.api import AsyncRing
+from chord.client.operations import Core
+from chord.client.session import Call, Outcome
+from chord.config import NodeConfig
+from chord.errors import (
+    ChordError,
+    ConfigError,
+    DeadlineExceeded,
+    DuplicateId,
+    NotReady,
+    OtherRing,
+    WritesRefused,
+    unwrapped,
+)
+from chord.events import NodeStateChanged, Observer, ignore
+from chord.ids import Arc, Point, vnode_id
+from chord.membership.join import LastTime
+from chord.net.calls import CallsService
+from chord.net.peers import Peers
+from chord.net.transport import TcpTransport, Transport
+from chord.node import restart
+from chord.node.disk_watch import DiskWatch
+from chord.node.dispatch import Dispatcher
+from chord.node.maintenance import Maintenance
+from chord.node.persisted import last_time, recall, to_keep
+from chord.node.saving import OpenFiles, Saver
+from chord.node.services import Parts
+from chord.node.shutdown import Farewell
+from chord.node.status import NodeFacts, describe
+from chord.replication.catch_up import CatchUp
+from chord.replication.handoff import Misplaced
+from chord.replication.records import Records
+from chord.replication.replica import Replica
+from chord.replication.sync import Exchange
+from chord.ring.context import Host
+from chord.ring.lookup import Lookups
+from chord.ring.vnode import Vnode
+from chord.rpc import Rpc
+from chord.store.identity import FileIdentity, IdentityStore, Kept, MemoryIdentity
+from chord.store.storage import Storage
+from chord.wire.hello import Greeter
+from chord.wire.messages import Contact, Description, NodeState
+
+
+class Node(AsyncRing):
+    """One peer of a ring; it reads and writes like any client of it (`AsyncRing`).
+
+    Args:
+        config: see `NodeConfig`.
+        transport, calls, storage, identity, wall_now_ms, rng, observe: the seams; the defaults are the real world.
+
+    Attributes:
+        config: as it was given.
+        state: where it is in its life: starting, joining or resuming, ready, leaving, then left or stopped.
+        started_at: when it began to take calls, on the clock of its event loop.
+        closed: set when `run` has ended.
+
+    It reads and writes once `run` has told its address; before `ready` the ring may not know of it yet, and what is
+    asked is asked again until it does. `leave` and `stop` end this node itself.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        transport: Transport | None = None,
+        calls: CallsService | None = None,
+        storage: Storage | None = None,
+        identity: IdentityStore | None = None,
+        wall_now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        rng: random.Random | None = None,
+        observe: Observer = ignore,
+    ) -> None:
+        self.config = config
+        rng = rng or random.Random(secrets.randbits(128))
+        self._identity = identity or (FileIdentity(config.data_dir) if config.data_dir else MemoryIdentity())
+        self._observe = observe
+        self._greeter = Greeter(config.ring)
+        transport = transport or TcpTransport(config.limits.lookups_max)
+        self._rpc: CallsService = calls or Rpc(
+            transport,
+            circle=config.ring.circle,
+            limits=config.limits,
+            hello=self._greeter.hello,
+            on_hello=self._greeter.on_hello,
+            observe=observe,
+        )
+        peers = Peers(self._rpc, config.timing, observe, config.limits)
+        if storage is None:  # an empty one is false: it has a length
+            storage = restart.storage(config, rng.randbytes(8))
+        self.host = Host(config, peers, storage, rng, wall_now_ms, observe, self._greeter)
+        if isinstance(transport, TcpTransport):
+            self.host.health.watch("descriptors", transport.shortage)
+            if isinstance(self._rpc, Rpc):
+                transport.make_room = self._rpc.make_room
+        self.host.save = self._save
+        self.host.is_receiving = lambda: any(p.mover.inbound for p in self.parts.values())
+        self.lookups = Lookups(self.host)
+        self.parts: dict[Point, Parts] = {}
+        self._records = Records(self.host)
+        catch_up = CatchUp(self.host, self.host.reap_log)
+        self._exchange = Exchange(self.host, self._records.merge, catch_up)
+        self.misplaced = Misplaced(self.host, self.lookups, self._exchange)
+        self._saver = Saver(self.host, self._identity, self._end_without_directory)
+        self._farewell = Farewell(self.host, self.parts, self.misplaced)
+        say_back = partial(self._farewell.say_back, ())
+        self._maintenance = Maintenance(
+            self.host, config, self.parts, self.misplaced, self._save, self._saver.look, say_back
+        )
+        self._dispatcher = Dispatcher(
+            self.host, self.lookups, self.parts, self._records,
+            Replica(self.host, self._records.stage, self.misplaced.compared),
+            catch_up,
+            self.description,
+            self.begin_leave,
+            self._maintenance.stabilize_soon,
+            self.misplaced,
+        )
+        peers.serve(self._dispatcher.handle)
+        self.state: NodeState = "starting"
+        self.closed = trio.Event()
+        self._ready = trio.Event()
+        self._ending = trio.Event()
+        self._how: Literal["stop", "leave"] = "stop"
+        self._fatal: ChordError | None = None
+        self.started_at = 0.0
+        self._goodbye: tuple[str, ...] = ()
+        self._limits = config.limits
+        self._kept: Kept | None = None  # what it was started with
+        self._others = config.join  # addresses to ask for news besides those in the lists
+
+    # -- life -----------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT under which others reach this node; "" before it runs."""
+        return self.host.address
+
+    @property
+    def ring_id(self) -> bytes | None:
+        """The ring's sixteen bytes; None before one was founded or joined."""
+        return self._greeter.ring_id
+
+    @property
+    def name(self) -> str:
+        """The name for people; the address where none was given."""
+        return self.config.name or self.address
+
+    @property
+    def origin(self) -> Literal["created", "joined", "resumed"]:
+        """How a node that is ready came to its ring."""
+        if self._kept is not None and self._kept.ring is not None:
+            return "resumed"
+        return "joined" if any(address != self.address for address in self._others) else "created"
+
+    @property
+    def contact(self) -> Contact:
+        """The first vnode; `NotReady` before the node runs."""
+        for parts in self.parts.values():
+            return parts.vnode.me
+        raise NotReady("the node does not run yet: where it stands is not known")
+
+    async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Live: listen, join or create a ring, keep it, until `stop` or `leave` is asked for.
+
+        `task_status.started` gets the bound address as soon as calls are accepted.
+
+        Raises:
+            ConfigError: the data directory belongs to another configuration, or cannot be used.
+            OSError: the address cannot be listened on.
+            OtherRing, DuplicateId: the ring does not take this node.
+            WritesRefused: the disk failed, or the data directory is gone.
+
+        Concurrency: cancelling it is a crash: nobody is told and nothing is handed over.
+        """
+        try:
+            kept = self._kept = await restart.find(self._identity, self.host)
+            if kept is not None:
+                self._others = tuple(dict.fromkeys((*self.config.join, *kept.known)))
+            with unwrapped():
+                async with trio.open_nursery() as connections:
+                    if (failed := self.host.storage.failed) is not None:
+                        connections.start_soon(self._end_with_disk, failed, connections.cancel_scope)
+                    bound = await connections.start(self._rpc.run, self.config.listen, name="calls")
+                    self.started_at = trio.current_time()
+                    self._settle_address(bound, kept)
+                    task_status.started(bound)
+                    del task_status  # it would keep what `Nursery.start` made for the while, two kilobytes a node
+                    async with trio.open_nursery() as maintenance:
+                        await self._live(maintenance, kept)
+                    await self._part()
+                    connections.cancel_scope.cancel()
+            if self._fatal is not None:
+                raise self._fatal
+        finally:
+            await self.host.storage.close()
+            self._identity.close()
+            self.closed.set()
+            self._ready.set()
+
+    async def _live(self, maintenance: trio.Nursery, kept: Kept | None) -> None:
+        self.host.start_task = maintenance.start_soon
+        try:
+            maintenance.start_soon(self._maintenance.run, maintenance.start_soon, name="maintenance")
+            maintenance.start_soon(self._take_part, kept, name="take part")
+            await self._ending.wait()
+            if self._how == "leave" and self._fatal is None:
+                self._change("leaving")
+                await self._farewell.hand_over()
+        finally:
+            self.host.start_task = _start_nothing
+            self.host.is_ending = True
+        self._goodbye = self._farewell.neighbours()
+        maintenance.cancel_scope.cancel()
+
+    async def _end_with_disk(self, failed: trio.Event, scope: trio.CancelScope) -> None:
+        """If the disk fails, end as in a crash: what this node says and hands over could be wrong."""
+        self._fatal = await DiskWatch(self.host, self._farewell, self._maintenance.woke).run(failed)
+        scope.cancel()
+
+    async def ready(self) -> None:
+        """Wait until every vnode is a member.
+
+        Raises:
+            OtherRing, DuplicateId, ConfigError: the ring does not take this node; `run` ends with the same error.
+        """
+        await self._ready.wait()
+        if self._fatal is not None:
+            raise self._fatal
+
+    async def stop(self) -> None:
+        """Stop and keep the data: tell the neighbours to route around, finish calls within `drain_s`, end.
+
+        Waits for the end; cancelling that wait changes nothing for the node.
+        """
+        self._end("stop")
+        await self.closed.wait()
+
+    async def leave(self) -> None:
+        """Hand everything over within `leave_s`, leave the ring and end; `state` is then "left".
+
+        Where nobody took all of it in that time, the others see a crash, and `state` is "stopped". Waits for the end;
+        cancelling that wait changes nothing for the node.
+        """
+        self.begin_leave()
+        await self.closed.wait()
+
+    def begin_leave(self) -> None:
+        """Begin to leave, without waiting for the end."""
+        self._end("leave")
+
+    def _end(self, how: Literal["stop", "leave"]) -> None:
+        if not self._ending.is_set():
+            self._how = how
+            self.host.is_leaving = how == "leave"
+            self._ending.set()
+
+    def _change(self, state: NodeState) -> None:
+        if state != self.state:
+            self.state = state
+            self.host.tell([NodeStateChanged(state, self.address)])
+
+    # -- beginning ------------------------------------------------------------------------------
+
+    def _settle_address(self, bound: str, kept: Kept | None) -> None:
+        """Fix the advertised address and the vnodes: stored ids first, then the configured one, then SHA-1."""
+        self.host.address = self.host.peers.address = address = self.config.advertise or bound
+        self._core = Core((address,), rng=self.host.rng)
+        self._core.circle = self.host.circle
+        if kept is not None:
+            ids = [v.id for v in kept.vnodes]
+        elif self.config.id is not None:
+            ids = [Point(self.config.id)]
+        else:
+            ids = list(dict.fromkeys(vnode_id(self.host.circle, address, i) for i in range(self.config.vnodes)))
+        self._greeter.introduce(address, self.host.storage.incarnation, ids)
+        for point in ids:
+            vnode = Vnode(Contact(point, address), self.host)
+            self.host.vnodes[point] = vnode
+            self.parts[point] = Parts(vnode, self.lookups, self._records, self._exchange)
+        if kept is not None:
+            recall(kept, self.host)
+
+    async def _take_part(self, kept: Kept | None) -> None:
+        """Become a member with every vnode, then keep the ring."""
+        try:
+            await self._refuse_address_of_another()
+            if kept is None:
+                await self._save()  # before there is a record: somebody must say whose it is
+            joins = [address for address in self.config.join if address != self.address]
+            remembered = restart.whom_to_ask(kept, self.host, is_told=bool(joins))
+            if kept is not None and (joins or remembered):
+                await self._resume(kept, list(dict.fromkeys((*joins, *remembered))))
+            else:
+                for index, parts in enumerate(self.parts.values()):
+                    await self._enter(parts, kept, index)
+                    self._maintenance.keep(parts, self._others)
+        except (OtherRing, DuplicateId, ConfigError) as error:
+            self._fatal = error
+        if self._fatal is not None:
+            self._end("stop")
+            return
+        self._maintenance.keep_at_home(self.contact)
+        if self.config.data_dir is not None and isinstance(self._identity, FileIdentity):
+            look = partial(self._look_for_files, OpenFiles(self.config.data_dir))
+            self._maintenance.keep_watch(self.contact, look)
+        await self._save()
+        if kept is None:
+            self.host.start_task(self._farewell.say_back, self._others)
+        else:
+            await self._farewell.say_back(self._others)  # once it says "ready", no other node calls it down
+        self._change("ready")
+        self._ready.set()
+
+    async def _refuse_address_of_another(self) -> None:
+        """Refuse to start if another node answers at the address that this node advertises.
+
+        If no node answers, the address may still be right: in some networks only other nodes reach it. Before an owner
+        gives an arc to this node, it opens a connection to the address.
+
+        Raises:
+            ConfigError: another node answers.
+        """
+        if self.config.advertise is None:
+            return
+        try:
+            hello = await self.host.peers.reach(self.address)
+        except ChordError:
+            return
+        if hello is not None and hello.incarnation != self.host.storage.incarnation:
+            other = "another node" if hello.address == self.address else hello.address
+            raise ConfigError(
+                f"cannot advertise {self.address}: {other} answers there; "
+                "advertise an address at which others reach this node"
+            )
+
+    async def _resume(self, kept: Kept, known: list[Contact | str]) -> None:
+        """Come back with all vnodes at the same time: a vnode of another node may wait for any of them.
+
+        The first vnode that the ring refuses ends the others' attempts, and is the reason why the node stops.
+        """
+        self._change("resuming")
+
+        async def resume(parts: Parts, last: LastTime, scope: trio.CancelScope) -> None:
+            try:
+                await parts.resumption.resume(last, known, self.config.join)
+            except (OtherRing, DuplicateId, ConfigError) as error:
+                self._fatal = self._fatal or error
+                scope.cancel()
+            else:
+                self._maintenance.keep(parts, self._others)
+
+        async with trio.open_nursery() as nursery:
+            for parts, vnode in zip(self.parts.values(), kept.vnodes, strict=True):
+                nursery.start_soon(resume, parts, last_time(vnode, self.host), nursery.cancel_scope)
+
+    async def _enter(self, parts: Parts, kept: Kept | None, index: int) -> None:
+        """Become a member with one vnode of a node that is new, or was the only one: join, or found a ring."""
+        mine: list[Contact | str] = [p.vnode.me for p in self.parts.values() if p.vnode.ring.is_member]
+        joins: list[Contact | str] = [*mine, *(a for a in self.config.join if a != self.address)]
+        if kept is not None and joins:
+            await parts.resumption.resume(last_time(kept.vnodes[index], self.host), joins)
+        elif joins:
+            self._change("joining")
+            await parts.membership.join(joins)
+        else:
+            if kept is not None:
+                parts.vnode.ownership.epoch = kept.vnodes[index].epoch
+            self._greeter.ring_id = self.ring_id or self.host.rng.randbytes(16)
+            self.host.tell(parts.vnode.ring.create())
+            self.host.tell(parts.vnode.ownership.create())
+            parts.vnode.view.settled(parts.vnode.id, Arc(parts.vnode.id, parts.vnode.id))
+            parts.vnode.state = "member"
+
+    async def _save(self, *, has_left: bool = False) -> bool:
+        kept = to_keep(self.host, self.parts, self.ring_id, self._kept, has_left=has_left)
+        if kept is self._kept:  # it has not got anywhere yet
+            return True
+        return await self._saver.save(self.contact.id, kept)
+
+    def _end_without_directory(self) -> None:
+        self._fatal = self._fatal or WritesRefused(f"the data directory of {self.name} is gone; it stopped")
+        self._end("stop")
+
+    async def _look_for_files(self, files: OpenFiles) -> None:
+        path = await files.missing()
+        if path is not None and not await trio.Path(path.parent).exists():
+            self._end_without_directory()
+        elif path is not None:
+            self._fatal = self._fatal or WritesRefused(f"{path} of {self.name} was removed or replaced; it stopped")
+            self._end("stop")
+
+    # -- ending ---------------------------------------------------------------------------------
+
+    async def _part(self) -> None:
+        """Say goodbye, answer *moved* for a while after a leave, and let calls in flight finish.
+
+        A leave that could not hand everything over takes back that it leaves, and ends like a crash: the others mark
+        what they take over instead of denying it.
+        """
+        has_left = self._how == "leave" and self._farewell.has_handed_over(self._goodbye)
+        if has_left or self._how == "stop":
+            await self._farewell.say(self._goodbye, has_left=has_left)
+        elif self._how == "leave":
+            await self._farewell.say_back(self._goodbye)
+        with trio.move_on_after(self.host.timing.leave_s):  # a disk that hangs must not keep the node from its end
+            await self._save(has_left=has_left)
+        if has_left and self._goodbye:
+            await self._farewell.linger(self._goodbye)
+        self._rpc.stop_accepting()
+        with trio.move_on_after(self.host.timing.drain_s):
+            await self._rpc.drain()
+        self._change("left" if has_left else "stopped")
+
+    # -- views and calls ------------------------------------------------------------------------
+
+    async def _call(self, call: Call, deadline: float) -> Outcome:
+        """Make a call of an operation, without the network where it is for this node."""
+        try:
+            with trio.fail_at(deadline):
+                return await self.host.peers.call(call.to, call.request, call.request.reply)
+        except ChordError as error:
+            return error
+        except trio.TooSlowError:
+            return DeadlineExceeded(f"{call.address} did not answer in time")
+
+    def description(self) -> Description:
+        """Return the node as it sees itself."""
+        me = NodeFacts(
+            self.name,
+            self.state,
+            self.ring_id,
+            self.started_at,
+            self.config.data_dir is not None,
+            self._rpc.stats.bytes_sent,
+            self._rpc.stats.bytes_received,
+        )
+        return describe(me, self.host, self.parts, self.misplaced)
+
+
+def _start_nothing(task: object, *args: object) -> None:
+    """The node is ending: new work is not begun."""

@@ -1,0 +1,138 @@
+"""What a node writes down of itself for its next life, and what it makes of that when it starts again.
+
+The file itself is `identity`; whether what it says still counts, `earlier`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from chord.ids import Arc, Point
+from chord.membership.join import LastTime
+from chord.node.services import Parts
+from chord.ring.context import Host
+from chord.ring.ownership import Ownership, Taken
+from chord.ring.vnode import Vnode
+from chord.store.identity import IDENTITY_VERSION, Kept, KeptVnode
+from chord.wire.messages import Contact
+
+
+def _arc_to_keep(own: Ownership) -> tuple[Point | None, tuple[Contact, ...]]:
+    """Return where the arc begins and who stands there; what is being switched counts as given."""
+    if own.giving is None:
+        return own.start, own.before
+    end = own.giving.arc.end
+    return (None, ()) if end == own.me.id else (end, (own.giving.to, *own.before))
+
+
+def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
+    ring, own = vnode.ring, vnode.ownership
+    start, before = _arc_to_keep(own)
+    return KeptVnode(
+        id=vnode.id,
+        owned_from=start,
+        epoch=own.epoch,
+        predecessor=ring.predecessor,
+        successors=ring.successors,
+        taken=tuple((t.arc.start, t.arc.end, t.dead.id, t.dead.address) for t in own.taken),
+        before=before,
+        downs=tuple(contact for contact, _ in vnode.view.downs()),
+        settled=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.ever_settled()),
+    )
+
+
+def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: Kept | None, *, has_left: bool) -> Kept:
+    """Return what the node wants to remember after a restart.
+
+    Args:
+        last: what it was started with; of a vnode that is not back in the ring yet, that still counts.
+    """
+    vnodes = tuple(_vnode_to_keep(p.vnode) for p in parts.values())
+    before = (contact for vnode in vnodes for contact in vnode.before)  # a joiner with an arc may be in no list yet
+    known = tuple(dict.fromkeys(c.address for c in (*host.contacts(), *before) if c.address != host.address))
+    if last is None and not all(p.vnode.ring.is_member for p in parts.values()):
+        known = tuple(dict.fromkeys((*known, *host.config.join)))  # told to join, it never founds a ring of its own
+    ring = None if ring_id is None else ring_id.hex()
+    incarnation = host.storage.incarnation.hex()
+    ring_constants = host.constants
+    now = Kept(
+        version=IDENTITY_VERSION,
+        bits=ring_constants.bits,
+        ring=ring,
+        address=host.address,
+        vnodes=vnodes,
+        known=known,
+        has_left=has_left,
+        incarnation=incarnation,
+        silent=host.peers.passive.remembered(),
+        successors=ring_constants.successors,
+        replicas=ring_constants.replicas,
+        cluster=ring_constants.cluster,
+        left=tuple(host.peers.left),
+        forgotten=tuple({pair: None for p in parts.values() for pair in p.vnode.view.forgotten_addresses()}),
+    )
+    return now if last is None else _still_kept(last, now, [p.vnode for p in parts.values()])
+
+
+def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
+    """Return what to keep while a node comes back: what was kept last time, except where a vnode has got further.
+
+    A start that ends before the node is a member must not cost it its memory of the ring.
+    """
+    if all(vnode.ring.is_member for vnode in vnodes):
+        return now
+    if not any(vnode.ring.is_member or vnode.ownership.epoch for vnode in vnodes):
+        return last
+    merged = []
+    for vnode, old, new in zip(vnodes, last.vnodes, now.vnodes, strict=True):
+        if vnode.ring.is_member:
+            merged.append(new)
+        elif vnode.ownership.epoch:  # an arc has come, and may be gone again; the pointers are still missing
+            merged.append(msgspec.structs.replace(new, predecessor=old.predecessor, successors=old.successors))
+        else:  # of other records than those that are here now nothing was settled
+            is_same = last.incarnation == now.incarnation
+            merged.append(msgspec.structs.replace(old, settled=old.settled if is_same else ()))
+    known = tuple(dict.fromkeys((*now.known, *last.known)))
+    return msgspec.structs.replace(now, vnodes=tuple(merged), known=known)
+
+
+def recall(kept: Kept, host: Host) -> None:
+    """Remember what counts from the first moment: who is silent, and of which arcs everything was held."""
+    host.peers.learn_left([point for point in kept.left if point not in host.vnodes])
+    for address, living in kept.forgotten:
+        for own in host.vnodes.values():
+            own.view.forget(address, host.peers.now(), frozenset(living), forgotten_max=host.limits.forgotten_max)
+    for contact in kept.silent:
+        host.peers.passive.add(contact, host.peers.now())
+    for vnode in kept.vnodes:
+        for contact in vnode.downs:
+            host.vnodes[vnode.id].view.fell_silent(contact, host.peers.now())
+    if kept.incarnation != host.storage.incarnation.hex():
+        return  # the disk was lost, and with it what was held
+    for vnode in kept.vnodes:  # others may have gone on without this node: only a comparison settles it again
+        for owner, start, end in vnode.settled:
+            host.vnodes[vnode.id].view.was_settled(owner, Arc(start, end))
+
+
+def last_time(kept: KeptVnode, host: Host) -> LastTime:
+    """Return what one vnode remembers. Marks count from now: how long the dead were down before is not known.
+
+    The vnodes of this node stand where it listens now, and nowhere else.
+    """
+
+    def where(contact: Contact) -> Contact:
+        vnode = host.vnodes.get(contact.id)
+        return contact if vnode is None else vnode.me
+
+    taken = tuple(
+        Taken(Arc(start, end), where(Contact(dead, address)), host.peers.now())
+        for start, end, dead, address in kept.taken
+    )
+    return LastTime(
+        None if kept.predecessor is None else where(kept.predecessor),
+        tuple(where(contact) for contact in kept.successors),
+        kept.owned_from,
+        kept.epoch,
+        taken,
+        tuple(where(contact) for contact in kept.before),
+    )

@@ -1,0 +1,107 @@
+"""Writing down what a restart must know, in a step of its own: a disk that hangs stops nothing else."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import trio
+
+from chord.events import StepFailed
+from chord.ids import Point
+from chord.ring.context import Host
+from chord.store.identity import FILE_NAME, LOCK_NAME, IdentityStore, Kept
+from chord.store.sqlite_file import FILE_NAME as RECORDS
+
+
+class OpenFiles:
+    """The files that a node has open in its data directory.
+
+    Each must stay in its place: a later start does not find the writes to a file that was removed or moved away.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._paths = (Path(directory) / LOCK_NAME, Path(directory) / RECORDS)
+        self._known: dict[Path, tuple[int, int]] = {}
+        self._threads = trio.CapacityLimiter(1)  # a disk that hangs holds one thread
+        self._missing()
+
+    async def missing(self) -> Path | None:
+        """Return the first file that is missing or was replaced; None if all are in their place.
+
+        Concurrency: checkpoints; if it is cancelled, its thread goes on, and the next look waits for the thread.
+        """
+        return await trio.to_thread.run_sync(self._missing, abandon_on_cancel=True, limiter=self._threads)
+
+    def _missing(self) -> Path | None:
+        for path in self._paths:
+            try:
+                found = os.stat(path)
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+                    return path
+                continue  # the disk fails, and the next write shows that
+            this = (found.st_dev, found.st_ino)
+            if self._known.setdefault(path, this) != this:
+                return path
+        return None
+
+
+class Saver:
+    """Keeps the identity file as the node wants it, and knows for how long it could not.
+
+    Args:
+        is_gone: called when the data directory is gone, and the records with it.
+    """
+
+    def __init__(self, host: Host, identity: IdentityStore, is_gone: Callable[[], None]) -> None:
+        self._host = host
+        self._identity = identity
+        self._is_gone = is_gone
+        self._unsaved_since: float | None = None
+        self._reason = ""
+        self._is_told = False
+
+    async def save(self, vnode: Point, kept: Kept) -> bool:
+        """Keep this, durably. If it cannot be written, that is an event, and the next save tries again.
+
+        Args:
+            vnode: whose step it is, for the event.
+
+        Returns:
+            Whether it was written.
+
+        Concurrency: checkpoints. Cancelled, the system may still be at it; the next save waits for that.
+        """
+        if self._unsaved_since is None:
+            self._unsaved_since, self._reason = trio.current_time(), "it takes too long"
+        try:
+            await self._identity.save(kept)
+        except OSError as error:
+            self._reason = str(error.strerror)
+            self._host.counters["identity_unsaved"] += 1
+            self._host.tell([StepFailed(vnode, "save_identity", self._reason)])
+            if error.errno == errno.ENOENT:  # not the file but its directory, and the records went with it
+                self._is_gone()
+            return False
+        self._unsaved_since, self._is_told = None, False
+        self._host.health.clear(FILE_NAME)
+        return True
+
+    def trouble(self) -> str:
+        """Return what to tell people if the file could not be written for `unsaved_s`; "" if it could."""
+        unsaved_s = self._unsaved_s()
+        if unsaved_s < self._host.timing.unsaved_s:
+            return ""
+        return f"{FILE_NAME} could not be written for {unsaved_s:.0f} s ({self._reason.lower()})"
+
+    def look(self) -> None:
+        """Tell the observer once, if the file could not be written for `unsaved_s`."""
+        if not self._is_told and (why := self.trouble()):
+            self._is_told = True
+            self._host.health.report(FILE_NAME, why)
+
+    def _unsaved_s(self) -> float:
+        return 0.0 if self._unsaved_since is None else trio.current_time() - self._unsaved_since

@@ -1,0 +1,108 @@
+"""A node as it describes itself to others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import chord
+from chord.ids import Arc, Point
+from chord.node.services import Parts
+from chord.replication.handoff import Misplaced
+from chord.ring.context import Host
+from chord.wire.messages import LIST_ENTRIES_MAX, Description, TransferInfo, VnodeInfo
+
+
+class NodeFacts(NamedTuple):
+    """What only the node itself knows."""
+
+    name: str
+    state: str
+    ring_id: bytes | None
+    started_at: float
+    has_data_dir: bool
+    bytes_sent: int
+    bytes_received: int
+
+
+def describe(me: NodeFacts, host: Host, parts: dict[Point, Parts], misplaced: Misplaced) -> Description:
+    """Return the description a `Describe` is answered with. Lists longer than a message may hold are cut."""
+    now = host.peers.now()
+    constants = host.constants
+    counters = {
+        **host.counters,
+        **host.storage.counters,
+        "calls_made": host.peers.calls_made,
+        "bytes_sent": me.bytes_sent,
+        "bytes_received": me.bytes_received,
+    }
+    troubles = host.health.reasons()
+    for name in ("keys_sent", "keys_received", "keys_brought_home", "gets", "puts", "forwarded"):
+        counters.setdefault(name, 0)
+    return Description(
+        name=me.name,
+        address=host.address,
+        pid=os.getpid(),
+        version=chord.__version__,
+        preset=host.config.preset,
+        ring=me.ring_id,
+        cluster=constants.cluster,
+        fingerprint=constants.fingerprint,
+        bits=constants.bits,
+        successors=constants.successors,
+        replicas=constants.replicas,
+        incarnation=host.storage.incarnation,
+        state="degraded" if troubles and me.state == "ready" else me.state,
+        uptime_ms=int(1000 * (now - me.started_at)),
+        has_data_dir=me.has_data_dir,
+        keys=len(host.storage),
+        value_bytes=host.storage.value_bytes,
+        misplaced=misplaced.on_their_way(),
+        vnodes=tuple(_vnode(p, host) for p in parts.values())[:LIST_ENTRIES_MAX],
+        peers=tuple(host.peers.suspicion.peers(now))[:LIST_ENTRIES_MAX],
+        known=host.contacts()[:LIST_ENTRIES_MAX],
+        counters=tuple(sorted(counters.items()))[:LIST_ENTRIES_MAX],
+        timing=tuple((field, float(getattr(host.timing, field))) for field in host.timing.__struct_fields__),
+        hints=misplaced.hints,
+        under_replicated=sum(_under_replicated(p, host) for p in parts.values()),
+        sibling_keys=host.storage.sibling_keys,
+        clock_skew_ms=host.skew_ms,
+        transfers=tuple(_transfers(parts, misplaced))[:LIST_ENTRIES_MAX],
+        sets=tuple(state for p in parts.values() for state in p.repair.states())[:LIST_ENTRIES_MAX],
+        damaged=len(host.storage.damaged(Arc(Point(0), Point(0)))),
+        troubles=tuple(why[:1024] for why in troubles)[:LIST_ENTRIES_MAX],
+        quarantined=sum(_quarantined(p, host) for p in parts.values()),
+        wall_ms=max(0, host.wall_now_ms()),
+    )
+
+
+def _transfers(parts: dict[Point, Parts], misplaced: Misplaced) -> Iterator[TransferInfo]:
+    for p in parts.values():
+        yield from p.mover.transfers()
+        if p.repair.transfer is not None:
+            yield p.repair.transfer
+    if misplaced.transfer is not None:
+        yield misplaced.transfer
+
+
+def _under_replicated(parts: Parts, host: Host) -> int:
+    """Return how many keys of a vnode's arc have a replica that is silent or not level yet."""
+    if host.constants.replicas == 1:
+        return 0
+    return sum(
+        host.storage.count(Arc(state.arc_start, state.arc_end))
+        for state in parts.repair.states()
+        if state.silent or state.pending
+    )
+
+
+def _quarantined(parts: Parts, host: Host) -> int:
+    """Return how many versions are in quarantine in a vnode's arc."""
+    arc = parts.vnode.ownership.arc
+    return 0 if arc is None else host.storage.count_quarantined(arc)
+
+
+def _vnode(parts: Parts, host: Host) -> VnodeInfo:
+    arc = parts.vnode.ownership.arc
+    return parts.vnode.describe(0 if arc is None else host.storage.count(arc))

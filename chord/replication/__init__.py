@@ -1,0 +1,1 @@
+"""Replicated records: coordinator, replicas, anti-entropy, transfer."""

@@ -1,0 +1,223 @@
+"""Bring the reap logs of two stores level, so that they can merge each other's records (`store/reap_log.py`).
+
+Each side takes the other's entries. A side from which the other has trimmed entries first asks it to vouch for old
+values, slice by slice. Equal logs cost nothing here: whoever compares records compares a digest of the logs as well.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import trio
+
+from chord.errors import Busy, DeadlineExceeded, WritesRefused
+from chord.events import ValuesQuarantined
+from chord.ids import Arc
+from chord.net.calls import Answer
+from chord.ring.context import Host
+from chord.ring.vnode import RETRY_MS
+from chord.store import quarantine
+from chord.store.reap_log import ReapLog
+from chord.store.storage import Batch
+from chord.wire.messages import (
+    HEADS_MAX,
+    SLICES_ASKED_MAX,
+    AskLog,
+    Claim,
+    Contact,
+    Done,
+    GetLogs,
+    GetSeen,
+    Holding,
+    Level,
+    Logs,
+    Reply,
+    Request,
+    SeenIn,
+    SliceLog,
+    StoreLogs,
+    UpTo,
+    Vouch,
+    Vouched,
+)
+
+PASSES_MAX: Final = 8
+"""How often one slice is fetched again: a long log comes in pages."""
+
+R = TypeVar("R", bound=Reply)
+
+
+class CatchUp:
+    """Levels the reap log of one store with those of others, and answers what others ask of it."""
+
+    def __init__(self, host: Host, log: ReapLog) -> None:
+        self._host = host
+        self._log = log
+        self._under_way: dict[tuple[str, int], trio.Event] = {}
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    async def level(self, partner: Contact, arc: Arc) -> None:
+        """Bring the logs of an arc level, here and at a partner.
+
+        Raises:
+            ChordError: the partner is silent or refuses; what was applied until then is durable.
+            WritesRefused: the disk here takes no writes; the partner was told to fetch what it lacks.
+
+        Concurrency: checkpoints; cancellation loses nothing.
+        """
+        try:
+            theirs = await self._pull(partner, arc)
+        except WritesRefused:
+            await self._push(partner, arc)  # a full disk here must not keep the partner behind
+            raise
+        if any(self._log.seen(part) != theirs.get(part, b"") for part in self._log.slices_in(arc)):
+            await self._push(partner, arc)
+            self._host.counters["logs_levelled"] += 1
+
+    async def _push(self, partner: Contact, arc: Arc) -> None:
+        """Let a partner fetch the entries of an arc that it has not seen."""
+        await self._call(partner, Level(arc.start, arc.end, next(iter(self._host.vnodes.values())).me), Done)
+
+    async def level_slice(self, partner: Contact, key: bytes) -> None:
+        """Bring the log of one key's slice level; callers at the same time share the work. Raises what `level` does."""
+        part = self._log.slice_of(key)
+        name = (partner.address, part)
+        if (under_way := self._under_way.get(name)) is not None:
+            await under_way.wait()
+            return
+        ended = self._under_way[name] = trio.Event()
+        try:
+            await self.level(partner, self._host.storage.digests.arc_of(part))
+        finally:
+            del self._under_way[name]
+            ended.set()
+
+    async def tell(self, partner: Contact, logs: list[SliceLog]) -> None:
+        """Send entries that were made just now. Raises `ChordError` if the partner does not take them."""
+        for begin in range(0, len(logs), SLICES_ASKED_MAX):
+            await self._call(partner, StoreLogs(tuple(logs[begin : begin + SLICES_ASKED_MAX])), Done)
+
+    async def log_of(self, partner: Contact, key: bytes) -> SliceLog:
+        """Return a partner's log of a key's slice, with what was not seen here. Nothing is applied.
+
+        Raises:
+            ChordError: the partner is silent, or does not say.
+        """
+        part = self._log.slice_of(key)
+        logs = await self._call(partner, GetLogs((AskLog(part, _up_tos(self._log.state(part).seen)),)), Logs)
+        if [log.slice for log in logs.slices] != [part]:
+            raise Busy(f"{partner.address} does not say what it has reaped", after_ms=RETRY_MS)
+        return logs.slices[0]
+
+    async def has_seen(self, partner: Contact, part: int) -> bool:
+        """Return whether a partner has seen exactly what was seen here of a slice. Raises what `level` does."""
+        arc = self._host.storage.digests.arc_of(part)
+        reply = await self._call(partner, GetSeen(arc.start, arc.end), SeenIn)
+        return {one.slice: one.seen for one in reply.slices}.get(part, b"") == self._log.seen(part)
+
+    async def _pull(self, partner: Contact, arc: Arc) -> dict[int, bytes]:
+        """Fetch and apply what was not seen here of an arc. Returns what the partner had seen of each slice."""
+        reply = await self._call(partner, GetSeen(arc.start, arc.end), SeenIn)
+        theirs = {one.slice: one.seen for one in reply.slices}
+        wanted = [part for part, seen in theirs.items() if seen != self._log.seen(part)]
+        while wanted:
+            asks = [AskLog(part, _up_tos(self._log.state(part).seen)) for part in wanted[:SLICES_ASKED_MAX]]
+            logs = await self._call(partner, GetLogs(tuple(asks)), Logs)
+            if not logs.slices or [log.slice for log in logs.slices] != wanted[: len(logs.slices)]:
+                raise Busy(f"{partner.address} does not say what it has reaped", after_ms=RETRY_MS)
+            wanted = wanted[len(logs.slices) :]
+            for log in logs.slices:
+                await self._take(partner, log)
+        return theirs
+
+    async def _take(self, partner: Contact, log: SliceLog) -> None:
+        """Apply one slice's log; fetch the rest of a long one."""
+        for _ in range(PASSES_MAX):
+            if self._log.is_in_reach(log):
+                await self._host.storage.commit(self._log.absorb(log))
+            else:
+                await self._catch_up(partner, log)
+            mine = self._log.state(log.slice).seen
+            if all(mine.get(up_to.store, 0) >= up_to.number for up_to in log.seen):
+                return
+            ask = AskLog(log.slice, _up_tos(mine))
+            reply = await self._call(partner, GetLogs((ask,)), Logs)
+            if not reply.slices:
+                break
+            log = reply.slices[0]
+        raise Busy(f"slice {log.slice} is not level with {partner.address} yet", after_ms=RETRY_MS)
+
+    async def _catch_up(self, partner: Contact, log: SliceLog) -> None:
+        """Have a partner vouch for what it may have reaped and trimmed, and put the rest in quarantine."""
+        known: dict[Claim, Holding] = {}
+        while claims := self._log.claims(log, known)[:HEADS_MAX]:
+            reply = await self._call(partner, Vouch(log.slice, tuple(claims)), Vouched)
+            if reply.trimmed != log.trimmed or len(reply.holdings) != len(claims):
+                raise Busy(f"{partner.address} has trimmed slice {log.slice} meanwhile", after_ms=RETRY_MS)
+            known.update(zip(claims, reply.holdings, strict=True))
+        self._host.counters["slices_caught_up"] += 1
+        batch = self._log.catch_up(log, known)
+        if hidden := sum(quarantine.count(record) - self._hidden_of(record.key) for record in batch.puts):
+            self._host.tell([ValuesQuarantined(hidden)])
+        await self._host.storage.commit(batch)
+
+    def _hidden_of(self, key: bytes) -> int:
+        record = self._host.storage.get(key)
+        return 0 if record is None else quarantine.count(record)
+
+    async def _call(self, partner: Contact, request: Request, expect: type[R]) -> R:
+        timeout_s = self._host.timing.timeout_cap_s
+        try:
+            with trio.fail_after(timeout_s):
+                return await self._host.peers.call(partner, request, expect)
+        except trio.TooSlowError:
+            raise DeadlineExceeded(f"no answer from {partner.address} within {timeout_s:g} s") from None
+
+    # -- answering ------------------------------------------------------------------------------
+
+    def on_get_seen(self, request: GetSeen) -> Answer:
+        """Say what was seen of the slices of an arc."""
+        return self._when_durable(SeenIn(self._log.seen_in(Arc(request.arc_start, request.arc_end))))
+
+    def on_get_logs(self, request: GetLogs) -> Answer:
+        """Return the logs of slices, as many as a page holds."""
+        found: list[SliceLog] = []
+        left = self._host.limits.page_bytes
+        for ask in request.asks:
+            log, size = self._log.log_after(ask.slice, {one.store: one.number for one in ask.seen}, left)
+            if found and size > left:
+                break
+            found.append(log)
+            left -= size
+        return self._when_durable(Logs(tuple(found)))
+
+    def on_store_logs(self, request: StoreLogs) -> Answer:
+        """Apply entries that another store has just made; it is out of order, and no harm, if some are missing."""
+        for log in request.slices:
+            self._host.storage.stage(self._log.absorb(log))
+        return self._when_durable(Done())
+
+    async def on_level(self, request: Level) -> Done:
+        """Fetch from another store what was not seen here of an arc."""
+        await self._pull(request.asker, Arc(request.arc_start, request.arc_end))
+        return Done()
+
+    def on_vouch(self, request: Vouch) -> Answer:
+        """Say what is known of actors, and what has been trimmed: both of this moment."""
+        trimmed = _up_tos(self._log.state(request.slice).trimmed)
+        return self._when_durable(Vouched(trimmed, self._log.vouch(request.claims)))
+
+    def _when_durable(self, reply: Reply) -> Answer:
+        """Answer at once if everything visible is durable: nothing that a crash could take back is told."""
+        return reply if self._host.storage.stage(Batch()) else self._wait(reply)
+
+    async def _wait(self, reply: Reply) -> Reply:
+        await self._host.storage.commit(Batch())
+        return reply
+
+
+def _up_tos(numbers: dict[bytes, int]) -> tuple[UpTo, ...]:
+    return tuple(UpTo(store, number) for store, number in numbers.items())
+
+

@@ -1,0 +1,186 @@
+"""What the items of one batch ask the other replicas, gathered: one frame for each of them and pass of the loop.
+
+Each item is coordinated as if it were alone, and asks here instead of asking the network. All that is asked in one
+pass of the scheduler leaves in the next: the reads of a peer in one `ReadCopies`, the copies for it in one
+`StoreCopies`. A frame that a peer refuses for what is in it, or does not know, is taken apart again: each item is
+asked for alone, and has its own answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import trio
+
+from chord.errors import Behind, ChordError, InvalidRequest, MalformedMessage, NotReady, UnknownRequest
+from chord.ring.context import Host
+from chord.ring.vnode import RETRY_MS
+from chord.wire.batch import cut
+from chord.wire.messages import (
+    Contact,
+    CopiesRead,
+    Copy,
+    Done,
+    ReadCopies,
+    ReadCopy,
+    Record,
+    Reply,
+    Request,
+    StoreCopies,
+    wire_bytes,
+)
+
+R = TypeVar("R", bound=Reply)
+
+TAKEN_APART: Final = (UnknownRequest, MalformedMessage, InvalidRequest, Behind)
+
+
+class Asker(Protocol):
+    """Asks vnodes of other nodes; `Peers` does."""
+
+    def begin(
+        self,
+        to: Contact,
+        request: Request,
+        expect: type[R],
+        told: Callable[[R | ChordError], None],
+        *,
+        deadline: float,
+    ) -> None:
+        """Ask; see `Peers.begin`."""
+
+
+class _Question(NamedTuple):
+    """What one item asks; `told` is told the answer."""
+
+    request: ReadCopy | StoreCopies
+    told: Callable[[Any], None]
+    deadline: float
+
+
+class Gather:
+    """Asks for the items of one batch.
+
+    Concurrency: synchronous; the frames leave from a task that ends with the node, not with the caller.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._reads: dict[Contact, list[_Question]] = {}
+        self._copies: dict[tuple[Contact, bool], list[_Question]] = {}
+        self._is_due = False
+
+    def begin(
+        self,
+        to: Contact,
+        request: Request,
+        expect: type[R],
+        told: Callable[[R | ChordError], None],
+        *,
+        deadline: float,
+    ) -> None:
+        """Ask together with all that is asked in this pass; see `Peers.begin`. `NotReady` once the node is ending."""
+        if self._host.is_ending:
+            told(_ending())
+            return
+        if isinstance(request, ReadCopy):
+            self._reads.setdefault(to, []).append(_Question(request, told, deadline))
+        elif isinstance(request, StoreCopies):
+            self._copies.setdefault((to, request.is_hint), []).append(_Question(request, told, deadline))
+        else:
+            self._host.peers.begin(to, request, expect, told, deadline=deadline)
+            return
+        if not self._is_due:
+            self._is_due = True
+            self._host.start_task(self._leave)
+
+    async def _leave(self) -> None:
+        self._is_due = False
+        reads, self._reads = self._reads, {}
+        copies, self._copies = self._copies, {}
+        try:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        except trio.Cancelled:
+            for question in chain(*reads.values(), *copies.values()):
+                question.told(_ending())
+            raise
+        for contact, questions in reads.items():
+            for some in cut(questions, _bytes_of):
+                self._read(contact, some)
+        made: dict[tuple[object, ...], StoreCopies] = {}  # what is for several is one request, and is encoded once
+        for (contact, is_hint), questions in copies.items():
+            for some in cut(questions, _bytes_of):
+                records = tuple(record for question in some for record in _records(question))
+                seen = tuple(one for question in some for one in _seen(question))
+                names = (is_hint, *map(id, records), *seen)
+                of_each = seen if any(seen) else ()
+                self._store(contact, some, made.setdefault(names, StoreCopies(records, is_hint, of_each)))
+
+    def _read(self, contact: Contact, questions: list[_Question]) -> None:
+        if len(questions) == 1:
+            self._one(contact, questions[0], Copy)
+            return
+        asks = tuple(question.request for question in questions if isinstance(question.request, ReadCopy))
+
+        def heard(answer: CopiesRead | ChordError) -> None:
+            if isinstance(answer, ChordError):
+                self._failed(contact, questions, Copy, answer)
+            elif len(answer.copies) != len(questions):
+                self._failed(contact, questions, Copy, MalformedMessage(f"{contact.address} miscounted"))
+            else:
+                for question, copy in zip(questions, answer.copies, strict=True):
+                    if copy is None:  # no room for it among the others
+                        self._one(contact, question, Copy)
+                    else:
+                        question.told(copy)
+
+        deadline = max(question.deadline for question in questions)
+        self._host.peers.begin(contact, ReadCopies(asks), CopiesRead, heard, deadline=deadline)
+
+    def _store(self, contact: Contact, questions: list[_Question], request: StoreCopies) -> None:
+        if len(questions) == 1:
+            self._one(contact, questions[0], Done)
+            return
+
+        def heard(answer: Done | ChordError) -> None:
+            if isinstance(answer, ChordError):
+                self._failed(contact, questions, Done, answer)
+            else:
+                for question in questions:
+                    question.told(answer)
+
+        deadline = max(question.deadline for question in questions)
+        self._host.peers.begin(contact, request, Done, heard, deadline=deadline)
+
+    def _failed(
+        self, contact: Contact, questions: list[_Question], expect: type[Reply], error: ChordError
+    ) -> None:
+        """What went wrong for all of them went wrong for each, unless it was because of one, or of their being many."""
+        is_over = all(trio.current_time() >= question.deadline for question in questions)
+        for question in questions:
+            if isinstance(error, TAKEN_APART) and not is_over:
+                self._one(contact, question, expect)
+            else:
+                question.told(type(error)(error.message, peer=error.peer, after_ms=error.after_ms))
+
+    def _one(self, contact: Contact, question: _Question, expect: type[Reply]) -> None:
+        self._host.peers.begin(contact, question.request, expect, question.told, deadline=question.deadline)
+
+
+def _ending() -> NotReady:
+    return NotReady("the node is ending", after_ms=RETRY_MS)
+
+
+def _records(question: _Question) -> tuple[Record, ...]:
+    return question.request.records if isinstance(question.request, StoreCopies) else ()
+
+
+def _seen(question: _Question) -> tuple[bytes, ...]:
+    request = question.request
+    return (request.seen or (b"",) * len(request.records)) if isinstance(request, StoreCopies) else ()
+
+
+def _bytes_of(question: _Question) -> int:
+    return sum(map(wire_bytes, _records(question)))

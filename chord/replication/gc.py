@@ -1,0 +1,209 @@
+"""Reap tombstones and expired values: the record goes, and an entry in the reap log names its dots (`reap_log.py`).
+
+Reaping needs no proof: a store that was away finds in the log what to forget. So the time to reap is a matter of room,
+and clocks may decide it. A tombstone is ripe when it is older than the grace period by its owner's clock, and this
+owner has held it unchanged for `HELD_MAX_S` (or a shorter grace period) of its own running time: within that time a
+put that the tombstone replaced may still be retried. A value with a time to live may still live by another clock.
+Therefore all replicas must answer that by their own clocks it has expired, and the grace period is over.
+
+The owner also reaps single actors of records that have been coordinated by many stores (`prune.py`), and trims its log
+when all replicas have seen the entries and no node is silent. Other stores take that over; each trims by itself only a
+log that has become twice as long.
+
+Source: this project's; see `reap_log.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from chord.errors import Busy, ChordError
+from chord.ids import Arc, Point
+from chord.replication.anti_entropy import Repair
+from chord.replication.catch_up import CatchUp
+from chord.replication.prune import Emptied
+from chord.ring.context import Host
+from chord.ring.preference_list import ReplicaSet
+from chord.ring.vnode import RETRY_MS, Vnode
+from chord.store import versions
+from chord.store.merkle import digest_of
+from chord.store.reap_log import Grave
+from chord.wire.messages import PAGE_RECORDS_MAX, AreExpired, Contact, Expired, Record, SliceLog
+
+HELD_MAX_S: Final = 600.0
+HELD_RECORDS_MAX: Final = 65_536
+LOOK_AT: Final = 1024  # records a step
+
+
+class Held:
+    """Since when one owner has held ripe records unchanged. Of more than it has room for, the others have to wait."""
+
+    def __init__(self) -> None:
+        self._since: dict[bytes, tuple[bytes, float]] = {}
+        self._before: dict[bytes, tuple[bytes, float]] = {}
+
+    def since(self, key: bytes, digest: bytes, now: float) -> float:
+        """Return since when a record has been held as it is; it is remembered from now on, if there is room."""
+        held = self._since.get(key) or self._before.get(key)
+        if held is None or held[0] != digest:
+            held = (digest, now)
+        if len(self._since) < HELD_RECORDS_MAX:
+            self._since[key] = held
+        return held[1]
+
+    def forget(self, key: bytes) -> None:
+        """A record is reaped. If another replica brings it back, both have a while to compare their logs."""
+        self._since.pop(key, None)
+        self._before.pop(key, None)
+
+    def next_round(self) -> None:
+        """Forget the records that were not asked about since the last round."""
+        self._before, self._since = self._since, {}
+
+
+class Reaper:
+    """Reaps the records of one vnode's arc."""
+
+    def __init__(self, vnode: Vnode, repair: Repair, catch_up: CatchUp) -> None:
+        self._vnode = vnode
+        self._host = vnode.host
+        self._repair = repair
+        self._catch_up = catch_up
+        self._after: dict[Point, bytes] = {}  # how far each part has been looked at, by its end
+        self._held = Held()
+        self._emptied = Emptied(vnode.host.timing.grace_s)
+
+    async def reap(self) -> None:
+        """Look at the next records of the arc, and reap those that are ripe; trim the logs of the arc.
+
+        Concurrency: checkpoints; cancellation leaves what is not reaped yet.
+        """
+        parts = self._repair.parts()
+        for arc, who in parts:
+            others = [place.contact for place in who.members if place.contact.address != self._host.address]
+            deleted, expired, crowded = self._ripe(arc)
+            if expired:
+                expired = await self._expired_everywhere(expired, who)
+            await self._bury([*deleted, *expired], crowded, others)
+            await self._trim(arc, who, others)
+        ends = {arc.end for arc, _ in parts}
+        self._after = {end: key for end, key in self._after.items() if end in ends}
+        if not self._after:
+            self._held.next_round()
+
+    # -- what is ripe ---------------------------------------------------------------------------
+
+    def _ripe(self, arc: Arc) -> tuple[list[Record], list[Record], list[Grave]]:
+        """Return the tombstones that may go, the expired values, and the actors of records that may be forgotten."""
+        now, before_ms = trio.current_time(), before_grace_ms(self._host)
+        held_until = now - min(self._host.timing.grace_s, HELD_MAX_S)
+        after = self._after.pop(arc.end, None)
+        after = after if after is not None and self._host.circle.hash(after) in arc else None
+        deleted: list[Record] = []
+        expired: list[Record] = []
+        crowded: list[Grave] = []
+        for seen, record in enumerate(self._host.storage.scan(arc, after=after), 1):
+            if is_ripe(record, before_ms):
+                if self._held.since(record.key, digest_of(record), now) <= held_until:
+                    (deleted if not versions.values(record) else expired).append(record)
+            elif old := self._emptied.ripe(record, now, before_ms):
+                counts = versions.context_of(record)
+                crowded.append(Grave(record, {actor: counts[actor] for actor in old}))
+            if seen == LOOK_AT:
+                self._after[arc.end] = record.key
+                break
+        return deleted, expired, crowded
+
+    async def _expired_everywhere(self, records: list[Record], who: ReplicaSet) -> list[Record]:
+        """Return the records that have expired by the clocks of all replicas; none, if one does not answer."""
+        try:
+            for place in who.everyone:
+                if place.contact.address != self._host.address:
+                    for begin in range(0, len(records), PAGE_RECORDS_MAX):
+                        page = records[begin : begin + PAGE_RECORDS_MAX]
+                        each = await self._ask(place.contact, AreExpired(tuple(record.key for record in page)))
+                        live = {record.key for record, is_expired in zip(page, each, strict=False) if not is_expired}
+                        records = [record for record in records if record.key not in live]
+        except ChordError:
+            self._host.counters["reaps_broken_off"] += 1
+            return []
+        return records
+
+    async def _ask(self, contact: Contact, request: AreExpired) -> tuple[bool, ...]:
+        with trio.move_on_after(self._host.timing.timeout_cap_s):
+            each = (await self._host.peers.call(contact, request, Expired)).each
+            if len(each) == len(request.keys):
+                return each
+        raise Busy(f"{contact.address} does not answer", after_ms=RETRY_MS)
+
+    # -- reaping --------------------------------------------------------------------------------
+
+    async def _bury(self, records: list[Record], crowded: list[Grave], others: list[Contact]) -> None:
+        """Reap what is still as it was, and tell the other replicas once it is durable."""
+        storage, log = self._host.storage, self._host.reap_log
+        graves = [Grave(record, versions.context_of(record)) for record in records]
+        graves = [grave for grave in (*graves, *crowded) if storage.get(grave.record.key) == grave.record]
+        if not graves:
+            return
+        parts = sorted({log.slice_of(grave.record.key) for grave in graves})
+        before = {part: log.state(part) for part in parts}
+        await storage.commit(log.bury(graves))
+        for grave in graves:
+            self._held.forget(grave.record.key)
+        self._host.counters["keys_reaped"] += len(graves) - len(crowded)
+        self._host.counters["keys_pruned"] += len(crowded)
+        await self._tell(others, [log.news(part, state, graves) for part, state in before.items()])
+
+    async def _tell(self, others: list[Contact], logs: list[SliceLog]) -> None:
+        for contact in others:
+            try:
+                await self._catch_up.tell(contact, logs)
+            except ChordError:
+                self._host.counters["reaps_unheard"] += 1  # the next comparison brings the entries
+
+    async def _trim(self, arc: Arc, who: ReplicaSet, others: list[Contact]) -> None:
+        """Trim logs that are too long, if all replicas have seen all of them and no node is silent."""
+        log, keep = self._host.reap_log, self._host.limits.reap_log_entries
+        long = [part for part in log.slices_in(arc) if log.state(part).entries > keep]
+        if not long or not self._is_whole(arc, who):
+            return
+        try:
+            for part in long:
+                seen = log.seen(part)
+                if all([await self._catch_up.has_seen(contact, part) for contact in others]) and log.seen(part) == seen:
+                    await self._host.storage.commit(log.trim(part, keep // 2))
+                    await self._tell(others, [log.run_of(part, log.next_number(part))])
+        except ChordError:
+            self._host.counters["trims_broken_off"] += 1
+
+    def _is_whole(self, arc: Arc, who: ReplicaSet) -> bool:
+        """Whether all stores that may hold something of an arc answer, as far as this node knows, and are level."""
+        host = self._host
+        if self._vnode.ring.is_isolated or self._vnode.view.downs() or any(host.peers.passive.contacts()):
+            return False
+        if any(vnode.ownership.taken for vnode in host.vnodes.values()):
+            return False
+        is_level = all(self._repair.is_level(arc.end, place.contact.address) for place in who.members)
+        return is_level and all(self._vnode.is_up(place) for place in who.everyone)
+
+
+def before_grace_ms(host: Host) -> int:
+    """Return when the grace period began that ends now, by this node's wall clock."""
+    return host.wall_now_ms() - int(1000 * host.timing.grace_s)
+
+
+def is_ripe(record: Record, before_ms: int) -> bool:
+    """Return whether nothing of a record lives, and the last of it ended before a time."""
+    return bool(record.clock) and all(
+        (version.written_ms if version.value is None else version.expires_ms or before_ms) < before_ms
+        for version in versions.siblings(record)
+    )
+
+
+def on_are_expired(host: Host, request: AreExpired) -> Expired:
+    """Answer of which keys nothing is held, or nothing that lives or has lived for the grace period."""
+    before_ms = before_grace_ms(host)
+    records = [host.storage.get(key) for key in request.keys]
+    return Expired(tuple(record is None or not record.clock or is_ripe(record, before_ms) for record in records))

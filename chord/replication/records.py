@@ -1,0 +1,340 @@
+"""The records of a node, as its own store holds them: read, written, merged, cut into pages.
+
+What other replicas hold is the affair of `replicate`; here a change is made by version and durable when it returns, and
+nothing is shown to others before it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from chord.config import SKEW_REFUSED_MS
+from chord.errors import ClocksDiffer, InvalidRequest, VersionConflict, WritesRefused
+from chord.events import RecordUnmerged
+from chord.ids import Arc
+from chord.ring.context import Host
+from chord.store import quarantine, restore, versions
+from chord.store.storage import Batch, bytes_of_values
+from chord.wire.messages import (
+    ACTORS_HELD_MAX,
+    ActorClock,
+    DecideQuarantine,
+    Merge,
+    Put,
+    Record,
+    ScanOf,
+    Version,
+    wire_bytes,
+)
+
+
+class Remarks(NamedTuple):
+    """What the answer to a write says beside what the copies tell: see `Written`."""
+
+    dead: int = 0
+    decided: int = 0
+    is_sloppy: bool = False
+
+
+class Records:
+    """What a node holds, in its storage."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def until_durable(self) -> None:
+        """Wait until what is visible now is durable, or is taken back because the disk is full."""
+        with suppress(WritesRefused):
+            await self._host.storage.commit(Batch())
+
+    def holds(self, record: Record) -> bool:
+        """Return whether all that a record knows is held here."""
+        mine = self._host.storage.get(record.key)
+        return mine is not None and versions.sync(mine, record) == mine
+
+    def to_put(self, request: Put, seen: Record | None) -> tuple[Record, Batch]:
+        """Return the record with a new version, and the change that stores it. The same operation id twice writes once.
+
+        Nothing may happen between this and the change.
+
+        Args:
+            request: as it came; a context of None covers what is held here and what was `seen` elsewhere.
+            seen: what other replicas hold of the key, merged in.
+        Raises:
+            InvalidRequest: definite; a context that is none.
+            VersionConflict: definite; too many concurrent versions, put with a context that covers them.
+            WritesRefused: definite; the disk takes nothing.
+        """
+        old = self._merged(request.key, seen)
+        if old is not None and versions.is_done(old, request.op_id):
+            return old, self.to_merge([old])  # the first attempt may be visible and not durable yet
+        context = None if request.context is None else versions.decode_context(request.context)
+        self._check_context(old, context)
+        now = self._host.wall_now_ms()
+        expires = now + request.ttl_ms if request.ttl_ms else 0
+        actor = self._actor(request.key, old)
+        version = Version(request.value, request.op_id, now, expires, request.is_retry)
+        new = versions.put(old, request.key, context, actor, version)
+        self._check_siblings(new)
+        self.note_write(request.key)  # before the wait: a transfer may end meanwhile, and must have taken it
+        return new, Batch(puts=(new,), minted={request.key: actor})
+
+    def to_restore(self, request: Merge, seen: Record | None) -> tuple[Record, Batch, Remarks]:
+        """Return a key's record after a record of a backup was merged, the change that stores it, and remarks.
+
+        Nothing may happen between this and the change.
+
+        Args:
+            seen: what other replicas hold of the key, merged in.
+        Raises:
+            InvalidRequest: definite; it is no record, or together they remember more coordinators than any may.
+            WritesRefused: definite; the disk takes nothing.
+        """
+        saved, now_ms = request.record, self._host.wall_now_ms()
+        old, live = self._merged(saved.key, seen), self._host.reap_log.restored(saved)
+        merged = (old or Record(saved.key, ())) if live is None else self._synced(old, live)
+        lost = restore.missing(saved, merged, now_ms)
+        if not request.op_id or not lost:
+            return merged, self.to_merge([merged]), Remarks(dead=len(lost))
+        actor = self._actor(saved.key, old)
+        new, count = restore.bring_back(
+            merged, lost, actor, request.op_id, fits=self._fits, is_retry=request.is_retry
+        )
+        self.note_write(saved.key)
+        minted = {saved.key: actor} if count else None
+        return new, Batch(puts=(new,), minted=minted), Remarks(dead=len(lost) - count, decided=count)
+
+    def to_decide(self, request: DecideQuarantine, seen: Record | None) -> tuple[Record, Batch, Remarks]:
+        """Return a key's record after a decision about its quarantine, the change that stores it, and remarks.
+
+        Nothing may happen between this and the change. What is decided already stays so.
+
+        Args:
+            seen: what other replicas hold of the key, merged in.
+        Raises:
+            InvalidRequest: definite; no context, or the record would remember too many coordinators.
+            VersionConflict: definite; no value has room beside those that the key holds.
+            WritesRefused: definite; the disk takes nothing.
+        """
+        old = self._merged(request.key, seen) or Record(request.key, ())
+        context = versions.decode_context(request.context)
+        if not request.is_merge:
+            new, decided = quarantine.drop(old, context)
+        else:
+            actor = self._actor(request.key, old)
+            new, decided = quarantine.merge(
+                old, context, actor, request.op_id, fits=self._fits, is_retry=request.is_retry
+            )
+            if not decided and any(one.number <= context.get(one.actor, 0) for one in quarantine.hidden(old)):
+                raise VersionConflict(
+                    f"the key holds {sum(len(entry.versions) for entry in old.clock)} versions, and has no room for "
+                    "another; read it and put with the context that covers them, then decide again"
+                )
+        if not decided:
+            return old, self.to_merge([old]), Remarks()  # an earlier attempt may be visible and not durable yet
+        self.note_write(request.key)
+        minted = {request.key: actor} if request.is_merge else None
+        return new, Batch(puts=(new,), minted=minted), Remarks(decided=decided)
+
+    def to_merge(self, records: Iterable[Record], unmerged: list[InvalidRequest] | None = None) -> Batch:
+        """Return the change that merges records from elsewhere by version: those that are new or changed by it.
+
+        Nothing may happen between this and the change.
+
+        Args:
+            unmerged: gets the reason for each record that cannot be merged, and the others are merged; None: one such
+                record refuses all.
+
+        Raises:
+            InvalidRequest: definite; one is no record, or together they remember more coordinators than any may.
+        """
+        changed: dict[bytes, Record] = {}
+        for record in records:
+            old = changed.get(record.key) or self._host.storage.get(record.key)
+            try:
+                new = self._synced(old, record)
+            except InvalidRequest as error:
+                if unmerged is None:
+                    raise
+                unmerged.append(error)
+                self._host.counters["records_unmerged"] += 1
+                self._host.tell([RecordUnmerged(f"{record.key!r}: {error.message}")])
+                continue
+            if new != old and (new.clock or new.quarantine):  # nothing is left of one that was reaped on its way
+                changed[record.key] = new
+        for key in changed:
+            self.note_write(key)
+        return Batch(puts=changed.values())
+
+    async def merge(self, records: Sequence[Record], seen: Sequence[bytes]) -> int:
+        """Merge records from elsewhere by version, durably. Returns how many were new or changed. Raises as `stage`."""
+        changed, is_durable = self.stage(records, seen, must_all=False)
+        if not is_durable:
+            await self._host.storage.commit(Batch())
+        return changed
+
+    def stage(self, records: Sequence[Record], seen: Sequence[bytes], *, must_all: bool = True) -> tuple[int, bool]:
+        """Merge records from elsewhere by version; they are visible now.
+
+        One that cannot be merged is left out, counted and told of; the others are merged.
+
+        Args:
+            seen: of each record, what its store had seen of its slice when it was read (`ReapLog.seen_of_each`).
+            must_all: the sender takes the answer for a proof that all of them are here.
+        Returns:
+            How many were new or changed, and whether all of them are durable already: the others may not be either.
+
+        Raises:
+            Behind: definite; the logs differ, and nothing was merged.
+            InvalidRequest: one could not be merged, and all must be.
+            WritesRefused: definite; nothing was merged.
+        """
+        self._host.reap_log.require_level(records, seen)
+        unmerged: list[InvalidRequest] = []
+        batch = self.to_merge(records, unmerged)
+        is_durable = self._host.storage.stage(batch)
+        if unmerged and must_all:
+            raise unmerged[0]
+        return len(batch.puts), is_durable
+
+    def new_actor(self) -> bytes:
+        """Return an actor that nothing was minted under.
+
+        Raises:
+            WritesRefused: definite; see `Storage.next_key_epoch`.
+        """
+        storage = self._host.storage
+        return versions.actor(storage.incarnation, storage.next_key_epoch())
+
+    def note_write(self, key: bytes) -> None:
+        """A key is about to change: a transfer that is under way must send it again."""
+        point = self._host.circle.hash(key)
+        for note in self._host.on_write:
+            note(point, key)
+
+    def page(
+        self, arc: Arc, after: bytes | None, limit: int, what: ScanOf = "live"
+    ) -> tuple[tuple[Record, ...], bool]:
+        """Return up to `limit` records or about `page_bytes` of an arc, and whether more follow.
+
+        Args:
+            what: as of `Scan`.
+        """
+        storage = self._host.storage
+        scan = storage.quarantined if what == "quarantine" else storage.scan
+        return self.pack(scan(arc, after=after), limit)
+
+    def pack(self, records: Iterable[Record], limit: int) -> tuple[tuple[Record, ...], bool]:
+        """Return the first records that make one page, and whether any are left. A large one is a page alone."""
+        found: list[Record] = []
+        size = 0
+        for record in records:
+            size += wire_bytes(record)
+            if found and (len(found) >= limit or size > self._host.limits.page_bytes):
+                return tuple(found), True
+            found.append(record)
+        return tuple(found), False
+
+    def check(self, request: Put) -> None:
+        """Refuse a key or a value beyond the limits, and a time to live where the clocks cannot tell it.
+
+        Raises:
+            InvalidRequest, ClocksDiffer: definite.
+        """
+        limits = self._host.limits
+        if not 1 <= len(request.key) <= limits.key_bytes_max:
+            raise InvalidRequest(f"a key has 1 to {limits.key_bytes_max} bytes, not {len(request.key)}")
+        if request.value is not None and len(request.value) > limits.value_bytes_max:
+            raise InvalidRequest(f"a value has at most {limits.value_bytes_max} bytes, not {len(request.value)}")
+        if request.ttl_ms and self._host.skew_ms > SKEW_REFUSED_MS:
+            skew_s, other = self._host.skew_ms / 1000, self._host.far_clock()
+            clocks = f"the clocks of the coordinator, {self._host.address}, and {other}"
+            most = f"a time to live needs clocks that differ by at most {SKEW_REFUSED_MS // 1000} s"
+            raise ClocksDiffer(f"{clocks} differ by {skew_s:.0f} s; {most}")
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _merged(self, key: bytes, seen: Record | None) -> Record | None:
+        mine = self._host.storage.get(key)
+        return versions.sync(mine, seen) if mine is not None and seen is not None else mine or seen
+
+    def _synced(self, old: Record | None, record: Record) -> Record:
+        """Return what is held of a key after a record from elsewhere has been merged.
+
+        Raises:
+            InvalidRequest: definite; it is no record, or together they remember more coordinators than any may.
+        """
+        if not versions.is_sound(record):
+            wrong = versions.check(record) or ["a count is beyond what fits a context"]
+            raise InvalidRequest(f"not a record: {wrong[0]}")
+        new = record if old is None else versions.sync(old, record)
+        if new != old and len(new.clock) > ACTORS_HELD_MAX:
+            raise InvalidRequest(f"{len(new.clock)} nodes have coordinated writes of {record.key!r}")
+        return new
+
+    def _actor(self, key: bytes, old: Record | None) -> bytes:
+        """Return the actor that mints the next dot: the one this store minted under and has held since, or a new one.
+
+        A dot is never reused: a record that was given away and came back, by whatever way, may be older than the
+        last dot minted here, so a new key epoch begins. So it does if no count is left: contexts may claim too much.
+        """
+        actor = self._host.storage.minted(key)
+        if actor is None or (old is not None and versions.context_of(old).get(actor, 0) >= versions.COUNT_MAX - 1):
+            return self.new_actor()
+        return actor
+
+    def _check_context(self, old: Record | None, context: Mapping[bytes, int] | None) -> None:
+        """Refuse a context that claims far more than is known: no reader ever saw it."""
+        known = {} if old is None else versions.context_of(old)
+        ahead_max = self._host.limits.context_ahead_max
+        if context is not None and any(count - known.get(who, 0) > ahead_max for who, count in context.items()):
+            raise InvalidRequest(
+                f"the context claims more than {ahead_max} writes that no replica knows of: read the key again"
+            )
+
+    def _fits(self, record: Record) -> bool:
+        """Whether a record holds as many concurrent versions as it may, or fewer."""
+        limits = self._host.limits
+        siblings = sum(len(entry.versions) for entry in record.clock)
+        return siblings <= 1 or (siblings <= limits.siblings_max and bytes_of_values(record) <= limits.record_bytes_max)
+
+    def _check_siblings(self, record: Record) -> None:
+        if not self._fits(record):
+            siblings = sum(len(entry.versions) for entry in record.clock)
+            raise VersionConflict(
+                f"the key holds {siblings - 1} concurrent versions; read it and put with the context that covers them"
+            )
+
+
+def cut_as(record: Record, what: ScanOf, bytes_max: int) -> Record:
+    """Return what a scan shows of a record, and of that as much as a reply may hold.
+
+    Args:
+        what: as of `Scan`.
+    """
+    if what == "live" or (what == "whole" and not record.quarantine):
+        return versions.cut(record, bytes_max)
+    hidden = quarantine.cut(record, bytes_max)
+    if what == "quarantine":
+        return hidden
+    shown = versions.cut(record, bytes_max)
+    has_room = not shown.clock or wire_bytes(shown) + wire_bytes(hidden) <= bytes_max
+    return Record(record.key, shown.clock, shown.superseded, hidden.quarantine if has_room else ())
+
+
+def is_cut(record: Record, shown: Record, what: ScanOf) -> bool:
+    """Return whether a record has versions that a scan asked for and does not show.
+
+    Args:
+        shown: what `cut_as` returned.
+        what: as of `Scan`.
+    """
+    lacks_values = what != "quarantine" and _versions(shown.clock) < _versions(record.clock)
+    lacks_hidden = what != "live" and _versions(shown.quarantine) < _versions(record.quarantine)
+    return lacks_values or lacks_hidden
+
+
+def _versions(entries: Iterable[ActorClock]) -> int:
+    return sum(len(entry.versions) for entry in entries)

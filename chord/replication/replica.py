@@ -1,0 +1,167 @@
+"""The copies a node holds, as its partners ask about them: sums, lists, records; and taking theirs.
+
+Whatever is said of a record to others is said when it is durable: the partner may drop its own copy because of it.
+`replication/sync.py` is the side that asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from chord.ids import Arc
+from chord.net.calls import Answer
+from chord.ring.context import Host
+from chord.store import versions
+from chord.store.merkle import SLICE_LEVEL, digest_of
+from chord.store.storage import Batch
+from chord.wire.messages import (
+    BATCH_BYTES_MAX,
+    DIGEST_BYTES,
+    HEADS_MAX,
+    Copies,
+    CopiesRead,
+    Copy,
+    Done,
+    GetCopies,
+    GetHeads,
+    GetSums,
+    Head,
+    Heads,
+    ReadCopies,
+    ReadCopy,
+    Record,
+    Reply,
+    StoreCopies,
+    Sums,
+    wire_bytes,
+)
+
+Merge: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], Awaitable[int]]
+"""Merges records by version, durably, and returns how many were new or changed (`Records.merge`)."""
+
+Stage: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], tuple[int, bool]]
+"""Merges records by version at once, and returns how many changed and whether all is durable (`Records.stage`)."""
+
+
+async def read_copies(host: Host, keys: Sequence[bytes], *, must_fit: bool = False) -> Copies:
+    """Return the first of these records, durable: as many as make a page, and one at least.
+
+    Args:
+        must_fit: of a record that no frame holds return a part, another one each time.
+
+    Concurrency: checkpoints where something is not durable yet.
+    """
+    records: list[Record] = []
+    size = asked = 0
+    for key in keys[: host.page_records]:
+        record = host.storage.get(key)
+        if record is not None:
+            size += wire_bytes(record)
+            if records and size > host.limits.page_bytes:
+                break
+            is_part = must_fit and size > host.limits.record_bytes_max
+            records.append(host.rng.choice(parts_of(host, record)) if is_part else record)
+        asked += 1
+    seen = host.reap_log.seen_of_each(records)  # of the same moment as the records
+    if not all(host.storage.is_durable(record.key) for record in records):
+        await host.storage.commit(Batch())
+    return Copies(tuple(records), asked, seen)
+
+
+def parts_of(host: Host, record: Record) -> list[Record]:
+    """Return a record in parts that fit a frame each: nearly always one."""
+    return versions.split(record, host.limits.record_bytes_max)
+
+
+def in_frames(
+    host: Host, page: tuple[Record, ...], seen: tuple[bytes, ...]
+) -> list[tuple[tuple[Record, ...], tuple[bytes, ...]]]:
+    """Return a page as it is; one large record, which is a page alone, in parts that fit a frame each."""
+    return [(page, seen)] if len(page) != 1 else [((part,), seen) for part in parts_of(host, page[0])]
+
+
+class Replica:
+    """What a node answers when a partner compares an arc with it.
+
+    Args:
+        compared: called with each arc that a partner compares slice by slice or record by record, and with the arc of
+            each record that it sends.
+    """
+
+    def __init__(self, host: Host, stage: Stage, compared: Callable[[Arc], None] = lambda arc: None) -> None:
+        self._host = host
+        self._stage = stage
+        self._compared = compared
+
+    def on_get_sums(self, request: GetSums) -> Answer:
+        """Return the sum of each asked part within the arc."""
+        storage, arc = self._host.storage, Arc(request.arc_start, request.arc_end)
+        if request.level == SLICE_LEVEL:  # a node that is about to drop copies begins here; anti-entropy at the top
+            self._compared(arc)
+        sums = tuple(storage.digests.sum(arc, request.level, part, storage.heads) for part in request.parts)
+        is_settled = any(vnode.view.is_settled_in(arc) for vnode in self._host.vnodes.values())
+        seen = self._host.reap_log.digest_in(arc) if request.level == 0 else b""
+        was_settled = any(vnode.view.was_settled_in(arc) for vnode in self._host.vnodes.values())
+        return self._when_durable(Sums(sums, is_settled, seen, was_settled))
+
+    def on_get_heads(self, request: GetHeads) -> Answer:
+        """Return a page of what is held in the arc."""
+        storage = self._host.storage
+        self._compared(Arc(request.arc_start, request.arc_end))
+        found: list[Head] = []
+        size, is_cut = 0, False
+        for key, digest in storage.heads(Arc(request.arc_start, request.arc_end), after=request.after_key):
+            size += len(key) + DIGEST_BYTES
+            is_cut = len(found) == HEADS_MAX or (bool(found) and size > self._host.limits.page_bytes)
+            if is_cut:
+                break
+            found.append(Head(key, digest))
+        return self._when_durable(Heads(tuple(found), is_cut))
+
+    async def on_get_copies(self, request: GetCopies) -> Copies:
+        """Return the first of the asked records."""
+        return await read_copies(self._host, request.keys, must_fit=True)
+
+    def on_read_copies(self, request: ReadCopies) -> CopiesRead:
+        """Return what is held of several keys; None for those that have no room in the answer. The first always has."""
+        copies: list[Copy | None] = []
+        size = 0
+        for ask in request.asks:
+            copy: Copy | None = self.on_read_copy(ask)
+            if copy is not None and copy.record is not None:
+                more = wire_bytes(copy.record)
+                if size and size + more > BATCH_BYTES_MAX:
+                    copy = None
+                else:
+                    size += more
+            copies.append(copy)
+        return CopiesRead(tuple(copies))
+
+    def on_read_copy(self, request: ReadCopy) -> Copy:
+        """Return what is held of a key for good; only that it is the same where the asker holds the same."""
+        host = self._host
+        point = host.circle.hash(request.key)
+        record = host.storage.durable(request.key)
+        is_damaged = host.storage.is_damaged(request.key)
+        is_settled = not is_damaged and any(vnode.is_settled(point) for vnode in host.vnodes.values())
+        seen = host.reap_log.durably_seen_of(request.key)
+        if record is not None and digest_of(record) == request.digest:
+            return Copy(None, True, is_settled, seen, is_damaged)
+        return Copy(record, False, is_settled, seen, is_damaged)
+
+    def on_store_copies(self, request: StoreCopies) -> Answer:
+        """Merge records, and answer when they are durable."""
+        self._stage(request.records, request.seen)
+        for record in request.records:
+            point = self._host.circle.hash(record.key)
+            self._compared(Arc(self._host.circle.point(point - 1), point))
+        return self._when_durable(Done())
+
+    def _when_durable(self, reply: Reply) -> Answer:
+        """Answer at once where everything visible is durable: nobody is told what a crash could take back."""
+        return reply if self._host.storage.stage(Batch()) else self._wait(reply)
+
+    async def _wait(self, reply: Reply) -> Reply:
+        await self._host.storage.commit(Batch())
+        return reply

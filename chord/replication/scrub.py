@@ -1,0 +1,54 @@
+"""The scrub: read and check every record of a store within a stated time, a little at a time.
+
+Damage that nobody meets is not noticed otherwise: a replica answers comparisons from digests and may not read a record
+for months, while the other copies go. A damaged record leaves the digests, so that the next comparison repairs it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from chord.errors import Overloaded, WritesRefused
+from chord.events import RecordsDamaged
+from chord.ring.context import Host
+from chord.store.storage import SCRUB_NOTE, Batch
+
+STEPS: Final = 1000
+"""A whole scrub takes about so many steps."""
+SLACK: Final = 1.25
+"""So much faster than needed it reads: steps are late at times, and the store grows meanwhile."""
+CHUNK_BYTES: Final = 64 * 1024
+"""So many bytes are read before others have their turn on the event loop: less than a millisecond."""
+
+
+class Scrub:
+    """The scrub of one node."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    @property
+    def period_s(self) -> float:
+        """The seconds between two steps."""
+        return self._host.timing.scrub_s / STEPS
+
+    async def step(self) -> None:
+        """Read and check as much as is due: at most `scrub_bytes_s` a second.
+
+        Concurrency: checkpoints; cancelled, the next step goes on where it was.
+        """
+        storage, rate = self._host.storage, self._host.limits.scrub_bytes_s
+        before = storage.bad_records
+        due = int(SLACK * storage.scrub_bytes / STEPS) + 1
+        while due > 0:
+            read, is_end = storage.scrub(min(due, CHUNK_BYTES))
+            due = 0 if is_end else due - read
+            await trio.sleep(read / rate)
+        if storage.bad_records > before:
+            self._host.tell([RecordsDamaged(self._host.address, storage.bad_records - before)])
+        if storage.scrubbed != storage.note(SCRUB_NOTE):
+            with suppress(WritesRefused, Overloaded):
+                storage.stage(Batch(notes={SCRUB_NOTE: storage.scrubbed}))

@@ -1,0 +1,304 @@
+"""Move an arc of records from one vnode to another: joins and leaves, by one mechanism.
+
+The giver copies a snapshot in pages while it goes on serving, then the keys
+written meanwhile (deltas), then answers *retry* for the arc and sends `Switch`; the receiver owns
+the arc from the moment it has accepted that, in the next epoch; the giver lets go of the records
+only after the acknowledgement. Copying merges by version, so repeating any part is harmless. If
+the receiver is found dead before it acknowledged, the giver owns the arc again.
+
+A vnode gives to one and receives from one at a time. A slot is held by a lease: without progress
+for `lease_s` it is freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import trio
+
+from chord import events
+from chord.errors import Busy, ChordError, DuplicateId, InvalidRequest, Leaving
+from chord.ids import Arc, Point
+from chord.net.calls import Answer
+from chord.replication.records import Records
+from chord.replication.sync import Exchange
+from chord.replication.transfer_source import Outbound, Sender, TransferFailed
+from chord.ring.ownership import Giving, Taken
+from chord.ring.vnode import RETRY_MS, Vnode
+from chord.wire.messages import Abandon, Contact, Done, HandOver, JoinArc, StorePage, Switch, TransferInfo
+
+SESSIONS_REMEMBERED = 16
+
+
+class Inbound:
+    """A transfer under way to this vnode."""
+
+    def __init__(self, session: bytes, giver: str, now: float) -> None:
+        self.session = session
+        self.giver = giver
+        self.progress = now
+        self.ended = trio.Event()
+        self.is_switched = False
+
+
+class Mover:
+    """Gives and receives arcs for one vnode."""
+
+    def __init__(self, vnode: Vnode, records: Records, exchange: Exchange) -> None:
+        self._vnode = vnode
+        self._host = vnode.host
+        self._own = vnode.ownership
+        self._records = records
+        self._sender = Sender(vnode, records, exchange)
+        self.outbound: Outbound | None = None
+        self._inbound: Inbound | None = None
+        self._switched: list[bytes] = []
+        vnode.host.on_write.append(self._note_write)
+
+    @property
+    def inbound(self) -> Inbound | None:
+        """The transfer being received, unless its lease ran out."""
+        inbound = self._inbound
+        if inbound is not None and trio.current_time() - inbound.progress > self._host.timing.lease_s:
+            self._inbound = None
+            inbound.ended.set()
+        return self._inbound
+
+    def transfers(self) -> list[TransferInfo]:
+        """Return the transfer this vnode gives, as others are told of it."""
+        out = self.outbound
+        if out is None:
+            return []
+        past_ms = int(1000 * (trio.current_time() - out.began))
+        return [TransferInfo(out.reason, *out.arc, out.to, out.done, out.total, out.bytes, past_ms)]
+
+    def expect(self, session: bytes, giver: str) -> Inbound:
+        """Open the receiving side of a session."""
+        self._inbound = Inbound(session, giver, trio.current_time())
+        return self._inbound
+
+    # -- giver: requests ------------------------------------------------------------------------
+
+    def on_join_arc(self, request: JoinArc) -> Done:
+        """A joiner asks for the part of my arc up to its id.
+
+        Raises:
+            Busy: another transfer holds the slot.
+            Leaving: this node is leaving; `peer` is its successor.
+            NotOwner: the joiner's id is not in my arc; `peer` is a better one.
+            DuplicateId: it is my own id.
+        """
+        joiner = request.joiner
+        if joiner.id == self._vnode.id:
+            raise DuplicateId(f"{self._vnode.me.address} already stands at this id", peer=self._vnode.me)
+        self._refuse_if_leaving()  # first: an arc before a leaver is no use to who cannot take its pointers from one
+        self._vnode.require_owner(joiner.id)
+        if self.outbound is not None and self.outbound.session != request.session:
+            raise Busy("another transfer is under way", after_ms=RETRY_MS)
+        if self.inbound is not None or not self._vnode.ring.is_member:
+            raise Busy("an arc is being received", after_ms=RETRY_MS)
+        start = self._own.start
+        assert start is not None
+        if self.outbound is None:
+            self._host.peers.took_its_place(joiner, is_owner=True)  # an earlier goodbye counts no more
+            self.outbound = Outbound(request.session, joiner, Arc(start, joiner.id), "join", trio.current_time())
+            self._host.start_task(self._give_to_joiner, self.outbound)
+        return Done()
+
+    async def _give_to_joiner(self, outbound: Outbound) -> None:
+        try:
+            await self._give(outbound)
+        except TransferFailed:
+            await self._abandon(outbound)
+
+    async def hand_over(self, to: Contact, session: bytes) -> None:
+        """Give the whole arc to the successor, which has granted the session (leave).
+
+        Raises:
+            TransferFailed: the arc is still ours.
+        """
+        start = self._own.start
+        if self.outbound is not None or start is None:
+            raise TransferFailed("another transfer is under way")
+        self.outbound = outbound = Outbound(session, to, Arc(start, self._vnode.id), "leave", trio.current_time())
+        try:
+            await self._give(outbound)
+        except TransferFailed:
+            await self._abandon(outbound)
+            raise
+
+    async def _abandon(self, outbound: Outbound) -> None:
+        """Tell the receiver that its slot is free again; if it does not hear, its lease runs out."""
+        try:
+            await self._host.peers.call(outbound.to, Abandon(outbound.session), Done)
+        except ChordError:
+            self._host.counters["abandon_unheard"] += 1
+
+    # -- giver: the work ------------------------------------------------------------------------
+
+    async def _give(self, outbound: Outbound) -> None:
+        """Snapshot, deltas, switch, let go. On any failure before the switch the arc stays ours."""
+        arc = outbound.arc
+        self._host.tell([events.TransferStarted(self._vnode.id, arc, outbound.to, outbound.reason)])
+        outcome = "aborted"
+        try:
+            if outbound.reason == "join":
+                await self._require_reachable(outbound.to)
+            if outbound.to.address != self._host.address:
+                await self._sender.snapshot(outbound, arc)
+            if self._own.start != arc.start or self._own.giving is not None:
+                raise TransferFailed("the arc changed under the transfer")
+            giving = self._own.begin_switch(arc.end, outbound.to)
+            await self._complete(outbound, giving)
+            outcome = "moved"
+        finally:
+            self.outbound = None
+            self._host.tell([events.TransferEnded(self._vnode.id, arc, outbound.to, outbound.records, outcome)])
+        self._host.bring_home_soon()  # what this node no longer keeps it drops when all who do hold it
+
+    async def _require_reachable(self, joiner: Contact) -> None:
+        """Open a connection to the address that a joiner advertises.
+
+        If no node can open one, the joiner's arc would have no owner. Until now this vnode may have used the
+        connection that the joiner opened.
+
+        Raises:
+            TransferFailed: the joiner does not answer at that address.
+        """
+        if joiner.address == self._host.address:
+            return
+        try:
+            hello = await self._host.peers.reach(joiner.address)
+        except ChordError as error:
+            raise TransferFailed(f"no answer at the address that the joiner advertises: {error.message}") from error
+        if hello is not None and hello.address != joiner.address:
+            raise TransferFailed(f"{hello.address or 'a client'} answers at {joiner.address}, not the joiner")
+
+    async def _complete(self, outbound: Outbound, giving: Giving) -> None:
+        """Send the last deltas and the Switch; on any failure own the arc again."""
+        is_acknowledged = False
+        try:
+            if outbound.to.address != self._host.address:
+                await self._sender.level(outbound, giving.arc)  # with the entries made since the snapshot
+            while outbound.dirty:
+                await self._sender.deltas(outbound)
+            await self._sender.switch(outbound, giving)
+            is_acknowledged = True
+        finally:
+            # Cancelled here the node is stopping; whether the receiver owns the arc will show when it is asked.
+            self._host.tell(self._own.finish_switch() if is_acknowledged else self._own.reclaim())
+
+    def _note_write(self, point: Point, key: bytes) -> None:
+        outbound = self.outbound
+        if outbound is not None and point in outbound.arc:
+            outbound.dirty[key] = None
+
+    # -- receiver -------------------------------------------------------------------------------
+
+    def on_hand_over(self, request: HandOver) -> Done:
+        """The vnode before me leaves and offers its arc.
+
+        Raises:
+            Busy: a transfer holds the slot, or the leaver does not stand where my arc begins (yet).
+            Leaving: this node is leaving too, and goes first.
+        """
+        own = self._own
+        # Of two adjacent leavers the one nearer clockwise to 0 waits and takes the other's; else it were a circle.
+        takes_it = self._vnode.id < request.leaver.id and self.outbound is None and own.start is not None
+        if not takes_it:
+            self._refuse_if_leaving()
+        if self.outbound is not None or own.giving is not None or not self._vnode.ring.is_member:
+            raise Busy("another transfer is under way", after_ms=RETRY_MS)
+        inbound = self.inbound
+        if inbound is not None and inbound.giver != request.leaver.address:
+            raise Busy("another transfer is under way", after_ms=RETRY_MS)
+        if own.start != request.leaver.id:
+            raise Busy("the arcs do not meet yet", after_ms=RETRY_MS)
+        self.expect(request.session, request.leaver.address)
+        return Done()
+
+    async def on_store_page(self, request: StorePage) -> Done:
+        """Merge a page of the arc that is received.
+
+        Raises:
+            InvalidRequest: definite; the session is unknown or its lease ran out.
+            Behind: definite; the reap logs of giver and receiver differ.
+        """
+        self._session(request.session).progress = trio.current_time()
+        await self._records.merge(request.records, request.seen)
+        self._host.counters["keys_received"] += len(request.records)
+        self._host.tell([events.RecordsReceived(self._vnode.id, len(request.records))])
+        return Done()
+
+    def on_switch(self, request: Switch) -> Answer:
+        """All is copied: answer for the arc from now on.
+
+        With one copy of each record the answer waits until a restart would remember the arc. The giver drops its copy
+        then, and no other node would know that this one has the records.
+
+        Raises:
+            InvalidRequest: definite; the session is unknown, or the arc does not meet mine. The giver keeps it.
+        """
+        if request.session in self._switched:
+            return Done()
+        inbound = self._session(request.session)
+        now = trio.current_time()
+        marks = [Taken(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in request.taken]
+        arc = Arc(request.arc_start, request.arc_end)
+        happened = self._own.receive(arc, request.epoch, request.boundary, marks, request.before)
+        if not happened:
+            raise InvalidRequest("the arc does not meet mine")
+        self._host.tell(happened)
+        if request.is_settled:
+            self._vnode.view.settled(arc.end, arc)
+        else:
+            self._own.doubt(arc)
+        for down in request.downs:
+            self._vnode.view.fell_silent(down.contact, now - down.since_ms / 1000)
+        self._learn_left(request.left)
+        self._learn_silent(request.silent)
+        self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]
+        inbound.is_switched = True
+        self._inbound = None
+        inbound.ended.set()
+        return self._save() if self._host.constants.replicas == 1 else Done()
+
+    def on_abandon(self, request: Abandon) -> Done:
+        """The giver gave up: free the slot."""
+        inbound = self._inbound
+        if inbound is not None and inbound.session == request.session:
+            self._inbound = None
+            inbound.ended.set()
+        return Done()
+
+    async def _save(self) -> Done:
+        await self._host.save()
+        return Done()
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _learn_left(self, vnodes: Iterable[Point]) -> None:
+        """Remember the vnodes that have left, because a node that was away may ask about them."""
+        ring = self._vnode.ring
+        listed = {contact.id for contact in (*ring.successors, *ring.predecessors)} | self._host.vnodes.keys()
+        self._host.peers.learn_left([point for point in vnodes if point not in listed])
+
+    def _learn_silent(self, contacts: Iterable[Contact]) -> None:
+        """Wait for the silent nodes that the giver waited for: what they hold was acknowledged in this arc."""
+        ring, peers = self._vnode.ring, self._host.peers
+        listed = {contact.id for contact in (*ring.successors, *ring.predecessors)}
+        for contact in contacts:
+            is_gone = self._vnode.view.is_forgotten(contact) or peers.is_known_to_have_left(contact)
+            if contact.id not in listed and contact.id not in self._host.vnodes and not is_gone:
+                peers.passive.add(contact, trio.current_time())
+
+    def _session(self, session: bytes) -> Inbound:
+        inbound = self.inbound
+        if inbound is None or inbound.session != session:
+            raise InvalidRequest("no such transfer session")
+        return inbound
+
+    def _refuse_if_leaving(self) -> None:
+        if self._host.is_leaving:
+            successor = self._vnode.ring.successor if self._vnode.ring.is_member else None
+            raise Leaving("this node is leaving", peer=successor, after_ms=RETRY_MS)

@@ -1,0 +1,267 @@
+"""What a giver sends in a transfer: a snapshot, what was written meanwhile, and the Switch.
+
+Everything is sent again until it is acknowledged, the receiver is dead, or the lease has run out without progress.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias
+
+import trio
+
+from chord.errors import SILENCE, Behind, ChordError, DefiniteError
+from chord.ids import Arc
+from chord.replication.records import Records
+from chord.replication.replica import in_frames
+from chord.replication.sync import Exchange
+from chord.ring.context import PAGE_RECORDS_SERVING
+from chord.ring.ownership import Giving, marks_within
+from chord.ring.vnode import RETRY_MS, Vnode
+from chord.wire.messages import LIST_ENTRIES_MAX, Contact, Done, Down, Record, StorePage, Switch, TakenArc, wire_bytes
+
+STRETCH_RECORDS = 1024  # so many are compared before any of them is sent
+Seen: TypeAlias = Mapping[bytes, bytes]
+"""By key, what was seen of the slice when the record was read (`ReapLog.seen`); keys with nothing are left out."""
+
+PAGES_AT_ONCE = 2  # are on their way to a receiver
+
+
+class TransferFailed(Exception):
+    """The transfer ended without a switch; the giver still owns the arc."""
+
+
+class Outbound:
+    """A transfer under way from this vnode."""
+
+    def __init__(self, session: bytes, to: Contact, arc: Arc, reason: Literal["join", "leave"], now: float) -> None:
+        self.session = session
+        self.to = to
+        self.arc = arc  # as granted; if it changes under the transfer, the transfer fails
+        self.reason = reason
+        self.dirty: dict[bytes, None] = {}  # keys written since the snapshot began, in order
+        self.progress = now
+        self.began = now
+        self.records = 0
+        self.total = self.done = self.bytes = 0  # records in the arc, of these dealt with, bytes sent
+
+
+class Sender:
+    """Sends for one vnode that gives an arc away.
+
+    Every coroutine raises `TransferFailed` where the receiver does not take what is sent.
+    """
+
+    def __init__(self, vnode: Vnode, records: Records, exchange: Exchange) -> None:
+        self._vnode = vnode
+        self._host = vnode.host
+        self._own = vnode.ownership
+        self._records = records
+        self._exchange = exchange
+
+    async def snapshot(self, outbound: Outbound, arc: Arc) -> None:
+        """Send what the receiver does not hold yet: one that was away for a moment holds nearly all."""
+        storage = self._host.storage
+        for piece in list(storage.digests.pieces(arc, 1, storage.heads)):  # also a piece without records
+            if self._host.reap_log.slices_in(piece.arc):
+                await self.level(outbound, piece.arc)
+                await self._send(outbound, (), {})  # tells the receiver that the transfer goes on
+        outbound.total = storage.count(arc)
+        for stretch in list(storage.digests.stretches(arc, STRETCH_RECORDS, storage.heads)):
+            if await self._is_equal(outbound, stretch):
+                outbound.done += storage.count(stretch)
+                continue
+            await self._send_stretch(outbound, stretch)
+        await self._catch_up_with_writers(outbound)
+
+    async def _catch_up_with_writers(self, outbound: Outbound) -> None:
+        """Send later writes until few are left, or clients write as fast as this node sends.
+
+        In the second case only the switch can end the transfer, because the arc takes no writes during the switch.
+
+        Source: Clark et al. 2005, "Live Migration of Virtual Machines", section 3.2: rounds of pre-copy, then a stop.
+        """
+        due = math.inf
+        while PAGE_RECORDS_SERVING < len(outbound.dirty) <= due / 2:
+            due = len(outbound.dirty)
+            until = outbound.done + due
+            while outbound.done < until and len(outbound.dirty) > PAGE_RECORDS_SERVING:
+                await self.deltas(outbound)
+
+    async def _send_stretch(self, outbound: Outbound, stretch: Arc) -> None:
+        """Send a stretch page by page; the next is made ready while the receiver stores one, if nobody has to wait."""
+        pages = self._pages(stretch)
+        failed: list[TransferFailed] = []
+
+        async def work(is_spare: bool) -> None:
+            try:
+                for page, seen in pages:
+                    await self._send_durable(outbound, page, seen)
+                    if is_spare and self._host.is_serving():
+                        return
+            except TransferFailed as error:
+                failed.append(error)
+                nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for number in range(PAGES_AT_ONCE):
+                nursery.start_soon(work, number > 0)
+        if failed:
+            raise failed[0]
+
+    def _pages(self, stretch: Arc) -> Iterator[tuple[tuple[Record, ...], Seen]]:
+        """Yield pages of records, and what of the reap log was applied to them when they were read."""
+        after: bytes | None = None
+        is_cut = True
+        while is_cut:
+            page, is_cut = self._records.page(stretch, after, self._host.page_records)
+            if page:
+                after = page[-1].key
+                yield page, self._seen(page)
+
+    async def _is_equal(self, outbound: Outbound, stretch: Arc) -> bool:
+        """Compare a stretch with the receiver, which also shows it that the transfer goes on."""
+        try:
+            is_equal = await self._exchange.is_equal(outbound.to, stretch)
+        except ChordError:
+            return False  # the pages will show whether it is there
+        if is_equal:
+            await self._send(outbound, (), {})
+        return is_equal
+
+    async def deltas(self, outbound: Outbound) -> None:
+        """Send a page of what was written since the snapshot began."""
+        at_most = self._host.page_records
+        keys = list(outbound.dirty)[:at_most]
+        found = [(key, self._host.storage.get(key)) for key in keys]
+        page, _ = self._records.pack((record for _, record in found if record is not None), at_most)
+        packed = {record.key for record in page}
+        for key, record in found:
+            if record is None or key in packed:
+                del outbound.dirty[key]
+        if page:
+            await self._send_durable(outbound, page, self._seen(page))
+
+    def _seen(self, page: tuple[Record, ...]) -> Seen:
+        each = self._host.reap_log.seen_of_each(page)
+        return {record.key: seen for record, seen in zip(page, each, strict=False)}
+
+    async def _send_durable(self, outbound: Outbound, page: tuple[Record, ...], seen: Seen) -> None:
+        await self._send(outbound, await self._durable(outbound, page), seen)
+
+    async def _durable(self, outbound: Outbound, page: tuple[Record, ...]) -> tuple[Record, ...]:
+        """Return what of a page is durable here: a dot that others know and a crash takes back would be minted twice.
+
+        What the disk refuses is taken back; then the record as it was before is sent with the deltas.
+        """
+        storage = self._host.storage
+        early = [record for record in page if not storage.is_durable(record.key)]
+        if not early:
+            return page
+        await self._records.until_durable()
+        refused = [record.key for record in early if not self._records.holds(record)]
+        outbound.dirty.update(dict.fromkeys(refused))
+        return tuple(record for record in page if record.key not in refused)
+
+    async def _send(self, outbound: Outbound, page: tuple[Record, ...], seen: Seen) -> None:
+        """Send one page until it is stored, the receiver is dead, or the lease runs out.
+
+        If the reap logs differ, they are levelled, and the records go with the deltas as they are then.
+        """
+        each = tuple(seen.get(record.key, b"") for record in page) if seen else ()
+        since = trio.current_time()
+        while True:
+            try:
+                with trio.fail_after(self._host.timing.timeout_cap_s):
+                    for records, of_each in in_frames(self._host, page, each):
+                        request = StorePage(outbound.session, records, of_each)
+                        await self._host.peers.call(outbound.to, request, Done)
+            except Behind as error:
+                self._give_up_if_hopeless(outbound, error)
+                outbound.dirty.update(dict.fromkeys(record.key for record in page))
+                await self._has_levelled(outbound, outbound.arc)
+                return
+            except (*SILENCE, trio.TooSlowError) as error:
+                self._give_up_if_hopeless(outbound, error)
+                await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+                continue
+            except ChordError as error:
+                if error.is_retryable:
+                    self._give_up_if_hopeless(outbound, error)
+                    await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+                    continue
+                raise TransferFailed(error.message) from error
+            outbound.progress = trio.current_time()
+            outbound.records += len(page)
+            outbound.done += len(page)
+            outbound.bytes += sum(wire_bytes(record) for record in page)
+            self._host.counters["keys_sent"] += len(page)
+            await self._host.give_way(since)
+            return
+
+    async def level(self, outbound: Outbound, arc: Arc) -> None:
+        """Level the reap log of an arc with the receiver. If the arc has no record, no page carries the log."""
+        while self._host.reap_log.slices_in(arc):
+            if await self._has_levelled(outbound, arc):
+                return
+
+    async def _has_levelled(self, outbound: Outbound, arc: Arc) -> bool:
+        """Try once to level the reap logs; after a failure wait a while. Return whether they are level."""
+        try:
+            await self._exchange.catch_up.level(outbound.to, arc)
+        except ChordError as error:
+            self._give_up_if_hopeless(outbound, error)
+            await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+            return False
+        return True
+
+    def _give_up_if_hopeless(self, outbound: Outbound, error: Exception) -> None:
+        is_late = trio.current_time() - outbound.progress > self._host.timing.lease_s
+        if is_late or self._host.peers.is_dead(outbound.to):
+            raise TransferFailed(f"{outbound.to.address} does not take the records") from error
+
+    async def switch(self, outbound: Outbound, giving: Giving) -> None:
+        """Repeat the Switch until the receiver acknowledges or is dead: it is idempotent by session and epoch.
+
+        First the giver writes down that the arc may be another's. After a restart it must not own the arc as before.
+        With one copy of each record, it would deny what the receiver holds, so it gives nothing until it can write.
+        """
+        if not await self._host.save() and self._host.constants.replicas == 1:
+            raise TransferFailed("node.json cannot be written")
+        now = trio.current_time()
+        taken = tuple(
+            TakenArc(m.arc.start, m.arc.end, m.dead, int(1000 * (now - m.since)))
+            for m in marks_within(self._own.taken, giving.arc)
+        )
+        between = [  # silent ones between the receiver and this vnode: they are behind the receiver
+            Down(m.dead, int(1000 * max(0.0, now - m.since))) for m in self._own.taken if m.dead.id not in giving.arc
+        ]
+        silent = [c for c in self._host.peers.passive.remembered() if c.id != outbound.to.id]
+        request = Switch(
+            session=outbound.session,
+            arc_start=giving.arc.start,
+            arc_end=giving.arc.end,
+            epoch=giving.epoch,
+            boundary=self._own.boundary,
+            before=self._own.before[1 : LIST_ENTRIES_MAX + 1],
+            taken=taken,
+            downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
+            is_settled=self._vnode.vouches_for(giving.arc),
+            silent=tuple(silent)[-LIST_ENTRIES_MAX:],
+            left=tuple(self._host.peers.left)[-LIST_ENTRIES_MAX:],
+        )
+        while True:
+            try:
+                await self._host.peers.call(outbound.to, request, Done)
+                return
+            except SILENCE as error:
+                if self._host.peers.is_dead(outbound.to):
+                    raise TransferFailed("the receiver died before it acknowledged") from error
+            except DefiniteError as error:
+                if not error.is_retryable:
+                    raise TransferFailed(error.message) from error
+                self._give_up_if_hopeless(outbound, error)
+            except ChordError as error:
+                self._give_up_if_hopeless(outbound, error)
+            await trio.sleep(self._host.jitter(RETRY_MS / 1000))

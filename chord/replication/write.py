@@ -1,0 +1,183 @@
+"""One write on its way from its coordinator, where it is durable, to the other replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from chord.errors import Behind, ChordError, DeadlineExceeded, QuorumFailed, WritesRefused
+from chord.replication.anti_entropy import Repair
+from chord.replication.catch_up import CatchUp
+from chord.replication.coalesce import Asker
+from chord.replication.fanout import Fan, Told
+from chord.replication.reading import VERSION_BYTES
+from chord.replication.replica import parts_of
+from chord.ring.preference_list import Place, ReplicaSet
+from chord.ring.vnode import Vnode
+from chord.store import quarantine, versions
+from chord.store.merkle import digest_of
+from chord.store.storage import Batch
+from chord.wire.messages import Contact, Done, Record, ReplicaLine, StoreCopies, Written
+
+
+def ended() -> QuorumFailed:
+    """Return what a write comes to when its node ends: what is stored here is not undone."""
+    return QuorumFailed("the node ended before others had stored the write")
+
+
+class Writing:
+    """A record that is durable here, and who else has it.
+
+    Args:
+        me: this node as it stands in the set.
+        seen: what of its slice's reap log this node had seen when the record was made.
+        catch_up: levels the log of a replica that has seen other entries; then it gets what is held here by then.
+        op_id: of the version that was written; None: the record was merged as it is, and its context has been seen.
+        is_strict: only members count, and nobody stands in for them.
+        repair: is told of those that did not take it.
+        over: asks the others.
+
+    Attributes:
+        stored: who has it, and after how many ms.
+    """
+
+    def __init__(
+        self,
+        vnode: Vnode,
+        me: Contact,
+        who: ReplicaSet,
+        record: Record,
+        seen: bytes,
+        repair: Repair,
+        catch_up: CatchUp,
+        over: Asker,
+        *,
+        op_id: bytes | None,
+        is_strict: bool,
+    ) -> None:
+        self._vnode = vnode
+        self._host = vnode.host
+        self._who = who
+        self._record = record
+        self._op_id = op_id
+        parts = parts_of(vnode.host, record)
+        of_it = (seen,) if seen else ()
+        self._for_members = [StoreCopies((part,), seen=of_it) for part in parts]
+        self._for_others = [StoreCopies((part,), is_hint=True, seen=of_it) for part in parts]
+        self._repair = repair
+        self._catch_up = catch_up
+        self._over = over
+        self._members = [place.contact for place in who.members]
+        self.stored: dict[Contact, float | None] = {me: None}
+        self._up = [place.contact for place in who.members if place.contact != me and vnode.is_up(place)]
+        spare = [place.contact for place in who.fallbacks if place.contact != me and vnode.is_up(place)]
+        self._spare = [] if is_strict else spare
+        self._missing = len(self._members) - len(self._up) - (me in self._members)
+        self._counted = self._members if is_strict else [*self._members, *self._spare, me]
+        self._fan = Fan(self._host, self._store, self._spare[self._missing :])
+
+    def begin(self, needed: int, done: Callable[[Written | QuorumFailed], None]) -> None:
+        """Send it to all others.
+
+        For each member that is silent, fails or is late, the next fallback keeps it.
+
+        Args:
+            needed: so many nodes are to have it, this one included.
+            done: is told, once, when they do, or when it is clear that too few of them will say so.
+        """
+        for contact in self._members:
+            if contact not in self.stored and contact not in self._up:
+                self._repair.fell_behind(contact.address)
+        first = [*self._up, *self._spare[: self._missing]]
+
+        def over(error: ChordError | None) -> None:
+            done(self._outcome(needed) if error is None else ended())
+
+        self._fan.begin(lambda: self._count(self._counted) >= needed, first, over)
+
+    def _outcome(self, needed: int) -> Written | QuorumFailed:
+        w = self._count(self._counted)
+        if w < needed:
+            refusals = {at: error for at, error in self._fan.failures.items() if isinstance(error, WritesRefused)}
+            by = ", ".join(contact.address for contact in refusals)
+            why = f"; refused by {by}: {next(iter(refusals.values())).message:.200}" if refusals else ""
+            return QuorumFailed(f"stored on {w} of {needed} nodes{why}")
+        is_sloppy = self._count(self._members) < needed
+        self._host.counters["sloppy_puts"] += is_sloppy
+        version = digest_of(self._record)[:VERSION_BYTES]
+        lines = [self._line(place, version) for place in self._who.everyone]
+        record, op_id, now_ms = self._record, self._op_id, self._host.wall_now_ms()
+        context = versions.context_of(record) if op_id is None else versions.context_after(record, op_id)
+        return Written(
+            context=versions.encode_context(context),
+            owner=self._vnode.me,
+            w=w,
+            w_needed=needed,
+            is_sloppy=is_sloppy,
+            replicas=tuple(line for line in lines if line.outcome != "not asked"),
+            beside=sum(one.op_id != op_id and versions.is_live(one, now_ms) for one in versions.siblings(record)),
+            quorum=self._host.constants.quorum,
+            quarantined=quarantine.count(self._record) if self._record.quarantine else 0,
+        )
+
+    def _store(self, contact: Contact, told: Told) -> None:
+        """Send it to one, part after part; there is nearly always one."""
+        sent = trio.current_time()
+        left = iter(self._for_members if contact in self._members else self._for_others)
+
+        def heard(answer: Done | ChordError | None) -> None:
+            if isinstance(answer, Behind) and not self._host.is_ending:
+                self._host.start_task(self._store_level, contact, told)
+            elif isinstance(answer, ChordError):
+                self._repair.fell_behind(contact.address)
+                told(answer)
+            elif (request := next(left, None)) is None:
+                self.stored[contact] = 1000 * (trio.current_time() - sent)
+                told(None)
+            else:
+                deadline = sent + self._host.timing.timeout_cap_s
+                self._over.begin(contact, request, Done, heard, deadline=deadline)
+
+        heard(None)
+
+    async def _store_level(self, contact: Contact, told: Told) -> None:
+        """Level the reap log with a replica, and send what is held here then, if the write is still part of it."""
+        sent = trio.current_time()
+        error: ChordError | None = None
+        try:
+            with trio.fail_after(2 * self._host.timing.timeout_cap_s):
+                await self._catch_up.level_slice(contact, self._record.key)
+                await self._send_again(contact)
+            self.stored[contact] = 1000 * (trio.current_time() - sent)
+        except (ChordError, trio.TooSlowError) as failure:
+            self._repair.fell_behind(contact.address)
+            error = failure if isinstance(failure, ChordError) else DeadlineExceeded("not level in time")
+        except trio.Cancelled:
+            told(ended())
+            raise
+        told(error)
+
+    async def _send_again(self, contact: Contact) -> None:
+        host, key = self._host, self._record.key
+        record, seen = host.storage.get(key), host.reap_log.seen_of(key)
+        if record is None or (self._op_id is not None and not versions.is_done(record, self._op_id)):
+            raise QuorumFailed("the write was made under an actor that may have been reaped; it has to be made again")
+        await host.storage.commit(Batch())
+        for part in parts_of(host, record):
+            request = StoreCopies((part,), is_hint=contact not in self._members, seen=(seen,) if seen else ())
+            await host.peers.call(contact, request, Done)
+
+    def _count(self, counted: list[Contact]) -> int:
+        return sum(1 for contact in self.stored if contact in counted)
+
+    def _line(self, place: Place, version: bytes) -> ReplicaLine:
+        contact = place.contact
+        if contact in self.stored:
+            outcome = "ok" if contact in self._members else "hinted"
+            return ReplicaLine(contact, outcome, True, self.stored[contact], version)
+        if contact in self._fan.failures:
+            return ReplicaLine(contact, self._fan.failures[contact].message[:1024], False)
+        if contact in self._fan.waiting:
+            return ReplicaLine(contact, "on its way", False)
+        return ReplicaLine(contact, "silent" if contact in self._members else "not asked", False)

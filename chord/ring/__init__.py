@@ -1,0 +1,1 @@
+"""The ring: pointers, ownership, lookups, and their repair."""

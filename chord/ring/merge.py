@@ -1,0 +1,166 @@
+"""The self-lookup: ask somebody to look up my own id, and heal what stabilization cannot.
+
+Two rings, and loops that run round the circle more than once, are stable under stabilization.
+Somebody else's view of where I belong shows them: if another vnode stands in my place there, it is
+offered me, and I consider it. Each is an ordinary step of the protocol.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import trio
+
+from chord import events
+from chord.errors import SILENCE, ChordError, OtherRing, UnknownVnode
+from chord.ring.vnode import Vnode
+from chord.stabilize import Stabilizer
+from chord.wire.messages import Contact, FindNeighbours, NeighboursOf, Ping, Pong
+
+
+class SelfLookup:
+    """Makes the self-lookups of one vnode."""
+
+    def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
+        self._vnode = vnode
+        self._ring = vnode.ring
+        self._host = vnode.host
+        self._peers = vnode.host.peers
+        self._stabilizer = stabilizer
+
+    async def ask(self, contact: Contact | str) -> None:
+        """Ask a contact to look up my own id. Where somebody else stands in my place, offer and adopt.
+
+        Stabilization can repair neither split rings nor loopy cycles; this heals both, by ordinary steps.
+        (Looking up id + 1 would stall.)
+        """
+        me = self._vnode.me
+        try:
+            with trio.fail_after(2 * self._host.timing.timeout_cap_s):
+                answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
+        except (OtherRing, UnknownVnode, *SILENCE):  # another node may live at a silent one's address
+            if isinstance(contact, Contact) and contact.id in self._peers.passive:
+                self._peers.passive.asked_in_vain(contact.id)
+                await self._seek(contact)
+            raise
+        except ChordError:
+            self._ask_again(contact)  # it is there, and not ready to answer
+            raise
+        self._host.tell([events.StepDone(me.id, "self_lookup")])
+        await self._adopt(contact, answer)
+        if isinstance(contact, Contact) and contact.id in self._peers.passive:
+            await self._welcome(contact)
+
+    async def _adopt(self, contact: Contact | str, answer: NeighboursOf) -> None:
+        """Look at who stands in this vnode's place as another sees it, and adopt a nearer one."""
+        me, q, t = self._vnode.me, answer.predecessor, answer.successor
+        if t.id == me.id or q.id == me.id:
+            self._vnode.eager_looks -= self._vnode.eager_looks > 0
+            return
+        asked = contact if isinstance(contact, Contact) else q
+        self._host.tell([events.SplitFound(me.id, asked, q, t)])
+        await self._stabilizer.consider_successor(t)
+        if await self._stabilizer.offer_to(q, me):  # it answered, so it is not hearsay
+            await self._stabilizer.rectify(q)
+
+    async def _seek(self, silent: Contact) -> None:
+        """Ask the ring about a silent contact, which may have moved or left while this node was away."""
+        around = await self._peers.call(self._host.address, FindNeighbours(silent.id), NeighboursOf)
+        if around.successor.id == silent.id:
+            if around.successor.address != silent.address:
+                await self.ask(around.successor)
+            return
+        for other in dict.fromkeys((*self._other_neighbours(around), *self._any_other())):
+            if (await self._peers.call(other, FindNeighbours(silent.id), NeighboursOf)).has_left:
+                self._peers.learn_left((silent.id,))
+                if self._peers.is_known_to_have_left(silent):
+                    for vnode in self._host.vnodes.values():
+                        vnode.view.gone((silent.id,))
+                return
+
+    def _other_neighbours(self, around: NeighboursOf) -> list[Contact]:
+        """Return the nearest vnode of another node on each side of a point: both were told if a vnode left there."""
+        own = self._host.vnodes
+        after, before = [around.successor], [around.predecessor]
+        if around.successor.id in own:
+            after += own[around.successor.id].ring.successors
+        if around.predecessor.id in own:
+            before += own[around.predecessor.id].ring.predecessors
+        return [c for side in (after, before) for c in [x for x in side if x.address != self._host.address][:1]]
+
+    def _any_other(self) -> list[Contact]:
+        """Return any vnode of another node, if one is known: the nearest may have been away themselves."""
+        known = (*self._ring.successors, *self._vnode.fingers.contacts())
+        others = [contact for contact in known if contact.address != self._host.address]
+        return [self._host.rng.choice(others)] if others else []
+
+    async def _welcome(self, contact: Contact) -> None:
+        """A silent contact answers. Wait for it no longer if this ring lists it; else offer it to the vnode before it.
+
+        The contact may belong to another half of the ring, and offers me in the same way. Or it woke up, and for a
+        moment the lists lack it, as if there were fewer nodes.
+        """
+        around = await self._peers.call(self._host.address, FindNeighbours(contact.id), NeighboursOf)
+        is_listed = around.successor == contact
+        if is_listed and self._has_its_place(contact):
+            self._peers.passive.forget(contact.id)
+            return
+        self._ask_again(contact)
+        if not is_listed:
+            await self._stabilizer.offer_to(around.predecessor, contact)
+
+    def _has_its_place(self, contact: Contact) -> bool:
+        """Return whether no vnode here is still without a contact that belongs in its list.
+
+        Until the list has it, the node is waited for as before: else its place would count as empty for a moment, and
+        a write would need one node less.
+        """
+        for vnode in self._host.vnodes.values():
+            ring = vnode.ring
+            if ring.is_member and contact.id not in {vnode.id, *(one.id for one in ring.successors)}:
+                distance = ring.circle.distance
+                if not ring.is_cut or distance(vnode.id, contact.id) < distance(vnode.id, ring.successors[-1].id):
+                    return False
+        return True
+
+    def _ask_again(self, contact: Contact | str) -> None:
+        address = contact if isinstance(contact, str) else contact.address
+        self._peers.passive.hurry(address, trio.current_time() + self._host.timing.stabilize_s)
+
+    async def look_for_others(self, joins: tuple[str, ...]) -> None:
+        """Every few rounds, and in every one while isolated: a self-lookup by somebody. Isolated too long is alone."""
+        await self._ask_whether_back()
+        vnode, now = self._vnode, trio.current_time()
+        if not self._ring.is_isolated:
+            vnode.isolated_since = None
+        elif vnode.isolated_since is None:
+            vnode.isolated_since = now
+        elif now - vnode.isolated_since >= self._host.timing.down_out_s:
+            self._ring.settle_alone()
+        is_due = self._host.rng.randrange(self._host.timing.self_lookup_rounds) == 0
+        if self._ring.is_isolated or vnode.eager_looks > 0 or is_due:
+            contact = self.pick((*joins, *vnode.answered))
+            if contact is not None:
+                await self.ask(contact)
+
+    async def _ask_whether_back(self) -> None:
+        """Ask each vnode that said goodbye, and that a list still names, whether it has joined again.
+
+        Only the vnode itself can tell: the list may be older than the goodbye.
+        """
+        for contact in dict.fromkeys(self._vnode.listed() if self._peers.left else ()):
+            if self._peers.is_known_to_have_left(contact):
+                with suppress(ChordError):
+                    pong = await self._peers.call(contact, Ping(), Pong)
+                    self._peers.took_its_place(contact, is_owner=pong.is_owner)
+
+    def pick(self, joins: tuple[str, ...]) -> Contact | str | None:
+        """Choose whom to ask: a silent contact whose probe is due, else a finger, list entry or join address."""
+        due = self._peers.passive.due(trio.current_time(), self._host.rng)
+        if due is not None:
+            return due
+        own = self._host.address
+        pool: list[Contact | str] = [c for c in self._vnode.fingers.contacts() if c.address != own]
+        pool += [c for c in self._ring.successors[1:] if c.address != own]
+        pool += [address for address in joins if address != own]
+        return self._host.rng.choice(pool) if pool else None

@@ -1,0 +1,111 @@
+"""Which arcs of the circle belong to whom, as far as answers have told: so that the next request goes there straight.
+
+Whoever answers for a point owns all points from there up to its own id. That is all that is kept, and it is never more
+than a hint: a node that does not own a point (any more) says so, or passes the request on, and the answer then tells
+better. The arcs used longest ago are forgotten first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+from chord.ids import Circle, Point
+from chord.wire.messages import Contact
+
+ARCS_MAX = 4096
+
+
+class ArcCache:
+    """Arcs and their owners, by what was heard last.
+
+    Args:
+        size_max: so many arcs are remembered; 0: none.
+    """
+
+    def __init__(self, circle: Circle, size_max: int = ARCS_MAX) -> None:
+        self._circle = circle
+        self._max = size_max
+        self._ends: list[Point] = []  # the owners' ids, sorted
+        self._known: dict[Point, tuple[Contact, int]] = {}  # by id: who it is, how many points before it; latest last
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def learn(self, point: int, owner: Contact, start: int | None = None) -> None:
+        """Somebody has answered for a point. `start`: where its arc begins (that point is not in it), if it says so."""
+        if not self._max:
+            return
+        length = self._circle.distance(point, owner.id)
+        if start is not None:
+            length = (self._circle.distance(start, owner.id) or self._circle.size) - 1
+        before = self._known.get(owner.id)
+        if before is not None and before[0] == owner and start is None and length <= before[1]:
+            self._put(*before)  # nothing new, as nearly always
+            return
+        for other in self._between(owner.id, length):
+            self._forget(other)
+        if owner.id not in self._known:
+            insort(self._ends, owner.id)
+        self._put(owner, length)
+        self._shorten_next(owner.id)
+        while len(self._ends) > self._max:
+            self._forget(next(iter(self._known)))
+
+    def find(self, point: int) -> Contact | None:
+        """Return who probably owns a point, or None."""
+        if not self._ends:
+            return None
+        end = self._ends[bisect_left(self._ends, point) % len(self._ends)]
+        owner, length = self._known[end]
+        if self._circle.distance(point, end) > length:
+            return None
+        self._put(owner, length)
+        return owner
+
+    def before(self, point: int) -> Contact | None:
+        """Return the last known owner that stands before a point, or None where nobody else is known."""
+        if not self._ends or self._ends == [point]:
+            return None
+        owner, _ = self._known[self._ends[bisect_left(self._ends, point) - 1]]
+        return owner
+
+    def addresses(self) -> Iterator[str]:
+        """Yield the addresses of the owners, whose arc was used last first; one may come more than once."""
+        for owner, _ in reversed(self._known.values()):
+            yield owner.address
+
+    def forget(self, address: str) -> None:
+        """Nothing is known any more of what a node owns: it does not answer."""
+        for end in [end for end, (owner, _) in self._known.items() if owner.address == address]:
+            self._forget(end)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _put(self, owner: Contact, length: int) -> None:
+        """Remember an arc as the one used last."""
+        self._known.pop(owner.id, None)
+        self._known[owner.id] = owner, length
+
+    def _forget(self, end: Point) -> None:
+        del self._known[end]
+        del self._ends[bisect_left(self._ends, end)]
+
+    def _between(self, end: Point, length: int) -> list[Point]:
+        """Return the owners in an arc, but for the one at its end: they are not there any more."""
+        found: list[Point] = []
+        at = bisect_left(self._ends, end)
+        for i in range(1, len(self._ends) + 1):
+            other = self._ends[at - i]
+            if other == end or self._circle.distance(other, end) > length:
+                break
+            found.append(other)
+        return found
+
+    def _shorten_next(self, end: Point) -> None:
+        """The arc after this one does not reach back over it."""
+        following = self._ends[(bisect_left(self._ends, end) + 1) % len(self._ends)]
+        owner, length = self._known[following]
+        gap = self._circle.distance(end, following)
+        if following != end and length >= gap:
+            self._known[following] = owner, gap - 1

@@ -1,0 +1,258 @@
+"""A vnode's predecessor and successor list, and the only transitions allowed to change them.
+
+Every method is one atomic step of the corrected protocol (Zave 2017, section III, with the 2018
+model): it decides against the *current* state, applies, checks, and returns the events. Callers
+ask peers first and then call exactly one transition; what the answer was asked for may have
+changed meanwhile, so each transition tests its own precondition and returns nothing when it no
+longer holds.
+
+Lists never wrap: entries are copied only while their clockwise distance from this vnode strictly
+grows. A lone vnode's list is itself, and that entry is never copied. (Zave's `butLast`, taken
+literally, makes duplicates in every ring of at most r members.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from chord import events
+from chord.events import Event
+from chord.ids import Circle, between
+from chord.wire.messages import Contact
+
+ENTRIES_PER_SUCCESSOR_MAX = 4  # vnodes of one node may stand side by side
+
+
+class RingState:
+    """The pointers of one vnode.
+
+    Attributes:
+        me: this vnode.
+        predecessor: the closest vnode known to precede it; itself when alone; None before it has joined.
+        successors: consecutive vnodes that follow it, spanning r other nodes at most.
+        predecessors: consecutive vnodes that precede it, nearest first: a hint, outside the proof.
+        observed: how often the pair was served to be adopted (abort-if-observed).
+        busy_steps: steps that were disturbed too often; `GetRing` answers `Busy` until they are done.
+        is_isolated: nobody is left in the list, and not all of them left politely: some fell silent.
+        lost_touch: a head fell silent since a list was last copied: there may be others that only it knew.
+    """
+
+    __slots__ = (
+        "busy_steps",
+        "circle",
+        "is_isolated",
+        "lost_touch",
+        "me",
+        "observed",
+        "predecessor",
+        "predecessors",
+        "r",
+        "reach",
+        "successors",
+    )
+
+    def __init__(self, me: Contact, circle: Circle, successors: int, reach: int) -> None:
+        self.me = me
+        self.circle = circle
+        self.r = successors
+        self.reach = reach  # distinct nodes the predecessor list spans: N + 1
+        self.predecessor: Contact | None = None
+        self.successors: tuple[Contact, ...] = ()
+        self.predecessors: tuple[Contact, ...] = ()
+        self.observed = 0
+        self.busy_steps = 0
+        self.is_isolated = False
+        self.lost_touch = False
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this vnode has joined a ring."""
+        return bool(self.successors)
+
+    @property
+    def successor(self) -> Contact:
+        """The head of the list. Only of a member."""
+        return self.successors[0]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this vnode is its own successor."""
+        return bool(self.successors) and self.successors[0].id == self.me.id
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the successor list spans as many nodes as it may: there may be others behind them."""
+        return len({contact.address for contact in self.successors} - {self.me.address}) >= self.r
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the successor list may end before the ring does: it is full, or has as many entries as it may."""
+        return self.is_full or len(self.successors) >= ENTRIES_PER_SUCCESSOR_MAX * self.r
+
+    # -- transitions ----------------------------------------------------------------------------
+
+    def create(self) -> list[Event]:
+        """Found a ring of one."""
+        assert not self.is_member
+        self.successors, self.predecessor = (self.me,), self.me
+        self._check()
+        return [events.RingCreated(self.me.id)]
+
+    def join(self, predecessor: Contact, its_successors: Iterable[Contact]) -> list[Event]:
+        """JOIN: take the predecessor's whole list at once, if this vnode still fits right behind it.
+
+        Returns no events when it does not; then look up the predecessor again.
+        """
+        assert not self.is_member
+        theirs = tuple(its_successors)
+        if not theirs or not between(predecessor.id, self.me.id, theirs[0].id):
+            return []
+        self.successors, self.predecessor = self._copied(theirs), predecessor
+        self._check()
+        return [events.RingJoined(self.me.id, predecessor, self.successor)]
+
+    def resume(self, predecessor: Contact | None, successors: Iterable[Contact]) -> list[Event]:
+        """Take up a place again after a restart, with pointers that may be old."""
+        assert not self.is_member
+        self.successors = self._copied(tuple(successors))
+        self.predecessor = predecessor
+        self.is_isolated = self.is_alone and predecessor != self.me
+        self._check()
+        return [events.RingResumed(self.me.id, predecessor, self.successor)]
+
+    def adopt_list(self, head: Contact, its_successors: Iterable[Contact]) -> list[Event]:
+        """STAB_SUCC: the head answered; take its list behind it. Nothing when it is no longer the head."""
+        if not self.is_member or self.successors[0].id != head.id:
+            return []
+        self.lost_touch = False
+        copied = self._copied((head, *its_successors))
+        if copied == self.successors:
+            return []
+        self.successors = copied
+        self._check()
+        return [events.ListCopied(self.me.id, head)]
+
+    def adopt_successor(self, new: Contact, its_successors: Iterable[Contact]) -> list[Event]:
+        """STAB_PRED and self-lookup: a vnode just queried lies between this one and its successor."""
+        if not self.is_member or not between(self.me.id, new.id, self.successor.id):
+            return []
+        old = self.successor
+        self.successors = self._copied((new, *its_successors))
+        self.is_isolated = self.lost_touch = False
+        self._check()
+        return [events.SuccessorAdopted(self.me.id, new, None if old.id == self.me.id else old)]
+
+    def forget_head(self, dead: Contact, *, has_left: bool = False) -> list[Event]:
+        """STAB_SUCC, no answer: drop the head. The list is shorter for a while, never padded.
+
+        A vnode whose last entries fall silent is isolated, not alone, even if the very last one left; one whose last
+        neighbours all left is alone.
+        """
+        if self.is_alone or not self.is_member or self.successors[0].id != dead.id:
+            return []
+        self.successors = self.successors[1:] or (self.me,)
+        self.lost_touch = self.lost_touch or not has_left
+        self._check()
+        return [events.HeadForgotten(self.me.id, dead), *self._isolated()]
+
+    def inherit(self, leaver: Contact, its_successors: Iterable[Contact]) -> list[Event]:
+        """The head leaves and hands its list down: take it as the leaver's own, so that its going costs no entry.
+
+        That is STAB_SUCC a last time and then the drop of the head, with the one entry that did not fit before.
+        """
+        if not self.is_member or self.is_alone or self.successors[0] != leaver:
+            return []
+        inherited = self._copied(tuple(c for c in its_successors if c.id != leaver.id))
+        if inherited == (self.me,):  # it knew of nobody: what we know of others still counts
+            inherited = self.successors[1:] or inherited
+        self.successors = inherited
+        self._check()
+        return [events.HeadForgotten(self.me.id, leaver), *self._isolated()]
+
+    def learn_predecessor(self, new: Contact) -> list[Event]:
+        """RECTIFY, first branch: a predecessor where there was none, or a closer one."""
+        if not self.is_better_predecessor(new):
+            return []
+        return self._set_predecessor(new)
+
+    def replace_predecessor(self, new: Contact, dead: Contact) -> list[Event]:
+        """RECTIFY, second branch: the predecessor that was pinged is dead and still the predecessor."""
+        if self.predecessor is not None and self.predecessor.id == dead.id and new != dead:
+            return self._set_predecessor(new)
+        return self.learn_predecessor(new)
+
+    def learn_predecessors(self, nearest: Contact, further: Iterable[Contact]) -> None:
+        """Copy the predecessor's own predecessor list behind it, backwards, never wrapping."""
+        if self.predecessor is None or nearest.id != self.predecessor.id:
+            return
+        found: list[Contact] = []
+        nodes: set[str] = set()
+        last = 0
+        for contact in (nearest, *further):
+            distance = self.circle.distance(contact.id, self.me.id)
+            if distance <= last or len(nodes) >= self.reach or len(found) >= ENTRIES_PER_SUCCESSOR_MAX * self.reach:
+                break
+            found.append(contact)
+            last = distance
+            if contact.address != self.me.address:
+                nodes.add(contact.address)
+        self.predecessors = tuple(found)
+
+    def settle_alone(self) -> None:
+        """Accept that the silent neighbours are gone for good: isolated becomes alone."""
+        self.is_isolated = self.lost_touch = False
+
+    # -- predicates -----------------------------------------------------------------------------
+
+    def is_better_predecessor(self, new: Contact) -> bool:
+        """Whether a vnode is closer before this one than the present predecessor."""
+        if new.id == self.me.id:
+            return False
+        return self.predecessor is None or between(self.predecessor.id, new.id, self.me.id)
+
+    def check(self) -> list[str]:
+        """Return the local invariants that do not hold: NoDuplicates, OrderedSuccessorList, never wrapping."""
+        wrong: list[str] = []
+        distances = [self.circle.distance(self.me.id, c.id) for c in self.successors]
+        if len(set(distances)) != len(distances):
+            wrong.append("NoDuplicates")
+        if distances != sorted(distances):
+            wrong.append("OrderedSuccessorList")
+        if 0 in distances and len(distances) > 1:
+            wrong.append("ListWraps")
+        return wrong
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _isolated(self) -> list[Event]:
+        """The list has lost its head: is anybody left in it, or out there?"""
+        self.is_isolated = self.is_alone and self.lost_touch
+        return [events.VnodeIsolated(self.me.id)] if self.is_isolated else []
+
+    def _set_predecessor(self, new: Contact) -> list[Event]:
+        old, self.predecessor = self.predecessor, new
+        distance = self.circle.distance
+        further = [c for c in self.predecessors if distance(c.id, self.me.id) > distance(new.id, self.me.id)]
+        self.predecessors = (new, *further)  # until its own list arrives, which may be short
+        return [events.PredecessorAdopted(self.me.id, new, old)]
+
+    def _copied(self, entries: tuple[Contact, ...]) -> tuple[Contact, ...]:
+        """Return the entries to keep: while the distance grows, until r other nodes are spanned."""
+        kept: list[Contact] = []
+        nodes: set[str] = set()
+        last = 0
+        for contact in entries:
+            distance = self.circle.distance(self.me.id, contact.id)
+            if distance <= last:
+                break
+            kept.append(contact)
+            last = distance
+            if contact.address != self.me.address:
+                nodes.add(contact.address)
+            if len(nodes) >= self.r or len(kept) >= ENTRIES_PER_SUCCESSOR_MAX * self.r:
+                break
+        return tuple(kept) or (self.me,)
+
+    def _check(self) -> None:
+        wrong = self.check()
+        assert not wrong, f"{wrong} in the list of {self.me.id}: {[c.id for c in self.successors]}"

@@ -1,0 +1,413 @@
+"""The replica view of one vnode: which vnodes hold which records, though some of them are silent.
+
+`ring/pointers.py` forgets a vnode within seconds of its last word; what it holds is not forgotten so soon. A vnode that
+fell silent stays a holder of replicas until it is back, has left, is forgotten by an operator, or has been down for
+`down_out_s`: otherwise every restart would move records about, and failures would lower W. The marks of
+`ring/ownership.py` say so of the vnodes whose arcs were taken over; the view, of those behind this vnode. It is fed
+like the successor list: the head's view counts beyond the head. In between count one's own view and the head's marks.
+
+Linearizable keys would need views that a majority of the view before has agreed on; this is where they would stand.
+
+Source: DeCandia et al. 2007 (Dynamo), section 4.3 (preference lists over distinct nodes), 4.8.1 (explicit membership).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+from chord.ids import Arc, Circle, Point
+from chord.ring.ownership import Ownership, Taken
+from chord.ring.pointers import RingState
+from chord.wire.messages import LIST_ENTRIES_MAX, Contact
+
+SETTLED_MAX = 64
+RETIRING_MAX = 64
+
+
+class Place(NamedTuple):
+    """A vnode in the walk clockwise from a key, the first of its node. `is_waited_for`: it fell silent."""
+
+    contact: Contact
+    is_waited_for: bool
+
+
+class Forgotten(NamedTuple):
+    """An operator's word that the node at an address will not be back.
+
+    Attributes:
+        at: when the operator said so.
+        living: the vnodes of another node that lived at the address then.
+    """
+
+    at: float
+    living: frozenset[Point]
+
+
+class ReplicaSet(NamedTuple):
+    """Who holds a key: the members, who may stand in for them, and who holds it still and is about to leave."""
+
+    members: tuple[Place, ...]
+    fallbacks: tuple[Place, ...]
+    retiring: tuple[Place, ...] = ()
+
+    @property
+    def everyone(self) -> tuple[Place, ...]:
+        """Every node that may hold the key."""
+        return (*self.members, *self.fallbacks, *self.retiring)
+
+
+class View:
+    """What one vnode knows of silent holders behind it, and of arcs whose owner has brought it level."""
+
+    __slots__ = (
+        "_cached",
+        "_circle",
+        "_compared",
+        "_downs",
+        "_forgotten",
+        "_known_since",
+        "_me",
+        "_recalled",
+        "_retiring",
+        "_settled",
+        "_silence",
+    )
+
+    def __init__(self, me: Contact, circle: Circle) -> None:
+        self._me = me
+        self._circle = circle
+        self._downs: dict[Point, tuple[Contact, float]] = {}  # and since when; replaced, never changed
+        self._retiring: dict[str, float] = {}  # since when; never changed, but replaced
+        self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # what it was made from
+        self._forgotten: dict[str, Forgotten] = {}
+        self._settled: dict[Point, Arc] = {}  # by where it ends
+        self._compared: dict[str, None] = {}  # owners that compared since the standstill; the latest last
+        self._recalled: dict[Point, Arc] = {}  # likewise, settled before an absence
+        self._known_since: dict[Point, float] = {}  # the vnodes behind this one
+        self._silence: tuple[float, float] | None = None  # when nodes fell silent, and when one was silent last
+
+    # -- learning -------------------------------------------------------------------------------
+
+    def fell_silent(self, contact: Contact, now: float) -> None:
+        """The vnode behind this one is dead: it holds what it holds, and is waited for."""
+        if not self.is_forgotten(contact) and contact.id != self._me.id:
+            self._downs = {contact.id: (contact, now), **self._downs}
+
+    def adopt(
+        self, successors: Sequence[Contact], downs: Iterable[tuple[Contact, float]], *, is_full: bool = False
+    ) -> None:
+        """The head told its list, which is copied by now, and its view: beyond the head that replaces this one's.
+
+        Args:
+            is_full: the list may end before the ring does; who stands behind its end is others' affair.
+        """
+        limit = self._distance(successors[0].id)
+        last = self._distance(successors[-1].id) if is_full else self._circle.size
+        kept = {point: down for point, down in self._downs.items() if self._distance(point) < limit}
+        for contact, since in downs:
+            is_near = contact.id != self._me.id and self._distance(contact.id) <= last
+            if is_near and not self.is_forgotten(contact):
+                old = self._downs.get(contact.id)
+                kept[contact.id] = (contact, since if old is None else max(since, old[1]))
+        for contact in successors:
+            kept.pop(contact.id, None)
+        self._replace(dict(sorted(kept.items(), key=lambda item: self._distance(item[0]))[:LIST_ENTRIES_MAX]))
+
+    def note_neighbours(
+        self, successors: Iterable[Contact], marks: Iterable[Taken], now: float, down_out_s: float, margin_s: float
+    ) -> None:
+        """Note since when each vnode behind this one is known, and since when others are silent.
+
+        A silence counts until `down_out_s` after its end: by then the nodes that returned have brought records home.
+
+        Args:
+            margin_s: the longest time for which a node is silent before others notice it.
+        """
+        points = [contact.id for contact in successors] + list(self._downs)
+        self._known_since = {point: self._known_since.get(point, now) for point in points}
+        silent = [since for _, since in self._downs.values()] + [mark.since for mark in marks]
+        if self._silence is not None and now - self._silence[1] > down_out_s:
+            self._silence = None
+        if silent:
+            silence_s = min(silent) - margin_s
+            began = silence_s if self._silence is None else min(self._silence[0], silence_s)
+            self._silence = max(began, now - 2 * down_out_s), now
+
+    def may_hold(
+        self, key: int, ring: RingState, own: Ownership, silent: Iterable[Contact], places: int, since: float
+    ) -> tuple[Place, ...]:
+        """Return the nodes beyond the replica set of a key that may hold it.
+
+        Each newcomer moves an older node one place back. In the other part of a split, where the newcomer is unknown,
+        that older node may still take writes of the key. So newcomers do not count towards the places of a key.
+
+        Args:
+            silent: nodes that may stand behind the end of the successor list.
+            places: the number of nodes that may hold a key, fallbacks included.
+            since: vnodes that joined after this time, or after a silence began, are newcomers.
+        """
+        limit = since if self._silence is None else min(since, self._silence[0])
+        found, older = list[Place](), 0
+        behind = (Place(contact, True) for contact in silent) if ring.is_full else ()
+        for place in chain(self.walk(key, ring, own), behind):
+            if older == places:
+                break
+            is_met = any(place.contact.address == other.contact.address for other in found)
+            if place.contact.address not in self._retiring and not is_met:
+                found.append(place)
+                known_since = self._known_since.get(place.contact.id)
+                older += place.is_waited_for or known_since is None or known_since < limit
+        return tuple(found[places:])
+
+    def gone(self, vnodes: Container[Point]) -> None:
+        """Wait no longer for vnodes that have left."""
+        self._replace({point: down for point, down in self._downs.items() if point not in vnodes})
+
+    def forget(
+        self, address: str, now: float, living: frozenset[Point] = frozenset(), *, forgotten_max: int = 256
+    ) -> None:
+        """An operator says that a node will not be back; for a while others' views do not count against that.
+
+        Args:
+            living: the vnodes of another node that lives at the address now.
+            forgotten_max: so many addresses are remembered; beyond it the one that was forgotten first goes.
+        """
+        self.gone({p for p, (contact, _) in self._downs.items() if contact.address == address and p not in living})
+        if not living:
+            self.stays(address)
+        self._forgotten.pop(address, None)
+        self._forgotten[address] = Forgotten(now, living)
+        while len(self._forgotten) > forgotten_max:
+            del self._forgotten[next(iter(self._forgotten))]
+
+    def retires(self, address: str, now: float) -> None:
+        """A node is about to leave: it holds replicas still and is a member no more."""
+        self.stays(address)
+        self._retiring = dict([*self._retiring.items(), (address, now)][-RETIRING_MAX:])
+
+    def is_back(self, address: str) -> None:
+        """A node is there, new or once more: nothing that was said of it before counts."""
+        self.stays(address)
+        self._forgotten.pop(address, None)
+
+    def stays(self, address: str) -> None:
+        """A node that was to leave has left, or did not come to it."""
+        if address in self._retiring:
+            self._retiring = {other: since for other, since in self._retiring.items() if other != address}
+
+    def expire(self, now: float, down_out_s: float, leave_s: float, *, is_waiting: bool = False) -> None:
+        """Wait no longer for vnodes that have been silent for `down_out_s`, so that the replica set changes.
+
+        A node counts as leaving for at most `leave_s`. If it was killed during its leave and is back, it says so. But a
+        vnode that did not hear this would choose another replica in its place for ever.
+
+        Args:
+            is_waiting: whether nodes are silent. Until they are back, forgotten nodes count, too; see `forgotten`.
+        """
+        self._replace({point: down for point, down in self._downs.items() if now - down[1] < down_out_s})
+        if any(now - since >= leave_s for since in self._retiring.values()):
+            self._retiring = {who: since for who, since in self._retiring.items() if now - since < leave_s}
+        if not is_waiting:
+            forgotten = self._forgotten.items()
+            self._forgotten = {address: it for address, it in forgotten if now - it.at < down_out_s}
+
+    def settled(self, end: Point, arc: Arc) -> None:
+        """This vnode holds everything of an arc that was acknowledged so far, or as much of it as a replica must."""
+        self._add(self._settled, end, arc)
+
+    def was_settled(self, end: Point, arc: Arc) -> None:
+        """This vnode was settled in an arc before it was away. That alone denies nothing."""
+        self._add(self._recalled, end, arc)
+
+    def was_away(self) -> None:
+        """Note that this vnode stood still: in every arc others may have gone on, so none is settled any more."""
+        for end, arc in self._settled.items():
+            self.was_settled(end, arc)
+        self._settled = {}
+        self._compared = {}
+
+    def compares(self, address: str) -> None:
+        """Note that a node compares its records with this vnode's."""
+        self._compared.pop(address, None)
+        self._compared[address] = None
+        while len(self._compared) > SETTLED_MAX:
+            del self._compared[next(iter(self._compared))]
+
+    def was_compared(self, address: str) -> bool:
+        """Whether a node has compared with this vnode since the standstill. Only then does its word settle an arc."""
+        return address in self._compared
+
+    def _add(self, marks: dict[Point, Arc], end: Point, arc: Arc) -> None:
+        known = marks.pop(end, arc)
+        is_longer = known.end == arc.end and self._length(known) > self._length(arc)
+        marks[end] = known if is_longer else arc  # what it was brought level in before it still is
+        while len(marks) > SETTLED_MAX:
+            del marks[next(iter(marks))]
+
+    def keep_settled(self, arcs: list[Arc]) -> None:
+        """Only of what a vnode keeps replicas of it hears all: what lies elsewhere it no longer holds for sure."""
+        self._settled, self._recalled = self._kept(self._settled, arcs), self._kept(self._recalled, arcs)
+
+    def keep_settled_by_owner(self, gap: Arc, owners: Iterable[Point]) -> None:
+        """Keep, in a gap that dead vnodes owned, only marks that each of them set in its own arc.
+
+        A mark of another vnode is older than the arc of the dead owner, which may have acknowledged writes since.
+        """
+        ends = sorted({gap.start, gap.end, *owners}, key=lambda point: self._circle.distance(gap.start, point))
+        own_arcs = [Arc(start, end) for start, end in pairwise(ends)]
+        self._settled = self._clipped(self._settled, gap, own_arcs)
+        self._recalled = self._clipped(self._recalled, gap, own_arcs)
+
+    def _clipped(self, marks: dict[Point, Arc], gap: Arc, own_arcs: list[Arc]) -> dict[Point, Arc]:
+        rest = Arc(gap.end, gap.start)  # what the gap leaves of the circle
+        inside = self._kept({point: arc for point, arc in marks.items() if arc.end in gap}, own_arcs)
+        outside = {point: arc for point, arc in marks.items() if arc.end not in gap}
+        return {**self._kept(outside, [rest]), **inside}
+
+    def _kept(self, marks: dict[Point, Arc], arcs: list[Arc]) -> dict[Point, Arc]:
+        kept: dict[Point, Arc] = {}
+        for end, arc in marks.items():
+            length = self._length(arc)
+            reach = max((self._reach(arc.end, other) for other in arcs if arc.end in other), default=0)
+            if reach:
+                kept[end] = arc if length <= reach else Arc(self._circle.point(arc.end - reach), arc.end)
+        return kept
+
+    # -- questions ------------------------------------------------------------------------------
+
+    def downs(self) -> tuple[tuple[Contact, float], ...]:
+        """Return the silent vnodes behind this one and since when they are, nearest first."""
+        return tuple(self._downs.values())
+
+    def settled_arcs(self) -> dict[Point, Arc]:
+        """Return the arcs this vnode was brought level in, by their ends."""
+        return dict(self._settled)
+
+    def ever_settled(self) -> tuple[tuple[Point, Arc], ...]:
+        """Return the arcs this vnode is settled in, or was before it was away, with the owner of each."""
+        return (*self._recalled.items(), *self._settled.items())
+
+    def is_forgotten(self, contact: Contact) -> bool:
+        """Whether an operator has said that a vnode will not be back."""
+        forgotten = self._forgotten.get(contact.address)
+        return forgotten is not None and contact.id not in forgotten.living
+
+    def forgotten(self) -> int:
+        """Return the number of forgotten nodes: those of the last `down_out_s`, or all while nodes are silent."""
+        return len(self._forgotten)
+
+    def forgotten_since(self, at: float) -> int:
+        """Return the number of nodes that an operator has forgotten since a given time."""
+        return sum(forgotten.at >= at for forgotten in self._forgotten.values())
+
+    def forgotten_addresses(self) -> tuple[tuple[str, tuple[Point, ...]], ...]:
+        """Return the addresses of forgotten nodes, each with the vnodes that lived there then."""
+        return tuple((address, tuple(sorted(it.living))) for address, it in self._forgotten.items())
+
+    def is_settled(self, point: int) -> bool:
+        """Whether this vnode was brought level in the arc a point lies in."""
+        return any(point in arc for arc in self._settled.values())
+
+    def is_settled_in(self, arc: Arc) -> bool:
+        """Whether this vnode was brought level in all of an arc."""
+        return self._is_covered(arc, list(self._settled.values()))
+
+    def was_settled_in(self, arc: Arc) -> bool:
+        """Whether this vnode is settled in all of an arc, or was before it was away."""
+        return self._is_covered(arc, [*self._settled.values(), *self._recalled.values()])
+
+    def _is_covered(self, arc: Arc, marks: list[Arc]) -> bool:
+        reached, ahead = arc.end, self._length(arc)
+        while ahead > 0:
+            parts = [mark for mark in marks if reached in mark]
+            steps = [self._circle.distance(part.start, reached) or self._circle.size for part in parts]
+            if not steps:
+                return False
+            step = max(steps)
+            reached, ahead = self._circle.point(reached - step), ahead - step
+        return True
+
+    @property
+    def retiring(self) -> tuple[str, ...]:
+        """The nodes that are about to leave."""
+        return tuple(self._retiring)
+
+    def walk(self, key: int, ring: RingState, own: Ownership) -> Iterator[Place]:
+        """Yield the nodes clockwise from a key, each with its first vnode: the silent ones, this one, those behind it.
+
+        For a key before this vnode's arc the walk begins with the predecessors in between.
+        """
+        seen: dict[str, None] = {}
+        for contact, is_waited_for in self._clockwise(key, ring, own):
+            if contact.address not in seen:
+                seen[contact.address] = None
+                yield Place(contact, is_waited_for)
+
+    def replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
+        """Return who holds a key: the first so many nodes of the walk, and so many behind them.
+
+        The silent ones count. Otherwise two halves of a split ring would go on to ever other nodes, and when it has
+        healed an acknowledged write could lie where nobody looks for it.
+        """
+        if own.taken or own.arc is None or key not in own.arc:
+            return self._replica_set(key, ring, own, replicas, fallbacks)
+        source = (ring.successors, self._downs, self._retiring, own.start, replicas, fallbacks)
+        cached = self._cached
+        if cached is not None and cached[0] == source:
+            return cached[1]
+        who = self._replica_set(key, ring, own, replicas, fallbacks)
+        behind = (*(contact.id for contact in ring.successors), *self._downs)
+        if not any(point in own.arc for point in behind if point != self._me.id):
+            self._cached = (source, who)  # in an arc without marks, and with nobody else in it, all keys have the same
+        return who
+
+    def _replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
+        places = list(self.walk(key, ring, own))
+        staying = [place for place in places if place.contact.address not in self._retiring]
+        if not staying:  # the last one that leaves
+            staying = places
+        last = replicas + fallbacks
+        chosen = staying[:last]
+        if replicas == 1 and chosen[0].contact != self._me:  # the only copy is away: its arc's owner takes its place
+            chosen.append(Place(self._me, False))
+        retiring = [place for place in places if place not in staying]
+        return ReplicaSet(tuple(chosen[:replicas]), tuple(chosen[replicas:]), tuple(retiring[:last]))
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _replace(self, downs: dict[Point, tuple[Contact, float]]) -> None:
+        if downs != self._downs:
+            self._downs = downs
+
+    def _clockwise(self, key: int, ring: RingState, own: Ownership) -> Iterator[tuple[Contact, bool]]:
+        to_me = self._circle.distance(key, self._me.id)
+        before = {mark.dead.id: (mark.dead, True) for mark in own.taken if self._lies_before_me(key, mark.dead.id)}
+        arc = own.arc
+        if arc is None or key not in arc:
+            for contact in ring.predecessors:
+                if self._lies_before_me(key, contact.id):
+                    before.setdefault(contact.id, (contact, False))
+        distance = self._circle.distance
+        yield from sorted(before.values(), key=lambda item: distance(key, item[0].id))
+        yield self._me, False
+        behind = {contact.id: (contact, False) for contact in ring.successors if contact.id != self._me.id}
+        for contact, _ in self._downs.values():
+            behind.setdefault(contact.id, (contact, True))
+        for contact, is_waited_for in sorted(behind.values(), key=lambda item: self._distance(item[0].id)):
+            if distance(key, contact.id) > to_me:  # otherwise it lies before this one, once round
+                yield contact, is_waited_for
+
+    def _length(self, arc: Arc) -> int:
+        return self._circle.distance(arc.start, arc.end) or self._circle.size
+
+    def _reach(self, point: int, arc: Arc) -> int:
+        """Return how much of an arc lies up to a point in it."""
+        return self._circle.distance(arc.start, point) or self._circle.size
+
+    def _lies_before_me(self, key: int, point: int) -> bool:
+        return self._circle.distance(key, point) < self._circle.distance(key, self._me.id)
+
+    def _distance(self, point: int) -> int:
+        return self._circle.distance(self._me.id, point) or self._circle.size

@@ -1,0 +1,234 @@
+"""Where a vnode's arc begins: it follows the predecessor, by shrinking and by taking over what the dead answered for.
+
+The pointer and the arc are two things (`ring/ownership.py`): a predecessor that was adopted does not own the records
+yet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+import trio
+
+from chord.errors import SILENCE, ChordError, UnknownVnode
+from chord.ids import Arc, Point, between
+from chord.ring.vnode import Vnode
+from chord.stabilize import PeerGone, Stabilizer
+from chord.wire.messages import Confirm, Confirmed, Contact, GetRing, RingPointers
+
+NAMED_ROUNDS = 10
+"""So many rounds of stabilization a vnode before this one counts after it was named last."""
+
+
+class Bounds:
+    """Keeps the arc of one vnode in line with its predecessor.
+
+    Attributes:
+        confirmed_at: when the predecessor at which the arc begins was last asked, and named this vnode behind it.
+    """
+
+    def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
+        self._vnode = vnode
+        self._ring = vnode.ring
+        self._host = vnode.host
+        self._peers = vnode.host.peers
+        self._stabilizer = stabilizer
+        self.confirmed_at = -math.inf
+
+    async def refresh_predecessor(self) -> None:
+        """Ask the predecessor how it is; copy its list, and bring the arc in line with it (`ring/ownership.py`).
+
+        - It stands where my arc begins: all is well.
+        - It stands inside my arc and answers for its own: shrink.
+        - It stands before my arc, names me as its head, and the vnode between is dead: take over.
+        - It owns nothing: it is leaving, and what lies before it is bounded by the one before it. So ask that one.
+        """
+        ring, own = self._ring, self._vnode.ownership
+        predecessor = ring.predecessor
+        if predecessor is None:
+            return
+        self._wait_no_longer()
+        self._vnode.note_neighbours()
+        self._vnode.view.keep_settled(self._vnode.replicated())  # before the list of a newcomer, which may be short
+        seen, asked_at = own.epoch, trio.current_time()
+        try:
+            reply = await self._probe(predecessor)
+        except PeerGone:
+            # The next NOTIFY replaces it; alone, nobody is left to notify but ourselves.
+            if ring.is_alone and predecessor.id != self._vnode.id:
+                self._stabilizer.notified(self._vnode.me)
+            return
+        if reply is None or ring.predecessor != predecessor:
+            return
+        self._host.note_clock(predecessor.address, reply.now_ms)
+        ring.learn_predecessors(predecessor, reply.predecessors)
+        self._vnode.view.keep_settled(self._vnode.replicated())
+        if own.start is None or own.giving is not None or own.epoch != seen:  # the answer may be older than the arc
+            return
+        if predecessor.id == own.start:
+            self._learn_boundary(predecessor, reply)
+            if _names_as_head(reply, self._vnode.me):
+                self.confirmed_at = asked_at
+        elif reply.owned_from is None:
+            await self._look_past(predecessor, reply)
+        elif between(own.start, predecessor.id, self._vnode.id):
+            await self._shrink(predecessor, predecessor)
+        elif _names_as_head(reply, self._vnode.me):
+            await self._take_over(predecessor)
+            self._learn_boundary(predecessor, reply)  # it may be the next to die, and those before it
+
+    def _learn_boundary(self, predecessor: Contact, reply: RingPointers) -> None:
+        timing = self._host.timing
+        # With one copy of each record, a taker that does not know a dead node denies what that node holds.
+        is_only_copy = self._host.constants.replicas == 1
+        keep_s = timing.down_out_s if is_only_copy else NAMED_ROUNDS * timing.stabilize_s
+        now, own = trio.current_time(), self._vnode.ownership
+        own.learn_boundary(predecessor, reply.predecessors, now, keep_s, keeps_all=is_only_copy)
+
+    async def _look_past(self, predecessor: Contact, reply: RingPointers) -> None:
+        """Take over what nobody owns before a predecessor that owns nothing: it is leaving.
+
+        It has handed its own arc to me and takes over nobody else's. So when the vnode before it dies, that arc would
+        be nobody's for as long as the leave takes, and it takes until what is left here has an owner to go to.
+        """
+        own, epoch = self._vnode.ownership, self._vnode.ownership.epoch
+        at, after, passed = predecessor, self._vnode.me, [predecessor.id]
+        for _ in range(self._ring.r):
+            before = reply.predecessor
+            if before is None or not _names_as_head(reply, after) or not between(self._vnode.id, before.id, at.id):
+                return
+            try:
+                answer = await self._probe(before)
+            except PeerGone:
+                return
+            if answer is None or own.epoch != epoch or self._ring.predecessor != predecessor:
+                return
+            at, after, reply = before, at, answer
+            if reply.owned_from is not None:
+                break
+            passed.append(at.id)
+        if own.start is not None and reply.owned_from is not None and between(own.start, at.id, self._vnode.id):
+            await self._shrink(at, predecessor)  # this vnode was away, and others have had a part of its arc since
+            return
+        is_gap = own.start is not None and at.id != own.start and not between(own.start, at.id, self._vnode.id)
+        if is_gap and reply.owned_from is not None and _names_as_head(reply, after):
+            await self._take_over(at, passed)
+        if at.id == own.start:
+            self._learn_boundary(at, reply)
+
+    def _wait_no_longer(self) -> None:
+        """Let go of marks of those who were waited for long enough, have left, or crashed while they were to leave."""
+        own, view, now = self._vnode.ownership, self._vnode.view, trio.current_time()
+        if self._host.constants.replicas > 1:  # only copies are waited for until they are here: `Repair.fetch_marked`
+            own.expire(now, self._host.timing.down_out_s)
+        is_waiting = len(self._peers.passive) > 0
+        view.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s, is_waiting=is_waiting)
+        for address in view.retiring:
+            if self._peers.suspicion.is_dead(address):  # it crashed on the way, or is gone by now
+                view.stays(address)
+        own.learn_silent(view.downs())
+        own.owner_left({mark.dead.id for mark in own.taken if self._peers.is_known_to_have_left(mark.dead)})
+
+    async def _shrink(self, owner: Contact, predecessor: Contact) -> None:
+        """Leave to an owner before me what is its own, if it says so for sure: not while it is handing its arc to me.
+
+        Args:
+            owner: the predecessor, or the first vnode before it that owns an arc.
+        """
+        own = self._vnode.ownership
+        seen = own.epoch
+        try:
+            await self._peers.call(owner, Confirm(owner.id), Confirmed)
+        except ChordError:
+            return
+        if own.epoch == seen and self._ring.predecessor == predecessor and self._host.tell(own.shrink(owner)):
+            self._host.bring_home_soon()
+
+    async def _take_over(self, owner: Contact, passed: Collection[Point] = ()) -> None:
+        """The gap is mine if all that I know to have stood in it are gone; else the nearest living is my predecessor.
+
+        All of them are asked, not only the nearest: behind it may stand a joiner that only the dead knew. It owns what
+        it was given, is in nobody's list yet, and may go on looking for its place for a while.
+
+        Args:
+            owner: who stands before the gap: the predecessor, or one that only vnodes without an arc part from me.
+            passed: these vnodes. What they gave away the dead answered for.
+        """
+        own = self._vnode.ownership
+        start, boundary, predecessor = own.start, own.boundary, self._ring.predecessor
+        if start is None:
+            return
+        gap = Arc(owner.id, start)
+        silent = [contact for contact, _ in self._vnode.view.downs()]  # in a small ring they stand before this one, too
+        known = {c.id: c for c in (*silent, *([boundary] if boundary else []), *own.before) if c.id in gap}
+        known = {point: contact for point, contact in known.items() if point not in passed}
+        is_gone = await self._are_gone([c for c in known.values() if c.id != self._vnode.id])
+        living = [known[point] for point, gone in is_gone.items() if gone is False]
+        if living:
+            self._stabilizer.notified(min(living, key=lambda c: self._ring.circle.distance(c.id, start)))
+        elif None not in is_gone.values() and own.start == start and self._ring.predecessor == predecessor:
+            # One that left handed its arc to the next: if that one died, it was its.
+            dead = [known[p] for p in is_gone if not self._peers.is_known_to_have_left(known[p])]
+            missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact)]
+            self._vnode.view.keep_settled([self._replicated_with(known.values())])
+            self._vnode.view.keep_settled_by_owner(gap, known)
+            has_gained = self._host.tell(own.take_over(owner, missed, trio.current_time()))
+            if has_gained and self._host.constants.replicas == 1 and len(dead) < len(is_gone):
+                self._mark_only_copies_of_leavers(gap)
+            for contact in dead:
+                if self._peers.is_dead(contact):
+                    self._stabilizer.remember_silent(contact)
+
+    def _replicated_with(self, gone: Iterable[Contact]) -> Arc:
+        """Return the arc of which this vnode was a replica while the nodes that are gone stood before it.
+
+        Its list of the nodes before it may have been too short to tell. Then it kept records of other arcs, too.
+        """
+        me, nodes = self._vnode.me, dict[str, None]()
+        for contact in sorted(gone, key=lambda c: self._ring.circle.distance(c.id, me.id)):
+            if contact.address != me.address:
+                nodes[contact.address] = None
+            if len(nodes) == self._host.constants.replicas:
+                return Arc(contact.id, me.id)
+        return Arc(me.id, me.id)
+
+    def _mark_only_copies_of_leavers(self, gap: Arc) -> None:
+        """Ask the next node for what a leaver handed to it, because the leaver took this vnode for dead."""
+        behind = [c for c in self._ring.successors if c.address != self._host.address][:1]
+        self._vnode.ownership.mark(gap, behind, self._peers.now())
+
+    async def _are_gone(self, contacts: list[Contact]) -> dict[Point, bool | None]:
+        """Find out at once which of these are gone; None: one that has paused, of which nobody can tell."""
+        found: dict[Point, bool | None] = {contact.id: None for contact in contacts}
+
+        async def ask(contact: Contact) -> None:
+            with suppress(ChordError):
+                found[contact.id] = await self._peers.is_gone(contact)
+
+        async with trio.open_nursery() as nursery:
+            for contact in contacts:
+                nursery.start_soon(ask, contact)
+        return found
+
+    async def _probe(self, contact: Contact) -> RingPointers | None:
+        """Ask for pointers that nobody adopts, until an answer or certain death. None: alive, but no pointers now."""
+        while True:
+            try:
+                reply = await self._peers.call(contact, GetRing(adopt=False), RingPointers)
+                self._peers.took_its_place(contact, is_owner=reply.owned_from is not None)
+                return reply
+            except UnknownVnode as error:
+                raise PeerGone from error
+            except SILENCE as error:
+                if self._peers.is_dead(contact):
+                    raise PeerGone from error
+                if self._peers.suspicion.state(contact.address) == "paused":
+                    return None
+            except ChordError:
+                return None
+
+
+def _names_as_head(reply: RingPointers, contact: Contact) -> bool:
+    return bool(reply.successors) and reply.successors[0].id == contact.id

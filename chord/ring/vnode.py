@@ -1,0 +1,423 @@
+"""One vnode: its pointers, fingers and arc, and the answers it can give without asking anybody.
+
+Everything here is synchronous; the coroutines that keep it true are in `stabilize`, `membership`
+and `data/transfer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from chord.errors import Busy, Leaving, NotOwner, NotReady, OwnerDown
+from chord.finger import FingerTable
+from chord.ids import Arc, Point, between
+from chord.ring.context import Host
+from chord.ring.ownership import Ownership, Verdict
+from chord.ring.pointers import RingState
+from chord.ring.preference_list import Place, ReplicaSet, View
+from chord.wire.messages import (
+    LIST_ENTRIES_MAX,
+    Candidate,
+    Confirm,
+    Confirmed,
+    Contact,
+    Down,
+    FindNext,
+    GetRing,
+    NextHops,
+    RingPointers,
+    TakenArc,
+    Via,
+    VnodeInfo,
+    VnodeState,
+)
+
+CANDIDATES_MAX = 8  # alternatives in one answer: enough to step over several dead hops without asking again
+RETRY_MS = 50
+NEWCOMER_ROUNDS = 10
+"""A vnode counts as a newcomer for this many rounds, because others notice late that a node has fallen silent."""
+
+
+class Vnode:
+    """One point a node holds on the circle: a full Chord member.
+
+    Attributes:
+        ring: predecessor and successor list.
+        fingers: the finger table.
+        ownership: the arc it answers for.
+        view: which silent vnodes hold replicas still.
+        rounds: completed stabilize rounds.
+        eager_looks: self-lookups still to be made in every round, after a restart.
+        has_met_quorum: whether others may have written in its arc since its node started; see `Pong`.
+        isolated_since: when every neighbour had fallen silent, None while there are neighbours.
+        answered: the addresses that answered when it came back after a restart; none of them was a member.
+        is_stuck: whether all living members were compared, and only silent nodes can tell what this arc lacks.
+    """
+
+    def __init__(self, me: Contact, host: Host) -> None:
+        self.me = me
+        self.host = host
+        self.ring = RingState(me, host.circle, host.constants.successors, host.constants.replicas + 1)
+        self.fingers = FingerTable(host.circle, me.id)
+        self.ownership = Ownership(me)
+        self.view = View(me, host.circle)
+        self.state: VnodeState = "joining"
+        self.rounds = 0
+        self.isolated_since: float | None = None
+        self.eager_looks = 0
+        self.has_met_quorum = True
+        self.answered: tuple[str, ...] = ()
+        self.is_stuck = False
+
+    @property
+    def id(self) -> Point:
+        """This vnode's point."""
+        return self.me.id
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def on_get_ring(self, request: GetRing, asker: str) -> RingPointers:
+        """Serve the pointers. Served to be adopted they count as observed; while a disturbed step runs, `Busy`.
+
+        Args:
+            asker: the address of who asks. The predecessor goes on refreshing its list here while this vnode brings its
+                records home: the replica sets before it hang on that list, and with them the records.
+
+        Raises:
+            Busy: a step was disturbed too often and must finish first.
+            Leaving: the arc is handed over, and who asks is not the predecessor.
+            NotReady: not a member yet.
+        """
+        ring = self.ring
+        if not ring.is_member:
+            raise NotReady(f"vnode {self.host.circle.hex(self.id)} has not joined yet", after_ms=RETRY_MS)
+        if request.adopt:
+            is_known = ring.predecessor is not None and ring.predecessor.address == asker
+            if self.state == "leaving" and self.ownership.start is None and not is_known:
+                raise Leaving("this vnode is leaving and is nobody's new successor", after_ms=RETRY_MS)
+            if ring.busy_steps:
+                raise Busy("a protocol step is being completed", after_ms=RETRY_MS)
+            ring.observed += 1
+        start = self.ownership.start
+        return RingPointers(
+            me=self.me,
+            predecessor=ring.predecessor,
+            successors=ring.successors,
+            predecessors=ring.predecessors,
+            owned_from=start,
+            downs=(*self._marked(), *self.downs())[:LIST_ENTRIES_MAX],
+            now_ms=max(0, self.host.wall_now_ms()),
+            taken=self._taken(),
+        )
+
+    def on_find_next(self, request: FindNext) -> NextHops:
+        """Serve one step of a lookup: the key's successor if it follows me, else the closest vnodes before it.
+
+        Source: Stoica et al. 2003, Fig. 5 (find_successor, closest_preceding_node), with alternatives for dead hops.
+        """
+        ring = self.ring
+        if not ring.is_member:
+            raise NotReady("not a member yet", after_ms=RETRY_MS)
+        key, tried = request.key, frozenset(request.tried)
+        # A head that is known dead, or that the asker found useless, is stepped over: the list is there for that.
+        entries = [
+            Candidate(contact, Via("successor", index))
+            for index, contact in enumerate(ring.successors)
+            if contact.id not in tried and not self.host.peers.is_dead(contact)
+        ]
+        is_near_enough = request.route == "fast" and not request.successor_only
+        last_max = max(CANDIDATES_MAX, ring.r)  # nobody else could be asked for more of them
+        before = self.id
+        for index, entry in enumerate(entries if is_near_enough else entries[:1]):
+            if key in Arc(before, entry.contact.id):
+                return NextHops(True, tuple(entries[index : index + last_max]), self.spacing)
+            before = entry.contact.id
+        if request.successor_only:
+            return NextHops(False, tuple(entries[:CANDIDATES_MAX]), self.spacing)
+        return NextHops(False, self._alive_first(self._preceding(key), tried), self.spacing)
+
+    def on_confirm(self, request: Confirm) -> Confirmed:
+        """Say whether this vnode answers for a key. See `require_owner` for the errors."""
+        self._require_view()
+        self.require_owner(request.key)
+        start = self.ownership.start
+        assert start is not None
+        who = self.replica_set(request.key)
+        needed = self._needed_to_drop(who)
+        up = [place.contact for place in (*who.members, *who.fallbacks) if self.is_up(place)]
+        holders = up[: self.host.constants.replicas]
+        leaving = self._leavers()[: max(0, needed - len(holders))]
+        return Confirmed(
+            owner=self.me,
+            arc_start=start,
+            epoch=self.ownership.epoch,
+            replicas=tuple(place.contact for place in who.members),
+            silent=tuple(place.contact for place in who.members if not self.is_up(place)),
+            holders=(*holders, *leaving),
+            needed=needed,
+        )
+
+    def downs(self) -> tuple[Down, ...]:
+        """Return the silent vnodes behind this one that are waited for, as others are told of them."""
+        now = self.host.peers.now()
+        return tuple(Down(contact, int(1000 * max(0.0, now - since))) for contact, since in self.view.downs())
+
+    def _marked(self) -> tuple[Down, ...]:
+        """Return the silent owners of the arcs this vnode took over. They stand between its predecessor and itself."""
+        now, passive = self.host.peers.now(), self.host.peers.passive
+        marks = [mark for mark in self.ownership.taken if mark.dead.id in passive]  # others live
+        return tuple(Down(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in marks)
+
+    def _taken(self) -> tuple[TakenArc, ...]:
+        """Return the arcs with an owner that is waited for, if N = 1, also those of an earlier life of this vnode.
+
+        Another vnode that has taken such an arc over does not know for which owners this one waited.
+        """
+        if self.host.constants.replicas > 1:
+            return ()
+        now, own = self.host.peers.now(), self.ownership
+        return tuple(
+            TakenArc(*mark.arc, mark.dead, int(1000 * max(0.0, now - mark.since)))
+            for mark in (*own.taken, *own.last.taken)[:LIST_ENTRIES_MAX]
+        )
+
+    @property
+    def waits_for(self) -> tuple[Contact, ...]:
+        """The silent vnodes, without those on their way back, if only silent nodes can tell what this arc lacks."""
+        peers = self.host.peers
+        return tuple(c for c in peers.passive.contacts() if not peers.is_on_its_way(c)) if self.is_stuck else ()
+
+    def mark_only_copies(self, others: Iterable[Contact]) -> None:
+        """Mark the arc, if N = 1: each of these vnodes may have owned it meanwhile and have its only copies."""
+        own = self.ownership
+        if self.host.constants.replicas == 1 and own.arc is not None:
+            elsewhere = [contact for contact in others if contact.address != self.host.address]
+            own.mark(own.arc, elsewhere, self.host.peers.now())
+
+    def replica_set(self, key: int) -> ReplicaSet:
+        """Return who holds a key, as far as this vnode knows: for keys it may coordinate."""
+        constants = self.host.constants
+        return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
+
+    def may_hold(self, key: int, who: ReplicaSet) -> tuple[Place, ...]:
+        """Return every node that may hold a key: its replica set, and the nodes that newcomers moved out of it."""
+        constants, peers = self.host.constants, self.host.peers
+        if constants.replicas == 1:
+            return who.everyone
+        since = peers.now() - NEWCOMER_ROUNDS * self.host.timing.stabilize_s
+        places = constants.replicas + constants.fallbacks
+        more = self.view.may_hold(key, self.ring, self.ownership, peers.passive.nodes(), places, since)
+        known = {place.contact.address for place in who.everyone}
+        return (*who.everyone, *(place for place in more if place.contact.address not in known))
+
+    def note_neighbours(self) -> None:
+        """Note which vnodes are new behind this one, and which are silent."""
+        now, timing = self.host.peers.now(), self.host.timing
+        margin_s = NEWCOMER_ROUNDS * timing.stabilize_s
+        self.view.note_neighbours(self.ring.successors, self.ownership.taken, now, timing.down_out_s, margin_s)
+
+    def listed(self) -> tuple[Contact, ...]:
+        """Return every vnode that the lists of this one name, on both sides."""
+        ring = self.ring
+        predecessor = () if ring.predecessor is None else (ring.predecessor,)
+        return (*ring.predecessors, *predecessor, *ring.successors)
+
+    def nodes_known(self, who: ReplicaSet) -> int:
+        """Return how many nodes there would be to hold a key, N at most, if the silent ones known here were back.
+
+        The lists alone are too short when the node has just joined, or two rings merge.
+        """
+        if len(who.members) >= self.host.constants.replicas:
+            return self.host.constants.replicas
+        known = self.host.nodes_known().difference(self.view.retiring)
+        known.update(place.contact.address for place in who.members)
+        return min(self.host.constants.replicas, len(known))
+
+    def write_quorum(self, who: ReplicaSet) -> int:
+        """Return how many nodes an acknowledged write is on, if nothing else was asked for: deaths do not lower it."""
+        return min(self.host.constants.quorum, self.nodes_known(who))
+
+    def _needed_to_drop(self, who: ReplicaSet) -> int:
+        """Return how many nodes must hold a record before another may drop it: as many as a write was promised to.
+
+        If the list is full, there may be others behind it. They move up when nodes in it have left.
+        """
+        known = self.host.constants.replicas if self.ring.is_full else self.nodes_known(who)
+        return min(self.host.constants.quorum, known)
+
+    def _leavers(self) -> list[Contact]:
+        """Return who in the list is about to leave, in an order that all owners share: else leavers wait in a circle.
+
+        Wherever a key lies: in an arc as large as that of the last who stay, nodes of the list may not follow it.
+        """
+        leaving = [c for c in self.ring.successors if c.address in self.view.retiring]
+        up = {c.address: c for c in leaving if not self.host.peers.is_doubtful(c)}
+        return [up[address] for address in sorted(up)]
+
+    def note_quorum(self) -> None:
+        """Note whether enough replicas of this vnode's arc are up for a write quorum."""
+        if not self.has_met_quorum and self.ring.is_member:
+            up = sum(self.is_up(place) for place in self.replica_set(self.id).members)
+            self.has_met_quorum = up >= self.host.constants.quorum
+
+    def is_up(self, place: Place) -> bool:
+        """Whether a holder of replicas answers, as far as is known."""
+        return not place.is_waited_for and not self.host.peers.is_doubtful(place.contact)
+
+    def replicated(self) -> list[Arc]:
+        """Return the arcs of which this vnode keeps the records: its own, and those of the N - 1 nodes before it."""
+        own, replicas = self.ownership.arc, self.host.constants.replicas
+        found = [] if own is None else [own]
+        if self.state != "member" or not self.ring.is_member or replicas == 1:
+            return found
+        nodes: dict[str, None] = {}
+        for contact in self.ring.predecessors:
+            if contact.address != self.me.address:
+                nodes[contact.address] = None
+            if len(nodes) == replicas:
+                return [*found, Arc(contact.id, self.id)]
+        return [Arc(self.id, self.id)]  # a small ring, or not known yet: all of it
+
+    def is_settled(self, key: int) -> bool:
+        """Whether this vnode holds what a replica of a key must: it was brought level, and has been one since.
+
+        The only replica knows all there is, except where the owner before it is silent and waited for.
+        """
+        if self.host.constants.replicas == 1:
+            verdict = self.ownership.verdict(key)
+            return verdict.answer == "owned" and verdict.taken is None
+        return self.view.is_settled(key)
+
+    def vouches_for(self, arc: Arc) -> bool:
+        """Whether this vnode knows all that was acknowledged in an arc: who holds what it holds does so, too.
+
+        Who took over from another holds what a replica must, and may have missed what others were acknowledged for.
+        """
+        return self.view.is_settled_in(arc) and not self.ownership.is_doubtful(arc)
+
+    def require_coordinator(self, key: int) -> Verdict:
+        """Return the verdict on a key whose reads and writes this vnode coordinates: its own, or a silent owner's.
+
+        Raises:
+            Busy, NotOwner, OwnerDown: see `require_owner`.
+        """
+        self._require_view()
+        verdict = self.ownership.verdict(key)
+        if verdict.answer == "owned":
+            return verdict
+        if verdict.answer == "foreign" and self.host.constants.replicas > 1 and self._stands_in_for(key):
+            return Verdict("owned")
+        return self.require_owner(key)
+
+    def require_owner(self, key: int) -> Verdict:
+        """Return the verdict on a key this vnode answers for.
+
+        Raises:
+            Busy: the key's arc is changing hands, or its owner is dead and not yet replaced: retry.
+            NotOwner: it is another's; `peer` is a better one.
+            OwnerDown: the owner paused and keeps the only copy.
+        """
+        verdict = self.ownership.verdict(key)
+        if verdict.answer == "owned":
+            return verdict
+        if verdict.answer == "moved":
+            raise NotOwner("moved to another vnode", peer=verdict.peer)
+        if verdict.answer == "giving" or not self.ring.is_member:
+            raise Busy("the arc is changing hands", after_ms=RETRY_MS)
+        predecessor = self.ring.predecessor
+        if predecessor is None or predecessor.id == self.id:
+            raise Busy("the arc has no owner yet", after_ms=RETRY_MS)
+        own, peers = self.ownership.arc, self.host.peers
+        heir = self.ownership.verdict(self.id).peer
+        if own is None and heir is not None:  # who has left all to another is no help before its place either
+            raise NotOwner("left to another vnode", peer=heir)
+        # Vnodes inside my arc leave, and own nothing: what is before them is bounded by the first that is outside.
+        outside = [c for c in (predecessor, *self.ring.predecessors[1:]) if own is None or c.id not in own]
+        predecessor = outside[0] if outside else predecessor
+        if between(predecessor.id, key, self.id) or key == self.id:
+            raise Busy("the arc has no owner yet", after_ms=RETRY_MS)
+        before = outside[1].id if len(outside) > 1 else None
+        is_its_key = before is None or key in Arc(before, predecessor.id)
+        if is_its_key and peers.suspicion.state(predecessor.address) == "paused":
+            since = peers.suspicion.since(predecessor.address)
+            raise OwnerDown(
+                f"the owner {predecessor.address} has paused",
+                peer=predecessor,
+                after_ms=int(1000 * max(0.0, peers.now() - since)),
+            )
+        if peers.is_dead(predecessor):
+            raise Busy("the predecessor is dead and not yet replaced", after_ms=RETRY_MS)
+        raise NotOwner("another vnode's arc", peer=predecessor)
+
+    def describe(self, keys: int) -> VnodeInfo:
+        """Return everything this vnode knows about its place."""
+        ring = self.ring
+        return VnodeInfo(
+            contact=self.me,
+            state=self.state,
+            is_isolated=ring.is_isolated,
+            predecessor=ring.predecessor,
+            successors=ring.successors,
+            predecessors=ring.predecessors,
+            arcs=self.ownership.arcs(),
+            fingers=tuple(self.fingers.runs()),
+            keys=keys,
+            rounds=self.rounds,
+        )
+
+    @property
+    def spacing(self) -> float:
+        """Mean gap between vnodes in the successor list, as a share of the circle; 1.0 when alone."""
+        ring = self.ring
+        if not ring.is_member or ring.is_alone:
+            return 1.0
+        return ring.circle.fraction(ring.circle.distance(self.id, ring.successors[-1].id)) / len(ring.successors)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _require_view(self) -> None:
+        """Who owns an arc and is no member yet does not know who else holds it.
+
+        Raises:
+            Busy: so it is; retry.
+        """
+        if self.host.constants.replicas > 1 and not self.ring.is_member:
+            raise Busy("the replicas are not known here yet", after_ms=RETRY_MS)
+
+    def _stands_in_for(self, key: int) -> bool:
+        """Whether every vnode between a key, which is foreign, and this one is silent, and this one is a replica."""
+        if self.state != "member" or self.ownership.arc is None:
+            return False
+        reach = [contact.id for contact in self.ring.predecessors]
+        if not reach or (key not in Arc(reach[-1], self.id)):
+            return False
+        before: list[Place] = []
+        for place in self.replica_set(key).members:
+            if place.contact == self.me:
+                return bool(before)  # else the owner is not known here, and may be anybody
+            if self.is_up(place):
+                return False
+            before.append(place)
+        return False
+
+    def _preceding(self, key: int) -> list[Candidate]:
+        """Return fingers and list entries in the open arc (me, key), closest to the key first."""
+        found: dict[Point, Candidate] = {}
+        for contact, index in self.fingers.closest_preceding(key):
+            found[contact.id] = Candidate(contact, Via("finger", index))
+            if len(found) >= CANDIDATES_MAX:
+                break
+        for index, contact in enumerate(self.ring.successors):
+            if contact.id not in found and between(self.id, contact.id, key):
+                found[contact.id] = Candidate(contact, Via("successor", index))
+        distance = self.ring.circle.distance
+        return sorted(found.values(), key=lambda c: distance(c.contact.id, key))
+
+    def _alive_first(self, candidates: list[Candidate], tried: frozenset[int]) -> tuple[Candidate, ...]:
+        """Leave out the tried and the dead, and put those in doubt last: route around, never act on hearsay."""
+        peers = self.host.peers
+        fresh = [c for c in candidates if c.contact.id not in tried and not peers.is_dead(c.contact)]
+        doubtful = [c for c in fresh if peers.is_doubtful(c.contact)]
+        if doubtful:
+            fresh = [c for c in fresh if not peers.is_doubtful(c.contact)] + doubtful
+        return tuple(fresh[:CANDIDATES_MAX])

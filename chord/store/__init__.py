@@ -1,0 +1,1 @@
+"""The store of one node: versions, Merkle trees, and the database file."""

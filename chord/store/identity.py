@@ -1,0 +1,267 @@
+"""What a node remembers of itself between two runs: ids, ring id, pointers, the peers it knew.
+
+One small file, replaced as a whole: written beside it, fsynced, renamed. A file that cannot be
+read is refused, never overwritten. `MemoryIdentity` is the twin for tests and simulations.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import trio
+
+from chord.errors import ConfigError
+from chord.ids import BITS_MAX, BITS_MIN, Point
+from chord.store.fsync import make_directory, sync, sync_directory
+from chord.wire.messages import Address, Contact, Count, Identity
+
+FILE_NAME = "node.json"
+LOCK_NAME = "lock"
+FILE_BYTES_MAX = 64 << 20  # room for what each of 64 vnodes remembers of 4,096 silent ones
+IDENTITY_VERSION = 1
+
+
+class KeptVnode(msgspec.Struct, frozen=True):
+    """A vnode's id and last pointers. In the file ids are decimal strings, so that any JSON reader keeps all digits."""
+
+    id: Point
+    owned_from: Point | None
+    epoch: Count
+    predecessor: Contact | None
+    successors: tuple[Contact, ...]
+    taken: tuple[tuple[Point, Point, Point, Address], ...] = ()  # start, end, id and address of the dead owner
+    before: tuple[Contact, ...] = ()  # who stood at `owned_from` and before it, nearest first
+    downs: tuple[Contact, ...] = ()  # silent vnodes behind it that are waited for
+    settled: tuple[tuple[Point, Point, Point], ...] = ()  # owner, start, end of the arcs it was brought level in
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Everything kept.
+
+    Attributes:
+        has_left: the node handed its arcs over: it starts empty next time.
+        incarnation: of the records that belong to this, in hexadecimal.
+        successors, replicas, cluster: the ring's other constants; None in a file from before they were kept.
+        silent: contacts once known that neither answer nor have left.
+        left: vnodes that said goodbye for good, the latest last.
+        forgotten: the addresses at which an operator named nodes as gone, and the vnodes that lived there then.
+    """
+
+    version: int
+    bits: int
+    ring: str | None
+    address: Address
+    vnodes: tuple[KeptVnode, ...]
+    known: tuple[Address, ...]
+    has_left: bool = False
+    incarnation: str | None = None
+    silent: tuple[Contact, ...] = ()
+    successors: int | None = None
+    replicas: int | None = None
+    cluster: str | None = None
+    left: tuple[Point, ...] = ()
+    forgotten: tuple[tuple[Address, tuple[Point, ...]], ...] = ()
+
+    @property
+    def ring_id(self) -> Identity | None:
+        """The ring id as bytes."""
+        return None if self.ring is None else bytes.fromhex(self.ring)
+
+
+def encode_kept(kept: Kept) -> bytes:
+    """Return the content of the file."""
+    return msgspec.json.format(msgspec.json.encode(kept, enc_hook=str))
+
+
+def decode_kept(content: bytes, name: str) -> Kept:
+    """Return what a file of this name holds.
+
+    Raises:
+        ConfigError: it is damaged, or of another format.
+    """
+    try:
+        kept = msgspec.json.decode(content, type=Kept, dec_hook=_point)
+        if kept.version == IDENTITY_VERSION:
+            _require_sense(kept)
+    except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
+        raise ConfigError(
+            f"{name} is damaged ({error}); put a copy of it back, or move the whole directory away"
+        ) from error
+    if kept.version != IDENTITY_VERSION:
+        raise ConfigError(f"{name} has format {kept.version}, this version reads {IDENTITY_VERSION}")
+    return kept
+
+
+def read_kept(path: Path) -> Kept | None:
+    """Return what a file holds; None if there is no file.
+
+    Raises:
+        ConfigError: it cannot be read, is too large, is damaged, or is of another format.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    if len(content) > FILE_BYTES_MAX:
+        raise ConfigError(
+            f"{path} has more than {FILE_BYTES_MAX >> 20} MiB, and no node writes that much; put a copy of it back, or "
+            "move the whole directory away"
+        )
+    return decode_kept(content, str(path))
+
+
+def _require_sense(kept: Kept) -> None:
+    """Refuse values that no node keeps.
+
+    Raises:
+        ValueError: which value, and what it was expected to be.
+    """
+    if not BITS_MIN <= kept.bits <= BITS_MAX:
+        raise ValueError(f"bits is {kept.bits}, not {BITS_MIN} to {BITS_MAX}")
+    for name, text, digits in (("ring", kept.ring, 32), ("incarnation", kept.incarnation, 16)):
+        if text is not None and not (len(text) == digits and set(text) <= set("0123456789abcdef")):
+            raise ValueError(f"{name} is {text!r}, not {digits} hexadecimal digits")
+    ids = [vnode.id for vnode in kept.vnodes]
+    if not ids:
+        raise ValueError("it has no vnode")
+    if len(set(ids)) < len(ids):
+        raise ValueError("two of its vnodes have one id")
+    for point in _points(kept):
+        if point >= 1 << kept.bits:
+            raise ValueError(f"id {point} is not on a circle of {kept.bits} bits")
+
+
+def _points(value: object) -> Iterator[Point]:
+    """Yield every id within a kept value."""
+    if isinstance(value, Point):
+        yield value
+    elif isinstance(value, (tuple, msgspec.Struct)):
+        for part in value if isinstance(value, tuple) else msgspec.structs.astuple(value):
+            yield from _points(part)
+
+
+def _point(_: type[Point], digits: object) -> Point:
+    """Return an id: the only thing in the file that JSON does not know by itself."""
+    if not isinstance(digits, str) or not digits.isdecimal():
+        raise ValueError(f"an id is a string of digits, not {digits!r}")
+    return Point(digits)
+
+
+class IdentityStore(Protocol):
+    """Keeps one node's identity."""
+
+    def load(self) -> Kept | None:
+        """Return what was kept, None at the first start.
+
+        Raises:
+            ConfigError: something is there and cannot be read.
+        """
+
+    async def save(self, kept: Kept) -> None:
+        """Keep this instead, durably."""
+
+    def close(self) -> None:
+        """Let another node use it."""
+
+
+class MemoryIdentity:
+    """Identity that survives the node object, not the process."""
+
+    def __init__(self) -> None:
+        self._kept: Kept | None = None
+
+    def load(self) -> Kept | None:
+        """Return what was kept."""
+        return self._kept
+
+    async def save(self, kept: Kept) -> None:
+        """Keep this instead. Does not checkpoint."""
+        self._kept = kept
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class FileIdentity:
+    """Identity in a data directory, which one node at a time may use."""
+
+    def __init__(self, directory: str) -> None:
+        self._path = Path(directory) / FILE_NAME
+        self._last: bytes | None = None
+        self._saving = trio.Lock()
+        self._threads = trio.CapacityLimiter(1)  # of its own: neither does a write wait for lookups of names
+        self._guard = threading.Lock()  # of the next two
+        self._is_writing = False
+        self._is_closed = False
+        try:
+            make_directory(self._path.parent, mode=0o700)
+        except OSError as error:
+            raise ConfigError(f"cannot use {directory} as a data directory: {error.strerror}") from error
+        self._lock = os.open(self._path.with_name(LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go when the process ends, however
+        except OSError:
+            os.close(self._lock)
+            raise ConfigError(f"another node is running on {directory}") from None
+
+    def close(self) -> None:
+        """Let go of the directory; what is being written at this moment keeps it until that has ended."""
+        with self._guard:
+            self._is_closed = True
+            if not self._is_writing:
+                os.close(self._lock)
+
+    def load(self) -> Kept | None:
+        """Return what was kept, None at the first start.
+
+        Raises:
+            ConfigError: the file is there and cannot be read.
+        """
+        return read_kept(self._path)
+
+    async def save(self, kept: Kept) -> None:
+        """Write the file anew where it differs: beside, fsync, rename, fsync of the directory; in a thread.
+
+        Raises:
+            OSError: it could not be written; the old file is still there.
+
+        Concurrency: checkpoints; cancelled, either the old or the new file is there. A disk that hangs holds one
+            thread: the next save waits, without one, until the system is done with that write.
+        """
+        content = encode_kept(kept)
+        async with self._saving:  # one file beside, one writer
+            if content != self._last:
+                self._last = None  # until it is done, either may be there
+                await trio.to_thread.run_sync(self._write, content, abandon_on_cancel=True, limiter=self._threads)
+                self._last = content
+
+    def _write(self, content: bytes) -> None:
+        with self._guard:
+            if self._is_closed:
+                return  # nobody waits for it, and another node may have the directory by now
+            self._is_writing = True
+        try:
+            self._replace(content)
+        finally:
+            with self._guard:
+                self._is_writing = False
+                if self._is_closed:
+                    os.close(self._lock)
+
+    def _replace(self, content: bytes) -> None:
+        beside = self._path.with_suffix(".new")
+        with open(beside, "wb") as file:
+            file.write(content)
+            file.flush()
+            sync(file.fileno())
+        os.replace(beside, self._path)
+        sync_directory(self._path.parent)

@@ -1,0 +1,357 @@
+"""Records in an SQLite database: the storage of a node with a data directory.
+
+A change is visible at once, from memory, and durable when the transaction it is in was committed (`group_commit`).
+What blocks, the database does in a worker (`worker`); a simulation has another database and another worker.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+import msgspec
+import trio
+
+from chord.config import Limits
+from chord.errors import RemoteFailure
+from chord.ids import Arc, Circle, Point
+from chord.store.database import HEAD_OF_ROW, WHOLE_ROW, Database, Place, Row, row_of
+from chord.store.group_commit import Group, GroupCommit, bytes_of
+from chord.store.merkle import Digests
+from chord.store.sqlite_file import StoreFile
+from chord.store.sqlite_notes import Notes
+from chord.store.sqlite_rows import Rows
+from chord.store.storage import SCRUB_NOTE, Batch
+from chord.store.worker import ThreadWorker, Worker
+from chord.wire.messages import Record
+
+CLOSE_S = 5.0
+
+
+class SqliteStorage:
+    """Records in a file of a directory. Satisfies `chord.store.storage.Storage`.
+
+    Args:
+        circle: of the ring; the file of another circle is refused.
+        directory: where the file is; made if need be.
+        incarnation: of the store, if it is new.
+        before_commit: called in the writing thread before each transaction is committed; tests let it fail.
+        staged_bytes_max: see `Limits`.
+        file, worker: the seams; the default is the file in that directory, and threads.
+
+    Attributes:
+        is_instant: it is not.
+    """
+
+    is_instant = False
+
+    def __init__(
+        self,
+        circle: Circle,
+        directory: str,
+        incarnation: bytes,
+        before_commit: Callable[[], None] = lambda: None,
+        *,
+        staged_bytes_max: int = Limits().staged_bytes_max,
+        file: Database | None = None,
+        worker: Worker | None = None,
+    ) -> None:
+        self._circle = circle
+        self._fresh = incarnation
+        self._file = file or StoreFile(circle, directory, before_commit)
+        self._worker = worker or ThreadWorker()
+        self._rows = Rows(circle, self._file, self._unreadable)
+        self._notes = Notes({})
+        self._commits = GroupCommit(self._file, self._worker, self._settle, self._take_back, staged_bytes_max)
+
+    # -- opening and closing --------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the file; nothing else may be asked before.
+
+        Raises:
+            ConfigError: it is damaged, or another circle's, or no such file.
+
+        Concurrency: checkpoints; cancelled, it is opened nevertheless.
+        """
+        await self._worker.run(self._file.open, self._fresh)
+        self._commits.key_epoch = self._file.key_epoch
+        self._rows.opened()
+        self._notes = Notes(self._file.notes)
+        scrubbed = self._notes.visible.get(SCRUB_NOTE)
+        width = self._circle.width
+        self._rows.scrubbed = None if scrubbed is None else (scrubbed[:width], scrubbed[width:])
+
+    async def close(self) -> None:
+        """Let what is under way become durable, and close the file. Twice is once.
+
+        If the disk does not answer, the transaction under way is left to itself, and none follows it: the next process
+        may have opened the file by then.
+
+        Concurrency: checkpoints; shielded, and given up where the disk does not answer.
+        """
+        with trio.move_on_after(CLOSE_S, shield=True) as patience:
+            while (group := self._commits.last()) is not None and not self._commits.failure:
+                await group.done.wait()
+            await self._worker.run(self._file.close, abandon=True)
+        if patience.cancelled_caught:
+            self._commits.fail("the store was closed before the disk answered")
+
+    # -- reading --------------------------------------------------------------------------------
+
+    @property
+    def failed(self) -> trio.Event:
+        """Set when the disk failed. From then on every commit is refused."""
+        return self._commits.failed
+
+    @property
+    def busy_since(self) -> float | None:
+        """Since when the transaction under way runs, by the clock of the event loop; None: there is none."""
+        return self._commits.began_s
+
+    @property
+    def staged_bytes(self) -> int:
+        """What the changes that are not durable take in memory, about."""
+        return self._commits.staged_bytes
+
+    @property
+    def transactions(self) -> int:
+        """How many transactions were committed since the opening."""
+        return self._commits.transactions
+
+    @property
+    def rows_written(self) -> int:
+        """How many rows these had."""
+        return self._commits.rows_written
+
+    @property
+    def bad_records(self) -> int:
+        """How many records were found damaged since the opening; they count as missing."""
+        return self._rows.bad_records
+
+    @property
+    def incarnation(self) -> bytes:
+        """Eight random bytes, made with the empty store."""
+        return self._file.incarnation
+
+    @property
+    def digests(self) -> Digests:
+        """The tree of sums over all visible records."""
+        return self._rows.summary.digests
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of all stored values."""
+        return self._rows.summary.value_bytes
+
+    @property
+    def sibling_keys(self) -> int:
+        """How many records hold more than one version."""
+        return self._rows.summary.sibling_keys
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """How many records a transaction holds on average, and whether the disk damages any, can be told from these."""
+        return {
+            "scrub_rounds": self._rows.scrubs,
+            "scrub_rows": self._rows.scrubbed_rows,
+            "store_bad_records": self.bad_records,
+            "store_rows_written": self.rows_written,
+            "store_transactions": self.transactions,
+        }
+
+    def __len__(self) -> int:
+        return self._rows.summary.keys
+
+    def get(self, key: bytes) -> Record | None:
+        """Return the record stored under a key, or None; it may not be durable yet."""
+        row = self._rows.row(self._rows.place(key))
+        return None if row is None else self._record_of(row)
+
+    def minted(self, key: bytes) -> bytes | None:
+        """Return the actor under which this store minted a dot of a key it has held ever since, or None."""
+        row = self._rows.row(self._rows.place(key))
+        return None if row is None else row.minted
+
+    def note(self, name: bytes) -> bytes | None:
+        """Return the note of a name, or None; it may not be durable yet."""
+        return self._notes.visible.get(name)
+
+    def notes(self) -> Mapping[bytes, bytes]:
+        """Return all notes by name, durable or not."""
+        return self._notes.visible
+
+    def durable_note(self, name: bytes) -> bytes | None:
+        """Return the note of a name as no crash can take it back."""
+        return self._notes.durable(name)
+
+    @property
+    def damaged_notes(self) -> Collection[bytes]:
+        """The names of the notes that the opening found damaged, as they stand in the file."""
+        return self._file.damaged_notes
+
+    def is_durable(self, key: bytes) -> bool:
+        """Whether what `get` returns for a key is durable."""
+        return self._rows.place(key) not in self._rows.changes
+
+    def durable(self, key: bytes) -> Record | None:
+        """Return the record of a key as no crash can take it back."""
+        row = self._rows.durable(self._rows.place(key))
+        return None if row is None else self._record_of(row)
+
+    def is_damaged(self, key: bytes) -> bool:
+        """Whether nothing is held of a key, and a damaged record may be the key's."""
+        return self._rows.is_damaged(key)
+
+    def damaged(self, arc: Arc) -> list[Point]:
+        """Return a point in the arc for each damaged record that is or may be of the arc."""
+        found: list[Point] = []
+        for bad in self._rows.lost:
+            points = self._rows.points_of(bad) or (arc.end,)
+            found += [point for point in points if point in arc][:1]
+        return found
+
+    def scrub(self, bytes_max: int) -> tuple[int, bool]:
+        """Read and check the next records, one at least, and begin anew behind the last; see `Storage.scrub`."""
+        return self._rows.scrub(bytes_max)
+
+    @property
+    def scrub_bytes(self) -> int:
+        """The bytes that `scrub` reads to check every record."""
+        return self._rows.scrub_bytes
+
+    @property
+    def scrubbed(self) -> bytes | None:
+        """How far `scrub` has come, as the note that a restart goes on from; None: nowhere."""
+        place = self._rows.scrubbed
+        return None if place is None else b"".join(place)
+
+    def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
+        """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
+        for found in self._rows.rows(WHOLE_ROW, arc, after):
+            row = Row._make(found)
+            if not row.is_whole:
+                self._rows.count_bad(row)
+            elif (record := self._record_of(row)) is not None:
+                yield record
+
+    def _record_of(self, row: Row) -> Record | None:
+        """Return the record of a row that is whole; what is no record nevertheless counts as damaged."""
+        try:
+            return row.record
+        except msgspec.DecodeError:
+            self._rows.count_bad(row)
+            return None
+
+    def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Yield key and digest of each record, as `scan` would yield the records.
+
+        Damage that nobody has come across yet is not found here: the records themselves are not read.
+        """
+        for row in self._rows.rows(HEAD_OF_ROW, arc, after):
+            yield row[1], row[2]
+
+    def count(self, arc: Arc) -> int:
+        """Return the number of records in an arc."""
+        return self.digests.count(arc, self.heads)
+
+    def quarantined(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
+        """Yield the records of an arc that have a quarantine, as `scan` would yield them."""
+        for place, _ in list(self._rows.quarantined(arc, after)):
+            record = self.get(place[1])
+            if record is not None and record.quarantine:
+                yield record
+
+    def count_quarantined(self, arc: Arc) -> int:
+        """Return the number of versions in quarantine in an arc."""
+        return sum(count for _, count in self._rows.quarantined(arc, None))
+
+    def next_key_epoch(self) -> int:
+        """Return a number this store has never returned before. It is durable with the next batch.
+
+        Raises:
+            WritesRefused: definite; the disk has failed.
+        """
+        self._commits.require_sound()
+        self._commits.key_epoch += 1
+        return self._commits.key_epoch
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def stage(self, batch: Batch) -> bool:
+        """Make all changes of the batch visible, and leave them to the worker; see `Storage.stage`.
+
+        Raises:
+            WritesRefused: definite; the disk has failed.
+            Overloaded: definite; too many bytes wait for the disk.
+        """
+        if not batch.is_empty:
+            self._commits.require_sound()
+            before, after = self._rows_of(batch)
+            self._commits.require_room(bytes_of(after, batch.notes))
+            for place, row in after.items():
+                self._rows.change(place, before[place], row)
+            for name, value in batch.notes.items():
+                self._notes.change(name, value)
+            self._commits.add(after, batch.notes)
+        return not self._has_changes
+
+    async def commit(self, batch: Batch) -> None:
+        """Make all changes of the batch: visible before this first waits, durable when it returns.
+
+        Raises:
+            WritesRefused: definite; the disk is full or has failed. Nothing was changed; of an empty batch: what was
+                visible and not durable is gone.
+            Overloaded: definite; too many bytes wait for the disk.
+            RemoteFailure: indefinite; the disk failed on the way. The changes stay visible until the node stops.
+
+        Concurrency: checkpoints unless there is nothing to wait for; cancelled, the changes are made nevertheless.
+        """
+        self.stage(batch)
+        group = self._commits.last()
+        if group is not None:
+            await group.done.wait()
+            if group.error is not None:
+                raise type(group.error)(group.error.message)
+        elif self._has_changes:
+            raise self._commits.in_doubt()
+
+    @property
+    def refusal(self) -> str:
+        """Why the last transaction came to nothing; "" if it did not."""
+        return self._commits.refusal
+
+    @property
+    def _has_changes(self) -> bool:
+        """Whether anything visible is not durable."""
+        return bool(self._rows.changes or self._notes.changes)
+
+    def _rows_of(self, batch: Batch) -> tuple[dict[Place, Row | None], dict[Place, Row | None]]:
+        """Return what stands at each place that the batch changes, and what is to stand there."""
+        before: dict[Place, Row | None] = {}
+        after: dict[Place, Row | None] = {}
+        for record in batch.puts:
+            place = self._rows.place(record.key)
+            old = before[place] = self._rows.row(place)
+            row = after[place] = row_of(place[0], record, batch.minted.get(record.key, old and old.minted))
+            for bad in self._rows.replaced_by(row):
+                before[bad] = after[bad] = None
+        for key in batch.removals:
+            place = self._rows.place(key)
+            before[place], after[place] = self._rows.row(place), None
+        return before, after
+
+    def _settle(self, group: Group) -> None:
+        following = self._commits.following
+        for place, row in group.rows.items():
+            self._rows.settle(place, row, is_changed_again=place in following.rows)
+        for name, value in group.notes.items():
+            self._notes.settle(name, value, is_changed_again=name in following.notes)
+
+    def _take_back(self) -> None:
+        self._rows.take_back()
+        self._notes.take_back()
+
+    def _unreadable(self, error: sqlite3.Error) -> RemoteFailure:
+        self._commits.fail(str(error))
+        return RemoteFailure(f"the store cannot be read: {self._commits.failure}")

@@ -1,0 +1,377 @@
+"""The database file of a store: its schema, its rows, how it is opened, and one transaction.
+
+Two connections: one reads, in the event loop; one writes and checkpoints, in a thread, one transaction at a time.
+The file is in WAL mode with `synchronous=FULL`: a transaction is durable when it is committed, and readers never wait.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import stat
+import struct
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from hashlib import blake2b
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from chord.errors import ConfigError
+from chord.ids import Circle
+from chord.store import database, sqlite_notes
+from chord.store.database import (
+    CHECKED_AT_OPENING_BYTES,
+    QUARANTINE_MARK,
+    InDoubt,
+    Place,
+    Refused,
+    Row,
+    Summary,
+    require_countable,
+)
+from chord.store.fsync import make_directory, sync_directory
+
+FILE_NAME = "records.sqlite"
+FORMAT = 2
+"""Format 2 has notes. A file of format 1 becomes one of format 2 with its first note."""
+FORMATS = (1, FORMAT)
+APPLICATION_ID = int.from_bytes(b"chor", "big")
+CACHE_BYTES = 4 << 20  # of each connection
+LOG_BYTES = 64 << 20  # the write-ahead log may have been longer for a while; its file is cut back to this
+
+_SCHEMA = """
+CREATE TABLE records (
+    point BLOB, key BLOB, digest BLOB, minted BLOB, versions INTEGER, value_bytes INTEGER, checksum BLOB, clock BLOB,
+    PRIMARY KEY (point, key)
+) WITHOUT ROWID;
+CREATE TABLE store (bits INTEGER, incarnation BLOB, key_epoch INTEGER, checksum BLOB);
+"""
+
+_DEFINITE_AT_COMMIT = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY}
+_DEFINITE = {*_DEFINITE_AT_COMMIT, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY}
+"""After these nothing was written. At COMMIT the last two may come when the transaction is on the disk already."""
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+
+
+def _header_checksum(bits: int, incarnation: bytes, key_epoch: int) -> bytes:
+    return blake2b(struct.pack(">H8sQ", bits, incarnation, key_epoch), digest_size=8).digest()
+
+
+def _read_only(path: Path) -> ConfigError:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    return ConfigError(
+        f"{path} is read-only (mode {mode:04o}); a node must write it: change its owner or mode, or how the disk is "
+        "mounted"
+    )
+
+
+def _require_writable_if_there(path: Path) -> None:
+    """Refuse a read-only file or directory, before SQLite creates a log and an index with the mode of that file.
+
+    Raises:
+        ConfigError: the file or directory is read-only.
+    """
+    if path.exists() and not os.access(path, os.W_OK):
+        raise _read_only(path)
+
+
+class _Text(NamedTuple):
+    """A value that is a text in the file: damage, for no column holds texts. A search for the same bytes misses it."""
+
+    content: bytes
+
+
+class StoreFile:
+    """One store's file. `open`, `write` and `close` block: they are for a thread, one at a time.
+
+    Args:
+        directory: where it is.
+        before_commit: called in the thread before each transaction is committed; tests let it fail or wait.
+
+    Attributes:
+        path: the file.
+        incarnation: of the store.
+        key_epoch: the last that is durable.
+        summary: what was found when it was opened; kept up by the caller.
+        notes, damaged_notes: what the opening found; see `sqlite_notes.load`.
+    """
+
+    def __init__(self, circle: Circle, directory: str, before_commit: Callable[[], None]) -> None:
+        self.path = Path(directory) / FILE_NAME
+        self._circle = circle
+        self._before_commit = before_commit
+        self.incarnation = b""
+        self.key_epoch = 0
+        self.summary = Summary(circle)
+        self.notes: dict[bytes, bytes] = {}
+        self.damaged_notes: frozenset[bytes] = frozenset()
+        self._format = FORMAT
+
+    # -- opening and closing --------------------------------------------------------------------
+
+    def open(self, incarnation: bytes) -> None:
+        """Open the file, or make it with this incarnation; then everything that can be read is durable.
+
+        Raises:
+            ConfigError: it is no store, is damaged, belongs to another circle, or there is no room for it.
+        """
+        try:
+            make_directory(self.path.parent)
+            self._open(incarnation)
+        except (sqlite3.Error, OSError, ConfigError) as error:
+            self.close()
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"cannot open {self.path}: {self._explain(error)}") from error
+
+    def _open(self, incarnation: bytes) -> None:
+        _require_writable_if_there(self.path.parent)
+        for suffix in ("", "-wal", "-shm"):
+            _require_writable_if_there(self.path.with_name(FILE_NAME + suffix))
+        self._writer = self._connect()
+        self._check_kind()
+        self._tune(self._writer)
+        # What a process before wrote and could not sync may be readable all the same: now it is written again.
+        try:
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_FULL:  # on a full disk there is still much to read
+                raise
+        if not self._has_tables():
+            self._create(incarnation)
+        self._require_writable()
+        self._load_header()
+        self._format = self._one("PRAGMA user_version")
+        has_notes = self._format == FORMAT
+        self.notes, self.damaged_notes = sqlite_notes.load(self._writer) if has_notes else ({}, frozenset())
+        self._reader = self._connect()
+        self._tune(self._reader)
+        self._reader.execute("PRAGMA query_only = ON")
+        self._load_summary()
+
+    def _require_writable(self) -> None:
+        """Refuse a file that can only be read: SQLite opens it, and says so at the first write."""
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            self._writer.execute("UPDATE store SET bits = bits")
+            self._writer.execute("ROLLBACK")
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_READONLY:
+                raise
+            raise _read_only(self.path) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        connection.text_factory = _Text
+        return connection
+
+    @staticmethod
+    def _tune(connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA fullfsync = ON")  # on macOS; elsewhere it changes nothing
+        connection.execute("PRAGMA checkpoint_fullfsync = ON")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_BYTES >> 10}")
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+
+    def _one(self, statement: str) -> Any:
+        return self._writer.execute(statement).fetchone()[0]
+
+    def _has_tables(self) -> bool:
+        return bool(self._one("SELECT count(*) FROM sqlite_master"))
+
+    def _check_kind(self) -> None:
+        """Refuse what another program or version wrote, before anything is changed."""
+        if self._has_tables() and self._one("PRAGMA application_id") != APPLICATION_ID:
+            raise ConfigError(f"{self.path} is not a store of records; move it away to start with an empty store")
+        version = self._one("PRAGMA user_version")
+        if version not in (0, *FORMATS):
+            raise ConfigError(
+                f"{self.path} has format {version}, this version reads {FORMATS[0]} to {FORMAT}; "
+                "use the version that wrote it, or move it away to start with an empty store"
+            )
+
+    def _create(self, incarnation: bytes) -> None:
+        """Make the tables, all or none of them, and the file's name durable."""
+        self._writer.executescript(
+            f"BEGIN IMMEDIATE; {_SCHEMA} {sqlite_notes.SCHEMA}"
+            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
+        )
+        header = (self._circle.bits, incarnation, 0)
+        self._writer.execute("INSERT INTO store VALUES (?, ?, ?, ?)", (*header, _header_checksum(*header)))
+        self._writer.execute("COMMIT")
+        sync_directory(self.path.parent)
+
+    def _load_header(self) -> None:
+        *header, checksum = self._writer.execute("SELECT * FROM store").fetchone()
+        try:
+            is_whole = checksum == _header_checksum(*header)
+        except (TypeError, struct.error):
+            is_whole = False
+        if not is_whole:  # a key epoch might be used twice
+            raise ConfigError(f"{self.path} is damaged; move it away to start with an empty store")
+        bits, self.incarnation, self.key_epoch = header
+        if bits != self._circle.bits:
+            raise ConfigError(
+                f"{self.path} belongs to a ring of {bits} bits, not {self._circle.bits}; "
+                "use that ring's --bits, or move it away to start with an empty store"
+            )
+
+    def _load_summary(self) -> None:
+        """Add up the whole store in one scan, slice by slice.
+
+        A node with a million keys starts as fast as this loop turns, so that its rows are not even made a `Row`.
+        """
+        self.summary = summary = Summary(self._circle)
+        digests, number_of, width = summary.digests, int.from_bytes, self._circle.width
+        checksum_of = database.checksum
+        columns = "point, key, digest, minted, versions, value_bytes, checksum, length(clock), substr(clock, 1, 1)"
+        small = f"CASE WHEN length(clock) <= {CHECKED_AT_OPENING_BYTES} THEN clock END"
+        found = self._writer.execute(f"SELECT {columns}, {small} FROM records ORDER BY point, key")
+        part = records = sum_ = value_bytes = sibling_keys = 0
+        first, last = b"\0", b""  # points of the slice, which compare as bytes as they do as numbers; none yet
+        hides: list[Place] = []
+        for point, key, digest, minted, versions, size, checksum, length, mark, clock in found:
+            try:
+                if clock is None:
+                    require_countable(self._circle, point, key, digest, versions, size, length)
+                elif checksum_of(point, key, digest, minted, versions, size, clock) != checksum:
+                    raise ValueError("not what was written")
+                if not first <= point <= last:
+                    digests.add(part, records, sum_)
+                    records = sum_ = 0
+                    part, *ends = digests.slice_of(number_of(point, "big"))
+                    first, last = (end.to_bytes(width, "big") for end in ends)
+                number, bytes_then, siblings_then = number_of(digest, "big"), value_bytes + size, versions > 1
+            except (TypeError, ValueError, LookupError, struct.error):  # or a column is not even of its type
+                summary.bad.add((point, key))
+                continue
+            if mark == QUARANTINE_MARK:
+                hides.append((point, key))
+            records += 1
+            summary.keys += 1
+            sum_ += number
+            value_bytes, sibling_keys = bytes_then, sibling_keys + siblings_then
+        digests.add(part, records, sum_)
+        summary.value_bytes, summary.sibling_keys = value_bytes, sibling_keys
+        summary.is_ordered = not summary.bad or self._is_ordered()
+        for place in hides:
+            if (row := self.row(place)) is not None and (quarantined := row.quarantined):
+                summary.hidden[place] = quarantined
+
+    def _is_ordered(self) -> bool:
+        found = self._writer.execute("SELECT point, key FROM records ORDER BY point, key")  # as they stand in the file
+        places = [place for place in found if all(isinstance(column, bytes) for column in place)]
+        return all(before < after for before, after in pairwise(places))
+
+    def close(self) -> None:
+        """Close both connections: the one that writes last, for the last one checkpoints."""
+        for name in ("_reader", "_writer"):
+            connection = self.__dict__.pop(name, None)
+            if connection is not None:
+                with suppress(sqlite3.Error):
+                    connection.close()
+
+    @staticmethod
+    def _explain(error: sqlite3.Error | OSError) -> str:
+        if _is_full(error):
+            return "the disk is full; make room there, then start the node again"
+        if isinstance(error, OSError):
+            return error.strerror or str(error)
+        is_gone = str(error).startswith(("no such column", "no such table"))  # the schema itself is damaged
+        if is_gone or _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return f"it is damaged, or no store ({error}); move it away to start with an empty store"
+        return str(error)
+
+    # -- reading, in the event loop -------------------------------------------------------------
+
+    def row(self, place: Place) -> Row | None:
+        """Return the row at a place, whole or not."""
+        found = self._reader.execute("SELECT * FROM records WHERE point = ? AND key = ?", place).fetchone()
+        return None if found is None else Row._make(found)
+
+    def rows(self, columns: str, start: Place, last: bytes) -> Generator[tuple[Any, ...], None, None]:
+        """Yield columns of the rows behind a place, up to and including a point, in order."""
+        query = f"SELECT {columns} FROM records WHERE (point, key) > (?, ?) AND point <= ? ORDER BY point, key"
+        with closing(self._reader.execute(query, (*start, last))) as found:
+            yield from found
+
+    def rows_behind(self, place: Place | None) -> Generator[tuple[Any, ...], None, None]:
+        """Yield all rows behind a place, in the order in which the file has them; None: from the first.
+
+        Damage may have given a point another type; in the file it sorts before all others.
+        """
+        where, values = ("", ()) if place is None else ("WHERE (point, key) > (?, ?)", place)
+        with closing(self._reader.execute(f"SELECT * FROM records {where} ORDER BY point, key", values)) as found:
+            yield from found
+
+    # -- writing, in the thread -----------------------------------------------------------------
+
+    def write(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
+        """Store and remove rows and notes in one transaction; durable when this returns.
+
+        Raises:
+            Refused: nothing was written.
+            InDoubt: it may have been written.
+        """
+        definite, writer = _DEFINITE, self._writer
+        try:
+            writer.execute("BEGIN IMMEDIATE")
+            self._change(rows, notes, key_epoch)
+            self._before_commit()
+            definite = _DEFINITE_AT_COMMIT
+            writer.execute("COMMIT")
+        except (sqlite3.Error, OSError) as error:
+            self._roll_back()
+            kind = Refused if _is_one_of(error, definite) else InDoubt
+            raise kind(error.strerror or str(error) if isinstance(error, OSError) else str(error)) from error
+        self.key_epoch = max(key_epoch, self.key_epoch)
+        if notes:
+            self._format = FORMAT
+
+    def _change(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
+        writer = self._writer
+        writer.executemany("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _present(rows.values()))
+        gone = [place for place, row in rows.items() if row is None]
+        writer.executemany("DELETE FROM records WHERE point = ? AND key = ?", gone)
+        if notes:
+            self._write_notes(notes)
+        if key_epoch > self.key_epoch:
+            checksum = _header_checksum(self._circle.bits, self.incarnation, key_epoch)
+            writer.execute("UPDATE store SET key_epoch = ?, checksum = ?", (key_epoch, checksum))
+
+    def _roll_back(self) -> None:
+        """End the transaction, if SQLite has not done so itself; what cannot be undone is the next opening's."""
+        with suppress(sqlite3.Error):
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+
+    def _write_notes(self, notes: Mapping[bytes, bytes | None]) -> None:
+        if self._format != FORMAT:  # a program that does not know notes must not change the records from now on
+            self._writer.execute(sqlite_notes.SCHEMA)
+            self._writer.execute(f"PRAGMA user_version = {FORMAT}")
+        sqlite_notes.write(self._writer, notes)
+
+
+def _present(rows: Iterable[Row | None]) -> Iterator[Row]:
+    return (row for row in rows if row is not None)
+
+
+def _is_one_of(error: sqlite3.Error | OSError, codes: set[int]) -> bool:
+    return error.errno in _NO_ROOM if isinstance(error, OSError) else _code(error) in codes
+
+
+def _is_full(error: sqlite3.Error | OSError) -> bool:
+    """Return whether there is no room on the disk.
+
+    SQLite says I/O error if the index of its log has no room.
+    """
+    is_index = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
+    return is_index or _is_one_of(error, {sqlite3.SQLITE_FULL})
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary result code."""
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF

@@ -1,0 +1,328 @@
+"""What is visible of a database: the rows of its file, and in the place of those that were changed, the change.
+
+Changes are here from the moment they are made until they are durable, or taken back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+from sortedcontainers import SortedDict
+
+from chord.errors import ChordError
+from chord.ids import Arc, Circle, Point
+from chord.store.database import HEAD_OF_ROW, WHOLE_ROW, Database, Place, Row, Summary, is_digest, place_of
+
+RECENT_ROWS = 256
+LARGE_BITS = 64  # on a circle of 64 bits and more, no two keys share a point
+SCRUB_ROW_BYTES = 128
+"""What the scrub reads of a row beside the bytes of its values, about."""
+
+
+class Change:
+    """What is not durable of one key: what stands there in the file, and what is to stand there."""
+
+    __slots__ = ("before", "row", "was_bad")
+
+    def __init__(self, before: Row | None, was_bad: bool, row: Row | None) -> None:
+        self.before = before
+        self.was_bad = was_bad
+        self.row = row
+
+
+class Rows:
+    """The visible rows of one store.
+
+    Args:
+        unreadable: told that the file could not be read; returns what to raise.
+
+    Attributes:
+        changes: what is not durable, by place.
+        scrubbed: the last place that the scrub has read; None: it begins anew.
+        scrubs, scrubbed_rows: how often it has read them all, and how many rows in all.
+        bad_records: how many records were found damaged since the opening; they count as missing.
+    """
+
+    def __init__(self, circle: Circle, file: Database, unreadable: Callable[[sqlite3.Error], ChordError]) -> None:
+        self._circle = circle
+        self._file = file
+        self._unreadable = unreadable
+        self._recent: dict[Place, Row | None] = {}
+        self._replaced: set[Place] = set()  # of the damaged rows, those whose record is there in another row
+        self.changes: SortedDict[Place, Change] = SortedDict()
+        self.scrubbed: Place | None = None
+        self.scrubs = self.scrubbed_rows = 0
+        self.bad_records = 0
+
+    @property
+    def summary(self) -> Summary:
+        """All that is visible, added up."""
+        return self._file.summary
+
+    def opened(self) -> None:
+        """The file was opened: nothing that was read before counts."""
+        self._recent.clear()
+        self.bad_records += len(self.summary.bad)
+        for bad in self.summary.bad:
+            self._note_if_replaced(bad)
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def place(self, key: bytes) -> Place:
+        """Return where the record of a key stands."""
+        return place_of(self._circle, key)
+
+    def row(self, place: Place) -> Row | None:
+        """Return what is visible at a place."""
+        change: Change | None = self.changes.get(place)
+        if change is not None:
+            return change.row
+        if place in self._recent:
+            return self._recent[place]
+        row = self._in_file(place)
+        if row is None or place in self.summary.bad:
+            self._remember(place, None)
+            return None
+        if not row.is_whole:
+            self.count_bad(row)
+            return None
+        self._remember(place, row)
+        return row
+
+    def _in_file(self, place: Place) -> Row | None:
+        try:
+            return self._file.row(place)
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+
+    def _all_at(self, point: bytes) -> list[Row]:
+        try:
+            return [Row._make(found) for found in self._file.rows(WHOLE_ROW, (point, b""), point)]
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+
+    def durable(self, place: Place) -> Row | None:
+        """Return what is in the file at a place, whatever has been changed since."""
+        change: Change | None = self.changes.get(place)
+        return self.row(place) if change is None else change.before
+
+    def _remember(self, place: Place, row: Row | None) -> None:
+        """Keep a row for a moment: who reads a record mostly changes it, and the same again soon."""
+        self._recent[place] = row
+        while len(self._recent) > RECENT_ROWS:
+            del self._recent[next(iter(self._recent))]
+
+    def rows(self, columns: str, arc: Arc, after: bytes | None) -> Iterator[tuple[Any, ...]]:
+        """Yield columns of the visible rows of an arc, in order; the first three are always point, key, digest."""
+        for start, last in self._ranges(arc, after):
+            yield from self._merged(columns, start, last)
+
+    def quarantined(self, arc: Arc, after: bytes | None) -> Iterator[tuple[Place, int]]:
+        """Yield the places of the rows of an arc that have a quarantine, and how many versions are in it."""
+        hidden = self.summary.hidden
+        for start, last in self._ranges(arc, after) if hidden else ():
+            for place in hidden.irange(start, (last + b"\0", b""), inclusive=(False, False)):
+                yield place, hidden[place]
+
+    def _ranges(self, arc: Arc, after: bytes | None) -> Iterator[tuple[Place, bytes]]:
+        """Yield behind which place and up to which point the rows of an arc stand."""
+        behind, width = None if after is None else self.place(after), self._circle.width
+        for low, high in arc.spans():
+            if low == self._circle.size:  # the arc starts at the largest point
+                continue
+            start = (low.to_bytes(width, "big"), b"")
+            last = (self._circle.size - 1 if high is None else high).to_bytes(width, "big")
+            if behind is not None:
+                if not start[0] <= behind[0] <= last:
+                    continue
+                start, behind = behind, None
+            yield start, last
+
+    def _merged(self, columns: str, start: Place, last: bytes) -> Iterator[tuple[Any, ...]]:
+        """Yield rows of the file, and in the place of those that were changed, the change."""
+        changed: list[Place] = list(self.changes.irange(start, (last + b"\0", b""), inclusive=(False, False)))
+        changed.reverse()  # the next one last
+        try:
+            with closing(self._file.rows(columns, start, last)) as found:
+                for row in found:
+                    place = (row[0], row[1])
+                    if type(row[0]) is not bytes or type(row[1]) is not bytes:
+                        self._lose(place)
+                        continue
+                    while changed and changed[-1] < place:
+                        yield from self._changed(changed.pop())
+                    if changed and changed[-1] == place:
+                        yield from self._changed(changed.pop())
+                    elif place not in self.summary.bad:
+                        yield row
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        while changed:
+            yield from self._changed(changed.pop())
+
+    def _changed(self, place: Place) -> Iterator[Row]:
+        row = self.changes[place].row
+        if row is not None:
+            yield row
+
+    def count_bad(self, row: Row) -> None:
+        """A row is not what was written: from now on it is missing."""
+        place = (row.point, row.key)
+        if place not in self.summary.bad:
+            self.summary.lose(row)
+            self._lose(place)
+
+    # -- damaged rows ---------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> set[Place]:
+        """The damaged rows whose record is not there in another row."""
+        return self.summary.bad - self._replaced
+
+    def is_damaged(self, key: bytes) -> bool:
+        """Whether a key has no row, and a damaged row may be its row."""
+        place = self.place(key)
+        if not self.summary.bad or self.row(place) is not None:
+            return False
+        point = int.from_bytes(place[0], "big")
+        return any(point in (self.points_of(bad) or (point,)) for bad in self.lost)
+
+    def points_of(self, bad: tuple[Any, Any]) -> tuple[Point, ...]:
+        """Return the points where the record of a damaged row may lie; none: it may lie anywhere.
+
+        Its point or its key is right, unless the point is none. If the rows are out of order, a search may miss any.
+        """
+        point, key = bad
+        number = int.from_bytes(point, "big") if isinstance(point, bytes) else -1
+        if not 0 <= number < self._circle.size or len(point) != self._circle.width:
+            return ()
+        points = (Point(number), self._circle.hash(key) if isinstance(key, bytes) else Point(number))
+        is_sure = isinstance(key, bytes) and points[0] == points[1]
+        return points if is_sure or self.summary.is_ordered else ()
+
+    def replaced_by(self, new: Row) -> set[Place]:
+        """Return the damaged rows that may go when a row is stored: those of its key, and those replaced before."""
+        return {bad for bad in self.summary.bad if bad in self._replaced or self._is_of_key(bad, new)}
+
+    def _is_of_key(self, bad: tuple[Any, Any], row: Row) -> bool:
+        """Whether a damaged row was of the same key as a row at another place.
+
+        On a large circle a point stands for one key. Else the checksum tells: it is right with the key and its point.
+        A row in rows out of order goes on hiding others, whatever is stored.
+        """
+        is_alike = bad[0] == row.point or bad[1] == row.key
+        if not is_alike or bad == (row.point, row.key) or not all(isinstance(column, bytes) for column in bad):
+            return False
+        if not self.summary.is_ordered:
+            return False
+        if bad[0] == row.point and self._circle.bits >= LARGE_BITS:
+            return True
+        old = self._in_file(bad)
+        return old is not None and old._replace(point=row.point, key=row.key).is_whole
+
+    def _note_if_replaced(self, bad: tuple[Any, Any]) -> None:
+        """A damaged row was found: note if its record was stored again before that."""
+        if all(isinstance(column, bytes) for column in bad):
+            rows = (*self._all_at(bad[0]), self._in_file(self.place(bad[1])))
+            if any(row is not None and row.is_whole and self._is_of_key(bad, row) for row in rows):
+                self._replaced.add(bad)
+
+    # -- the scrub ------------------------------------------------------------------------------
+
+    def scrub(self, bytes_max: int) -> tuple[int, bool]:
+        """Read and check the next rows of the file; see `Storage.scrub`."""
+        total = 0
+        try:
+            with closing(self._file.rows_behind(self.scrubbed)) as found:
+                for columns in found:
+                    row = Row._make(columns)
+                    place, is_whole = (row.point, row.key), row.is_whole
+                    if not is_whole and place not in self.changes:
+                        self.count_bad(row)
+                    total += SCRUB_ROW_BYTES + (row.value_bytes if is_whole else 0)
+                    self.scrubbed_rows += 1
+                    if isinstance(row.point, bytes) and isinstance(row.key, bytes):
+                        self.scrubbed = place
+                        if total >= bytes_max:
+                            return total, False
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        self.scrubbed = None
+        self.scrubs += 1
+        return total, True
+
+    @property
+    def scrub_bytes(self) -> int:
+        """The bytes that `scrub` reads to check every row."""
+        return self.summary.value_bytes + SCRUB_ROW_BYTES * (self.summary.keys + len(self.summary.bad))
+
+    def _lose(self, place: tuple[Any, Any]) -> None:
+        """Count a row as bad, once, and count the slices anew to which it may have belonged.
+
+        The damage may have changed its point, its key or its digest, or the type of any of them.
+        """
+        if not self._mark_bad(place):
+            return
+        point, key = place
+        points = [point, self.place(key)[0] if isinstance(key, bytes) else None]
+        for one in dict.fromkeys(points):
+            if isinstance(one, bytes) and len(one) == self._circle.width:
+                number = int.from_bytes(one, "big")
+                if number < self._circle.size:
+                    self._recount(number)
+
+    def _mark_bad(self, place: tuple[Any, Any]) -> bool:
+        """Count a row as bad; returns whether it was not before."""
+        if place in self.summary.bad:
+            return False
+        self._recent.pop(place, None)
+        self.bad_records += 1
+        self.summary.bad.add(place)
+        self._note_if_replaced(place)
+        with suppress(TypeError):  # a column is not even of its type
+            self.summary.hidden.pop(place, None)
+        return True
+
+    def _recount(self, point: int) -> None:
+        """Count the slice of a point anew."""
+        part, first, last = self.summary.digests.slice_of(point)
+        arc = Arc(self._circle.point(first - 1), self._circle.point(last))
+        records = sum_ = 0
+        for at, key, digest, *_ in self.rows(HEAD_OF_ROW, arc, None):
+            if is_digest(digest):
+                records, sum_ = records + 1, sum_ + int.from_bytes(digest, "big")
+            else:
+                self._mark_bad((at, key))
+        self.summary.recount(part, records, sum_)
+
+    # -- changing -------------------------------------------------------------------------------
+
+    def change(self, place: Place, old: Row | None, new: Row | None) -> None:
+        """From now on something else is visible at a place; `old` is what was."""
+        change = self.changes.get(place)
+        if change is None:
+            self.changes[place] = Change(old, place in self.summary.bad, new)
+            self.summary.bad.discard(place)
+        else:
+            change.row = new
+        self._recent.pop(place, None)
+        self.summary.change(place[0], old, new)
+
+    def settle(self, place: Place, row: Row | None, *, is_changed_again: bool) -> None:
+        """What was changed at a place is durable now."""
+        if is_changed_again:
+            change = self.changes[place]
+            change.before, change.was_bad = row, False
+        else:
+            del self.changes[place]
+
+    def take_back(self) -> None:
+        """Nothing that is not durable has happened."""
+        for place, change in self.changes.items():
+            self.summary.change(place[0], change.row, change.before)
+            if change.was_bad:
+                self.summary.bad.add(place)
+        self.changes.clear()

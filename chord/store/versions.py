@@ -1,0 +1,435 @@
+"""Dotted version vector sets: how two versions of a record merge.
+
+A record's clock maps each actor to (n, values): n events seen from the actor, and the values of
+the latest of them, newest first. The value at position k carries the dot (actor, n - k); older
+events are known but overwritten. A context is what a reader saw: actor to n, opaque bytes to
+clients. Plain version vectors keep a sibling for each of many writes made with an old context
+through one server; this keeps only what is truly concurrent.
+
+A put that had to be tried again may have two dots. They are one sibling, and when one of them is covered, the other
+shows nothing any more (`superseded.py`).
+
+A dot is never reused. An actor is a store's incarnation and a key epoch that the store never
+returns twice, so a node that has lost its clock of a key mints under a new actor.
+
+A record can hold actors in quarantine: their values are old, and no store has vouched for them
+(`reap_log.py`). Readers do not see them. They merge like the clock, and leave the quarantine when
+a merged clock decides about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice, pairwise
+
+from chord.errors import InvalidRequest
+from chord.store import dedup
+from chord.wire.messages import (
+    ACTORS_HELD_MAX,
+    ACTORS_MAX,
+    CONTEXT_BYTES_MAX,
+    SIBLINGS_MAX,
+    ActorClock,
+    Record,
+    Version,
+)
+
+ACTOR_BYTES = 16
+INCARNATION_BYTES = 8  # of an actor, which begins with the incarnation of its store
+COUNT_MAX = 1 << 62
+
+
+def actor(incarnation: bytes, key_epoch: int) -> bytes:
+    """Return the actor of a store's incarnation (8 bytes) and one of its key epochs."""
+    if len(incarnation) != INCARNATION_BYTES:
+        raise ValueError(f"an incarnation has {INCARNATION_BYTES} bytes")
+    return incarnation + key_epoch.to_bytes(8, "big")
+
+
+# -- the algebra --------------------------------------------------------------------------------
+
+
+def discard(record: Record, context: Mapping[bytes, int]) -> Record:
+    """Return the record without the values that the context covers; what the context knows, it knows too."""
+    clock = _clock_without(record, context)
+    return _decided(Record(record.key, tuple(clock), _superseded(clock, record), record.quarantine))
+
+
+def _clock_without(record: Record, context: Mapping[bytes, int]) -> list[ActorClock]:
+    clock: list[ActorClock] = []
+    known = {entry.actor: entry for entry in record.clock}
+    for who in sorted(known.keys() | context.keys()):
+        entry, covered = known.get(who), context.get(who, 0)
+        if entry is None:
+            clock.append(ActorClock(who, covered, ()))
+        elif covered <= entry.count - len(entry.versions):
+            clock.append(entry)
+        else:
+            clock.append(ActorClock(who, max(entry.count, covered), entry.versions[: max(0, entry.count - covered)]))
+    return clock
+
+
+def put(
+    record: Record | None, key: bytes, context: Mapping[bytes, int] | None, minting: bytes, version: Version
+) -> Record:
+    """Return the record after a write: what the context covers is gone, the version is new.
+
+    Args:
+        record: what is stored under the key now, or None.
+        context: what the writer had read; None covers everything the record holds, {} covers nothing.
+        minting: the actor of the coordinating node. Its clock for this key must be complete here: it mints the dot.
+        version: the value, or a tombstone.
+    Raises:
+        InvalidRequest: definite; the context names events of this actor that never were, or one actor too many. Deletes
+            may have twice as many: they are the way out.
+    """
+    if record is None:
+        record = Record(key, ())
+    assert record.key == key, "a version of another key"
+    if context is None:
+        context = context_of(record)
+    count = next((entry.count for entry in record.clock if entry.actor == minting), 0)
+    if context.get(minting, 0) > count:
+        raise InvalidRequest("the context belongs to another key or ring: read the key again")
+    clock = {entry.actor: entry for entry in _clock_without(record, context)}
+    values = clock[minting].versions if minting in clock else ()
+    clock[minting] = ActorClock(minting, count + 1, (version, *values))
+    actors_max = ACTORS_MAX if version.value is not None else ACTORS_HELD_MAX
+    if len(clock) > max(actors_max, len(record.clock)):
+        raise InvalidRequest(
+            f"{len(clock)} nodes have coordinated writes of this key, and a record remembers {ACTORS_MAX}: "
+            "delete it, and write it again when the tombstone has been reaped"
+        )
+    after = tuple(clock[who] for who in sorted(clock))
+    remembered = _superseded(after, record, by=version, claims=_unseen(record, context))
+    return _decided(Record(key, after, remembered, record.quarantine))
+
+
+def _unseen(record: Record, context: Mapping[bytes, int]) -> list[dedup.Dot]:
+    """Return the latest events that a context covers and a record knows nothing of: their versions are elsewhere."""
+    known = {entry.actor: entry.count for entry in record.clock}
+    ahead = (
+        dedup.Dot(who, number) for who, count in context.items() for number in range(count, known.get(who, 0), -1)
+    )
+    return list(islice(ahead, dedup.CLAIMS_MAX))
+
+
+def sync(a: Record, b: Record) -> Record:
+    """Return what both records know together. Commutative, associative, idempotent."""
+    assert a.key == b.key, "records of two keys"
+    if a == b:
+        return a
+    clock = {entry.actor: entry for entry in a.clock}
+    for entry in b.clock:
+        mine = clock.get(entry.actor)
+        clock[entry.actor] = entry if mine is None else _sync_entry(mine, entry)
+    merged = tuple(clock[who] for who in sorted(clock))
+    remembered = _superseded(merged, a, b)
+    if not a.quarantine and not b.quarantine:
+        return Record(a.key, merged, remembered)
+    return _decided(Record(a.key, merged, remembered, _joined(a.quarantine, b.quarantine)))
+
+
+def _joined(a: tuple[ActorClock, ...], b: tuple[ActorClock, ...]) -> tuple[ActorClock, ...]:
+    joined = {entry.actor: entry for entry in a}
+    for entry in b:
+        mine = joined.get(entry.actor)
+        joined[entry.actor] = entry if mine is None else _sync_entry(mine, entry)
+    return tuple(joined[who] for who in sorted(joined))
+
+
+def _decided(record: Record) -> Record:
+    """Return a record without the quarantined actors that its clock decides about.
+
+    A clock that knows all events of an actor holds or has replaced its values. A clock that holds a live value of the
+    actor shows that the actor was not reaped: its other values join the clock. What the quarantined entry knows as
+    replaced is replaced in either case, and the other way round. A value whose operation is known needs no second copy.
+    """
+    if not record.quarantine:
+        return record
+    known = {entry.actor: entry for entry in record.clock}
+    freed: list[ActorClock] = []
+    kept: list[ActorClock] = []
+    for entry in record.quarantine:
+        mine = known.get(entry.actor)
+        if mine is not None and (mine.count >= entry.count or mine.versions):
+            freed.append(entry)
+        elif not all(is_done(record, version.op_id) for version in entry.versions):
+            kept.append(entry if mine is None else _sync_entry(mine, entry))
+    decided = Record(record.key, record.clock, record.superseded, tuple(kept))
+    return sync(decided, Record(record.key, tuple(freed))) if freed else decided
+
+
+def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
+    if a.count < b.count:
+        a, b = b, a
+    # Events up to count - len(versions) are overwritten as far as this side knows: the later bound of the two holds.
+    overwritten = b.count - len(b.versions)
+    if a.count - len(a.versions) >= overwritten:
+        return a
+    return ActorClock(a.actor, a.count, a.versions[: a.count - overwritten])
+
+
+def _superseded(
+    clock: Iterable[ActorClock], *of: Record, by: Version | None = None, claims: Iterable[dedup.Dot] = ()
+) -> bytes:
+    """Return what these records remember as replaced, and what of theirs is now that only this clock is left.
+
+    Args:
+        by: what replaced it; None: it was done elsewhere, and the record that tells so may know.
+        claims: what it replaced that is in none of them.
+    """
+    floors = {entry.actor: entry.count - len(entry.versions) for entry in clock}  # up to which event nothing is held
+    replaced = [
+        dedup.Replaced(version, dedup.Dot(entry.actor, entry.count - place) if by is None else by.op_id)
+        for record in of
+        for entry in record.clock
+        for place, version in enumerate(entry.versions)
+        if entry.count - place <= floors[entry.actor]
+    ]
+    claimed = [dedup.Claim(dot, by) for dot in claims if by is not None]
+    remembered = {record.superseded for record in of}
+    if not replaced and not claimed and not any(remembered):
+        return b""
+    newest_ms = max((version.written_ms for entry in clock for version in entry.versions), default=0)
+    return dedup.join(remembered, replaced, newest_ms, claimed)
+
+
+# -- questions ----------------------------------------------------------------------------------
+
+
+def bury(record: Record, dead: Mapping[bytes, int], tags: bytes = b"") -> Record | None:
+    """Return a record without dead dots, and without the values of dead operations; None if nothing is left of it.
+
+    Args:
+        dead: up to which event each actor is dead. An actor without a later event is forgotten.
+        tags: of operations; see `superseded.tags`.
+    """
+
+    def living(entries: Iterable[ActorClock]) -> tuple[ActorClock, ...]:
+        found = []
+        for entry in entries:
+            last = dead.get(entry.actor, 0)
+            if entry.count > last:
+                kept = entry.versions[: entry.count - last]
+                found.append(entry if kept == entry.versions else ActorClock(entry.actor, entry.count, kept))
+        return tuple(found)
+
+    def unmarked(entries: tuple[ActorClock, ...]) -> tuple[ActorClock, ...]:
+        return tuple(
+            ActorClock(entry.actor, entry.count, ())
+            if all(dedup.is_tagged(version.op_id, tags) for version in entry.versions)
+            else entry
+            for entry in entries
+        )
+
+    clock, quarantine = living(record.clock), living(record.quarantine)
+    if tags:
+        clock = unmarked(clock)
+        quarantine = tuple(entry for entry in unmarked(quarantine) if entry.versions)
+    if not clock and not quarantine:
+        return None
+    return Record(record.key, clock, record.superseded if clock else b"", quarantine)
+
+
+def isolate(record: Record, actors: Iterable[bytes]) -> Record:
+    """Return a record with the values of these actors in quarantine.
+
+    The clock keeps no entry of them: an empty one would say that their values were replaced.
+    """
+    undecided = frozenset(actors)
+    moved = tuple(entry for entry in record.clock if entry.actor in undecided)
+    kept = tuple(entry for entry in record.clock if entry.actor not in undecided)
+    return Record(record.key, kept, record.superseded, _joined(record.quarantine, moved))
+
+
+def narrow(entry: ActorClock, count: int, held: int) -> ActorClock:
+    """Return an actor's entry without the values that another clock has replaced.
+
+    Args:
+        count, held: how many events of the actor the other clock knows, and of how many of them it has the values.
+    """
+    replaced = count - held
+    return ActorClock(entry.actor, entry.count, entry.versions[: max(0, entry.count - replaced)])
+
+
+def siblings(record: Record) -> list[Version]:
+    """Return the concurrent versions, tombstones included; of those with one operation id, one; no late copies."""
+    if len(record.clock) == 1 and len(record.clock[0].versions) == 1:
+        return list(record.clock[0].versions)  # most records are like that
+    found: dict[bytes, Version] = {}
+    for entry in record.clock:
+        for version in entry.versions:
+            found.setdefault(version.op_id, version)
+    if record.superseded:
+        shown = [one for op_id, one in found.items() if not dedup.is_hidden(op_id, record.superseded)]
+        if shown:  # else too much was forgotten to tell who replaced whom
+            return shown
+    return list(found.values())
+
+
+def values(record: Record) -> list[bytes]:
+    """Return the live values: several where they are concurrent, none where the record is deleted."""
+    return [version.value for version in siblings(record) if version.value is not None]
+
+
+def is_live(version: Version, now_ms: int) -> bool:
+    """Return whether a version is a value that a reader sees: no tombstone, and not expired."""
+    return version.value is not None and not 0 < version.expires_ms <= now_ms
+
+
+def cut(record: Record, bytes_max: int) -> Record:
+    """Return as much of a record as a reply may hold: whole actors, at least one; of the others only what is gone.
+
+    No coordinator lets siblings become too many for a reply, but those of several may add up to more. The context
+    covers what is shown. The reader settles that, and finds the rest the next time.
+    """
+    if len(record.clock) <= 1:
+        return Record(record.key, record.clock, record.superseded) if record.quarantine else record
+    clock: list[ActorClock] = []
+    size = count = 0
+    for entry in record.clock:
+        own = sum(len(version.value or b"") for version in entry.versions)
+        is_too_much = size + own > bytes_max or count + len(entry.versions) > SIBLINGS_MAX
+        if count and entry.versions and is_too_much:
+            clock.append(ActorClock(entry.actor, entry.count - len(entry.versions), ()))
+        else:
+            clock.append(entry)
+            size += own
+            count += len(entry.versions)
+    return Record(record.key, tuple(entry for entry in clock if entry.count), record.superseded)
+
+
+def split(record: Record, bytes_max: int) -> list[Record]:
+    """Return records that merge to this one, each with as many actors as the limit allows, and one at least.
+
+    No single coordinator lets a record grow beyond a frame, but the writes of several may add up to more. Actors merge
+    one by one, so each part can be sent by itself.
+    """
+    parts = [Record(record.key, part, record.superseded) for part in _split(record.clock, bytes_max)]
+    if not record.quarantine:
+        return parts
+    hidden = [Record(record.key, (), b"", part) for part in _split(record.quarantine, bytes_max)]
+    return [*parts, *hidden] if record.clock else hidden
+
+
+def _split(entries: Iterable[ActorClock], bytes_max: int) -> list[tuple[ActorClock, ...]]:
+    parts: list[list[ActorClock]] = [[]]
+    size = 0
+    for entry in entries:
+        own = sum(len(version.value or b"") for version in entry.versions)
+        if parts[-1] and size + own > bytes_max:
+            parts.append([])
+            size = 0
+        parts[-1].append(entry)
+        size += own
+    return [tuple(part) for part in parts]
+
+
+def is_done(record: Record, op_id: bytes) -> bool:
+    """Return whether an operation is known to have been carried out: its value is there, or was superseded since."""
+    if dedup.names(op_id, record.superseded):
+        return True
+    return any(version.op_id == op_id for entry in record.clock for version in entry.versions)
+
+
+def context_of(record: Record) -> dict[bytes, int]:
+    """Return the context of a reader who sees everything the record holds."""
+    return {entry.actor: entry.count for entry in record.clock}
+
+
+def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:
+    """Return the context of the writer of one version, who has seen nothing that stands beside it.
+
+    Of an actor a context covers the first events. So one that was not seen keeps all after it from being covered, be
+    it the write itself: rather a sibling too many than a value replaced that nobody has read.
+    """
+    context: dict[bytes, int] = {}
+    for entry in record.clock:
+        first_unseen = max((place + 1 for place, one in enumerate(entry.versions) if one.op_id != op_id), default=0)
+        if entry.count > first_unseen:
+            context[entry.actor] = entry.count - first_unseen
+    return context
+
+
+def is_sound(record: Record) -> bool:
+    """Return whether a record can be worked with. What members tell is checked no further, and not before."""
+    for entries in (record.clock, record.quarantine):
+        before = b""
+        for entry in entries:
+            if entry.actor <= before or not max(1, len(entry.versions)) <= entry.count < COUNT_MAX:
+                return False
+            before = entry.actor
+    return len(record.superseded) % dedup.ENTRY_BYTES == 0
+
+
+def check(record: Record) -> list[str]:
+    """Return what is wrong with a record's clock, in words; nothing, if all is well."""
+    wrong = []
+    for entries in (record.clock, record.quarantine):
+        if any(a.actor >= b.actor for a, b in pairwise(entries)):
+            wrong.append("actors are not in strictly ascending order")
+        for entry in entries:
+            if entry.count < 1 or len(entry.versions) > entry.count:
+                wrong.append(f"{len(entry.versions)} values of {entry.count} events")
+    if any(not entry.versions for entry in record.quarantine):
+        wrong.append("an actor in quarantine has no value")
+    if not dedup.is_whole(record.superseded):
+        wrong.append("what was superseded is no such list")
+    return wrong
+
+
+# -- contexts as bytes --------------------------------------------------------------------------
+
+
+def encode_context(context: Mapping[bytes, int]) -> bytes:
+    """Return the context as bytes: each actor in ascending order, its count after it, 7 bits a byte, low ones first.
+
+    The context that covers nothing is empty.
+    """
+    out = bytearray()
+    for who in sorted(context):
+        out += who
+        count = context[who]
+        while count > 0x7F:
+            out.append(count & 0x7F | 0x80)
+            count >>= 7
+        out.append(count)
+    return bytes(out)
+
+
+def decode_context(data: bytes) -> dict[bytes, int]:
+    """Return the context that bytes stand for.
+
+    Raises:
+        InvalidRequest: definite; these bytes were not made by `encode_context`.
+    """
+    if len(data) > CONTEXT_BYTES_MAX:
+        raise InvalidRequest(f"a context has at most {CONTEXT_BYTES_MAX} bytes, not {len(data)}")
+    context: dict[bytes, int] = {}
+    position, last = 0, b""
+    while position < len(data):
+        who = data[position : position + ACTOR_BYTES]
+        count, position = _read_count(data, position + ACTOR_BYTES)
+        if len(who) < ACTOR_BYTES or who <= last or not 1 <= count < COUNT_MAX:
+            raise _bad_context()
+        context[who] = count
+        last = who
+    return context
+
+
+def _read_count(data: bytes, position: int) -> tuple[int, int]:
+    count = shift = 0
+    for index in range(position, min(position + 9, len(data))):
+        byte = data[index]
+        count |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            if byte == 0 and shift > 7:  # one number, one spelling
+                raise _bad_context()
+            return count, index + 1
+    raise _bad_context()
+
+
+def _bad_context() -> InvalidRequest:
+    return InvalidRequest("these bytes are not a context: give back what a get returned")

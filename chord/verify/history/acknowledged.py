@@ -1,0 +1,52 @@
+"""What an eventually consistent store promises for a key, as far as a history can tell.
+
+Such a store may return an old value, or several at once, and is right. But
+
+1. it invents nothing: every value read was written by a put or cas that had begun and is not known to have failed;
+2. it does not deny what it acknowledged: after the end of an acknowledged put, a read does not find nothing, unless
+   some delete of the key had begun by the end of the read. What a delete covers is a matter of contexts that a history
+   does not tell, so any delete is an excuse.
+
+A record that expires is an excuse that is not in a history; record none with a time to live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from chord.verify.history.format import Name, Operation, Value, shown
+from chord.verify.history.register import Finding, Result, Step
+
+
+def check_acknowledged(key: Name, operations: Sequence[Operation]) -> Result:
+    """Return whether one key's operations are within what was promised."""
+    findings: list[Finding] = []
+    first_writes: dict[Value, Operation] = {}
+    failed: dict[Value, Operation] = {}
+    for operation in operations:
+        if operation.new is not None:
+            into = failed if operation.status == "fail" else first_writes
+            if operation.new not in into or operation.start_s < into[operation.new].start_s:
+                into[operation.new] = operation
+    acknowledged = [o for o in operations if o.new is not None and o.status == "ok"]
+    first_kept = min(acknowledged, key=lambda o: o.latest_s, default=None)
+    deleted_s = min((o.start_s for o in operations if o.kind == "del" and o.status != "fail"), default=inf)
+    for read in operations:
+        if read.kind != "get" or read.status != "ok":
+            continue
+        for value in read.found:
+            write = first_writes.get(value)
+            if write is None:
+                text = f"{shown(value)} was seen, and nothing that can have happened wrote it"
+                steps = [Step(failed[value], f"failed, and line {read.line} saw it")] if value in failed else []
+                findings.append(Finding("acknowledged", key, text, (Step(read, ""), *steps)))
+            elif read.latest_s < write.start_s:
+                early = Step(read, f"ended before line {write.line} began")
+                steps = [early, Step(write, f"wrote what line {read.line} read")]
+                findings.append(Finding("acknowledged", key, "a value was read before it was written", tuple(steps)))
+        if not read.found and first_kept and first_kept.latest_s < read.start_s and deleted_s > read.latest_s:
+            steps = [Step(first_kept, f"ended, acknowledged, before line {read.line} began"), Step(read, "")]
+            text = "an acknowledged write was denied, and no delete had begun"
+            findings.append(Finding("acknowledged", key, text, tuple(steps)))
+    return Result("acknowledged", key, len(operations), "violation" if findings else "ok", tuple(findings))

@@ -1,0 +1,108 @@
+"""A whole history against a model: key by key, by every checker of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from chord.verify.history.acknowledged import check_acknowledged
+from chord.verify.history.format import Name, Operation, shown
+from chord.verify.history.graph import check_graph
+from chord.verify.history.register import Finding, Result, Step, Verdict, seen
+from chord.verify.history.search import STEPS_MAX, Outcome, search, that_matter
+from chord.verify.history.shrink import shrink
+
+Model: TypeAlias = Literal["linearizable", "acknowledged"]
+
+
+class Report(NamedTuple):
+    """What was found in a history.
+
+    Attributes:
+        results: for each key, one of every checker.
+    """
+
+    model: Model
+    operations: int
+    keys: int
+    results: tuple[Result, ...]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Every violation, in the order of keys."""
+        return [finding for result in self.results for finding in result.findings]
+
+    @property
+    def undecided(self) -> list[Name]:
+        """The keys of which no checker could tell."""
+        good = {result.key for result in self.results if result.verdict in ("ok", "violation")}
+        return list(dict.fromkeys(result.key for result in self.results if result.key not in good))
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it comes to. One checker that can tell is enough to decide a key."""
+        return "violation" if self.findings else "undecided" if self.undecided else "ok"
+
+
+def check(
+    operations: Iterable[Operation],
+    model: Model = "linearizable",
+    steps_max: int = STEPS_MAX,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> Report:
+    """Check a history.
+
+    Args:
+        steps_max: the states that the search may look at, for each key.
+        on_progress: told how many operations have been checked.
+    """
+    keys: dict[Name, list[Operation]] = {}
+    for operation in operations:
+        keys.setdefault(operation.key, []).append(operation)
+    results: list[Result] = []
+    done = 0
+    for key, of_key in keys.items():
+        if model == "acknowledged":
+            results.append(check_acknowledged(key, of_key))
+        else:
+            results.append(check_graph(key, of_key))
+            results.append(check_search(key, of_key, steps_max))
+        done += len(of_key)
+        on_progress(done)
+    return Report(model, done, len(keys), tuple(results))
+
+
+def check_search(key: Name, operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> Result:
+    """Return what the search says of one key's operations; of a violation, the few that already are one."""
+    outcome = search(operations, steps_max)
+    findings: tuple[Finding, ...] = ()
+    if outcome.verdict == "violation":
+        budget = max(1000, 2 * outcome.steps)
+        few = shrink(that_matter(operations), lambda some: search(some, budget).verdict == "violation")
+        text = f"no order explains these {len(few)} operations" if len(few) > 1 else "nothing explains this operation"
+        if outcome.placed:
+            text += f" (the search got {len(outcome.placed)} of all {len(operations)} in order)"
+        findings = (Finding("search", key, text, _tell(few, search(few, budget))),)
+    return Result("search", key, len(operations), outcome.verdict, findings, outcome.steps)
+
+
+def _tell(few: Sequence[Operation], outcome: Outcome) -> tuple[Step, ...]:
+    """Say of each operation what becomes of it in the longest order."""
+    places = {operation.line: place for place, operation in enumerate(outcome.placed, 1)}
+    stuck = {operation.line for operation in outcome.stuck}
+    steps = []
+    for operation in sorted(few, key=lambda o: (o.start_s, o.line)):
+        why = ""
+        if operation.line in places:
+            why = f"can be number {places[operation.line]}"
+        elif operation.line in stuck:
+            saw = seen(operation)
+            there = "nothing" if outcome.state is None else shown(outcome.state)
+            if len(saw) > 1:
+                why = "cannot be anywhere: a register holds one value"
+            elif saw and saw != (outcome.state,):
+                why = f"cannot be next: {there} is there"
+            else:
+                why = f"cannot be next: it would replace {there}, which is yet to be seen"
+        steps.append(Step(operation, why))
+    return tuple(steps)

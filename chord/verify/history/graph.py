@@ -1,0 +1,291 @@
+"""The happens-before graph of a key: a cycle is a violation.
+
+Each operation is a vertex. An edge leads from an operation to every one that began after it had ended, and from a
+write to every read of it. Then each read is merged into the write that it returned, which leaves one *cluster* per
+written value, and a cycle between clusters says that each must have come before the other. A cas is a read of one
+value and the write of the next with nothing in between, so clusters joined by cas are merged once more, into a *block*.
+
+No edge is ever stored. A block A comes before B where anything of A had ended before anything of B began: where the
+first end in A is earlier than the last beginning in B. In any cycle, the block with the earliest end of all comes
+before every other one, also before the one that comes before it. So there is a cycle if and only if there are two
+blocks, each before the other, and one sweep over the blocks finds them.
+
+This needs to know the write of every read: the values written to a key are distinct, and a "not found" is from before
+any delete. A read that could be of several writes is left out. A violation found among the others is one all the same;
+where there is none the verdict is `partial`, and it is for the search to tell. If no read was left out, it is exact.
+
+Source: Gibbons and Korach 1997 (Testing shared memories); Lu et al. 2015 (Existential consistency).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import inf
+from typing import TypeAlias
+
+from chord.verify.history.format import Name, Operation, State, shown
+from chord.verify.history.register import Finding, Result, Step, Verdict, seen
+
+Writers: TypeAlias = dict[State, list[Operation | None]]
+"""Who may have written a value, in the order they began; None is nobody: a key starts as not found."""
+
+
+def check_graph(key: Name, operations: Sequence[Operation]) -> Result:
+    """Return what the graph says of one key's operations."""
+    graph = _Graph(key, operations)
+    graph.merge()
+    blocks = graph.blocks()
+    graph.find_cycles_inside(blocks)
+    graph.find_cycles_between(blocks)
+    verdict: Verdict = "violation" if graph.findings else "partial" if graph.is_partial else "ok"
+    return Result("graph", key, len(operations), verdict, tuple(graph.findings))
+
+
+class _Span:
+    """Operations that belong together: of them, which ended first, and which began last.
+
+    Attributes:
+        ended: None where it is the state before all operations, which ended before anything.
+        began: None where it has no operation, which is before anything as well.
+    """
+
+    def __init__(self, ended: Operation | None, began: Operation | None) -> None:
+        self.ended = ended
+        self.began = began
+
+    @property
+    def end_s(self) -> float:
+        """When the first of them had ended."""
+        return -inf if self.ended is None else self.ended.latest_s
+
+    @property
+    def begin_s(self) -> float:
+        """When the last of them began."""
+        return -inf if self.began is None else self.began.start_s
+
+
+class _Cluster(_Span):
+    """A write and the reads merged into it. The write is None for the state before all operations."""
+
+    def __init__(self, write: Operation | None) -> None:
+        super().__init__(write, write)
+        self.write = write
+        self.next: _Cluster | None = None  # the cluster of the cas that replaced this value
+        self.is_first = True  # of its block
+
+    def merge(self, read: Operation) -> None:
+        """Take in a read of what was written."""
+        if read.latest_s < self.end_s:
+            self.ended = read
+        if read.start_s > self.begin_s:
+            self.began = read
+
+
+class _Block(_Span):
+    """Clusters joined by cas, in the only order they can have; mostly just one."""
+
+    def __init__(self, clusters: Sequence[_Cluster]) -> None:
+        ended = min(clusters, key=lambda c: c.end_s).ended
+        began = max(clusters, key=lambda c: c.begin_s).began
+        super().__init__(ended, began)
+        self.clusters = clusters
+
+
+class _Graph:
+    """The graph of one key, and what is wrong with it.
+
+    Attributes:
+        is_partial: some read had more than one write that it could have returned.
+    """
+
+    def __init__(self, key: Name, operations: Sequence[Operation]) -> None:
+        self._key = key
+        self._operations = operations
+        self._writers = _writers(operations)
+        self._homes: dict[int, _Cluster] = {0: _Cluster(None)}  # by line, of writes and of merged reads
+        self._clusters = [self._homes[0]]
+        self.is_partial = False
+        self.findings: list[Finding] = []
+
+    def merge(self) -> None:
+        """Put every read into the cluster of its write, and join what a cas joins."""
+        happened = self._happened()
+        for operation in happened:
+            if operation.is_write:
+                self._homes[operation.line] = _Cluster(operation)
+                self._clusters.append(self._homes[operation.line])
+        for operation in happened:
+            values = seen(operation)
+            if len(values) > 1:
+                self._complain("several values were read at once, and a register holds one", (operation, ""))
+            elif values:
+                self._merge(operation, values[0])
+
+    def blocks(self) -> list[_Block]:
+        """Return the clusters as blocks. Those left over follow one another in a circle, by cas alone."""
+        blocks: list[_Block] = []
+        placed: set[int] = set()
+        for first in self._clusters:
+            if first.is_first:
+                blocks.append(_Block(list(_chain(first))))
+                placed.update(map(id, blocks[-1].clusters))
+        for cluster in self._clusters:
+            if id(cluster) not in placed:
+                circle = list(_chain(cluster))
+                placed.update(map(id, circle))
+                writes = [_some(c.write) for c in [*circle, cluster]]
+                steps = [(x, f"wrote what line {y.line} replaced") for x, y in pairwise(writes)]
+                self._complain("nothing but what cas themselves wrote was replaced by them", *steps)
+        return blocks
+
+    def find_cycles_inside(self, blocks: Sequence[_Block]) -> None:
+        """Complain of clusters that are tied to an order by cas, but had it the other way round."""
+        for block in blocks:
+            latest: _Cluster = block.clusters[0]
+            for cluster in block.clusters[1:]:
+                if cluster.end_s < latest.begin_s:
+                    x, y = _some(cluster.ended), _some(latest.began)
+                    text = "what one cas after another wrote was seen in another order"
+                    self._complain(text, (x, f"ended before line {y.line} began"), (y, self._link(y, x)))
+                if cluster.begin_s > latest.begin_s:
+                    latest = cluster
+
+    def find_cycles_between(self, blocks: Sequence[_Block]) -> None:
+        """Complain of blocks that each came before the other: the shortest cycles first, and no block twice."""
+        cycles = [(self._cycle(a, b), {id(a), id(b)}) for a, b in _tangled(blocks)]
+        blamed: set[int] = set()
+        for cycle, pair in sorted(cycles, key=lambda found: len(found[0])):
+            if not blamed & pair:
+                blamed |= pair
+                self._complain("a cycle: each of two values was there before the other", *cycle)
+
+    def _happened(self) -> list[Operation]:
+        """Return what was told to have happened, and the writes of unknown outcome that somebody certainly saw.
+
+        The others of unknown outcome are let go: that they never happened is always an explanation.
+        """
+        found = [operation for operation in self._operations if operation.status == "ok"]
+        known = {operation.line for operation in found}
+        for operation in found:  # which grows meanwhile
+            for value in seen(operation):
+                writers = self._sources(operation, value)
+                if len(writers) == 1 and writers[0] is not None and writers[0].line not in known:
+                    known.add(writers[0].line)
+                    found.append(writers[0])
+        return found
+
+    def _sources(self, reader: Operation, value: State) -> Sequence[Operation | None]:
+        """Return the writes that a read may have returned: all but those that began after it had ended."""
+        writers = self._writers.get(value, [])
+        return writers[: bisect_right(writers, reader.latest_s, key=_start_s)] or writers[:1]
+
+    def _merge(self, reader: Operation, value: State) -> None:
+        sources = self._sources(reader, value)
+        if len(sources) > 1:
+            self.is_partial = True
+        elif not sources:
+            failed = [o for o in self._operations if o.is_write and o.new == value and o.status == "fail"]
+            steps = [(o, f"failed, and line {reader.line} saw it") for o in failed[:1]]
+            text = f"{shown(value)} was seen, and nothing that can have happened wrote it"
+            self._complain(text, (reader, ""), *steps)
+        else:
+            self._merge_into(self._homes[_line(sources[0])], reader)
+
+    def _merge_into(self, cluster: _Cluster, reader: Operation) -> None:
+        write = cluster.write
+        if write is not None and reader.latest_s < write.start_s:
+            self._complain(
+                "a value was read before it was written",
+                (reader, f"ended before line {write.line} began"),
+                (write, f"wrote what line {reader.line} read"),
+            )
+        elif not reader.is_write:
+            cluster.merge(reader)
+            self._homes[reader.line] = cluster
+        elif cluster.next is not None:
+            first = _some(cluster.next.write)
+            text = f"two cas replaced the same {shown(reader.old)}, and one of them is lost"
+            self._complain(text, (first, f"replaced what line {reader.line} did"), (reader, ""))
+        else:
+            cluster.next = self._homes[reader.line]
+            cluster.next.is_first = False
+
+    def _cycle(self, a: _Block, b: _Block) -> list[tuple[Operation, str]]:
+        """Return the operations of a cycle: two edges of real time, and within each block from the one to the other."""
+        if b.ended is None:
+            a, b = b, a
+        (a_ended, a_began), (b_ended, b_began) = (a.ended, _some(a.began)), (_some(b.ended), _some(b.began))
+        cycle: list[tuple[Operation, str]] = []
+        if a_ended is not None:
+            cycle.append((a_ended, f"ended before line {b_began.line} began"))
+            if b_began is not b_ended:
+                cycle.append((b_began, self._link(b_began, b_ended)))
+        cycle.append((b_ended, f"ended before line {a_began.line} began"))
+        if a_began is not a_ended:
+            cycle.append((a_began, self._link(a_began, a_ended)))
+        return cycle
+
+    def _link(self, x: Operation, y: Operation | None) -> str:
+        """Return why two operations of a block are one vertex; y is None for the state before all operations."""
+        write = self._homes[x.line].write
+        if y is None:
+            return "found what is there before any write" if write is None else "is joined to the first state by cas"
+        if self._homes[x.line] is not self._homes[y.line]:
+            return f"is joined to line {y.line} by cas"
+        if write is x:
+            return f"wrote what line {y.line} saw"
+        if write is y:
+            return f"saw what line {y.line} wrote"
+        return f"saw what line {y.line} saw, written in line {_some(write).line}"
+
+    def _complain(self, text: str, *steps: tuple[Operation, str]) -> None:
+        named = tuple(Step(operation, why) for operation, why in steps)
+        self.findings.append(Finding("graph", self._key, text, named))
+
+
+def _chain(first: _Cluster) -> Iterator[_Cluster]:
+    """Yield a cluster and those that replaced it by cas, once round where that is a circle."""
+    at: _Cluster | None = first
+    while at is not None:
+        yield at
+        at = at.next if at.next is not first else None
+
+
+def _tangled(blocks: Sequence[_Block]) -> Iterator[tuple[_Block, _Block]]:
+    """Yield pairs of blocks that each came before the other: not all of them, but some if there are any.
+
+    A block whose first end is before its last beginning holds its value from the one to the other (*lasting*). Two
+    blocks are tangled if both last, and overlap; or if one lasts, and the other took place within that time. Of those
+    that last, in the order of their first ends, two neighbours overlap if any two do.
+    """
+    lasting = sorted((b for b in blocks if b.end_s < b.begin_s), key=lambda b: b.end_s)
+    for before, block in pairwise(lasting):
+        if block.end_s < before.begin_s:
+            yield before, block
+    ends = [b.end_s for b in lasting]
+    for block in blocks:
+        position = bisect_left(ends, block.begin_s)
+        if block.end_s >= block.begin_s and position and block.end_s < lasting[position - 1].begin_s:
+            yield lasting[position - 1], block
+
+
+def _some(operation: Operation | None) -> Operation:
+    assert operation is not None, "the state before all operations is never the later one"
+    return operation
+
+
+def _writers(operations: Sequence[Operation]) -> Writers:
+    writers: Writers = {None: [None]}
+    for operation in sorted((o for o in operations if o.is_write and o.status != "fail"), key=_start_s):
+        writers.setdefault(operation.new, []).append(operation)
+    return writers
+
+
+def _start_s(operation: Operation | None) -> float:
+    return -inf if operation is None else operation.start_s
+
+
+def _line(operation: Operation | None) -> int:
+    return 0 if operation is None else operation.line

@@ -1,0 +1,268 @@
+"""The search for an order of a key's operations, one after another, that explains every answer.
+
+Such an order keeps to real time (what ended before another began comes first) and to the register (a read returns what
+was written last). An operation of unknown outcome may stand anywhere after its call, or nowhere.
+
+Next in the order can only come an operation that began before any other open one ended. The search takes each of
+these in turn, and goes back when it is stuck. Where it has been before, with the same operations done and the same
+value in the register, it does not go again. Four rules make real histories quick to search, and rule out no history
+that can be explained:
+
+- a read that fits comes at once: it changes nothing;
+- so does a put that nobody will read, where nobody has to read what it replaces;
+- of two that do the same, the one that ended first comes first;
+- what somebody still has to read is not overwritten when nobody is left to write it once more.
+
+The problem is NP-complete, so there is a limit of states, and beyond it the verdict is `undecided`.
+
+Source: Wing and Gong 1993 (Testing and verifying concurrent objects); Lowe 2017 (Testing for linearizability); Horn and
+Kroening 2015 (Faster linearizability checking via P-compositionality), for going key by key.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+from typing import NamedTuple
+
+from chord.verify.history.format import Operation, State
+from chord.verify.history.register import Verdict, seen
+
+STEPS_MAX = 500_000
+"""States looked at for one key; each is remembered, about 200 bytes of it."""
+
+
+class Outcome(NamedTuple):
+    """How a search ended.
+
+    Attributes:
+        placed: the longest order found, and where it stands, if not all could be placed.
+        state: what the register holds after them.
+        stuck: what could have come next, but for the register.
+    """
+
+    verdict: Verdict
+    steps: int
+    placed: tuple[Operation, ...] = ()
+    state: State = None
+    stuck: tuple[Operation, ...] = ()
+
+
+def search(operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> Outcome:
+    """Search for an order of one key's operations.
+
+    Args:
+        steps_max: give up after so many states.
+    """
+    return _Search(operations).run(steps_max)
+
+
+def that_matter(operations: Sequence[Operation]) -> list[Operation]:
+    """Return what an order has to explain, or may need for it.
+
+    Failed operations did not happen, and reads of unknown outcome tell nothing. A write of unknown outcome that
+    nobody can have seen need not have happened.
+    """
+    kept = [o for o in operations if o.status == "ok"]
+    wanted = {value for o in kept for value in seen(o)}
+    unknown = [o for o in operations if o.status == "unknown" and o.is_write]
+    while useful := [o for o in unknown if o.new in wanted]:
+        kept += useful
+        unknown = [o for o in unknown if o.new not in wanted]
+        wanted.update(value for o in useful for value in seen(o))
+    return kept
+
+
+class _Mark(NamedTuple):
+    """Where the search stood before a choice."""
+
+    placed: int
+    low: int
+    done: int
+    taken: int
+    state: State
+
+
+class _Open:
+    """Positions 0 to n - 1 in order; any of them can be taken out, and put back in the reverse order."""
+
+    def __init__(self, size: int) -> None:
+        self._end = size
+        self._after: list[int] = [*range(1, size + 1), 0]
+        self._before: list[int] = [size, *range(size)]
+
+    def __iter__(self) -> Iterator[int]:
+        position = self._after[self._end]
+        while position != self._end:
+            yield position
+            position = self._after[position]
+
+    def __bool__(self) -> bool:
+        return self._after[self._end] != self._end
+
+    def take(self, position: int) -> None:
+        """Take one out."""
+        before, after = self._before[position], self._after[position]
+        self._after[before], self._before[after] = after, before
+
+    def put_back(self, position: int) -> None:
+        """Put back the one that was taken last."""
+        self._after[self._before[position]] = self._before[self._after[position]] = position
+
+
+class _Search:
+    """One search. Operations known to have happened are at the positions below `_due`, the others from there on."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        kept = sorted(that_matter(operations), key=lambda o: (o.status != "ok", o.start_s, o.line))
+        self._operations = kept
+        self._due = sum(o.status == "ok" for o in kept)
+        self._open = _Open(self._due)
+        self._spare = _Open(len(kept) - self._due)
+        self._seen = [seen(o) for o in kept]
+        self._needs = Counter(v for o, values in zip(kept, self._seen, strict=True) if o.status == "ok" for v in values)
+        self._supply = Counter(o.new for o in kept if o.is_write)
+        self._chained = {o.old for o in kept[self._due :] if o.kind == "cas"}  # a cas may need them; nobody has to
+        self._trail: list[int] = []
+        # The operations done are those below `_low`, and `_low + i` for each bit i of `_done`: a small number where
+        # few are under way at the same time, however long the history. `_taken` has a bit for each of the others.
+        self._low = self._done = self._taken = 0
+        self._state: State = None
+
+    def run(self, steps_max: int) -> Outcome:
+        """Search until an order is found, there is none, or the steps run out."""
+        unwritten = [o for o, values in zip(self._operations, self._seen, strict=True) if self._is_unwritten(values)]
+        if unwritten:
+            return Outcome("violation", 0, stuck=tuple(unwritten))
+        steps = best = 0
+        outcome = Outcome("violation", 0)
+        been: set[tuple[int, int, int, State]] = set()
+        stack: list[tuple[list[int], _Mark]] = []
+        choices: list[int] = self._settle_and_choose()
+        while self._open:
+            if not choices and len(self._trail) >= best:
+                best = len(self._trail) + 1
+                outcome = self._report()
+            if choices:
+                mark = _Mark(len(self._trail), self._low, self._done, self._taken, self._state)
+                self._place(choices.pop())
+                stack.append((choices, mark))
+                steps += 1
+                if steps > steps_max:
+                    return Outcome("undecided", steps)
+                choices = self._settle_and_choose()
+                place = (self._low, self._done, self._taken, self._state)
+                if place in been:
+                    choices = []
+                been.add(place)
+            elif stack:
+                choices, mark = stack.pop()
+                self._go_back(mark)
+            else:
+                return outcome._replace(steps=steps)
+        return Outcome("ok", steps)
+
+    def _is_unwritten(self, values: Sequence[State]) -> bool:
+        """Whether an operation saw what cannot have been there at any time."""
+        return any(self._needs[v] and not self._supply[v] and v is not None for v in values)
+
+    def _settle_and_choose(self) -> list[int]:
+        """Place what can only do good, and return what could come next, the most promising last."""
+        due, until_s = self._next()
+        while (free := next(filter(self._is_free, due), None)) is not None:
+            self._place(free)
+            due, until_s = self._next()
+        spare = []
+        for position in (self._due + index for index in self._spare):
+            operation = self._operations[position]
+            if operation.start_s > until_s:
+                break
+            if (self._needs[operation.new] or operation.new in self._chained) and operation.new != self._state:
+                spare.append(position)
+        due.sort(key=lambda position: self._operations[position].latest_s)
+        choices = self._first_of_a_kind(filter(self._may_follow, due + spare))
+        choices.reverse()
+        return choices
+
+    def _next(self) -> tuple[list[int], float]:
+        """Return the open operations that began before any open one ended, and when the first of them ended."""
+        found = []
+        until_s = inf
+        for position in self._open:
+            operation = self._operations[position]
+            if operation.start_s > until_s:
+                break
+            found.append(position)
+            until_s = min(until_s, operation.latest_s)
+        return found, until_s
+
+    def _first_of_a_kind(self, positions: Iterable[int]) -> list[int]:
+        """Leave out what does the same as one before it: the more urgent of the two may as well come first."""
+        kinds: dict[tuple[str, State], int] = {}
+        for position in positions:
+            operation = self._operations[position]
+            kinds.setdefault((operation.kind, operation.new), position)
+        return list(kinds.values())
+
+    def _is_free(self, position: int) -> bool:
+        """Whether an operation that could come next can come next without loss."""
+        operation = self._operations[position]
+        if operation.kind == "get":
+            return self._fits(position)
+        return operation.kind != "cas" and not self._is_wanted(self._state) and not self._is_wanted(operation.new)
+
+    def _is_wanted(self, state: State) -> bool:
+        return self._needs[state] > 0 or state in self._chained
+
+    def _fits(self, position: int) -> bool:
+        """Whether what an operation saw is what is there."""
+        values = self._seen[position]
+        return not values or values == (self._state,)
+
+    def _may_follow(self, position: int) -> bool:
+        """Whether a write may come next: it saw what is there, and overwrites nothing that is read later on."""
+        operation = self._operations[position]
+        if operation.kind == "get" or not self._fits(position):
+            return False
+        own = position < self._due and operation.kind == "cas"
+        return self._needs[self._state] <= own or self._supply[self._state] > 0
+
+    def _place(self, position: int) -> None:
+        operation = self._operations[position]
+        self._trail.append(position)
+        if position < self._due:
+            self._open.take(position)
+            for value in self._seen[position]:
+                self._needs[value] -= 1
+            self._done |= 1 << (position - self._low)
+            if self._done & 1:
+                ones = (~self._done & (self._done + 1)).bit_length() - 1
+                self._low += ones
+                self._done >>= ones
+        else:
+            self._spare.take(position - self._due)
+            self._taken |= 1 << (position - self._due)
+        if operation.is_write:
+            self._supply[operation.new] -= 1
+            self._state = operation.new
+
+    def _go_back(self, mark: _Mark) -> None:
+        while len(self._trail) > mark.placed:
+            position = self._trail.pop()
+            operation = self._operations[position]
+            if position < self._due:
+                self._open.put_back(position)
+                for value in self._seen[position]:
+                    self._needs[value] += 1
+            else:
+                self._spare.put_back(position - self._due)
+            if operation.is_write:
+                self._supply[operation.new] += 1
+        _, self._low, self._done, self._taken, self._state = mark
+
+    def _report(self) -> Outcome:
+        """Describe where the search is stuck."""
+        stuck, _ = self._next()
+        placed = tuple(self._operations[position] for position in self._trail)
+        return Outcome("violation", 0, placed, self._state, tuple(self._operations[position] for position in stuck))

@@ -1,0 +1,59 @@
+"""From a history that nothing explains to the few operations in it that already nothing explains.
+
+Leaving out an operation must not make a violation where there was none. Reads can always be left out. A write can,
+once nobody is left that saw what it wrote: an order that explains the rest with it explains the rest without it.
+
+Source: Zeller and Hildebrandt 2002 (Simplifying and isolating failure-inducing input), with this rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from chord.verify.history.format import Operation
+from chord.verify.history.register import seen
+
+TRIALS_MAX = 500
+
+
+def shrink(
+    operations: Sequence[Operation], is_violation: Callable[[Sequence[Operation]], bool], trials_max: int = TRIALS_MAX
+) -> list[Operation]:
+    """Return operations that still violate, in the order given; few of them, though not the fewest possible.
+
+    Args:
+        is_violation: looks at some of the operations.
+        trials_max: stop asking after so many times.
+    """
+    kept = list(operations)
+    trials = 0
+    size = max(1, len(kept) // 2)
+    while True:
+        before = len(kept)
+        end = before
+        while end > 0:  # from the end: what comes after the violation is the most, and goes first
+            start = max(0, end - size)
+            fewer = _without(kept, start, end)
+            if len(fewer) < len(kept):
+                if trials >= trials_max:
+                    return kept
+                trials += 1
+                if is_violation(fewer):
+                    kept = fewer
+            end = start
+        if size > 1:
+            size //= 2
+        elif len(kept) == before:
+            return kept
+
+
+def _without(operations: Sequence[Operation], start: int, end: int) -> list[Operation]:
+    """Return the operations without those of a range that can be left out."""
+    gone = {o.line for o in operations[start:end] if not o.is_write}
+    while True:
+        left = [o for o in operations if o.line not in gone]
+        saw = {value for o in left for value in seen(o)}
+        more = {o.line for o in operations[start:end] if o.is_write and o.new not in saw} - gone
+        if not more:
+            return left
+        gone |= more
