@@ -44,7 +44,7 @@ PROGRESS_MIN = 2_000.0
 SLOW_DISK = """
 import sys, time
 from chord.cli import main
-from chord.replication import sqlite, sqlite_file
+from chord.store import sqlite, sqlite_file
 
 class File(sqlite_file.StoreFile):
     def __init__(self, circle, directory, before_commit):

@@ -27,7 +27,7 @@ from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, DeadlineExceeded, OtherRing, Overloaded, PeerUnreachable, UseBulk
 from chord.events import ConnectionRefused, Observer
 from chord.ids import BITS_MAX, BITS_MIN, Circle
-from chord.net.calls import Handler, Stats, Told
+from chord.net.calls import Callback, Handler, Stats
 from chord.net.connection import Link
 from chord.net.context import Shared
 from chord.net.handshake import HUNG_UP, Met, greet, refuse, welcome
@@ -102,7 +102,7 @@ class Rpc:
         link = self._links.get((address, "bulk")) or await self._connected(address, "bulk", deadline)
         return await link.call(vnode, request, deadline)
 
-    def begin(self, to: Contact | str, request: Request, told: Told, *, deadline: float) -> None:
+    def begin(self, to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
         """Send a request without a task that waits for the reply; see `Calls.begin`.
 
         It has one all the same where there is no connection yet, or no room in it, or not on the control stream.
@@ -110,29 +110,29 @@ class Rpc:
 
         address, vnode = (to, None) if isinstance(to, str) else (to.address, to.id)
 
-        def heard(answer: Reply | ChordError) -> None:
+        def on_reply(answer: Reply | ChordError) -> None:
             if isinstance(answer, UseBulk):  # the reply is too large for there
-                self._shared.start_task(self._call_and_tell, to, request, told, deadline)
+                self._shared.start_task(self._call_and_tell, to, request, callback, deadline)
             else:
-                told(answer)
+                callback(answer)
 
         link = None if request.bulk else self._links.get((address, "control"))
         with suppress(UseBulk):
-            if link is not None and link.begin(vnode, request, heard, deadline):
+            if link is not None and link.begin(vnode, request, on_reply, deadline):
                 return
         if self._nursery is None:
-            told(PeerUnreachable(f"{address}: this node is not running", is_ended=True))
+            callback(PeerUnreachable(f"{address}: this node is not running", is_ended=True))
         else:
-            self._shared.start_task(self._call_and_tell, to, request, told, deadline)
+            self._shared.start_task(self._call_and_tell, to, request, callback, deadline)
 
-    async def _call_and_tell(self, to: Contact | str, request: Request, told: Told, deadline: float) -> None:
+    async def _call_and_tell(self, to: Contact | str, request: Request, callback: Callback, deadline: float) -> None:
         answer: Reply | ChordError = DeadlineExceeded(f"no answer from {to} in time")
         try:
             with trio.CancelScope(deadline=deadline):  # a patient call takes its budget from here
                 answer = await self.call(to, request, deadline=deadline)
         except ChordError as error:
             answer = error
-        told(answer)
+        callback(answer)
 
     async def reach(self, address: str, *, deadline: float) -> Hello | None:
         """Open a new connection to an address and return the hello of its node; see `Calls.reach`.

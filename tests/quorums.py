@@ -13,6 +13,7 @@ from worlds import misplaced, only
 
 from chord import testing
 from chord.config import PRESETS, NodeConfig, Timing
+from chord.errors import ChordError
 from chord.ids import Arc, Circle, Point
 from chord.node import Node
 from chord.node.services import Parts
@@ -165,13 +166,30 @@ def key_at(ring: MemoryRing, name: str, number: int = 0) -> bytes:
     raise AssertionError("no such key")
 
 
+def durable_by_commit(storage: MemoryStorage) -> None:
+    """Let a store in memory be durable when its `commit` returns, which the test has replaced."""
+
+    async def wait(callback: Callable[[ChordError | None], None]) -> None:
+        try:
+            await storage.commit(Batch())
+        except ChordError as error:
+            callback(error)
+        else:
+            callback(None)
+
+    def when_durable(callback: Callable[[ChordError | None], None]) -> None:
+        trio.lowlevel.spawn_system_task(wait, callback)
+
+    storage.is_instant = False
+    storage.when_durable = when_durable  # type: ignore[method-assign]
+
+
 class SlowDisk(MemoryStorage):
     """What is committed is visible at once and durable a while later."""
 
-    is_instant = False
-
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         super().__init__(circle, incarnation)
+        durable_by_commit(self)
         self.synced: dict[bytes, Record] = {}
 
     def is_durable(self, key: bytes) -> bool:

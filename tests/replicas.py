@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from chord.config import Limits, NodeConfig, RingConstants
 from chord.ids import Arc, Circle, Point
-from chord.net.calls import Answer
+from chord.net.calls import Answer, reply_of
 from chord.net.peers import Peers
 from chord.replication.catch_up import CatchUp
 from chord.replication.records import Records
@@ -133,7 +133,7 @@ class Wire:
             Level: side.catch_up.on_level,
         }
         given = answers[type(request)](request)
-        answer = codec.encode_reply(1, given if isinstance(given, Reply) else await given)
+        answer = codec.encode_reply(1, await reply_of(given))
         _, reply = codec.decode_reply(answer[PREFIX_BYTES:], expect)
         assert max(len(frame), len(answer)) <= self.frame_bytes_max
         self.bytes += len(frame) + len(answer)

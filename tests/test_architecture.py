@@ -77,7 +77,7 @@ EFFECTS = {"time", "random", "socket", "secrets", "threading"}
 
 CATCH_ALL = {
     "chord.net.inbound": "the request dispatcher",
-    "chord.net.calls": "a step of an answer without a task: the dispatcher is told",
+    "chord.net.steps": "the driver of an operation: its caller gets the error",
     "chord.cli": "the CLI's main",
     "chord.sim.life": "whatever ends a simulated life is a result",
     "chord.testing.runner": "what fails while no task runs ends the run, not Trio",

@@ -12,6 +12,7 @@ from quorums import (
     SlowDisk,
     back,
     clockwise,
+    durable_by_commit,
     holding,
     keep_disks,
     key_at,
@@ -29,9 +30,10 @@ from worlds import only, patiently, replicas, virtual
 
 from chord import testing
 from chord.errors import ChordError, ClocksDiffer, IndefiniteError, NotOwner, PeerLost, WritesRefused
-from chord.net.calls import Later, Told
+from chord.net.calls import Callback
+from chord.net.steps import Driver, Steps
 from chord.node import Node
-from chord.replication.read import QuorumReads
+from chord.replication.read import QuorumReads, Reading
 from chord.store import versions
 from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import MemoryRing
@@ -360,16 +362,16 @@ async def test_a_forwarded_write_that_may_have_happened_is_not_called_off_by_wha
         owner, asked = clockwise(ring, key)[0], ring[0]
         original = asked.host.peers._calls.begin
 
-        def answer_is_lost(to: Contact | str, request: Request, told: Told, *, deadline: float) -> None:
+        def answer_is_lost(to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
             async def stop_first() -> None:
                 await owner.stop()
-                told(PeerLost("gone"))
+                callback(PeerLost("gone"))
 
             def heard(answer: Reply | ChordError) -> None:
                 if isinstance(request, Put) and isinstance(answer, Written):
                     nursery.start_soon(stop_first)
                 else:
-                    told(answer)
+                    callback(answer)
 
             original(to, request, heard, deadline=deadline)
 
@@ -402,16 +404,12 @@ def test_who_was_stopped_before_it_stored_a_write_does_not_store_it_for_who_has_
             reads = parts.coordinator._reads
             whole = reads.read
 
-            def stopped(*args: Any) -> None:
-                *what, then = args
-
-                def then_late() -> None:
-                    clock = trio.lowlevel.current_clock()
-                    assert isinstance(clock, testing.VirtualClock)
-                    clock._now += 10.0
-                    then()
-
-                whole(*what, then_late)
+            def stopped(*args: Any) -> Steps[Reading]:
+                reading = yield from whole(*args)
+                clock = trio.lowlevel.current_clock()
+                assert isinstance(clock, testing.VirtualClock)
+                clock._now += 10.0
+                return reading
 
             reads.read = stopped  # type: ignore[method-assign]
             with suppress(ChordError), trio.move_on_after(2):
@@ -421,7 +419,7 @@ def test_who_was_stopped_before_it_stored_a_write_does_not_store_it_for_who_has_
 
     with pytest.MonkeyPatch.context() as patch:
         if is_planted:
-            patch.setattr(Later, "is_wanted", True)  # nobody looks whether the caller's deadline has passed
+            patch.setattr(Driver, "is_wanted", True)  # nobody looks whether the caller's deadline has passed
         testing.run(main, seed=1)
 
 
@@ -443,8 +441,8 @@ async def test_a_full_disk_is_no_reason_not_to_read() -> None:
             pending[0] -= 1
             raise WritesRefused("the disk is full")
 
-        storage.is_instant = False
         storage.commit = refuse  # type: ignore[method-assign]
+        durable_by_commit(storage)
         storage.is_durable = lambda key: not pending[0]  # type: ignore[method-assign]
         storage.durable = lambda key: old if pending[0] else storage.get(key)  # type: ignore[method-assign]
 

@@ -9,10 +9,11 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from quorums import durable_by_commit
 
 from chord.config import Limits
 from chord.errors import Busy, DeadlineExceeded, InvalidRequest, MalformedMessage, PeerLost
-from chord.ids import Arc, Point
+from chord.ids import Arc, Circle, Point
 from chord.replication import replica, sync
 from chord.replication.sync import Exchange, Outcome, TokenBucket
 from chord.ring.context import PAGE_RECORDS_IDLE, Host
@@ -513,7 +514,9 @@ async def test_a_record_that_changes_meanwhile_is_not_proven_as_it_is_now(
 class SlowStorage(MemoryStorage):
     """Nothing is durable before a commit of nothing was waited for."""
 
-    is_instant = False
+    def __init__(self, circle: Circle, incarnation: bytes) -> None:
+        super().__init__(circle, incarnation)
+        durable_by_commit(self)
 
     commits = 0
     is_synced = False

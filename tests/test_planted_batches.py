@@ -34,7 +34,7 @@ def all_good(self: Gather, contact: Any, questions: Any, expect: type[Reply], er
         FAILED(self, contact, questions, expect, error)
         return
     for question in questions:
-        question.told(Done())
+        question.callback(Done())
 
 
 def at_once(self: Gather, to: Any, request: Any, expect: Any, told: Any, *, deadline: float) -> None:

@@ -22,10 +22,10 @@ from mutants.mutant import Edit
 
 from chord.errors import ChordError
 from chord.ids import Arc
-from chord.net.calls import Later
-from chord.replication.coordinator import Coordinator, Make
-from chord.replication.read import QuorumReads
-from chord.replication.reading import Reading
+from chord.net.steps import Driver, Steps
+from chord.replication.coordinator import Coordinator
+from chord.replication.effects import Commit
+from chord.replication.read import QuorumReads, Reading, Target
 from chord.replication.records import Records
 from chord.replication.sync import Exchange
 from chord.ring import context
@@ -53,24 +53,15 @@ def every_vnode(self: View, key: int, ring: Any, own: Any) -> Iterator[Place]:
         yield Place(contact, is_waited_for)
 
 
-async def visible_is_enough(self: Coordinator, make: Make, *what: Any) -> None:
-    commit = self._host.storage.commit
-
-    async def do_not_wait(batch: Batch) -> None:
-        self._host.start_task(commit, batch)
-        await trio.sleep(0.001)
-
-    self._host.storage.commit = do_not_wait  # type: ignore[method-assign]
-    try:
-        await WRITE(self, make, *what)
-    finally:
-        self._host.storage.commit = commit  # type: ignore[method-assign]
+def visible_is_enough(self: Commit, driver: Driver[Any], /) -> None:
+    self.storage.stage(self.batch)
+    driver.resume()
 
 
-async def whatever_happened_meanwhile(self: Coordinator, *what: Any) -> None:
+def whatever_happened_meanwhile(self: Coordinator, *what: Any) -> Steps[Any]:
     self._vnode.require_coordinator = lambda key: None  # type: ignore[method-assign, assignment, return-value]
     try:
-        await WRITE(self, *what)
+        return (yield from READ_FIRST(self, *what))
     finally:
         del self._vnode.require_coordinator
 
@@ -86,21 +77,17 @@ def whoever_is_asked(self: Vnode, key: int) -> bool:
     return any(place.contact == self.me for place in self.replica_set(key).members)
 
 
-def whoever_answers_counts(self: QuorumReads, reading: Reading, *what: Any) -> None:
-    add = reading.add
-    reading.add = lambda contact, record, *_, **named: add(contact, record, True, **named)  # type: ignore[method-assign]
-    READ(self, reading, *what)
+def whoever_answers_counts(self: Reading, contact: Contact, record: Record | None, *_: Any, **named: Any) -> None:
+    ADD(self, contact, record, True, **named)
 
 
-def deny(
-    self: QuorumReads, reading: Reading, who: ReplicaSet, verdict: object, later: Later, then: Callable[[], None],
-    *, until_found: bool,
-) -> None:  # fmt: skip
-    then()
+def deny(self: QuorumReads, reading: Reading, target: Target, *, until_found: bool) -> Steps[None]:
+    return
+    yield
 
 
-WRITE = Coordinator._write_durably
-READ = QuorumReads.read
+READ_FIRST = Coordinator._read_first
+ADD = Reading.add
 
 PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
     "a hint is dropped before its home has it": (
@@ -114,7 +101,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         View, "walk", every_vnode, test_view.test_a_replica_set_is_the_beginning_of_the_walk,
     ),
     "others hear of a write before it is durable": (
-        Coordinator, "_write_durably", visible_is_enough,
+        Commit, "begin", visible_is_enough,
         test_coordinators.test_nobody_hears_of_a_write_before_it_is_durable_where_it_was_made,
     ),
     "a key is denied although fallbacks are silent": (
@@ -140,7 +127,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         test_bounds_of_records.test_siblings_that_both_sides_of_a_partition_let_grow_can_be_read_and_settled_by_anybody,
     ),
     "a put goes on though its arc was switched meanwhile": (
-        Coordinator, "_write_durably", whatever_happened_meanwhile,
+        Coordinator, "_read_first", whatever_happened_meanwhile,
         test_moving_keys.test_a_put_that_is_begun_before_a_switch_is_not_made_after_it,
     ),
     "what a clock once said counts for ever": (
@@ -153,7 +140,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         Vnode, "_stands_in_for", whoever_is_asked, test_coordinators.test_nobody_coordinates_while_the_owner_answers,
     ),
     "one that was never brought level counts for R": (
-        QuorumReads, "read", whoever_answers_counts,
+        Reading, "add", whoever_answers_counts,
         test_coordinators.test_a_replica_that_was_never_brought_level_does_not_count_for_r,
     ),
 }  # fmt: skip

@@ -17,12 +17,10 @@ from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
 from chord.errors import Busy, ChordError, NotFound, WritesRefused
 from chord.node import Node
-from chord.replication import gc, read
+from chord.replication import gc
 from chord.replication.catch_up import CatchUp
-from chord.replication.fanout import Told
 from chord.replication.gc import Held, Reaper, is_ripe, on_are_expired
-from chord.replication.read import QuorumReads
-from chord.replication.reading import Reading
+from chord.replication.read import QuorumReads, Reading
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
@@ -451,6 +449,11 @@ def test_entry_reaches_members_that_missed_the_push(is_planted: bool, monkeypatc
     testing.run(main, seed=1)
 
 
+async def give_up(self: QuorumReads, reading: Reading, contact: Contact) -> bool:
+    """Planted: a replica with another log counts as one that does not answer."""
+    return False
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_read_of_reaped_key_levels_stand_ins_first(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,7 +462,7 @@ def test_read_of_reaped_key_levels_stand_ins_first(is_planted: bool, monkeypatch
     The planted reader takes a holder with another log for one that does not answer.
     """
     if is_planted:
-        monkeypatch.setattr(QuorumReads, "_level_soon", lambda self, *args: read._give_up(*args))
+        monkeypatch.setattr(QuorumReads, "_level", give_up)
 
     async def main() -> bool:
         async with testing.ring(6, seed=1, timing=TIMING) as ring:
@@ -740,10 +743,7 @@ def test_planted_logs_that_are_read_ahead_and_not_passed_on_leave_keys_unread(mo
 
 @pytest.mark.slow
 def test_planted_an_owner_with_a_full_disk_asks_no_replica_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def give_up(self: QuorumReads, reading: Reading, contact: Contact, told: Told) -> None:
-        told(Busy("behind"))
-
-    monkeypatch.setattr(QuorumReads, "_ask_ahead", give_up)
+    monkeypatch.setattr(QuorumReads, "_read_ahead", give_up)
     answers = testing.run(read_with_a_full_disk, seed=1)
     assert answers in (["too_few_replicas", "too_few_replicas"], [(OLD,), (OLD,)]), "the latter with a stand-in"
 

@@ -10,6 +10,7 @@ from quorums import (
     KEY,
     back,
     clockwise,
+    durable_by_commit,
     holding,
     key_at,
     read,
@@ -463,7 +464,8 @@ async def test_a_write_that_is_stored_here_is_sent_on_though_its_caller_gives_up
             await trio.sleep(0.2)
             await commit(batch)
 
-        storage.is_instant, storage.commit = False, slow  # type: ignore[method-assign]
+        storage.commit = slow  # type: ignore[method-assign]
+        durable_by_commit(storage)
         with trio.move_on_after(0.1), pytest.raises(ChordError):
             await write(second, KEY, b"2", context=b"")
         for node in (second, third):

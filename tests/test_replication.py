@@ -32,7 +32,7 @@ from chord.errors import (
     WritesRefused,
 )
 from chord.ids import Point
-from chord.net.calls import Told
+from chord.net.calls import Callback
 from chord.replication.replica import Replica
 from chord.store import versions
 from chord.testing.rings import MemoryRing
@@ -344,7 +344,7 @@ async def test_an_operation_through_two_coordinators_that_know_nothing_of_each_o
         owner = clockwise(ring, key)[0]
         original = owner.host.peers._calls.begin
 
-        def copies_are_lost(to: Contact | str, request: Request, told: Told, *, deadline: float) -> None:
+        def copies_are_lost(to: Contact | str, request: Request, told: Callback, *, deadline: float) -> None:
             if not isinstance(request, StoreCopies):
                 original(to, request, told, deadline=deadline)
 

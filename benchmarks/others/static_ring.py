@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -23,7 +23,8 @@ from chord.config import Limits
 from chord.errors import ChordError
 from chord.events import ignore
 from chord.ids import Circle, Point
-from chord.net.calls import Answer, Caller, Later
+from chord.net.calls import Answer, Caller
+from chord.net.steps import Driver, Steps
 from chord.net.transport import TcpTransport
 from chord.rpc import Rpc
 from chord.wire.messages import Contact, Get, Hello, Put, Reply, Request, Values, Written
@@ -77,14 +78,31 @@ class Node:
             return answer
         if isinstance(request, Get):
             others = others[:1]
-        return Later(lambda later: self._ask(request, others, answer, later))
+        return self._ask(request, others, answer)
 
-    def _ask(self, request: Request, others: list[Contact], answer: Reply, later: Later) -> None:
-        def heard(said: Reply | ChordError) -> None:
-            later.end(said if isinstance(said, ChordError) else answer)
+    def _ask(self, request: Request, others: list[Contact], answer: Reply) -> Steps[Reply]:
+        yield _First(self._rpc, others, request)
+        return answer
 
-        for other in others:
-            self._rpc.begin(other, request, heard, deadline=trio.current_time() + DEADLINE_S)
+
+class _First(NamedTuple):
+    """Effect: send a request to several nodes, and wait for the first reply."""
+
+    rpc: Rpc
+    others: list[Contact]
+    request: Request
+
+    def begin(self, driver: Driver[Any], /) -> None:
+        """Send the requests."""
+        replies: list[Reply | ChordError] = []
+
+        def on_reply(reply: Reply | ChordError) -> None:
+            replies.append(reply)
+            if len(replies) == 1:
+                driver.resume(reply)
+
+        for other in self.others:
+            self.rpc.begin(other, self.request, on_reply, deadline=trio.current_time() + DEADLINE_S)
 
 
 class Outside:

@@ -6,15 +6,15 @@ simulation may implement it directly.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 import trio
 
 from chord.errors import ChordError
 from chord.ids import Point
+from chord.net.steps import Driver, Steps
 from chord.wire.messages import Contact, Hello, Reply, Request
 
 
@@ -33,124 +33,75 @@ class Stats(msgspec.Struct):
     bytes_received: int = 0
 
 
+R = TypeVar("R", bound=Reply)
+
 Work: TypeAlias = Coroutine[Any, Any, Reply]
 
-Conclusion: TypeAlias = Reply | Exception | Work
-"""What a `Later` comes to. Work gets a task, like an answer that is work from the beginning; what is no `ChordError`
-is a bug."""
-
-
-class Later:
-    """An answer that takes a while and no task: whoever begins it is told, once, what it has come to.
-
-    For what waits for nothing but the answers of others, which are told as well (`Calls.begin`).
-
-    Args:
-        start: begins the work, and sees to it that `end` is called; what it raises ends it.
-
-    Attributes:
-        deadline: on Trio's clock; then nobody wants it any more.
-    """
-
-    __slots__ = ("_start", "_told", "deadline")
-
-    def __init__(self, start: Callable[[Later], None]) -> None:
-        self._start = start
-        self._told: Callable[[Conclusion], None] | None = None
-        self.deadline = math.inf
-
-    def begin(self, told: Callable[[Conclusion], None], deadline: float) -> None:
-        """Begin; `told` may be told before this returns. It must not wait."""
-        self._told, self.deadline = told, deadline
-        self.go_on(self._start, self)
-
-    def give_up(self) -> None:
-        """Nobody wants it any more: what must be seen through is, and nobody is told."""
-        self._told = None
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether it has begun, and neither ended nor been given up."""
-        return self._told is not None
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether it is pending and in time. A process that was stopped has not noticed yet what is late."""
-        return self.is_pending and trio.current_time() < self.deadline
-
-    def go_on(self, step: Callable[..., None], *args: object) -> None:
-        """Do a step of the work; what it raises is what the work comes to.
-
-        A bug of which nobody is told any more goes on to whoever does this step, and ends the node: work that is seen
-        through for nobody must not come to nothing in silence.
-        """
-        try:
-            step(*args)
-        except ChordError as error:
-            self.end(error)
-        except Exception as error:
-            if not self.is_pending:
-                raise
-            self.end(error)
-
-    def end(self, conclusion: Conclusion) -> None:
-        """It has come to this. The first time counts."""
-        told, self._told = self._told, None
-        if told is not None:
-            told(conclusion)
-        else:
-            throw_away(conclusion)
-
-
-Answer: TypeAlias = Reply | Later | Work
+Answer: TypeAlias = Reply | Steps[Any] | Work
 
 Handler: TypeAlias = Callable[[Point | None, Request, Caller], Answer]
-"""Answers one request addressed to a vnode, or to the node where the point is None.
+"""Answers one request to a vnode, or to the node if the point is None.
 
-A handler that need not wait returns the reply. One that must wait returns a `Later`, or a coroutine, which then
-gets a task of its own and is cancelled when the caller's budget is used up. Each may raise a `ChordError`, which
-travels to the caller; anything else is a bug and travels as `RemoteFailure`.
+A handler that need not wait returns the reply. A handler that waits returns steps (`chord/net/steps.py`), or a
+coroutine, which gets a task of its own and is cancelled when the caller's budget is used up. Each may raise a
+`ChordError`, which travels to the caller. Any other exception is a bug and travels as `RemoteFailure`.
 """
 
 
-def throw_away(unwanted: Answer | Conclusion) -> None:
-    """Nobody waits for this: work of which nothing has begun never will be."""
-    if not isinstance(unwanted, (Reply, Later, Exception)):
-        unwanted.close()
+def discard(answer: Answer) -> None:
+    """Close an answer that has not begun: its caller does not wait for it."""
+    if not isinstance(answer, Reply):
+        answer.close()
 
 
 async def reply_of(answer: Answer) -> Reply:
     """Wait for an answer.
 
     Raises:
-        ChordError: that is what it came to.
+        ChordError: the answer is an error.
 
-    Concurrency: checkpoints unless it is there already; cancelled, it is given up.
+    Concurrency: checkpoints unless the reply is there already. If cancelled, steps go on without a caller.
     """
-    if isinstance(answer, Later):
-        ended, conclusions = trio.Event(), list[Conclusion]()
+    if isinstance(answer, Reply):
+        return answer
+    if not isinstance(answer, Generator):
+        return await answer
+    driver: Driver[Reply] = Driver(answer)
+    ended, results = trio.Event(), list[Reply | Exception]()
 
-        def told(conclusion: Conclusion) -> None:
-            conclusions.append(conclusion)
-            ended.set()
+    def end(result: Reply | Exception) -> None:
+        results.append(result)
+        ended.set()
 
-        answer.begin(told, trio.current_effective_deadline())
-        try:
-            await ended.wait()
-        except trio.Cancelled:
-            answer.give_up()
-            for unheard in conclusions:
-                throw_away(unheard)
-            raise
-        (conclusion,) = conclusions
-        if isinstance(conclusion, Exception):
-            raise conclusion
-        answer = conclusion
-    return answer if isinstance(answer, Reply) else await answer
+    driver.begin(end, trio.current_effective_deadline())
+    try:
+        await ended.wait()
+    except trio.Cancelled:
+        driver.give_up()
+        raise
+    (result,) = results
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
-Told: TypeAlias = Callable[[Reply | ChordError], None]
-"""Is told, once, what came of a call."""
+Callback: TypeAlias = Callable[[Reply | ChordError], None]
+"""Called once with the reply to a call, or with its error."""
+
+
+class Sender(Protocol):
+    """Sends requests to vnodes of other nodes; `Peers` does, and a batch that coalesces requests."""
+
+    def begin(
+        self,
+        to: Contact,
+        request: Request,
+        expect: type[R],
+        callback: Callable[[R | ChordError], None],
+        *,
+        deadline: float,
+    ) -> None:
+        """Send a request, and call back with the reply or the error; see `Peers.begin`."""
 
 
 class Calls(Protocol):
@@ -177,12 +128,12 @@ class Calls(Protocol):
         Concurrency: checkpoints; a cancelled call's late answer is thrown away.
         """
 
-    def begin(self, to: Contact | str, request: Request, told: Told, *, deadline: float) -> None:
-        """Send a request as `call` does, without a task that waits for the reply: for who asks several at once.
+    def begin(self, to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
+        """Send a request as `call` does, without a task that waits for the reply.
 
         Args:
-            told: is told the reply, or what `call` would raise; maybe before this returns. It must not wait. Where the
-                node ends before, it is never told.
+            callback: called once with the reply, or with the error that `call` would raise; maybe before this returns.
+                If the node ends before, it is never called. It must not wait.
             deadline: on Trio's clock; it travels along as the budget.
 
         Concurrency: synchronous.

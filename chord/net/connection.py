@@ -25,7 +25,7 @@ import trio
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, Overloaded, PeerLost, PeerUnreachable
 from chord.events import ConnectionClosed, ConnectionOpened
 from chord.ids import Point
-from chord.net.calls import Caller, Told
+from chord.net.calls import Callback, Caller
 from chord.net.context import Shared
 from chord.net.handshake import RECEIVE_BYTES, Met, wait_for_end
 from chord.net.inbound import Answers
@@ -47,7 +47,7 @@ other's whole batches would keep only one processor busy between them."""
 class _Waiting(msgspec.Struct, eq=False):
     """A call without an answer yet. `told` is told it."""
 
-    told: Told
+    callback: Callback
     request: Request
     asked_at: float
 
@@ -138,7 +138,7 @@ class Link:
             return answer
         raise answer
 
-    def begin(self, vnode: Point | None, request: Request, told: Told, deadline: float) -> bool:
+    def begin(self, vnode: Point | None, request: Request, callback: Callback, deadline: float) -> bool:
         """Send a request, and let somebody be told what comes of it; see `Calls.begin`.
 
         Returns:
@@ -149,11 +149,11 @@ class Link:
         now = trio.current_time()
         if deadline <= now or self._outbox.buffered > self._outbox.bytes_max:
             return False
-        self._send(vnode, request, told, now, deadline, min(deadline - now, BUDGET_S_MAX))
+        self._send(vnode, request, callback, now, deadline, min(deadline - now, BUDGET_S_MAX))
         return True
 
     def _send(
-        self, vnode: Point | None, request: Request, told: Told, now: float, deadline: float, budget_s: float
+        self, vnode: Point | None, request: Request, callback: Callback, now: float, deadline: float, budget_s: float
     ) -> int:
         self._last_call_id = call_id = self._last_call_id + 1
         budget_ms = math.ceil(budget_s * 1000)  # not less than is left: our own deadline comes before a word about it
@@ -164,7 +164,7 @@ class Link:
             self._outbox.flush_soon()  # others are at it as well: what they say in this pass leaves together
         else:
             self._outbox.flush()
-        self._pending[call_id] = _Waiting(told, request, now)
+        self._pending[call_id] = _Waiting(callback, request, now)
         if deadline < math.inf:
             self._deadlines.set(call_id, deadline)
             if deadline < self._alarm.at:
@@ -243,7 +243,7 @@ class Link:
         self.partial_bytes = 0
         pending, self._pending, self._deadlines = self._pending, {}, Deadlines()
         for waiting in pending.values():
-            waiting.told(PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
+            waiting.callback(PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
         self._outbox.close()
         self._answers.abandon()
         self._reading.cancel()
@@ -256,7 +256,7 @@ class Link:
             if waiting is None:
                 continue  # what the one before was told has ended the connection
             took = now - waiting.asked_at
-            waiting.told(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
+            waiting.callback(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
         if self.frame_due <= now:
             self.cut(f"half a frame, then silence for {limits.frame_s:g} s")
         elif self._outbox.stuck_due <= now:
@@ -367,13 +367,13 @@ class Link:
         if waiting is None:
             return  # too late: its caller gave up
         try:
-            waiting.told(self._codec.finish(content, waiting.request.reply))
+            waiting.callback(self._codec.finish(content, waiting.request.reply))
         except MalformedMessage as error:
-            waiting.told(error)
+            waiting.callback(error)
 
     def _on_error(self, body: bytes) -> None:
         call_id, error = self._codec.decode_error(body)
         if call_id == REFUSED_CALL_ID:
             self.cut(f"refused by the peer: {error.message}")
         elif waiting := self._take_pending(call_id):
-            waiting.told(error)
+            waiting.callback(error)

@@ -7,6 +7,7 @@ with the same read. One that must wait counts against the limits until it is don
 from __future__ import annotations
 
 import traceback
+from collections.abc import Generator
 from functools import partial
 from typing import Final
 
@@ -14,10 +15,11 @@ import trio
 
 from chord.errors import Busy, ChordError, DeadlineExceeded, Overloaded, RemoteFailure, retold
 from chord.events import HandlerFailed
-from chord.net.calls import Caller, Conclusion, Later, Work, throw_away
+from chord.net.calls import Answer, Caller, Work, discard
 from chord.net.context import Shared
 from chord.net.one_way_delay import Transit
 from chord.net.send_buffer import Outbox
+from chord.net.steps import Driver, Steps
 from chord.net.timers import Deadlines
 from chord.wire.codec import Call, Codec
 from chord.wire.messages import Reply
@@ -28,14 +30,14 @@ TOO_LATE: Final = "the time that the caller gave ran out before the answer was r
 class _Pending:
     """A call whose answer takes a while: what it waits for, and until when."""
 
-    __slots__ = ("body_bytes", "call", "deadline", "is_for_client", "later", "scope")
+    __slots__ = ("body_bytes", "call", "deadline", "driver", "is_for_client", "scope")
 
     def __init__(self, call: Call, body_bytes: int, deadline: float, *, is_for_client: bool) -> None:
         self.call = call
         self.is_for_client = is_for_client
         self.body_bytes = body_bytes
         self.deadline = deadline
-        self.later: Later | None = None
+        self.driver: Driver[Reply] | None = None
         self.scope: trio.CancelScope | None = None  # of its task
 
 
@@ -64,15 +66,15 @@ class Answers:
         for pending in list(self._pending):
             if pending.scope is not None:
                 pending.scope.cancel()
-            elif pending.later is not None:
-                pending.later.give_up()
+            elif pending.driver is not None:
+                pending.driver.give_up()
                 self._forget(pending)
 
     def sweep(self, now: float) -> float:
         """Answer what is overdue at this time, and return when to look again. Tasks have their own deadlines."""
         for pending in self._deadlines.expired(now):
-            if pending.later is not None:
-                pending.later.give_up()
+            if pending.driver is not None:
+                pending.driver.give_up()
                 self._post_error(pending.call, DeadlineExceeded(TOO_LATE))
                 self._finish(pending)
         return self._deadlines.next()
@@ -109,28 +111,26 @@ class Answers:
         shared.count_work(1, len(body), is_for_client=is_for_client)
         self._wait_for(pending, answer)
 
-    def _wait_for(self, pending: _Pending, answer: Later | Work) -> None:
-        if not isinstance(answer, Later):
+    def _wait_for(self, pending: _Pending, answer: Steps[Reply] | Work) -> None:
+        if not isinstance(answer, Generator):
             pending.scope = trio.CancelScope(deadline=pending.deadline)
             self._shared.start_task(self._work, pending, answer, pending.scope, name="answer")
             return
-        pending.later = answer
+        pending.driver = Driver(answer)
         self._deadlines.set(pending, pending.deadline)
         if pending.deadline < self._shared.alarm.at:
             self._shared.alarm.by(pending.deadline)
         self._is_beginning = True
-        answer.begin(partial(self._concluded, pending), pending.deadline)
+        pending.driver.begin(partial(self._on_result, pending), pending.deadline)
         self._is_beginning = False
 
-    def _concluded(self, pending: _Pending, conclusion: Conclusion) -> None:
-        pending.later = None
+    def _on_result(self, pending: _Pending, result: Reply | Exception) -> None:
+        pending.driver = None
         self._deadlines.clear(pending)
-        if not isinstance(conclusion, (Reply, Exception)):
-            self._wait_for(pending, conclusion)
-        elif isinstance(conclusion, Reply) and self._outbox.buffered > self._outbox.bytes_max:
-            self._wait_for(pending, _said(conclusion))  # when there is room for it
+        if isinstance(result, Reply) and self._outbox.buffered > self._outbox.bytes_max:
+            self._wait_for(pending, _ready(result))  # a task waits for room
         else:
-            self._post(pending.call, conclusion)
+            self._post(pending.call, result)
             self._finish(pending)
 
     async def _work(self, pending: _Pending, work: Work, scope: trio.CancelScope) -> None:
@@ -164,7 +164,7 @@ class Answers:
         self._shared.count_work(-1, -pending.body_bytes, is_for_client=pending.is_for_client)
         self._shared.settled.unpark_all()
 
-    def _admit(self, answer: Later | Work, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
+    def _admit(self, answer: Answer, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
         """Refuse to begin with an answer beyond the limits, or when its caller has given up. What needs no waiting is
         answered all the same.
         """
@@ -182,21 +182,21 @@ class Answers:
         ):
             excess = f"{shared.client_bytes_in_work} bytes of calls of clients are in work"
         elif budget_s <= 0:
-            throw_away(answer)
+            discard(answer)
             raise Busy("the call came too late: its deadline had passed on the way")
         else:
             return
-        throw_away(answer)
+        discard(answer)
         raise Overloaded(excess)
 
-    def _post(self, call: Call, conclusion: Reply | Exception) -> None:
-        if isinstance(conclusion, Reply):
+    def _post(self, call: Call, result: Reply | Exception) -> None:
+        if isinstance(result, Reply):
             try:
-                self._outbox.post(self._codec.encode_reply(call.call_id, conclusion))
+                self._outbox.post(self._codec.encode_reply(call.call_id, result))
                 return
-            except Exception as error:  # it is too large
-                conclusion = error
-        self._post_error(call, self._answer_to(call, conclusion))
+            except Exception as error:  # the reply is too large
+                result = error
+        self._post_error(call, self._answer_to(call, result))
 
     def _post_error(self, call: Call, error: ChordError) -> None:
         self._outbox.post_small(self._codec.encode_error(call.call_id, error))
@@ -210,6 +210,5 @@ class Answers:
         return RemoteFailure(f"{where} failed: {type(error).__name__}")
 
 
-async def _said(reply: Reply) -> Reply:
-    """Return it: what takes a task is that there is no room for it yet."""
+async def _ready(reply: Reply) -> Reply:
     return reply

@@ -82,7 +82,7 @@ class Peers:
         to: Contact,
         request: Request,
         expect: type[R],
-        told: Callable[[R | ChordError], None],
+        callback: Callable[[R | ChordError], None],
         *,
         deadline: float,
     ) -> None:
@@ -95,16 +95,16 @@ class Peers:
         self.calls_made += 1
         sent = trio.current_time()
 
-        def heard(answer: Reply | ChordError) -> None:
+        def on_reply(answer: Reply | ChordError) -> None:
             self._learn(to.address, request, answer, sent)
             if isinstance(answer, (expect, ChordError)):
-                told(answer)
+                callback(answer)
             else:
-                told(_not_an_answer(to.address, request, answer))
+                callback(_not_an_answer(to.address, request, answer))
 
         if not request.patient:
             deadline = min(deadline, sent + self.suspicion.timeout(to.address))
-        self._calls.begin(to, request, heard, deadline=deadline)
+        self._calls.begin(to, request, on_reply, deadline=deadline)
 
     async def reach(self, address: str) -> Hello | None:
         """Open a new connection to an address and return the hello of its node; see `Calls.reach`."""

@@ -2,7 +2,7 @@
 
 A request to a vnode goes to that vnode; one to the node is answered for the node, or forwarded
 once to the vnode that owns the key. Answers that need nobody else are given at once, in the
-reader's own task; the others need no task either (`Later`), or are coroutines.
+reader's own task; the others need no task either (steps), or are coroutines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from chord.net.calls import Answer, Caller
 from chord.node.services import Parts
 from chord.replication.batch import Batches
 from chord.replication.catch_up import CatchUp
-from chord.replication.coalesce import Gather
 from chord.replication.gc import on_are_expired
 from chord.replication.handoff import Misplaced
 from chord.replication.records import Records, cut_as, is_cut
@@ -225,12 +224,12 @@ class Dispatcher:
         now_ms = self._host.wall_now_ms()
         return ScanPage(page, parts.vnode.id, last, now_ms, silent, damaged[:LIST_ENTRIES_MAX], cut)
 
-    def _coordinate(self, vnode: Vnode, item: Item, gather: Gather) -> Answer:
+    def _coordinate(self, vnode: Vnode, item: Item) -> Answer:
         """Read or write one key of a batch."""
         coordinator = self._parts[vnode.id].coordinator
         if isinstance(item, Get):
-            return coordinator.get(item, gather)
-        return coordinator.put(item, gather) if isinstance(item, Put) else coordinator.merge(item, gather)
+            return coordinator.get(item)
+        return coordinator.put(item) if isinstance(item, Put) else coordinator.merge(item)
 
     # -- for the node ---------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ gathered (`replication/coalesce.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -18,7 +18,8 @@ import trio
 
 from chord.errors import SILENCE, ChordError, IndefiniteError, NotOwner, Overloaded, QuorumFailed, UnknownVnode, retold
 from chord.ids import Point
-from chord.net.calls import Answer, Conclusion, Later, Work
+from chord.net.calls import Answer, Work
+from chord.net.steps import Driver
 from chord.replication.coalesce import Gather
 from chord.ring.context import Host
 from chord.ring.lookup import TELL_BEFORE_S, Lookups
@@ -44,7 +45,7 @@ LOOKUPS_AT_ONCE: Final = 16
 TELL_BEFORE_SHARE: Final = 0.2
 """A batch is answered so long before its time is up, or before so much of it is left: what is done by then counts."""
 
-Coordinate: TypeAlias = Callable[[Vnode, Item, Gather], Answer]
+Coordinate: TypeAlias = Callable[[Vnode, Item], Answer]
 """Reads or writes one key, as a vnode's coordinator does."""
 
 
@@ -101,11 +102,11 @@ class Batches:
     def _begin_here(self, part: _Part, here: dict[int, Vnode], gather: Gather, nursery: trio.Nursery) -> None:
         for place, vnode in here.items():
             try:
-                answer = self._coordinate(vnode, part.items[place], gather)
+                answer = self._coordinate(vnode, part.items[place])
             except ChordError as error:
                 part.end(place, retold(error))
                 continue
-            part.wait_for(place, answer, nursery)
+            part.wait_for(place, answer, gather, nursery)
 
     async def _see_through(self, part: _Part, begin: Callable[[trio.Nursery], None]) -> None:
         """Let everything run until all items are answered, or so late that the answer still arrives."""
@@ -142,7 +143,7 @@ class _Part:
         self.ended = trio.Event()
         self.deadline = math.inf
         self._outcomes: dict[int, Reply | ChordError] = {}
-        self._later: dict[int, Later] = {}
+        self._drivers: dict[int, Driver[Reply]] = {}
         if not self.items:
             self.ended.set()
 
@@ -150,27 +151,27 @@ class _Part:
         """An item has its outcome."""
         self._outcomes[place] = outcome
         self.waiting.pop(place, None)
-        self._later.pop(place, None)
+        self._drivers.pop(place, None)
         if not self.waiting:
             self.ended.set()
 
-    def wait_for(self, place: int, answer: Answer, nursery: trio.Nursery) -> None:
-        """An item's outcome is this answer, when it comes."""
+    def wait_for(self, place: int, answer: Answer, gather: Gather, nursery: trio.Nursery) -> None:
+        """Take an answer, now or when it is there, as the outcome of an item."""
         if isinstance(answer, Reply):
             self.end(place, answer)
-        elif isinstance(answer, Later):
-            self._later[place] = answer
-            answer.begin(partial(self._concluded, place, nursery), self.deadline)
+        elif isinstance(answer, Generator):
+            driver = self._drivers[place] = Driver(answer, gather)
+            driver.begin(partial(self._on_result, place, nursery), self.deadline)
         else:
             nursery.start_soon(self._wait_for, place, answer)
 
-    def _concluded(self, place: int, nursery: trio.Nursery, conclusion: Conclusion) -> None:
-        if isinstance(conclusion, ChordError):
-            self.end(place, retold(conclusion))
-        elif isinstance(conclusion, Exception):
-            nursery.start_soon(_raise, conclusion)
+    def _on_result(self, place: int, nursery: trio.Nursery, result: Reply | Exception) -> None:
+        if isinstance(result, ChordError):
+            self.end(place, retold(result))
+        elif isinstance(result, Exception):
+            nursery.start_soon(_raise, result)
         else:
-            self.wait_for(place, conclusion, nursery)
+            self.end(place, result)
 
     async def _wait_for(self, place: int, work: Work) -> None:
         try:
@@ -180,8 +181,8 @@ class _Part:
 
     def give_up(self) -> None:
         """Nobody waits for the others any more."""
-        for later in self._later.values():
-            later.give_up()
+        for driver in self._drivers.values():
+            driver.give_up()
 
     def outcomes(self) -> list[Reply | ChordError]:
         """Return all outcomes; that of an item that took too long is that it may have happened."""

@@ -14,6 +14,7 @@ from chord.errors import Busy, DeadlineExceeded, WritesRefused
 from chord.events import ValuesQuarantined
 from chord.ids import Arc
 from chord.net.calls import Answer
+from chord.replication.effects import when_durable
 from chord.ring.context import Host
 from chord.ring.vnode import RETRY_MS
 from chord.store import quarantine
@@ -209,12 +210,8 @@ class CatchUp:
         return self._when_durable(Vouched(trimmed, self._log.vouch(request.claims)))
 
     def _when_durable(self, reply: Reply) -> Answer:
-        """Answer at once if everything visible is durable: nothing that a crash could take back is told."""
-        return reply if self._host.storage.stage(Batch()) else self._wait(reply)
-
-    async def _wait(self, reply: Reply) -> Reply:
-        await self._host.storage.commit(Batch())
-        return reply
+        """Return a reply that leaves when everything visible is durable: a crash must not take back what it says."""
+        return reply if self._host.storage.stage(Batch()) else when_durable(self._host.storage, reply)
 
 
 def _up_tos(numbers: dict[bytes, int]) -> tuple[UpTo, ...]:

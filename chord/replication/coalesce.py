@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import trio
 
-from chord.errors import Behind, ChordError, InvalidRequest, MalformedMessage, NotReady, UnknownRequest
+from chord.errors import Behind, ChordError, InvalidRequest, MalformedMessage, UnknownRequest
+from chord.replication.effects import ending
 from chord.ring.context import Host
-from chord.ring.vnode import RETRY_MS
 from chord.wire.batch import cut
 from chord.wire.messages import (
     Contact,
@@ -37,26 +37,11 @@ R = TypeVar("R", bound=Reply)
 TAKEN_APART: Final = (UnknownRequest, MalformedMessage, InvalidRequest, Behind)
 
 
-class Asker(Protocol):
-    """Asks vnodes of other nodes; `Peers` does."""
-
-    def begin(
-        self,
-        to: Contact,
-        request: Request,
-        expect: type[R],
-        told: Callable[[R | ChordError], None],
-        *,
-        deadline: float,
-    ) -> None:
-        """Ask; see `Peers.begin`."""
-
-
 class _Question(NamedTuple):
     """What one item asks; `told` is told the answer."""
 
     request: ReadCopy | StoreCopies
-    told: Callable[[Any], None]
+    callback: Callable[[Any], None]
     deadline: float
 
 
@@ -77,20 +62,20 @@ class Gather:
         to: Contact,
         request: Request,
         expect: type[R],
-        told: Callable[[R | ChordError], None],
+        callback: Callable[[R | ChordError], None],
         *,
         deadline: float,
     ) -> None:
         """Ask together with all that is asked in this pass; see `Peers.begin`. `NotReady` once the node is ending."""
         if self._host.is_ending:
-            told(_ending())
+            callback(ending())
             return
         if isinstance(request, ReadCopy):
-            self._reads.setdefault(to, []).append(_Question(request, told, deadline))
+            self._reads.setdefault(to, []).append(_Question(request, callback, deadline))
         elif isinstance(request, StoreCopies):
-            self._copies.setdefault((to, request.is_hint), []).append(_Question(request, told, deadline))
+            self._copies.setdefault((to, request.is_hint), []).append(_Question(request, callback, deadline))
         else:
-            self._host.peers.begin(to, request, expect, told, deadline=deadline)
+            self._host.peers.begin(to, request, expect, callback, deadline=deadline)
             return
         if not self._is_due:
             self._is_due = True
@@ -104,7 +89,7 @@ class Gather:
             await trio.lowlevel.checkpoint_if_cancelled()
         except trio.Cancelled:
             for question in chain(*reads.values(), *copies.values()):
-                question.told(_ending())
+                question.callback(ending())
             raise
         for contact, questions in reads.items():
             for some in cut(questions, _bytes_of):
@@ -124,7 +109,7 @@ class Gather:
             return
         asks = tuple(question.request for question in questions if isinstance(question.request, ReadCopy))
 
-        def heard(answer: CopiesRead | ChordError) -> None:
+        def on_reply(answer: CopiesRead | ChordError) -> None:
             if isinstance(answer, ChordError):
                 self._failed(contact, questions, Copy, answer)
             elif len(answer.copies) != len(questions):
@@ -134,25 +119,25 @@ class Gather:
                     if copy is None:  # no room for it among the others
                         self._one(contact, question, Copy)
                     else:
-                        question.told(copy)
+                        question.callback(copy)
 
         deadline = max(question.deadline for question in questions)
-        self._host.peers.begin(contact, ReadCopies(asks), CopiesRead, heard, deadline=deadline)
+        self._host.peers.begin(contact, ReadCopies(asks), CopiesRead, on_reply, deadline=deadline)
 
     def _store(self, contact: Contact, questions: list[_Question], request: StoreCopies) -> None:
         if len(questions) == 1:
             self._one(contact, questions[0], Done)
             return
 
-        def heard(answer: Done | ChordError) -> None:
+        def on_reply(answer: Done | ChordError) -> None:
             if isinstance(answer, ChordError):
                 self._failed(contact, questions, Done, answer)
             else:
                 for question in questions:
-                    question.told(answer)
+                    question.callback(answer)
 
         deadline = max(question.deadline for question in questions)
-        self._host.peers.begin(contact, request, Done, heard, deadline=deadline)
+        self._host.peers.begin(contact, request, Done, on_reply, deadline=deadline)
 
     def _failed(
         self, contact: Contact, questions: list[_Question], expect: type[Reply], error: ChordError
@@ -163,14 +148,10 @@ class Gather:
             if isinstance(error, TAKEN_APART) and not is_over:
                 self._one(contact, question, expect)
             else:
-                question.told(type(error)(error.message, peer=error.peer, after_ms=error.after_ms))
+                question.callback(type(error)(error.message, peer=error.peer, after_ms=error.after_ms))
 
     def _one(self, contact: Contact, question: _Question, expect: type[Reply]) -> None:
-        self._host.peers.begin(contact, question.request, expect, question.told, deadline=question.deadline)
-
-
-def _ending() -> NotReady:
-    return NotReady("the node is ending", after_ms=RETRY_MS)
+        self._host.peers.begin(contact, question.request, expect, question.callback, deadline=question.deadline)
 
 
 def _records(question: _Question) -> tuple[Record, ...]:

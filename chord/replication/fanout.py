@@ -1,101 +1,105 @@
-"""Ask several nodes at once, and another one for each that fails or is late; stop waiting when enough answered.
+"""Scatter-gather with hedging: ask several nodes at once, and a spare for each that fails or is late.
 
-Who is asked costs no task, and is listened to after the asker has enough: a replica that is slower than the quorum gets
-its copy all the same.
+The nodes cost no task. The fan-out still listens after enough nodes have answered, so a replica that is slower than the
+quorum gets its copy as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, Self, TypeAlias
 
 import trio
 
-from chord.errors import ChordError, NotReady
+from chord.errors import ChordError
+from chord.net.calls import Sender
+from chord.net.steps import Driver, Steps
+from chord.replication.effects import ending
 from chord.ring.context import Host
-from chord.ring.vnode import RETRY_MS
 from chord.wire.messages import Contact
 
-Told: TypeAlias = Callable[[ChordError | None], None]
-"""Is told, once, that a node has answered (its answer is the asker's affair), or what went wrong."""
-
-Ask: TypeAlias = Callable[[Contact, Told], None]
+AskOne: TypeAlias = Callable[[Contact], Steps[None]]
+"""Returns the steps that ask one node. A `ChordError` in them counts as the node's failure."""
 
 
-class Fan:
-    """One question to many. Synchronous: whoever begins it is told when it is over.
+class Fanout:
+    """One question to several nodes.
 
     Args:
-        ask: ask one node, under a deadline; may tell before it returns.
-        spare: whom to ask besides, in this order: one for each that fails, and one whenever those who are waited for
-            take longer than their own timeouts.
+        ask_one: the steps for one node.
+        spares: further nodes, in this order. The fan-out asks one for each node that fails, and one whenever the nodes
+            it waits for take longer than their own timeouts.
 
     Attributes:
-        failures: who failed, and how.
-        waiting: who has not answered yet.
+        failures: the error of each node that failed.
+        waiting: the nodes that have not answered yet.
     """
 
-    def __init__(self, host: Host, ask: Ask, spare: Sequence[Contact]) -> None:
+    def __init__(self, host: Host, ask_one: AskOne, spares: Sequence[Contact] = ()) -> None:
         self._host = host
-        self._ask = ask
-        self._spare = list(spare)
-        self._is_enough: Callable[[], bool] = _never
-        self._done: Told | None = None
+        self._ask_one = ask_one
+        self._spares = list(spares)
+        self._first: Sequence[Contact] = ()
+        self._is_enough: Callable[[], bool] = bool
+        self._driver: Driver[Any] | None = None
+        self._sender: Sender | None = None
         self._on_late = self._late
         self.failures: dict[Contact, ChordError] = {}
         self.waiting: dict[Contact, None] = {}
 
-    def begin(self, is_enough: Callable[[], bool], first: Sequence[Contact], done: Told) -> None:
-        """Ask the first, and the spare where needed, until enough is known or nobody is left to answer.
+    def ask(self, first: Sequence[Contact], until: Callable[[], bool]) -> Self:
+        """Return the effect of asking nodes until enough is known, or until no node is left to answer.
 
-        Args:
-            done: is told, once, that this is so, or `NotReady` where the node is ending; maybe before this returns.
-                Whoever was asked is listened to all the same afterwards.
+        Raises `NotReady` in the steps if the node is ending.
         """
+        self._first, self._is_enough = first, until
+        return self
+
+    def begin(self, driver: Driver[Any], /) -> None:
+        """Ask the first nodes."""
         if self._host.is_ending:
-            done(NotReady("the node is ending", after_ms=RETRY_MS))
-            return
-        for contact in first:
+            raise ending()
+        self._sender = driver.sender
+        for contact in self._first:
             self._start(contact)
-        self._is_enough, self._done = is_enough, done
+        self._driver = driver
         self._look()
 
     def _look(self) -> None:
-        if self._done is None:
+        driver = self._driver
+        if driver is None:
             return
-        if self._is_enough() or (not self.waiting and not self._one_more()):
-            done, self._done = self._done, None
+        if self._is_enough() or (not self.waiting and not self._start_spare()):
+            self._driver = None
             self._host.timers.clear(self._on_late)
-            done(None)
-        elif self._done is not None and self.waiting:  # who was asked just now may have answered at once
+            driver.resume()
+        elif self._driver is not None and self.waiting:  # the spare may have answered at once
             self._host.timers.set(self._on_late, trio.current_time() + self._late_s())
 
     def _late(self) -> None:
-        self._one_more()
+        self._start_spare()
         self._look()
 
     def _late_s(self) -> float:
         timeout = self._host.peers.suspicion.timeout
         return max(timeout(contact.address) for contact in self.waiting)
 
-    def _one_more(self) -> bool:
-        if not self._spare or self._host.is_ending:
+    def _start_spare(self) -> bool:
+        if not self._spares or self._host.is_ending:
             return False
-        self._start(self._spare.pop(0))
+        self._start(self._spares.pop(0))
         return True
 
     def _start(self, contact: Contact) -> None:
         self.waiting[contact] = None
-        self._ask(contact, partial(self._heard, contact))
+        Driver(self._ask_one(contact), self._sender).begin(partial(self._on_end, contact))
 
-    def _heard(self, contact: Contact, error: ChordError | None) -> None:
+    def _on_end(self, contact: Contact, result: Exception | None) -> None:
         self.waiting.pop(contact, None)
-        if error is not None:
-            self.failures[contact] = error
-            self._one_more()
+        if isinstance(result, ChordError):
+            self.failures[contact] = result
+            self._start_spare()
+        elif result is not None:
+            raise result  # a bug in the steps
         self._look()
-
-
-def _never() -> bool:
-    return False

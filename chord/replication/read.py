@@ -9,27 +9,26 @@ Source: DeCandia et al. 2007 (Dynamo), sections 4.5 and 4.7; Demers et al. 1987 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple
 
 import trio
 
-from chord.errors import Behind, Busy, ChordError, MalformedMessage, NotReady, OwnerDown, RecordDamaged, TooFewReplicas
-from chord.ids import Arc
-from chord.net.calls import Answer, Later
+from chord.errors import Behind, Busy, ChordError, MalformedMessage, OwnerDown, RecordDamaged, TooFewReplicas
+from chord.ids import Arc, Point
+from chord.net.steps import Steps
 from chord.replication.anti_entropy import Repair
 from chord.replication.catch_up import CatchUp
-from chord.replication.coalesce import Asker
-from chord.replication.fanout import Fan, Told
+from chord.replication.effects import Ask, InTask
+from chord.replication.fanout import Fanout
 from chord.replication.quorum import Quorum
-from chord.replication.reading import Reading
 from chord.replication.records import Records
 from chord.replication.replica import parts_of
 from chord.ring.ownership import Verdict
 from chord.ring.preference_list import Place, ReplicaSet
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store import quarantine, versions
+from chord.store.merkle import digest_of
 from chord.wire.messages import (
     Contact,
     Copy,
@@ -39,13 +38,115 @@ from chord.wire.messages import (
     Quarantine,
     ReadCopy,
     Record,
+    ReplicaLine,
+    SliceLog,
     StoreCopies,
     Values,
     Version,
 )
 
-IfBehind: TypeAlias = Callable[[Reading, Contact, Told], None]
-"""What to do about a holder whose store has seen other entries of the reap log."""
+VERSION_BYTES = 4  # of a clock's digest, shown in traces
+
+
+class Target(NamedTuple):
+    """A key that a coordinator reads or writes, resolved once.
+
+    Attributes:
+        point: where the key is on the ring.
+        verdict: why this vnode coordinates it.
+        replicas: the nodes that may hold it.
+    """
+
+    key: bytes
+    point: Point
+    verdict: Verdict
+    replicas: ReplicaSet
+
+
+class Reading:
+    """One read of a key. `record` is the merge of all copies, `copies` has the reader's own first.
+
+    Args:
+        seen: what of the slice's log the reader has seen, durably. Copies that were read after others do not count.
+
+    Attributes:
+        damaged: the holders with a damaged copy; they count as unsettled, too.
+        behind: the holders that have seen other entries of the reap log; their answers do not count.
+        logs: the logs of holders that the reader applies in memory only, because its disk takes no writes.
+    """
+
+    def __init__(self, key: bytes, seen: bytes = b"") -> None:
+        self.key = key
+        self.seen = seen
+        self.behind: dict[Contact, None] = {}
+        self.logs: list[SliceLog] = []
+        self.record: Record | None = None
+        self.copies: dict[Contact, Record | None] = {}
+        self.unsettled: dict[Contact, None] = {}
+        self.damaged: dict[Contact, None] = {}
+        self.rtt_ms: dict[Contact, float] = {}
+        self._digests: dict[int, tuple[Record, bytes]] = {}  # by identity: most copies are one and the same
+
+    def takes(self, record: Record) -> bool:
+        """Whether a record is one, and of the key that is read."""
+        return record.key == self.key and versions.is_sound(record)
+
+    def add(self, contact: Contact, record: Record | None, is_settled: bool, *, is_damaged: bool = False) -> None:
+        """One holder's answer."""
+        self.copies[contact] = record
+        self.behind.pop(contact, None)
+        if is_damaged:
+            self.damaged[contact] = None
+        if not is_settled:
+            self.unsettled[contact] = None
+        if record is not None:
+            self.record = record if self.record is None else versions.sync(self.record, record)
+
+    def read_ahead(self, log: SliceLog, record: Record | None, seen: bytes) -> list[Contact]:
+        """Begin again with the reader's copy as it would be after one more holder's log.
+
+        Returns:
+            The holders whose earlier answers no longer count.
+        """
+        me, *dropped = self.copies
+        self.copies, self.record = {me: record}, record
+        self.unsettled = {contact: None for contact in self.unsettled if contact == me}
+        self.behind.update(dict.fromkeys(dropped))
+        self.seen = seen
+        self.logs.append(log)
+        return dropped
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether `seen` includes logs that the reader's store has not applied."""
+        return bool(self.logs)
+
+    @property
+    def own(self) -> Record | None:
+        """The reader's own copy."""
+        return next(iter(self.copies.values()), None)
+
+    def stale(self, contacts: list[Contact]) -> list[Contact]:
+        """Return which of those that answered hold something else than the merge."""
+        best = self.digest(self.record)
+        return [contact for contact in contacts if self.digest(self.copies.get(contact, self.record)) != best]
+
+    def line(self, place: Place, is_member: bool) -> ReplicaLine:
+        """Return what one holder had to do with it that has answered, or is silent."""
+        contact = place.contact
+        if contact not in self.copies:
+            return ReplicaLine(contact, "silent", False)
+        mine = self.digest(self.copies[contact])
+        outcome = "ok" if mine == self.digest(self.record) and mine else "stale" if mine else "absent"
+        return ReplicaLine(contact, outcome, is_member, self.rtt_ms.get(contact), mine[:VERSION_BYTES])
+
+    def digest(self, record: Record | None) -> bytes:
+        """Return the digest of a copy, or nothing where there is none."""
+        if record is None:
+            return b""
+        if id(record) not in self._digests:
+            self._digests[id(record)] = record, digest_of(record)
+        return self._digests[id(record)][1]
 
 
 class QuorumReads:
@@ -65,70 +166,57 @@ class QuorumReads:
         self._catch_up = catch_up
         self._repairing: dict[bytes, None] = {}
 
-    def get(self, request: Get, over: Asker | None = None) -> Answer:
-        """Read a key from R replicas; where this one is enough, and has the record, there is nothing to wait for.
+    def get(self, request: Get) -> Values | Steps[Values]:
+        """Read a key from R replicas. If this replica is enough and holds the record, return the answer at once.
 
-        Args:
-            over: asks the other replicas; default: each of them at once, for this key alone.
         Raises:
             NotOwner, Busy: see `Vnode.require_coordinator`.
             TooFewReplicas: definite; fewer replicas than asked for answer.
-            OwnerDown: definite; the key is absent here, and may be held by nodes that are down.
+            OwnerDown: definite; the key is absent here, and unreachable nodes may hold it.
         """
-        point = self._host.circle.hash(request.key)
-        verdict = self._vnode.require_coordinator(point)
-        who = self._quorum.holders(point)
-        needed = self._quorum.needed(request.r, who)
-        reading = self.begin(request.key, over)
-        if needed == 1 and self._is_settled(point, request.key):
+        target = self.target(request.key)
+        needed = self._quorum.needed(request.r, target.replicas)
+        if needed == 1 and self._is_settled(target.point, request.key):
             record = self._host.storage.durable(request.key)
             if self._live(record):
-                reading.add(self._quorum.here(who), record, is_settled=True)
-                return self._answer(reading, who, needed)
+                reading = self.begin(request.key)
+                reading.add(self._quorum.here(target.replicas), record, is_settled=True)
+                return self._answer(reading, target.replicas, needed)
+        return self._get(target, needed)
 
-        def begin(later: Later) -> None:
-            def answer() -> None:
-                self._repair_soon(reading, who)
-                later.end(self._answer(reading, who, needed))
+    def _get(self, target: Target, needed: int) -> Steps[Values]:
+        reading = yield from self.read(target, needed)
+        if not self._live(reading.record):
+            yield from self.ask_everyone(reading, target, until_found=True)
+        self._repair_soon(reading, target.replicas)
+        return self._answer(reading, target.replicas, needed)
 
-            def have_read() -> None:
-                if self._live(reading.record):
-                    answer()
-                else:
-                    self.ask_everyone(reading, who, verdict, later, answer, until_found=True)
-
-            self.read(reading, who, point, needed, later, have_read)
-
-        return Later(begin)
-
-    def get_quarantine(self, request: GetQuarantine) -> Answer:
-        """Read what is in quarantine of a key from R replicas; that nothing is there is as sure as of `get`.
+    def get_quarantine(self, request: GetQuarantine) -> Steps[Quarantine]:
+        """Read the quarantine of a key from R replicas. That it is empty is as sure as with `get`.
 
         Raises:
             NotOwner, Busy: see `Vnode.require_coordinator`.
             TooFewReplicas: definite; fewer replicas than asked for answer.
-            OwnerDown: definite; nothing is in quarantine here, and nodes that are down may hold more.
+            OwnerDown: definite; nothing is in quarantine here, and unreachable nodes may hold more.
         """
-        point = self._host.circle.hash(request.key)
+        target = self.target(request.key)
+        needed = self._quorum.needed(request.r, target.replicas)
+        reading = yield from self.read(target, needed)
+        if reading.record is None or not reading.record.quarantine:
+            yield from self.ask_everyone(reading, target, until_found=False)
+        self._repair_soon(reading, target.replicas)
+        return self._hidden(reading, needed)
+
+    def target(self, key: bytes) -> Target:
+        """Resolve a key: where it is on the ring, and which nodes may hold it.
+
+        Raises:
+            NotOwner, Busy: see `Vnode.require_coordinator`.
+            TooFewReplicas: definite; every node that may hold the key is unreachable.
+        """
+        point = self._host.circle.hash(key)
         verdict = self._vnode.require_coordinator(point)
-        who = self._quorum.holders(point)
-        needed = self._quorum.needed(request.r, who)
-        reading = self.begin(request.key, None)
-
-        def begin(later: Later) -> None:
-            def answer() -> None:
-                self._repair_soon(reading, who)
-                later.end(self._hidden(reading, needed))
-
-            def have_read() -> None:
-                if reading.record is not None and reading.record.quarantine:
-                    answer()
-                else:
-                    self.ask_everyone(reading, who, verdict, later, answer, until_found=False)
-
-            self.read(reading, who, point, needed, later, have_read)
-
-        return Later(begin)
+        return Target(key, point, verdict, self._quorum.holders(point))
 
     def _hidden(self, reading: Reading, needed: int) -> Quarantine:
         record = reading.record or Record(reading.key, ())
@@ -142,93 +230,62 @@ class QuorumReads:
             r_needed=needed,
         )
 
-    def begin(self, key: bytes, over: Asker | None) -> Reading:
-        """Return a read of which nothing has been asked yet."""
-        return Reading(key, over or self._host.peers, self._host.reap_log.durably_seen_of(key))
+    def begin(self, key: bytes) -> Reading:
+        """Return a read for which no node has been asked yet."""
+        return Reading(key, self._host.reap_log.durably_seen_of(key))
 
-    def read(
-        self,
-        reading: Reading,
-        who: ReplicaSet,
-        point: int,
-        needed: int,
-        later: Later,
-        then: Callable[[], None],
-    ) -> None:
-        """Ask until so many have answered: the members, level ones first, then those who stand in for silent ones.
+    def read(self, target: Target, needed: int) -> Steps[Reading]:
+        """Ask until enough replicas have answered: members in sync first, then other members, then stand-ins.
 
-        Args:
-            later: comes to `TooFewReplicas`, which is definite, where they do not.
-            then: what is to be done when they have.
+        Raises:
+            TooFewReplicas: definite; fewer answered.
         """
-        me = self._quorum.here(who)
-        own = self._host.storage.durable(reading.key)  # before `is_damaged`: only a read finds the damage
-        is_damaged = self._host.storage.is_damaged(reading.key)
-        reading.add(me, own, self._is_settled(point, reading.key), is_damaged=is_damaged)
-        others = [place for place in who.members if place.contact != me and self._vnode.is_up(place)]
+        replicas, point, key = target.replicas, target.point, target.key
+        me, reading = self._quorum.here(replicas), self.begin(key)
+        own = self._host.storage.durable(key)  # before `is_damaged`: only a read finds the damage
+        is_damaged = self._host.storage.is_damaged(key)
+        reading.add(me, own, self._is_settled(point, key), is_damaged=is_damaged)
+        others = [place for place in replicas.members if place.contact != me and self._vnode.is_up(place)]
         others.sort(key=lambda place: not self._repair.is_level(point, place.contact.address))
-        others += [place for place in who.fallbacks if place.contact != me and self._vnode.is_up(place)]
+        others += [place for place in replicas.fallbacks if place.contact != me and self._vnode.is_up(place)]
         first = max(0, needed - len(reading.copies))
-        fan = self._fan(reading, [place.contact for place in others[first:]])
+        fanout = Fanout(self._host, partial(self._ask, reading), [place.contact for place in others[first:]])
 
         def is_enough() -> bool:
             return len(reading.copies) - len(reading.unsettled) >= needed
 
-        def asked(error: ChordError | None) -> None:
-            if error is None and not is_enough() and len(who.members) > 1:
-                # new ones and stand-ins are second best: the silent may be back
-                silent = [place.contact for place in who.members if not self._vnode.is_up(place)]
-                fan.begin(is_enough, silent, asked_all)
-            else:
-                asked_all(error)
+        yield fanout.ask([place.contact for place in others[:first]], is_enough)
+        if not is_enough() and len(replicas.members) > 1:
+            # New members and stand-ins are second best. An unreachable member may be back.
+            unreachable = [place.contact for place in replicas.members if not self._vnode.is_up(place)]
+            yield fanout.ask(unreachable, is_enough)
+        if len(reading.copies) < needed:
+            raise TooFewReplicas(f"{len(reading.copies)} of {needed} replicas answered", after_ms=RETRY_MS)
+        return reading
 
-        def asked_all(error: ChordError | None) -> None:
-            if error is None and len(reading.copies) < needed:
-                error = TooFewReplicas(f"{len(reading.copies)} of {needed} replicas answered", after_ms=RETRY_MS)
-            if error is None:
-                later.go_on(then)
-            else:
-                later.end(error)
+    def is_sure(self, reading: Reading, replicas: ReplicaSet) -> bool:
+        """Return whether a read quorum of replicas in sync has answered."""
+        return len(reading.copies) - len(reading.unsettled) >= self._quorum.needed(0, replicas)
 
-        fan.begin(is_enough, [place.contact for place in others[:first]], asked)
-
-    def is_sure(self, reading: Reading, who: ReplicaSet) -> bool:
-        """Return whether a read quorum of replicas has answered that are in sync."""
-        return len(reading.copies) - len(reading.unsettled) >= self._quorum.needed(0, who)
-
-    def ask_everyone(
-        self,
-        reading: Reading,
-        who: ReplicaSet,
-        verdict: Verdict,
-        later: Later,
-        then: Callable[[], None],
-        *,
-        until_found: bool,
-    ) -> None:
-        """Ask every node that may hold the key, before it is denied that they hold more.
+    def ask_everyone(self, reading: Reading, target: Target, *, until_found: bool) -> Steps[None]:
+        """Ask every node that may hold the key, before this node denies that they hold more.
 
         Args:
-            later: comes to an error if it must not be denied.
-            then: what is to be done when it may be denied.
-            until_found: or when a value was found.
+            until_found: end when a value was found.
+
+        Raises:
+            OwnerDown, RecordDamaged, Busy: see `_require_deniable`.
         """
-        places = self._vnode.may_hold(self._host.circle.hash(reading.key), who)
-
-        def asked(error: ChordError | None) -> None:
-            if error is not None:
-                raise error
-            own = self._host.storage.durable(reading.key)  # meanwhile another may have brought it, and let go of it
-            own = reading.own if reading.is_ahead else own
-            reading.add(self._quorum.here(who), own, is_settled=True)
-            if not (until_found and self._live(reading.record)):
-                self._require_deniable(reading, who, places, verdict)
-            then()
-
-        asked_already = reading.copies.keys() | {place.contact for place in places if place.is_waited_for}
-        first = [place.contact for place in places if place.contact not in asked_already]
-        fan = self._fan(reading, [])
-        fan.begin(lambda: until_found and self._live(reading.record), first, lambda error: later.go_on(asked, error))
+        replicas = target.replicas
+        places = self._vnode.may_hold(target.point, replicas)
+        asked = reading.copies.keys() | {place.contact for place in places if place.is_waited_for}
+        fanout = Fanout(self._host, partial(self._ask, reading))
+        rest = [place.contact for place in places if place.contact not in asked]
+        yield fanout.ask(rest, until=lambda: until_found and self._live(reading.record))
+        own = reading.own if reading.is_ahead else self._host.storage.durable(reading.key)  # may have come meanwhile
+        reading.add(self._quorum.here(replicas), own, is_settled=True)
+        if not (until_found and self._live(reading.record)):
+            self._require_deniable(reading, replicas, places, target.verdict)
 
     def _require_deniable(
         self, reading: Reading, who: ReplicaSet, places: tuple[Place, ...], verdict: Verdict
@@ -276,29 +333,29 @@ class QuorumReads:
             raise OwnerDown(f"no answer from {names}, which may hold the key", peer=down[0], after_ms=since)
         raise Busy(f"{names} is being brought level", after_ms=RETRY_MS)
 
-    def _fan(self, reading: Reading, spare: list[Contact]) -> Fan:
-        return Fan(self._host, partial(self._ask, reading, self._level_soon), spare)
+    def _ask(self, reading: Reading, contact: Contact) -> Steps[None]:
+        """Ask one node for its copy, once more if its store has applied other entries of the reap log."""
+        if (yield from self._take_copy(reading, contact)):
+            return
+        can_take = yield InTask(self._host, self._level, reading, contact)
+        if not (can_take and (yield from self._take_copy(reading, contact))):
+            reading.behind[contact] = None
+            raise Behind(f"{contact.address} has applied other entries of the reap log than this node")
 
-    def _ask(self, reading: Reading, behind: IfBehind, contact: Contact, told: Told) -> None:
-        """Ask one holder."""
-        mine = reading.own
-        sent = trio.current_time()
-
-        def heard(answer: Copy | ChordError) -> None:
-            if isinstance(answer, ChordError):
-                told(answer)
-            elif answer.record is not None and not reading.takes(answer.record):
-                told(MalformedMessage(f"{contact.address} answered with the record of another key, or none at all"))
-            elif answer.seen != reading.seen and not answer.is_same:
-                behind(reading, contact, told)
-            else:
-                reading.rtt_ms[contact] = 1000 * (trio.current_time() - sent)
-                record = mine if answer.is_same else answer.record
-                reading.add(contact, record, answer.is_settled, is_damaged=answer.is_damaged)
-                told(None)
-
+    def _take_copy(self, reading: Reading, contact: Contact) -> Steps[bool]:
+        """Ask one node, and add its copy. Return False if its store has applied other entries of the reap log."""
+        mine, sent = reading.own, trio.current_time()
         request = ReadCopy(reading.key, reading.digest(mine))
-        reading.over.begin(contact, request, Copy, heard, deadline=sent + self._host.timing.timeout_cap_s)
+        deadline = sent + self._host.timing.timeout_cap_s
+        answer: Copy = yield Ask(self._host.peers, contact, request, Copy, deadline)
+        if answer.record is not None and not reading.takes(answer.record):
+            raise MalformedMessage(f"{contact.address} answered with the record of another key, or none at all")
+        if answer.seen != reading.seen and not answer.is_same:
+            return False
+        reading.rtt_ms[contact] = 1000 * (trio.current_time() - sent)
+        record = mine if answer.is_same else answer.record
+        reading.add(contact, record, answer.is_settled, is_damaged=answer.is_damaged)
+        return True
 
     def _answer(self, reading: Reading, who: ReplicaSet, needed: int) -> Values:
         self._host.counters["gets"] += 1
@@ -307,47 +364,38 @@ class QuorumReads:
         taking_part = [place for place in who.everyone if place.is_waited_for or place.contact in reading.copies]
         shown = versions.cut(record, self._host.limits.record_bytes_max) if record is not None else None
         context = versions.encode_context({} if shown is None else versions.context_of(shown))
-        told = [version for version in ([] if shown is None else versions.siblings(shown)) if self._is_live(version)]
+        siblings = [] if shown is None else versions.siblings(shown)
+        shown_live = [version for version in siblings if self._is_live(version)]
         live = 0 if record is None else sum(map(self._is_live, versions.siblings(record)))
         return Values(
-            values=tuple(version.value for version in told if version.value is not None),
+            values=tuple(version.value for version in shown_live if version.value is not None),
             context=context,
             owner=self._vnode.me,
             r=len(reading.copies),
             r_needed=needed,
             replicas=tuple(reading.line(place, place.contact in members) for place in taking_part),
-            written_ms=tuple(version.written_ms for version in told),
+            written_ms=tuple(version.written_ms for version in shown_live),
             quarantined=quarantine.count(record) if record is not None and record.quarantine else 0,
-            left=live - len(told),
+            left=live - len(shown_live),
         )
 
-    def _level_soon(self, reading: Reading, contact: Contact, told: Told) -> None:
-        if self._host.is_ending:
-            told(_ending())
-        else:
-            self._host.start_task(self._ask_level, reading, contact, told)
+    async def _level(self, reading: Reading, contact: Contact) -> bool:
+        """Bring the reap logs of this node and of a replica in sync. Return whether its copy counts if asked again.
 
-    async def _ask_level(self, reading: Reading, contact: Contact, told: Told) -> None:
-        """Level the reap log with a holder, and ask it again. If this store was behind, the read has to begin again."""
+        If this node's store lacked entries, it does not: the client has to read again.
+        """
         try:
             with trio.fail_after(self._host.timing.timeout_cap_s):
                 await self._catch_up.level_slice(contact, reading.key)
         except (ChordError, trio.TooSlowError):
             self._host.counters["logs_unlevelled"] += 1  # the next read, or anti-entropy, tries again
-            await self._ask_ahead(reading, contact, told)
-        except trio.Cancelled:
-            told(_ending())
-            raise
-        else:
-            if self._host.reap_log.durably_seen_of(reading.key) == reading.seen:
-                self._ask(reading, _give_up, contact, told)
-            else:
-                _give_up(reading, contact, told)
+            return await self._read_ahead(reading, contact)
+        return self._host.reap_log.durably_seen_of(reading.key) == reading.seen
 
-    async def _ask_ahead(self, reading: Reading, contact: Contact, told: Told) -> None:
-        """Read as if this store had applied a holder's log, although its disk takes no writes.
+    async def _read_ahead(self, reading: Reading, contact: Contact) -> bool:
+        """Read as if this store had applied a replica's log, although its disk takes no writes.
 
-        If holders have seen different entries, send each holder the logs of the others.
+        If replicas have applied different entries, send each of them the logs of the others.
         """
         try:
             if self._host.storage.refusal:
@@ -359,15 +407,8 @@ class QuorumReads:
                         for other in reading.read_ahead(log, record, seen):
                             await self._catch_up.tell(other, [log])
         except (ChordError, trio.TooSlowError):
-            _give_up(reading, contact, told)
-        except trio.Cancelled:
-            told(_ending())
-            raise
-        else:
-            if reading.is_ahead:
-                self._ask(reading, _give_up, contact, told)
-            else:
-                _give_up(reading, contact, told)
+            return False
+        return reading.is_ahead
 
     # -- read repair ----------------------------------------------------------------------------
 
@@ -408,12 +449,3 @@ class QuorumReads:
 
     def _is_live(self, version: Version) -> bool:
         return versions.is_live(version, self._host.wall_now_ms())
-
-
-def _give_up(reading: Reading, contact: Contact, told: Told) -> None:
-    reading.behind[contact] = None
-    told(Behind(f"{contact.address} has reaped what this node has not, or this node more"))
-
-
-def _ending() -> NotReady:
-    return NotReady("the node is ending", after_ms=RETRY_MS)

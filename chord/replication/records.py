@@ -54,7 +54,7 @@ class Records:
         mine = self._host.storage.get(record.key)
         return mine is not None and versions.sync(mine, record) == mine
 
-    def to_put(self, request: Put, seen: Record | None) -> tuple[Record, Batch]:
+    def to_put(self, request: Put, seen: Record | None) -> tuple[Record, Batch, Remarks]:
         """Return the record with a new version, and the change that stores it. The same operation id twice writes once.
 
         Nothing may happen between this and the change.
@@ -69,7 +69,7 @@ class Records:
         """
         old = self._merged(request.key, seen)
         if old is not None and versions.is_done(old, request.op_id):
-            return old, self.to_merge([old])  # the first attempt may be visible and not durable yet
+            return old, self.to_merge([old]), Remarks()  # the first attempt may be visible and not durable yet
         context = None if request.context is None else versions.decode_context(request.context)
         self._check_context(old, context)
         now = self._host.wall_now_ms()
@@ -79,7 +79,7 @@ class Records:
         new = versions.put(old, request.key, context, actor, version)
         self._check_siblings(new)
         self.note_write(request.key)  # before the wait: a transfer may end meanwhile, and must have taken it
-        return new, Batch(puts=(new,), minted={request.key: actor})
+        return new, Batch(puts=(new,), minted={request.key: actor}), Remarks()
 
     def to_restore(self, request: Merge, seen: Record | None) -> tuple[Record, Batch, Remarks]:
         """Return a key's record after a record of a backup was merged, the change that stores it, and remarks.

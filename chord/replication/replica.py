@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from chord.ids import Arc
 from chord.net.calls import Answer
+from chord.replication.effects import when_durable
 from chord.ring.context import Host
 from chord.store import versions
 from chord.store.merkle import SLICE_LEVEL, digest_of
@@ -159,9 +160,5 @@ class Replica:
         return self._when_durable(Done())
 
     def _when_durable(self, reply: Reply) -> Answer:
-        """Answer at once where everything visible is durable: nobody is told what a crash could take back."""
-        return reply if self._host.storage.stage(Batch()) else self._wait(reply)
-
-    async def _wait(self, reply: Reply) -> Reply:
-        await self._host.storage.commit(Batch())
-        return reply
+        """Return a reply that leaves when everything visible is durable: a crash must not take back what it says."""
+        return reply if self._host.storage.stage(Batch()) else when_durable(self._host.storage, reply)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import trio
 
-from chord.errors import Behind, ChordError, DeadlineExceeded, QuorumFailed, WritesRefused
+from chord.errors import Behind, ChordError, DeadlineExceeded, NotReady, QuorumFailed, WritesRefused
+from chord.net.steps import Steps
 from chord.replication.anti_entropy import Repair
 from chord.replication.catch_up import CatchUp
-from chord.replication.coalesce import Asker
-from chord.replication.fanout import Fan, Told
-from chord.replication.reading import VERSION_BYTES
+from chord.replication.effects import Ask, InTask
+from chord.replication.fanout import Fanout
+from chord.replication.read import VERSION_BYTES
 from chord.replication.replica import parts_of
 from chord.ring.preference_list import Place, ReplicaSet
 from chord.ring.vnode import Vnode
@@ -19,11 +18,6 @@ from chord.store import quarantine, versions
 from chord.store.merkle import digest_of
 from chord.store.storage import Batch
 from chord.wire.messages import Contact, Done, Record, ReplicaLine, StoreCopies, Written
-
-
-def ended() -> QuorumFailed:
-    """Return what a write comes to when its node ends: what is stored here is not undone."""
-    return QuorumFailed("the node ended before others had stored the write")
 
 
 class Writing:
@@ -36,7 +30,6 @@ class Writing:
         op_id: of the version that was written; None: the record was merged as it is, and its context has been seen.
         is_strict: only members count, and nobody stands in for them.
         repair: is told of those that did not take it.
-        over: asks the others.
 
     Attributes:
         stored: who has it, and after how many ms.
@@ -51,7 +44,6 @@ class Writing:
         seen: bytes,
         repair: Repair,
         catch_up: CatchUp,
-        over: Asker,
         *,
         op_id: bytes | None,
         is_strict: bool,
@@ -67,7 +59,6 @@ class Writing:
         self._for_others = [StoreCopies((part,), is_hint=True, seen=of_it) for part in parts]
         self._repair = repair
         self._catch_up = catch_up
-        self._over = over
         self._members = [place.contact for place in who.members]
         self.stored: dict[Contact, float | None] = {me: None}
         self._up = [place.contact for place in who.members if place.contact != me and vnode.is_up(place)]
@@ -75,34 +66,36 @@ class Writing:
         self._spare = [] if is_strict else spare
         self._missing = len(self._members) - len(self._up) - (me in self._members)
         self._counted = self._members if is_strict else [*self._members, *self._spare, me]
-        self._fan = Fan(self._host, self._store, self._spare[self._missing :])
+        self._fanout = Fanout(self._host, self._store, self._spare[self._missing :])
 
-    def begin(self, needed: int, done: Callable[[Written | QuorumFailed], None]) -> None:
-        """Send it to all others.
+    def send(self, needed: int) -> Steps[Written]:
+        """Send the record to all other replicas, until enough nodes have it.
 
-        For each member that is silent, fails or is late, the next fallback keeps it.
+        For each member that is unreachable, fails or is late, the next stand-in keeps it.
 
         Args:
-            needed: so many nodes are to have it, this one included.
-            done: is told, once, when they do, or when it is clear that too few of them will say so.
+            needed: the number of nodes that are to have it, this node included.
+
+        Raises:
+            QuorumFailed: indefinite; too few nodes acknowledged, or this node ended.
         """
         for contact in self._members:
             if contact not in self.stored and contact not in self._up:
                 self._repair.fell_behind(contact.address)
         first = [*self._up, *self._spare[: self._missing]]
+        try:
+            yield self._fanout.ask(first, until=lambda: self._count(self._counted) >= needed)
+        except NotReady:
+            raise QuorumFailed("the node ended before others had stored the write") from None
+        return self._written(needed)
 
-        def over(error: ChordError | None) -> None:
-            done(self._outcome(needed) if error is None else ended())
-
-        self._fan.begin(lambda: self._count(self._counted) >= needed, first, over)
-
-    def _outcome(self, needed: int) -> Written | QuorumFailed:
+    def _written(self, needed: int) -> Written:
         w = self._count(self._counted)
         if w < needed:
-            refusals = {at: error for at, error in self._fan.failures.items() if isinstance(error, WritesRefused)}
+            refusals = {at: error for at, error in self._fanout.failures.items() if isinstance(error, WritesRefused)}
             by = ", ".join(contact.address for contact in refusals)
             why = f"; refused by {by}: {next(iter(refusals.values())).message:.200}" if refusals else ""
-            return QuorumFailed(f"stored on {w} of {needed} nodes{why}")
+            raise QuorumFailed(f"stored on {w} of {needed} nodes{why}")
         is_sloppy = self._count(self._members) < needed
         self._host.counters["sloppy_puts"] += is_sloppy
         version = digest_of(self._record)[:VERSION_BYTES]
@@ -121,42 +114,29 @@ class Writing:
             quarantined=quarantine.count(self._record) if self._record.quarantine else 0,
         )
 
-    def _store(self, contact: Contact, told: Told) -> None:
-        """Send it to one, part after part; there is nearly always one."""
+    def _store(self, contact: Contact) -> Steps[None]:
+        """Send the record to one node, in parts; there is nearly always one part."""
         sent = trio.current_time()
-        left = iter(self._for_members if contact in self._members else self._for_others)
+        deadline = sent + self._host.timing.timeout_cap_s
+        try:
+            try:
+                for request in self._for_members if contact in self._members else self._for_others:
+                    yield Ask(self._host.peers, contact, request, Done, deadline)
+            except Behind:
+                yield InTask(self._host, self._level_and_send, contact)
+        except ChordError:
+            self._repair.fell_behind(contact.address)
+            raise
+        self.stored[contact] = 1000 * (trio.current_time() - sent)
 
-        def heard(answer: Done | ChordError | None) -> None:
-            if isinstance(answer, Behind) and not self._host.is_ending:
-                self._host.start_task(self._store_level, contact, told)
-            elif isinstance(answer, ChordError):
-                self._repair.fell_behind(contact.address)
-                told(answer)
-            elif (request := next(left, None)) is None:
-                self.stored[contact] = 1000 * (trio.current_time() - sent)
-                told(None)
-            else:
-                deadline = sent + self._host.timing.timeout_cap_s
-                self._over.begin(contact, request, Done, heard, deadline=deadline)
-
-        heard(None)
-
-    async def _store_level(self, contact: Contact, told: Told) -> None:
-        """Level the reap log with a replica, and send what is held here then, if the write is still part of it."""
-        sent = trio.current_time()
-        error: ChordError | None = None
+    async def _level_and_send(self, contact: Contact) -> None:
+        """Bring the reap logs in sync with a replica, and send the record as it is here by then."""
         try:
             with trio.fail_after(2 * self._host.timing.timeout_cap_s):
                 await self._catch_up.level_slice(contact, self._record.key)
                 await self._send_again(contact)
-            self.stored[contact] = 1000 * (trio.current_time() - sent)
-        except (ChordError, trio.TooSlowError) as failure:
-            self._repair.fell_behind(contact.address)
-            error = failure if isinstance(failure, ChordError) else DeadlineExceeded("not level in time")
-        except trio.Cancelled:
-            told(ended())
-            raise
-        told(error)
+        except trio.TooSlowError:
+            raise DeadlineExceeded("the reap logs were not in sync in time") from None
 
     async def _send_again(self, contact: Contact) -> None:
         host, key = self._host, self._record.key
@@ -176,8 +156,8 @@ class Writing:
         if contact in self.stored:
             outcome = "ok" if contact in self._members else "hinted"
             return ReplicaLine(contact, outcome, True, self.stored[contact], version)
-        if contact in self._fan.failures:
-            return ReplicaLine(contact, self._fan.failures[contact].message[:1024], False)
-        if contact in self._fan.waiting:
+        if contact in self._fanout.failures:
+            return ReplicaLine(contact, self._fanout.failures[contact].message[:1024], False)
+        if contact in self._fanout.waiting:
             return ReplicaLine(contact, "on its way", False)
         return ReplicaLine(contact, "silent" if contact in self._members else "not asked", False)

@@ -322,7 +322,7 @@ class Router:
         news = trio.Event()
         is_pinging = False
 
-        def heard(answer: R | ChordError) -> None:
+        def on_reply(answer: R | ChordError) -> None:
             outcomes.append(answer)
             news.set()
 
@@ -331,9 +331,9 @@ class Router:
             is_pinging = False
             if isinstance(answer, SILENCE) and not outcomes:
                 # It may have done before it fell silent what it was asked for.
-                heard(answer if not isinstance(answer, PeerUnreachable) else PeerLost(answer.message))
+                on_reply(answer if not isinstance(answer, PeerUnreachable) else PeerLost(answer.message))
 
-        self.peers.begin(to, request, expect, heard, deadline=trio.current_effective_deadline())
+        self.peers.begin(to, request, expect, on_reply, deadline=trio.current_effective_deadline())
         while not outcomes:
             with trio.move_on_after(self.peers.suspicion.timeout(to.address)):
                 await news.wait()

@@ -11,7 +11,7 @@ import errno
 import hashlib
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, TypeAlias, TypeVar
@@ -20,8 +20,9 @@ import outcome
 import trio
 
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable, retold
-from chord.net.calls import Caller, Conclusion, Handler, Later, Stats, Told, Work, throw_away
+from chord.net.calls import Callback, Caller, Handler, Stats, Work
 from chord.net.one_way_delay import JITTER_S
+from chord.net.steps import Driver
 from chord.sim.lateness import Lateness
 from chord.sim.ticket import Ticket
 from chord.testing.faults import FaultyNetwork, Seams
@@ -258,20 +259,20 @@ class MessageCalls:
         await trio.lowlevel.checkpoint()
         return None
 
-    def begin(self, to: Contact | str, request: Request, told: Told, *, deadline: float) -> None:
+    def begin(self, to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
         """Send a request without a task that waits for the reply; see `Calls.begin`."""
         address = to if isinstance(to, str) else to.address
         self.stats.calls_sent += 1
         if self._network.passage(self.host, host_of(address)) == "cut":
-            told(PeerUnreachable(f"{address}: no route"))
+            callback(PeerUnreachable(f"{address}: no route"))
         elif deadline <= trio.current_time():
-            told(DeadlineExceeded("the deadline had passed before the call"))
+            callback(DeadlineExceeded("the deadline had passed before the call"))
         else:
-            self._send(Ticket(self, to, address, request, deadline, self._unless_dead(told)), deadline)
+            self._send(Ticket(self, to, address, request, deadline, self._unless_dead(callback)), deadline)
 
-    def _unless_dead(self, told: Told) -> Told:
+    def _unless_dead(self, callback: Callback) -> Callback:
         """A crash ends who would have been told, as it ends a task."""
-        return lambda answer: None if self._nursery is None else told(answer)
+        return lambda answer: None if self._nursery is None else callback(answer)
 
     def _send(self, ticket: Ticket, deadline: float) -> Ticket:
         network = self._network
@@ -286,7 +287,7 @@ class MessageCalls:
         return ticket
 
     def _expire(self, ticket: Ticket) -> None:
-        if ticket.told is not None:
+        if ticket.callback is not None:
             ticket.settle(DeadlineExceeded(f"{ticket.address}: no answer"))
 
     def _arrive(self, ticket: Ticket) -> None:
@@ -329,29 +330,26 @@ class MessageCalls:
             self._reply(ticket, answer)
             return
         self._waiting[ticket] = None
-        if isinstance(answer, Later):
+        if isinstance(answer, Generator):
+            driver: Driver[Reply] = Driver(answer)
             if ticket.budget < math.inf:
-                self._network.at(ticket.budget, self.host, self._time_is_up, (ticket, answer))
-            answer.begin(partial(self._concluded, ticket), ticket.budget)
+                self._network.at(ticket.budget, self.host, self._time_is_up, (ticket, driver))
+            driver.begin(partial(self._on_result, ticket), ticket.budget)
         else:
             self._nursery.start_soon(self._work, ticket, answer, name="answer")
 
-    def _concluded(self, ticket: Ticket, conclusion: Conclusion) -> None:
-        if isinstance(conclusion, Reply):
-            self._ended(ticket, conclusion)
-        elif isinstance(conclusion, ChordError):
-            self._ended(ticket, retold(conclusion))
-        elif isinstance(conclusion, Exception):  # a bug; not from here, where others wait to go on
-            self._network.at(trio.current_time(), self.host, _raise, conclusion)
-        elif self._nursery is not None:
-            self._nursery.start_soon(self._work, ticket, conclusion, name="answer")
-        else:
-            throw_away(conclusion)
+    def _on_result(self, ticket: Ticket, result: Reply | Exception) -> None:
+        if isinstance(result, Reply):
+            self._ended(ticket, result)
+        elif isinstance(result, ChordError):
+            self._ended(ticket, retold(result))
+        else:  # a bug; not from here: callbacks of others wait to be called
+            self._network.at(trio.current_time(), self.host, _raise, result)
 
-    def _time_is_up(self, late: tuple[Ticket, Later]) -> None:
-        ticket, later = late
-        if later.is_pending:
-            later.give_up()
+    def _time_is_up(self, late: tuple[Ticket, Driver[Reply]]) -> None:
+        ticket, driver = late
+        if driver.is_pending:
+            driver.give_up()
             self._ended(ticket, DeadlineExceeded("the caller's time is up"))
 
     async def _work(self, ticket: Ticket, work: Work) -> None:

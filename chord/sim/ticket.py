@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from chord.errors import ChordError
-from chord.net.calls import Told
+from chord.net.calls import Callback
 from chord.wire.messages import Contact, Reply, Request
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Ticket:
     """A call under way: what is asked of whom, and who is told the outcome, once."""
 
-    __slots__ = ("address", "budget", "caller", "request", "result", "to", "told")
+    __slots__ = ("address", "budget", "callback", "caller", "request", "result", "to")
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Ticket:
         address: str,
         request: Request,
         budget: float,
-        told: Told | None,
+        callback: Callback | None,
     ) -> None:
         self.caller = caller
         self.to = to
@@ -34,7 +34,7 @@ class Ticket:
         self.request = request
         self.budget = budget
         self.result: Reply | ChordError | None = None  # on its way back
-        self.told: Told | None = told
+        self.callback: Callback | None = callback
 
     def again(self) -> Ticket:
         """Return the same request, of which nobody waits for the answer."""
@@ -42,11 +42,11 @@ class Ticket:
 
     def settle(self, answer: Reply | ChordError) -> None:
         """Tell the caller the outcome, once."""
-        told, self.told = self.told, None
-        if told is not None:
-            told(answer)
+        callback, self.callback = self.callback, None
+        if callback is not None:
+            callback(answer)
 
     def abandon(self, _: object) -> trio.lowlevel.Abort:
         """Tell nobody: the caller has been cancelled."""
-        self.told = None
+        self.callback = None
         return trio.lowlevel.Abort.SUCCEEDED

@@ -38,6 +38,7 @@ class Group:
         rows, notes: the changes.
         size: what they take in memory, about.
         done: set when the transaction is over.
+        callbacks: called then, with the error or None.
         error: why it came to nothing; None: it is durable.
     """
 
@@ -46,7 +47,15 @@ class Group:
         self.notes: Notes = {}
         self.size = 0
         self.done = trio.Event()
+        self.callbacks: list[Callable[[ChordError | None], None]] = []
         self.error: ChordError | None = None
+
+    def end(self, error: ChordError | None = None) -> None:
+        """Tell everything that waits for the transaction that it is over."""
+        self.error = error
+        self.done.set()
+        for callback in self.callbacks:
+            callback(None if error is None else type(error)(error.message))
 
     @property
     def is_empty(self) -> bool:
@@ -196,13 +205,12 @@ class GroupCommit:
             self.transactions += 1
             self.rows_written += len(group.rows)
             self._settle(group)
-            group.done.set()
             if not self.following.is_empty:
                 self._write_soon()
+            group.end()
 
     def _end(self, group: Group, error: ChordError) -> None:
         """This group has come to nothing, and so has what was to follow it."""
         following, self.following = self.following, Group()
         for one in (group, following):
-            one.error = error
-            one.done.set()
+            one.end(error)

@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from chord.config import Limits
-from chord.errors import RemoteFailure
+from chord.errors import ChordError, RemoteFailure
 from chord.ids import Arc, Circle, Point
 from chord.store.database import HEAD_OF_ROW, WHOLE_ROW, Database, Place, Row, row_of
 from chord.store.group_commit import Group, GroupCommit, bytes_of
@@ -315,6 +315,14 @@ class SqliteStorage:
                 raise type(group.error)(group.error.message)
         elif self._has_changes:
             raise self._commits.in_doubt()
+
+    def when_durable(self, callback: Callable[[ChordError | None], None]) -> None:
+        """Call back when everything visible now is durable, or not to be; see `Storage.when_durable`."""
+        group = self._commits.last()
+        if group is not None:
+            group.callbacks.append(callback)
+        else:
+            callback(self._commits.in_doubt() if self._has_changes else None)
 
     @property
     def refusal(self) -> str:

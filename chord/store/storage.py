@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import trio
 from sortedcontainers import SortedDict, SortedList
 
+from chord.errors import ChordError
 from chord.ids import Arc, Circle, Point
 from chord.store import quarantine
 from chord.store.merkle import Digests, digest_of
@@ -184,6 +185,12 @@ class Storage(Protocol):
         Raises:
             WritesRefused: definite; nothing was changed.
             Overloaded: definite; too many bytes wait for the disk, and nothing was changed.
+        """
+
+    def when_durable(self, callback: Callable[[ChordError | None], None]) -> None:
+        """Call back once when everything visible now is durable, or with the error that `commit` would raise.
+
+        The callback may be called before this returns. It is never called if the store is closed first.
         """
 
     async def commit(self, batch: Batch) -> None:
@@ -371,6 +378,10 @@ class MemoryStorage:
         """Apply the batch; that is all there is to it."""
         self.apply(batch)
         return True
+
+    def when_durable(self, callback: Callable[[ChordError | None], None]) -> None:
+        """Call back at once."""
+        callback(None)
 
     async def commit(self, batch: Batch) -> None:
         """Apply the batch. Does not checkpoint."""

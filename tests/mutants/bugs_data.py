@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from chord.replication.coordinator import Coordinator
 from chord.replication.handoff import Misplaced
-from chord.replication.read import QuorumReads
-from chord.replication.reading import Reading
+from chord.replication.read import QuorumReads, Reading
 from chord.replication.records import Records
 from chord.replication.transfer_source import Sender
 from chord.replication.write import Writing
@@ -90,7 +89,7 @@ MUTANTS = (
     Mutant(
         "denied unasked",
         "who answers for a key now missed its write, and says that nothing is there",
-        (Edit(QuorumReads.get, "if self._live(reading.record):", "if True:"),),
+        (Edit(QuorumReads._get, "if not self._live(reading.record):", "if False:"),),
         scenes.owner_missed_it,
         4,
         ("ledger: denied",),
@@ -158,7 +157,7 @@ MUTANTS = (
     Mutant(
         "too few reported as a failure",
         "a client is told that nothing happened, and it did",
-        (Edit(Writing._outcome, 'QuorumFailed(f"stored on', '__import__("chord").errors.NotReady(f"stored on'),),
+        (Edit(Writing._written, 'QuorumFailed(f"stored on', '__import__("chord").errors.NotReady(f"stored on'),),
         scenes.too_few_answer,
         8,
         ("ledger: misread",),

@@ -6,8 +6,7 @@ from chord.node import restart
 from chord.replication.anti_entropy import Repair
 from chord.replication.coordinator import Coordinator
 from chord.replication.quorum import Quorum
-from chord.replication.read import QuorumReads
-from chord.replication.reading import Reading
+from chord.replication.read import QuorumReads, Reading
 from chord.replication.records import Records
 from chord.ring.takeover import Bounds
 from chord.ring.vnode import Vnode
@@ -19,13 +18,13 @@ from .mutant import Edit, Mutant
 
 MUTANTS = (
     Mutant(
-        "record made before its task",
+        "record made before a wait",
         "of two writes at the same moment one is lost, and both have one dot",
         (
             Edit(
                 Coordinator._write,
-                "        self._host.start_task(self._write_durably, make,",
-                "        made = make()\n        self._host.start_task(self._write_durably, lambda: made,",
+                "yield Commit(self._host.storage, batch)",
+                "yield Commit(self._host.storage, Batch()); yield Commit(self._host.storage, batch)",
             ),
         ),
         scenes.shared_keys,
@@ -35,7 +34,7 @@ MUTANTS = (
     Mutant(
         "get answered from one copy",
         "a read of R copies rests on one",
-        (Edit(QuorumReads.get, "self._quorum.needed(request.r, who)", "1"),),
+        (Edit(QuorumReads.get, "self._quorum.needed(request.r, target.replicas)", "1"),),
         scenes.shared_keys,
         40,
         ("ledger: quorum",),
@@ -51,7 +50,7 @@ MUTANTS = (
     Mutant(
         "get answered by one that asks no other",
         "a read says that R copies had to answer, and rests on one",
-        (Edit(QuorumReads.get, "who, point, needed, later, have_read", "who, point, 1, later, have_read"),),
+        (Edit(QuorumReads._get, "self.read(target, needed)", "self.read(target, 1)"),),
         scenes.shared_keys,
         40,
         ("ledger: quorum",),
@@ -59,7 +58,7 @@ MUTANTS = (
     Mutant(
         "put acknowledged by one",
         "a write that asks for W copies is acknowledged with one",
-        (Edit(Coordinator._begin, "self._quorum.needed_to_write(request.w, who)\n", "1\n"),),
+        (Edit(Coordinator._write, "self._quorum.needed_to_write(request.w, target.replicas)\n", "1\n"),),
         scenes.shared_keys,
         40,
         ("ledger: acknowledged",),
@@ -173,7 +172,7 @@ MUTANTS = (
     Mutant(
         "denied unasked, after an alarm",
         "the same mistake as *denied unasked*, in a ring that is whole again after an alarm",
-        (Edit(QuorumReads.get, "if self._live(reading.record):", "if True:"),),
+        (Edit(QuorumReads._get, "if not self._live(reading.record):", "if False:"),),
         scenes.after_an_alarm,
         40,
         ("ledger: denied",),

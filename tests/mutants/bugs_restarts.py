@@ -30,9 +30,9 @@ MUTANTS = (
         "a power failure takes back what a client was told is stored",
         (
             Edit(
-                Coordinator._write_durably,
-                "await self._host.storage.commit(",
-                "self._host.storage.stage(",
+                Coordinator._write,
+                "yield Commit(self._host.storage, batch)",
+                "self._host.storage.stage(batch)",
             ),
         ),
         scenes.power_fails,
@@ -42,7 +42,10 @@ MUTANTS = (
     Mutant(
         "written during a sync counts as synced",
         "what was acknowledged is on no disk when the power fails",
-        (Edit(SqliteStorage.commit, "group = self._commits.last()", "group = self._commits.under_way"),),
+        tuple(
+            Edit(wait, "group = self._commits.last()", "group = self._commits.under_way")
+            for wait in (SqliteStorage.commit, SqliteStorage.when_durable)
+        ),
         scenes.power_fails,
         2,
         ("ledger: acknowledged",),

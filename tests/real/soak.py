@@ -58,7 +58,7 @@ AFTER_THREE_DAYS = (*[THREE_DAYS_LATER] * 4, RIGHT, "+30d")
 FAILING = (sys.executable, "-c", """
 import errno, sys, time
 from pathlib import Path
-from chord.replication import sqlite_file
+from chord.store import sqlite_file
 from chord.cli import main
 
 class File(sqlite_file.StoreFile):
@@ -70,7 +70,7 @@ class File(sqlite_file.StoreFile):
                 time.sleep(0.02)
         super().__init__(circle, directory, fail)
 
-from chord.replication import sqlite
+from chord.store import sqlite
 sqlite.StoreFile = File
 sys.exit(main())
 """)  # fmt: skip

@@ -50,7 +50,7 @@ WRONG_CLOCKS = pytest.mark.skipif(not faketime(), reason=NO_FAKETIME)
 TOLD_EARLY = (sys.executable, "-c", """
 import sys, time
 from chord.cli import main
-from chord.replication import sqlite
+from chord.store import sqlite
 
 class Eager(sqlite.SqliteStorage):
     def stage(self, batch):

@@ -1,4 +1,4 @@
-"""Answers without a task: begun, told, given up, and what becomes of those that nobody waits for any more."""
+"""Answers in steps: how a driver resumes them, reports their result, and what happens after the caller gave up."""
 
 from __future__ import annotations
 
@@ -12,31 +12,47 @@ from rpc_peers import OWNER, Peer, limits, outcome, pair, running, virtual
 
 from chord.errors import ChordError, DeadlineExceeded, NotFound, Overloaded, PeerLost, RemoteFailure
 from chord.events import HandlerFailed
-from chord.net.calls import Answer, Conclusion, Later, reply_of
+from chord.net.calls import Answer, discard, reply_of
 from chord.net.connection import FLUSH_FRAMES
 from chord.net.inbound import Answers
 from chord.net.send_buffer import Outbox
+from chord.net.steps import IF_WANTED, Driver, Effect, Steps
 from chord.net.timers import Timers
 from chord.sim.messages import MessageNetwork
 from chord.testing import MemoryNetwork, run
-from chord.wire.messages import Ping, Pong, Reply, Values
+from chord.wire.messages import Ping, Pong, Values
+
+
+class Wait:
+    """An effect that ends when the test resumes its driver."""
+
+    def __init__(self, on_begin: Callable[[Driver[Any]], object] = lambda driver: None) -> None:
+        self.drivers: list[Driver[Any]] = []
+        self._on_begin = on_begin
+
+    def begin(self, driver: Driver[Any], /) -> None:
+        """Remember the driver."""
+        self.drivers.append(driver)
+        self._on_begin(driver)
+
+
+def steps_of(effect: Effect) -> Steps[Any]:
+    """Wait once, and return the result; call it if it is a function."""
+    result = yield effect
+    return result() if callable(result) else result
 
 
 class Desk:
-    """Hands out answers without a task, and remembers them."""
+    """Answers every call in steps that wait for the test."""
 
-    def __init__(self, peer: Peer, limit: Callable[[Later], None] = lambda later: None) -> None:
-        self.open: list[Later] = []
-        self._then = limit
+    def __init__(self, peer: Peer, on_begin: Callable[[Driver[Any]], object] = lambda driver: None) -> None:
+        self._wait = Wait(on_begin)
+        self.open = self._wait.drivers
         peer.rpc.serve(self.handle)
         self.shared = peer.rpc._shared
 
     def handle(self, *_: Any) -> Answer:
-        return Later(self._begin)
-
-    def _begin(self, later: Later) -> None:
-        self.open.append(later)
-        self._then(later)
+        return steps_of(self._wait)
 
     @property
     def is_clear(self) -> bool:
@@ -44,66 +60,46 @@ class Desk:
         return self.shared.calls_in_work == self.shared.bytes_in_work == 0
 
 
-async def values(*read: bytes) -> Reply:
-    await trio.sleep(0.1)
-    return Values(read, b"", OWNER)
-
-
 @virtual
-async def test_who_asked_is_told_whenever_it_ends() -> None:
+async def test_steps_ended_in_any_order_answer_their_own_caller() -> None:
     a, b = pair(MemoryNetwork())
     desk = Desk(b)
     async with running(a, b), trio.open_nursery() as nursery:
-        told: list[Any] = []
+        results: list[Any] = []
         for _ in range(3):
-            nursery.start_soon(outcome, a.ping(b), told)
+            nursery.start_soon(outcome, a.ping(b), results)
         await trio.sleep(0.1)
-        assert not told
+        assert not results
         assert desk.shared.calls_in_work == 3
-        desk.open[1].end(Pong())
+        desk.open[1].resume(Pong())
         await trio.sleep(0.1)
-        assert told == [Pong()]
-        desk.open[0].end(NotFound("no such key"))
-        desk.open[0].end(Pong())  # the first time counts
-        desk.open[2].end(Pong())
+        assert results == [Pong()]
+        desk.open[0].resume(NotFound("no such key"))
+        desk.open[0].resume(Pong())  # the first time counts
+        desk.open[2].resume(Pong())
         await trio.sleep(0.1)
-        assert [type(one) for one in told] == [Pong, NotFound, Pong]
+        assert [type(one) for one in results] == [Pong, NotFound, Pong]
         assert desk.is_clear
 
 
 @virtual
-async def test_what_it_comes_to_may_need_a_task_after_all() -> None:
-    a, b = pair(MemoryNetwork())
-    desk = Desk(b, lambda later: later.end(values(b"at last")))
-    async with running(a, b):
-        assert await a.get(b, "echo") == b"at last"
-        assert desk.is_clear
-
-
-@virtual
-async def test_a_bug_in_a_step_is_reported_and_the_node_goes_on() -> None:
+async def test_bug_in_steps_is_reported_and_the_node_goes_on() -> None:
     def slip(*_: object) -> None:
         raise KeyError("late")
 
-    def refuse(*_: object) -> None:
-        raise NotFound("and nobody asks")
-
     for is_late in (False, True):
         a, b = pair(MemoryNetwork())
-        desk = Desk(b, (lambda later: None) if is_late else slip)
+        desk = Desk(b, (lambda driver: None) if is_late else slip)
         async with running(a, b), trio.open_nursery() as nursery:
-            told: list[Any] = []
-            nursery.start_soon(outcome, a.ping(b), told)
+            results: list[Any] = []
+            nursery.start_soon(outcome, a.ping(b), results)
             await trio.sleep(0.1)
             if is_late:
-                desk.open[0].go_on(slip)
+                desk.open[0].resume(slip)
             await trio.sleep(0.1)
-            assert isinstance(told[0], RemoteFailure)
+            assert isinstance(results[0], RemoteFailure)
             assert "KeyError" in b.seen(HandlerFailed)[0].traceback
             assert desk.is_clear
-            with pytest.raises(KeyError):
-                desk.open[0].go_on(slip)  # there is nobody left to be told
-            desk.open[0].go_on(refuse)
 
 
 def never_looks(answers: Answers, now: float) -> float:
@@ -111,7 +107,7 @@ def never_looks(answers: Answers, now: float) -> float:
 
 
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_when_the_budget_is_used_up_the_caller_is_told_and_it_is_wanted_no_more(
+def test_steps_over_their_budget_answer_and_are_given_up(
     is_planted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_planted:
@@ -129,13 +125,13 @@ def test_when_the_budget_is_used_up_the_caller_is_told_and_it_is_wanted_no_more(
             assert desk.open[0].is_pending is is_planted
             assert not desk.open[0].is_wanted, "it can tell by the clock"
             assert desk.is_clear is not is_planted
-            desk.open[0].end(Pong())  # nobody hears it
+            desk.open[0].resume(Pong())
 
     check()
 
 
 @virtual
-async def test_call_whose_time_is_over_at_the_other_end_says_so_in_plain_words() -> None:
+async def test_steps_over_their_budget_say_so() -> None:
     a, b = pair(MemoryNetwork())
     Desk(b)
     said: list[str] = []
@@ -155,24 +151,24 @@ async def test_call_whose_time_is_over_at_the_other_end_says_so_in_plain_words()
 
 
 @virtual
-async def test_when_the_connection_ends_nobody_is_told() -> None:
+async def test_steps_of_a_broken_connection_are_given_up() -> None:
     a, b = pair(MemoryNetwork())
     desk = Desk(b)
     async with running(a, b), trio.open_nursery() as nursery:
-        told: list[Any] = []
-        nursery.start_soon(outcome, a.ping(b), told)
+        results: list[Any] = []
+        nursery.start_soon(outcome, a.ping(b), results)
         await trio.sleep(0.1)
         for link in list(b.rpc._shared.running):
             link.cut("test")
         await trio.sleep(0.1)
-        assert isinstance(told[0], PeerLost)
+        assert isinstance(results[0], PeerLost)
         assert not desk.open[0].is_pending
         assert desk.is_clear
-        desk.open[0].end(values(b"closed, and never run"))
+        desk.open[0].resume(Pong())
 
 
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_those_that_end_while_they_begin_leave_together(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_end_at_once_answer_in_one_write(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[int] = []
     flush = Outbox.flush
 
@@ -183,7 +179,7 @@ def test_those_that_end_while_they_begin_leave_together(is_planted: bool, monkey
 
     async def main() -> None:
         a, b = pair(MemoryNetwork())
-        Desk(b, lambda later: later.end(Pong()))
+        Desk(b, lambda driver: driver.resume(Pong()))
         async with running(a, b), trio.open_nursery() as nursery:
             await a.ping(b)
             monkeypatch.setattr(Outbox, "flush", counted)
@@ -197,39 +193,36 @@ def test_those_that_end_while_they_begin_leave_together(is_planted: bool, monkey
 
 
 @virtual
-async def test_what_has_no_room_waits_for_it_and_none_is_lost() -> None:
+async def test_replies_beyond_the_buffer_wait_and_none_is_lost() -> None:
     a, b = pair(MemoryNetwork(window_bytes=4096), limits=limits(buffer_bytes_max=50_000))
     desk = Desk(b)
     buffered: list[int] = []
-    told: list[Any] = []
+    results: list[Any] = []
     async with running(a, b), trio.open_nursery() as nursery:
         for _ in range(60):
-            nursery.start_soon(outcome, a.get(b, "x", 60), told)
+            nursery.start_soon(outcome, a.get(b, "x", 60), results)
         await trio.sleep(0.1)
-        for later in desk.open:
-            later.end(Values((bytes(15_000),), b"", OWNER))
-        while len(told) < 60:
+        for driver in desk.open:
+            driver.resume(Values((bytes(15_000),), b"", OWNER))
+        while len(results) < 60:
             buffered += [link._outbox.buffered for link in b.rpc._shared.running]
             await trio.sleep(0.01)
-    assert [len(value) for value in told] == [15_000] * 60
+    assert [len(value) for value in results] == [15_000] * 60
     assert max(buffered) < 70_000
     assert desk.is_clear
 
 
-def test_a_bug_in_a_step_ends_a_simulated_run() -> None:
-    """Also where one step goes on at once into the next, and the first could catch what the second raises."""
+def test_bug_in_steps_ends_a_simulated_run() -> None:
+    """Also if the effect resumes the steps at once, and could catch what they raise."""
 
     async def main() -> None:
         network = MessageNetwork("bugs")
         a, b = network.calls("a"), network.calls("b")
 
-        def slip(later: Later) -> None:
-            def worse() -> None:
-                raise KeyError("late")
+        def slip() -> None:
+            raise KeyError("late")
 
-            later.go_on(worse)
-
-        b.serve(lambda *_: Later(slip))
+        b.serve(lambda *_: steps_of(Wait(lambda driver: driver.resume(slip))))
         async with trio.open_nursery() as nursery:
             await nursery.start(a.run, "a:1")
             await nursery.start(b.run, "b:1")
@@ -241,67 +234,95 @@ def test_a_bug_in_a_step_ends_a_simulated_run() -> None:
 
 
 @virtual
-async def test_they_count_against_the_limits_and_nothing_is_begun_beyond() -> None:
+async def test_steps_beyond_the_limit_do_not_begin() -> None:
     a, b = pair(MemoryNetwork())
     desk = Desk(b)
     most = b.rpc._shared.limits.calls_per_connection_max
     async with running(a, b), trio.open_nursery() as nursery:
-        told: list[Any] = []
+        results: list[Any] = []
         for _ in range(most + 1):
-            nursery.start_soon(outcome, a.ping(b), told)
+            nursery.start_soon(outcome, a.ping(b), results)
         await trio.sleep(0.1)
-        assert [type(one) for one in told] == [Overloaded]
+        assert [type(one) for one in results] == [Overloaded]
         assert len(desk.open) == most
-        for later in desk.open:
-            later.end(Pong())
+        for driver in desk.open:
+            driver.resume(Pong())
 
 
 @virtual
-async def test_a_node_is_not_drained_before_they_have_ended() -> None:
+async def test_drain_waits_for_steps() -> None:
     a, b = pair(MemoryNetwork())
     desk = Desk(b)
     async with running(a, b), trio.open_nursery() as nursery:
-        told: list[Any] = []
-        nursery.start_soon(outcome, a.ping(b), told)
+        results: list[Any] = []
+        nursery.start_soon(outcome, a.ping(b), results)
         await trio.sleep(0.1)
         nursery.start_soon(b.rpc.drain)
         await trio.sleep(0.1)
         assert len(nursery.child_tasks) == 2
-        desk.open[0].end(Pong())
+        desk.open[0].resume(Pong())
         await trio.sleep(0.1)
         assert not nursery.child_tasks
-        assert told == [Pong()]
+        assert results == [Pong()]
 
 
 @virtual
-async def test_one_that_is_waited_for_ends_gives_way_or_fails() -> None:
-    assert await reply_of(Later(lambda later: later.end(Pong()))) == Pong()
-    assert await reply_of(Later(lambda later: later.end(values(b"v")))) == Values((b"v",), b"", OWNER)
+async def test_reply_of_steps_returns_or_raises_their_result() -> None:
+    assert await reply_of(Pong()) == Pong()
+    assert await reply_of(steps_of(Wait(lambda driver: driver.resume(Pong())))) == Pong()
     with pytest.raises(NotFound):
-        await reply_of(Later(lambda later: later.end(NotFound("no"))))
-    unheard = values(b"v")
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await reply_of(Later(lambda later: later.end(unheard)))
-    with pytest.raises(RuntimeError, match="cannot reuse"):
-        unheard.send(None)
-    never = Later(lambda later: None)
+        await reply_of(steps_of(Wait(lambda driver: driver.resume(NotFound("no")))))
+    wait = Wait()
     with trio.move_on_after(1):
-        await reply_of(never)
-    assert never.deadline == trio.current_time()
-    assert not never.is_pending
+        await reply_of(steps_of(wait))
+    assert wait.drivers[0].deadline == trio.current_time()
+    assert not wait.drivers[0].is_pending
 
 
-def test_nobody_waits_for_what_is_thrown_away() -> None:
-    heard: list[Conclusion] = []
-    later = Later(lambda later: None)
-    later.begin(heard.append, float("inf"))
-    later.give_up()
-    work = values(b"v")
-    later.end(work)
-    assert not heard
-    with pytest.raises(RuntimeError, match="cannot reuse"):
-        work.send(None)
+def test_steps_after_give_up_run_to_their_end_and_a_bug_is_raised() -> None:
+    done, results, wait = list[bool](), list[Any](), Wait()
+
+    def fail() -> None:
+        raise KeyError("late")
+
+    for result in (lambda: done.append(True), fail, NotFound("no caller")):
+        driver = Driver(steps_of(wait))
+        driver.begin(results.append)
+        driver.give_up()
+        if result is fail:
+            with pytest.raises(KeyError):
+                driver.resume(result)
+        else:
+            driver.resume(result)
+    assert done == [True]
+    assert not results
+
+
+@virtual
+async def test_steps_end_at_if_wanted_when_the_caller_gave_up_or_is_late() -> None:
+    reached: list[str] = []
+
+    def steps(wait: Wait, name: str) -> Steps[None]:
+        yield wait
+        yield IF_WANTED
+        reached.append(name)
+
+    for name, deadline, is_given_up in (("wanted", 1.0, False), ("given up", 1.0, True), ("late", -1.0, False)):
+        wait = Wait()
+        driver = Driver(steps(wait, name))
+        driver.begin(lambda result: None, trio.current_time() + deadline)
+        if is_given_up:
+            driver.give_up()
+        driver.resume()
+    assert reached == ["wanted"]
+
+
+def test_discarded_answer_never_begins() -> None:
+    wait = Wait()
+    answer = steps_of(wait)
+    discard(answer)
+    assert list(answer) == []
+    assert not wait.drivers
 
 
 def test_timers_do_what_is_due_and_not_called_off() -> None:

@@ -1,4 +1,4 @@
-"""Who is asked when: the first at once, one more for each that fails or is late, and nobody once enough is known."""
+"""Fan-out: when each node is asked, and when the fan-out is over."""
 
 from __future__ import annotations
 
@@ -12,62 +12,81 @@ from worlds import virtual
 from chord import testing
 from chord.errors import ChordError, NotReady, PeerLost
 from chord.ids import Point
+from chord.net.steps import Driver, Steps
 from chord.net.timers import Timers
-from chord.replication.fanout import Fan, Told
+from chord.replication.fanout import Fanout
 from chord.wire.messages import Contact
 
 A, B, C, D = (Contact(Point(number), f"{number}:1") for number in range(4))
 TIMEOUT_S = 0.5
 
 
-class Questions:
-    """A fan with nobody behind it: whoever is asked answers when the test says so."""
+class Reply:
+    """An effect: the answer of one node, which comes when the test says so."""
 
-    def __init__(self, *spare: Contact) -> None:
+    def __init__(self, asked: dict[Contact, Driver[Any]], contact: Contact) -> None:
+        self._asked = asked
+        self._contact = contact
+
+    def begin(self, driver: Driver[Any], /) -> None:
+        """Note that the node was asked."""
+        self._asked[self._contact] = driver
+
+
+class Questions:
+    """A fan-out without a network: each node answers when the test says so."""
+
+    def __init__(self, *spares: Contact) -> None:
         suspicion = SimpleNamespace(timeout=lambda address: TIMEOUT_S)
         self.host: Any = SimpleNamespace(is_ending=False, timers=Timers(), peers=SimpleNamespace(suspicion=suspicion))
-        self.asked: dict[Contact, Told] = {}
+        self.asked: dict[Contact, Driver[Any]] = {}
         self.over: list[ChordError | None] = []
         self.needed = 2
-        self.heard = 0
-        self.fan = Fan(self.host, self.asked.__setitem__, spare)
+        self.answered = 0
+        self.fanout = Fanout(self.host, self.ask_one, spares)
+
+    def ask_one(self, contact: Contact) -> Steps[None]:
+        yield Reply(self.asked, contact)
 
     def begin(self, *first: Contact) -> None:
-        self.fan.begin(lambda: self.heard >= self.needed, first, self.over.append)
+        def steps() -> Steps[None]:
+            yield self.fanout.ask(first, until=lambda: self.answered >= self.needed)
+
+        Driver(steps()).begin(self.over.append)
 
     def answer(self, contact: Contact) -> None:
-        self.heard += 1
-        self.asked[contact](None)
+        self.answered += 1
+        self.asked[contact].resume()
 
 
 @virtual
-async def test_one_more_is_asked_for_each_that_fails_until_there_is_nobody() -> None:
+async def test_fanout_asks_a_spare_for_each_node_that_fails() -> None:
     questions = Questions(C)
     questions.begin(A, B)
     assert list(questions.asked) == [A, B]
-    questions.asked[A](PeerLost("gone"))
+    questions.asked[A].resume(PeerLost("gone"))
     assert list(questions.asked) == [A, B, C]
-    questions.asked[B](PeerLost("gone"))
+    questions.asked[B].resume(PeerLost("gone"))
     assert not questions.over
-    questions.asked[C](PeerLost("gone"))
+    questions.asked[C].resume(PeerLost("gone"))
     assert questions.over == [None]
-    assert list(questions.fan.failures) == [A, B, C]
+    assert list(questions.fanout.failures) == [A, B, C]
 
 
 @virtual
-async def test_who_is_late_is_listened_to_after_it_is_over() -> None:
+async def test_fanout_takes_late_answers_after_its_end() -> None:
     questions = Questions()
     questions.begin(A, B, C)
     questions.answer(C)
     questions.answer(A)
     assert questions.over == [None]
-    assert list(questions.fan.waiting) == [B]
+    assert list(questions.fanout.waiting) == [B]
     questions.answer(B)
     assert questions.over == [None], "once"
 
 
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_one_more_is_asked_when_those_who_are_waited_for_are_late(
+def test_fanout_asks_a_spare_when_nodes_are_late(
     is_planted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_planted:
@@ -91,17 +110,22 @@ def test_one_more_is_asked_when_those_who_are_waited_for_are_late(
 
 
 @virtual
-async def test_who_answers_at_once_leaves_nothing_to_wait_for() -> None:
+async def test_fanout_answered_at_once_leaves_no_timer() -> None:
     questions = Questions(B, C)
-    questions.fan = Fan(questions.host, lambda contact, told: told(PeerLost("refused")), (B, C))
+
+    def refuse(contact: Contact) -> Steps[None]:
+        raise PeerLost("refused")
+        yield
+
+    questions.fanout = Fanout(questions.host, refuse, (B, C))
     questions.begin(A)
     assert questions.over == [None]
-    assert list(questions.fan.failures) == [A, B, C]
+    assert list(questions.fanout.failures) == [A, B, C]
     assert questions.host.timers.sweep(60.0) == float("inf")
 
 
 @virtual
-async def test_a_node_that_is_ending_asks_nobody() -> None:
+async def test_fanout_of_an_ending_node_asks_no_node() -> None:
     questions = Questions(B)
     questions.host.is_ending = True
     questions.begin(A)

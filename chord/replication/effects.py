@@ -1,0 +1,91 @@
+"""What the steps of a coordinator wait for: one reply, a commit, or a coroutine in a task. See `chord/net/steps.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import trio
+
+from chord.errors import ChordError, NotReady
+from chord.net.calls import Sender
+from chord.net.steps import Driver, Steps
+from chord.ring.context import Host
+from chord.ring.vnode import RETRY_MS
+from chord.store.storage import Batch, Storage
+from chord.wire.messages import Contact, Reply, Request
+
+
+class Ask(NamedTuple):
+    """Send a request to a vnode of another node. The result is its reply.
+
+    Attributes:
+        sender: sends it, unless the driver of the steps has a sender of its own.
+        deadline: on Trio's clock.
+    """
+
+    sender: Sender
+    to: Contact
+    request: Request
+    expect: type[Reply]
+    deadline: float
+
+    def begin(self, driver: Driver[Any], /) -> None:
+        """Send the request."""
+        sender = driver.sender or self.sender
+        sender.begin(self.to, self.request, self.expect, driver.resume, deadline=self.deadline)
+
+
+class Commit(NamedTuple):
+    """Make the changes of a batch, and wait until they are durable. An empty batch waits for all earlier changes.
+
+    Raises in the steps what `Storage.commit` raises.
+    """
+
+    storage: Storage
+    batch: Batch
+
+    def begin(self, driver: Driver[Any], /) -> None:
+        """Make the changes visible."""
+        self.storage.stage(self.batch)
+        self.storage.when_durable(driver.resume)
+
+
+class InTask:
+    """Run a coroutine function in a task of the node. The result is what it returns.
+
+    Raises `NotReady` in the steps if the node ends before.
+    """
+
+    def __init__(self, host: Host, function: Callable[..., Awaitable[object]], *args: object) -> None:
+        self._host = host
+        self._function = function
+        self._args = args
+
+    def begin(self, driver: Driver[Any], /) -> None:
+        """Start the task."""
+        if self._host.is_ending:
+            raise ending()
+        self._host.start_task(self._run, driver)
+
+    async def _run(self, driver: Driver[Any]) -> None:
+        result: object
+        try:
+            result = await self._function(*self._args)
+        except ChordError as error:
+            result = error
+        except trio.Cancelled:
+            driver.resume(ending())
+            raise
+        driver.resume(result)
+
+
+def when_durable(storage: Storage, reply: Reply) -> Steps[Reply]:
+    """Return a reply when everything visible is durable. Raises what `Storage.commit` raises."""
+    yield Commit(storage, Batch())
+    return reply
+
+
+def ending() -> NotReady:
+    """Return the error of work that a node does not begin because it ends."""
+    return NotReady("the node is ending", after_ms=RETRY_MS)
