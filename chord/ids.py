@@ -57,9 +57,11 @@ class Circle(NamedTuple):
         """Bytes a point takes on the wire: bits rounded up to whole bytes."""
         return (self.bits + 7) // 8
 
+    @functools.lru_cache(HASHES_KEPT)  # noqa: B019  # one operation asks for the point of its key again and again
     def hash(self, data: bytes) -> Point:
         """Return the first `bits` bits of SHA-1 of the data, read big-endian."""
-        return _hash(self.bits, data)
+        digest = int.from_bytes(hashlib.sha1(data, usedforsecurity=False).digest(), "big")
+        return Point(digest >> (BITS_MAX - self.bits))
 
     def point(self, number: int) -> Point:
         """Return the number as a point, modulo 2**bits."""
@@ -76,13 +78,6 @@ class Circle(NamedTuple):
     def fraction(self, distance: int) -> float:
         """Return a distance as a share of the whole circle, 0.0 to 1.0."""
         return distance / self.size
-
-
-@functools.lru_cache(HASHES_KEPT)
-def _hash(bits: int, data: bytes) -> Point:
-    """Kept for a while: one operation asks for the point of its key again and again."""
-    digest = int.from_bytes(hashlib.sha1(data, usedforsecurity=False).digest(), "big")
-    return Point(digest >> (BITS_MAX - bits))
 
 
 def vnode_id(circle: Circle, address: str, index: int) -> Point:

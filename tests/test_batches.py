@@ -381,7 +381,7 @@ async def test_so_many_items_are_in_work_and_no_more() -> None:
     async with warm_ring(4, 17) as ring:
         one = ring[1]
         limits = msgspec.structs.replace(one.host.limits, calls_max=len(KEYS))
-        one.host.config = msgspec.structs.replace(one.host.config, limits=limits)
+        one.host.limits = limits
         outcomes: list[Any] = []
 
         async def load(keys: list[bytes]) -> None:

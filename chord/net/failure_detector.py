@@ -121,7 +121,7 @@ class Suspicion:
     def state(self, address: str) -> PeerState:
         """Return what we think of the peer; a stranger is alive until it proves otherwise."""
         peer = self._peers.get(address)
-        return "alive" if peer is None else self._state(peer)
+        return "alive" if peer is None or peer.state == "alive" else self._state(peer)
 
     def is_dead(self, address: str) -> bool:
         """Return whether the peer leaves the lists: it is dead, or has left."""

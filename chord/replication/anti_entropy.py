@@ -86,8 +86,12 @@ class Repair:
         """Whether a replica is known to hold everything of the part a point lies in."""
         if address == self._host.address:
             return True
-        levels = [self._level_in(arc).get(address) for arc in self._arcs() if point in arc]
-        return any(level is not None and level.is_settled for level in levels)
+        for arc in self._arcs():
+            if point in arc:
+                level = self._level_in(arc).get(address)
+                if level is not None and level.is_settled:
+                    return True
+        return False
 
     def is_complete(self) -> bool:
         """Whether this vnode holds all that was acknowledged in its arc, as far as those who answer know.

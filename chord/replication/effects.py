@@ -36,8 +36,18 @@ class Ask(NamedTuple):
         sender.begin(self.to, self.request, self.expect, driver.resume, deadline=self.deadline)
 
 
+class Durable(NamedTuple):
+    """Wait until all changes so far are durable. Raises in the steps what `Storage.commit` raises."""
+
+    storage: Storage
+
+    def begin(self, driver: Driver[Any], /) -> None:
+        """Ask the store to call back."""
+        self.storage.when_durable(driver.resume)
+
+
 class Commit(NamedTuple):
-    """Make the changes of a batch, and wait until they are durable. An empty batch waits for all earlier changes.
+    """Make the changes of a batch, and wait until they are durable.
 
     Raises in the steps what `Storage.commit` raises.
     """
@@ -82,7 +92,7 @@ class InTask:
 
 def when_durable(storage: Storage, reply: Reply) -> Steps[Reply]:
     """Return a reply when everything visible is durable. Raises what `Storage.commit` raises."""
-    yield Commit(storage, Batch())
+    yield Durable(storage)
     return reply
 
 

@@ -83,7 +83,7 @@ class Fanout:
 
     def _late_s(self) -> float:
         timeout = self._host.peers.suspicion.timeout
-        return max(timeout(contact.address) for contact in self.waiting)
+        return max([timeout(contact.address) for contact in self.waiting])
 
     def _start_spare(self) -> bool:
         if not self._spares or self._host.is_ending:

@@ -153,11 +153,11 @@ class Replica:
 
     def on_store_copies(self, request: StoreCopies) -> Answer:
         """Merge records, and answer when they are durable."""
-        self._stage(request.records, request.seen)
+        _, is_durable = self._stage(request.records, request.seen)
         for record in request.records:
             point = self._host.circle.hash(record.key)
             self._compared(Arc(self._host.circle.point(point - 1), point))
-        return self._when_durable(Done())
+        return Done() if is_durable else when_durable(self._host.storage, Done())
 
     def _when_durable(self, reply: Reply) -> Answer:
         """Return a reply that leaves when everything visible is durable: a crash must not take back what it says."""

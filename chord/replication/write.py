@@ -65,7 +65,7 @@ class Writing:
         spare = [place.contact for place in who.fallbacks if place.contact != me and vnode.is_up(place)]
         self._spare = [] if is_strict else spare
         self._missing = len(self._members) - len(self._up) - (me in self._members)
-        self._counted = self._members if is_strict else [*self._members, *self._spare, me]
+        self._counted = frozenset(self._members if is_strict else (*self._members, *self._spare, me))
         self._fanout = Fanout(self._host, self._store, self._spare[self._missing :])
 
     def send(self, needed: int) -> Steps[Written]:
@@ -96,7 +96,7 @@ class Writing:
             by = ", ".join(contact.address for contact in refusals)
             why = f"; refused by {by}: {next(iter(refusals.values())).message:.200}" if refusals else ""
             raise QuorumFailed(f"stored on {w} of {needed} nodes{why}")
-        is_sloppy = self._count(self._members) < needed
+        is_sloppy = self._count(frozenset(self._members)) < needed
         self._host.counters["sloppy_puts"] += is_sloppy
         version = digest_of(self._record)[:VERSION_BYTES]
         lines = [self._line(place, version) for place in self._who.everyone]
@@ -148,8 +148,8 @@ class Writing:
             request = StoreCopies((part,), is_hint=contact not in self._members, seen=(seen,) if seen else ())
             await host.peers.call(contact, request, Done)
 
-    def _count(self, counted: list[Contact]) -> int:
-        return sum(1 for contact in self.stored if contact in counted)
+    def _count(self, counted: frozenset[Contact]) -> int:
+        return len(self.stored.keys() & counted)
 
     def _line(self, place: Place, version: bytes) -> ReplicaLine:
         contact = place.contact

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from chord.config import SKEW_REPORTED_MS, Limits, NodeConfig, RingConstants, Timing
+from chord.config import SKEW_REPORTED_MS, NodeConfig
 from chord.events import ClockSkewed, Event, Observer
 from chord.ids import Circle, Point
 from chord.net.peers import Peers
@@ -75,6 +75,7 @@ class Host:
         greeter: Greeter,
     ) -> None:
         self.config = config
+        self.constants, self.timing, self.limits = config.ring, config.timing, config.limits
         self.circle: Circle = config.ring.circle
         self.greeter = greeter
         self.peers = peers
@@ -102,21 +103,6 @@ class Host:
         self.note_running: Callable[[], None] = _nothing
         self.bring_home_soon: Callable[[], None] = _nothing
         self.is_receiving: Callable[[], bool] = lambda: False
-
-    @property
-    def constants(self) -> RingConstants:
-        """What all nodes of the ring agree on."""
-        return self.config.ring
-
-    @property
-    def timing(self) -> Timing:
-        """Periods and timeouts."""
-        return self.config.timing
-
-    @property
-    def limits(self) -> Limits:
-        """Maxima."""
-        return self.config.limits
 
     def tell(self, happened: list[Event]) -> bool:
         """Pass events on to the observer and count them. Returns whether there were any."""

@@ -5,6 +5,7 @@ Every row carries a checksum over all of it; a row that fails it is treated as i
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Generator, Mapping
 from hashlib import blake2b
@@ -13,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 from sortedcontainers import SortedDict
 
-from chord.ids import Circle
+from chord.ids import HASHES_KEPT, Circle
 from chord.store import quarantine
 from chord.store.merkle import Digests, digest_of
 from chord.store.storage import bytes_of_values
@@ -47,6 +48,7 @@ Place: TypeAlias = tuple[bytes, bytes]
 """Where a record stands: its point, big-endian, and its key. Sorts as the circle does."""
 
 
+@functools.lru_cache(HASHES_KEPT)
 def place_of(circle: Circle, key: bytes) -> Place:
     """Return where the record of a key stands."""
     return circle.hash(key).to_bytes(circle.width, "big"), key

@@ -62,11 +62,13 @@ class Group:
         """Whether there is nothing to write."""
         return not (self.rows or self.notes)
 
-    def add(self, rows: Rows, notes: Notes) -> None:
-        """Take changes in, in place of earlier ones at the same places."""
-        earlier_rows = {place: self.rows[place] for place in rows if place in self.rows}
-        earlier_notes = {name: self.notes[name] for name in notes if name in self.notes}
-        self.size += bytes_of(rows, notes) - bytes_of(earlier_rows, earlier_notes)
+    def add(self, rows: Rows, notes: Notes, size: int) -> None:
+        """Take changes in, in place of earlier ones at the same places. `size`: what they take in memory, about."""
+        self.size += size
+        if not (self.rows.keys().isdisjoint(rows) and self.notes.keys().isdisjoint(notes)):
+            earlier_rows = {place: self.rows[place] for place in rows if place in self.rows}
+            earlier_notes = {name: self.notes[name] for name in notes if name in self.notes}
+            self.size -= bytes_of(earlier_rows, earlier_notes)
         self.rows.update(rows)
         self.notes.update(notes)
 
@@ -146,9 +148,9 @@ class GroupCommit:
             text = f"{staged} bytes of writes wait for the disk; the limit is {self._bytes_max}; try again later"
             raise Overloaded(text, after_ms=RETRY_MS)
 
-    def add(self, rows: Rows, notes: Notes) -> None:
-        """Take changes into the next transaction."""
-        self.following.add(rows, notes)
+    def add(self, rows: Rows, notes: Notes, size: int) -> None:
+        """Take changes into the next transaction. `size`: what they take in memory, about."""
+        self.following.add(rows, notes, size)
         if self.under_way is None:
             self._write_soon()
 

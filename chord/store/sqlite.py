@@ -288,12 +288,13 @@ class SqliteStorage:
         if not batch.is_empty:
             self._commits.require_sound()
             before, after = self._rows_of(batch)
-            self._commits.require_room(bytes_of(after, batch.notes))
+            size = bytes_of(after, batch.notes)
+            self._commits.require_room(size)
             for place, row in after.items():
                 self._rows.change(place, before[place], row)
             for name, value in batch.notes.items():
                 self._notes.change(name, value)
-            self._commits.add(after, batch.notes)
+            self._commits.add(after, batch.notes, size)
         return not self._has_changes
 
     async def commit(self, batch: Batch) -> None:

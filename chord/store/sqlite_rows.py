@@ -5,6 +5,7 @@ Changes are here from the moment they are made until they are durable, or taken 
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -40,6 +41,7 @@ class Rows:
         unreadable: told that the file could not be read; returns what to raise.
 
     Attributes:
+        place: returns where the record of a key stands.
         changes: what is not durable, by place.
         scrubbed: the last place that the scrub has read; None: it begins anew.
         scrubs, scrubbed_rows: how often it has read them all, and how many rows in all.
@@ -48,6 +50,7 @@ class Rows:
 
     def __init__(self, circle: Circle, file: Database, unreadable: Callable[[sqlite3.Error], ChordError]) -> None:
         self._circle = circle
+        self.place = functools.partial(place_of, circle)
         self._file = file
         self._unreadable = unreadable
         self._recent: dict[Place, Row | None] = {}
@@ -70,10 +73,6 @@ class Rows:
             self._note_if_replaced(bad)
 
     # -- reading --------------------------------------------------------------------------------
-
-    def place(self, key: bytes) -> Place:
-        """Return where the record of a key stands."""
-        return place_of(self._circle, key)
 
     def row(self, place: Place) -> Row | None:
         """Return what is visible at a place."""
