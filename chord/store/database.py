@@ -53,7 +53,10 @@ class _Clock(msgspec.Struct, array_like=True, gc=False):
 _decode = msgspec.msgpack.Decoder(_Clock).decode
 
 Place: TypeAlias = tuple[bytes, bytes]
-"""The place of a record: its point, big-endian, and its key. Places sort as the circle does."""
+"""The place of a record: its point, big-endian, and its key.
+
+Places sort as the circle does.
+"""
 
 
 def place_of(circle: Circle, key: bytes) -> Place:

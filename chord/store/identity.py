@@ -1,7 +1,8 @@
 """The identity that a node keeps across restarts: ids, ring id, pointers, peers.
 
 It is one small file, which is replaced as a whole. The new file is written beside the old one, synced and renamed. A
-file that cannot be read is refused, and never overwritten. `MemoryIdentity` is the twin for tests and simulations.
+file that cannot be read is refused, and never overwritten. `MemoryIdentity` serves nodes
+without a data directory.
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ class FileIdentity:
             raise ConfigError(f"cannot use {directory} as a data directory: {error.strerror}") from error
         self._lock = os.open(self._path.with_name(LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel unlocks when the process ends
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel unlocks it however the process ends
         except OSError:
             os.close(self._lock)
             raise ConfigError(f"another node is running on {directory}") from None

@@ -2,9 +2,9 @@
 
 A write costs O(1). The circle is cut into 64 groups of 64 slices, always at the same points: slice = floor(point * 4096
 / 2^m). Each part keeps the number of its records, and the sum, modulo 2^128, of the digests of their clocks. A write
-subtracts the old digest and adds the new one along one path. A membership change only affects *which* parts two nodes
-compare. If an arc boundary cuts a slice, the records on its side are added up once. That sum is remembered until the
-slice changes.
+subtracts the old digest and adds the new one along one path. A change of membership affects only *which* parts two
+nodes compare. If an arc's boundary cuts a slice, the records in the arc are added up once, and the sum is remembered
+until the slice changes.
 
 Source: Merkle trees as in Dynamo (SOSP 2007, section 4.7). Sums in place of hashes of hashes follow Bellare and
 Micciancio 1997 (AdHash).
@@ -28,7 +28,10 @@ REMEMBERED_MAX = 256
 _MODULUS = 1 << 8 * DIGEST_BYTES
 
 Span: TypeAlias = tuple[int, int]
-"""The first and last point of a range that does not pass 0; empty if the last is smaller."""
+"""The first and last point of a range that does not pass 0.
+
+The range is empty if the last point is smaller.
+"""
 
 Heads: TypeAlias = Callable[[Arc], Iterable[tuple[bytes, bytes]]]
 """Returns the key and digest of each record in an arc (`Storage.heads`)."""
@@ -166,7 +169,7 @@ class Digests:
             after = max(after, last + 1)
 
     def first_in(self, arc: Arc, slices: Iterable[int]) -> Point | None:
-        """Return the first point of an arc in any of these slices; None without one."""
+        """Return the first point of an arc that lies in any of these slices, or None."""
         first, starts = self._circle.point(arc.start + 1), _starts(self._circle, SLICE_LEVEL)
         points = [max(first, starts[part]) if first < starts[part + 1] else starts[part] for part in slices]
         inside = [self._circle.point(point) for point in points if self._circle.point(point) in arc]

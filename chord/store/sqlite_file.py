@@ -36,7 +36,10 @@ from chord.store.fsync import make_directory, sync_directory
 
 FILE_NAME = "records.sqlite"
 FORMAT = 2
-"""Format 2 has notes. A file of format 1 changes to format 2 with its first note."""
+"""The format with notes.
+
+A file of format 1 changes to format 2 with its first note.
+"""
 FORMATS = (1, FORMAT)
 APPLICATION_ID = int.from_bytes(b"chor", "big")
 CACHE_BYTES = 4 << 20  # of each connection
