@@ -1,8 +1,7 @@
 """The identity that a node keeps across restarts: ids, ring id, pointers, peers.
 
 It is one small file, which is replaced as a whole. The new file is written beside the old one, synced and renamed. A
-file that cannot be read is refused, and never overwritten. `MemoryIdentity` serves nodes
-without a data directory.
+file that cannot be read is refused, and never overwritten. `MemoryIdentity` serves nodes without a data directory.
 """
 
 from __future__ import annotations

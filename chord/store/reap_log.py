@@ -26,8 +26,8 @@ kept and replicated, until a clock, a log or an operator decides about it.
 
 Wall clocks and lists of unreachable nodes play no part in this. A store may be away for any time.
 
-Source: this project. Tombstones with a grace period are folklore of Dynamo's heirs. A log of removals that survivors
-can replay comes from Wuu and Bernstein 1984, section 3.
+Source: this project. Tombstones with a grace period are common in systems derived from Dynamo. A log of removals that
+survivors can replay comes from Wuu and Bernstein 1984, section 3.
 """
 
 from __future__ import annotations

@@ -390,7 +390,7 @@ def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:
 def is_sound(record: Record) -> bool:
     """Return whether the code can work with a record.
 
-    A record from another member gets no further check, and no earlier one.
+    A node checks a record from another member in no other way, and only when it merges or reads the record.
     """
     for entries in (record.clock, record.quarantine):
         before = b""
