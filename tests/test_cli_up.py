@@ -310,7 +310,7 @@ def test_what_cannot_start_says_why(args: tuple[str, ...], words: str, ports: Po
     [
         ({"bits": 8}, "belongs to a ring of 8 bits, not 160; start the node with that value"),
         ({"replicas": 5}, "belongs to a ring with replicas = 5, not 3; start the node with that value"),
-        ({"version": 7}, "has format 7, this version reads 1"),
+        ({"version": 7}, "has format 7; expected 1"),
     ],
 )
 def test_up_with_constants_of_another_ring_names_the_directory_and_creates_none(

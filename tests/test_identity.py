@@ -230,7 +230,7 @@ def test_identity_beyond_its_limit_is_not_read_whole(tmp_path: Path, monkeypatch
 def test_another_format_is_refused(lasting: Place) -> None:
     keep(lasting, changed(version=2))
     store = lasting.open()
-    with pytest.raises(ConfigError, match="format 2, this version reads 1"):
+    with pytest.raises(ConfigError, match="format 2; expected 1"):
         store.load()
     store.close()
 

@@ -1110,7 +1110,7 @@ async def test_another_circle_another_format_another_program_and_no_database_at_
     edit(tmp_path / "program", "PRAGMA application_id = 7")
     edit(tmp_path / "header", "UPDATE store SET key_epoch = 7")
     await assert_refused(tmp_path / "circle", "a ring of 160 bits, not 8", Circle(8))
-    await assert_refused(tmp_path / "format", "format 3, this version reads 1 to 2")
+    await assert_refused(tmp_path / "format", "format 3; expected 1 to 2")
     await assert_refused(tmp_path / "program", "is not a store of records")
     await assert_refused(tmp_path / "header", "is damaged")
     for name, content in (("text", b"not a database " * 100), ("short", b"text")):

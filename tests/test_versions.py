@@ -369,7 +369,7 @@ def test_a_list_that_join_did_not_make_is_noticed() -> None:
     record = written(written(written(None, None, 1), None, 2), None, 3)
     assert len(record.superseded) == 2 * ENTRY_BYTES
     for wrong in (record.superseded[1:], record.superseded[ENTRY_BYTES:] + record.superseded[:ENTRY_BYTES]):
-        assert versions.check(Record(KEY, record.clock, wrong)) == ["what was superseded is no such list"]
+        assert versions.check(Record(KEY, record.clock, wrong)) == ["the list of superseded operations is malformed"]
 
 
 

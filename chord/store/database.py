@@ -1,6 +1,6 @@
-"""What a database of records is made of, wherever it lies: its rows, what is added up over them, and its errors.
+"""The parts of a record database, wherever it is stored: rows, totals and errors.
 
-Every row carries a checksum over all of it; a row that fails it is treated as if it were not there.
+Every row carries a checksum over all of its columns. A row that fails its checksum counts as missing.
 """
 
 from __future__ import annotations
@@ -21,13 +21,19 @@ from chord.store.storage import bytes_of_values
 from chord.wire.messages import DIGEST_BYTES, ActorClock, Record
 
 CHECKED_AT_OPENING_BYTES = 1024
-"""Clocks of up to so many bytes lie in the pages that the opening reads anyway. Larger ones are checked when read."""
+"""The opening checks clocks up to this size, because it reads their pages anyway.
+
+Larger clocks are checked when they are read.
+"""
 
 WHOLE_ROW: Final = "*"
 HEAD_OF_ROW: Final = "point, key, digest"
 
 QUARANTINE_MARK: Final = b"\x93"
-"""With this byte begins the column `clock` of a record that has a quarantine: an array of three, not of two."""
+"""The first byte of the column `clock` if the record has a quarantine.
+
+It announces an array of three fields; without a quarantine there are two.
+"""
 
 _WIDTHS = struct.Struct(">BHBQQ").pack
 
@@ -35,7 +41,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Clock(msgspec.Struct, array_like=True, gc=False):
-    """What the column `clock` holds; a record with nothing in quarantine leaves the last part out."""
+    """The content of the column `clock`.
+
+    A record without a quarantine omits the last field.
+    """
 
     clock: tuple[ActorClock, ...]
     superseded: bytes
@@ -45,17 +54,30 @@ class _Clock(msgspec.Struct, array_like=True, gc=False):
 _decode = msgspec.msgpack.Decoder(_Clock).decode
 
 Place: TypeAlias = tuple[bytes, bytes]
-"""Where a record stands: its point, big-endian, and its key. Sorts as the circle does."""
+"""The place of a record: its point, big-endian, and its key.
+
+Places sort as the circle does.
+"""
 
 
 @functools.lru_cache(HASHES_KEPT)
 def place_of(circle: Circle, key: bytes) -> Place:
-    """Return where the record of a key stands."""
+    """Return the place of a key's record."""
     return circle.hash(key).to_bytes(circle.width, "big"), key
 
 
 class Row(NamedTuple):
-    """A row of the table: a record, and what of it is looked at without decoding it."""
+    """A row of the table: a record, and facts about it that need no decoding.
+
+    Attributes:
+        point, key: the place of the row.
+        digest: of the record; see `digest_of`.
+        minted: the actor under which this store minted a dot of the key, or None.
+        versions: how many versions the record holds.
+        value_bytes: the bytes of the record's values.
+        checksum: over all other columns.
+        clock: the encoded clock, superseded operations and quarantine.
+    """
 
     point: bytes
     key: bytes
@@ -68,13 +90,16 @@ class Row(NamedTuple):
 
     @property
     def record(self) -> Record:
-        """The record."""
+        """The record, decoded."""
         found = _decode(self.clock)
         return Record(self.key, found.clock, found.superseded, found.quarantine)
 
     @property
     def quarantined(self) -> int:
-        """How many versions are in quarantine; of most rows one byte tells that there are none. 0 if it is damaged."""
+        """How many versions are in quarantine; 0 if the row is damaged.
+
+        In most rows one byte shows that the quarantine is empty.
+        """
         if self.clock[:1] != QUARANTINE_MARK:
             return 0
         try:
@@ -84,10 +109,10 @@ class Row(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the row is what was once written."""
+        """Whether the checksum matches the row."""
         try:
             return checksum(*self[:6], self.clock) == self.checksum
-        except (TypeError, struct.error):  # a column is not even of its type
+        except (TypeError, struct.error):  # a column has the wrong type
             return False
 
 
@@ -104,10 +129,10 @@ def row_of(point: bytes, record: Record, minted: bytes | None) -> Row:
 def checksum(
     point: bytes, key: bytes, digest: bytes, minted: bytes | None, versions: int, size: int, clock: bytes
 ) -> bytes:
-    """Return what a row is checked by.
+    """Return the checksum of a row's columns.
 
     Raises:
-        TypeError, struct.error: a column is not of its type.
+        TypeError, struct.error: a column has the wrong type.
     """
     widths = _WIDTHS(len(point), len(key), 255 if minted is None else len(minted), versions, size)
     return blake2b(b"".join((widths, point, key, digest, minted or b"", clock)), digest_size=8).digest()
@@ -116,15 +141,21 @@ def checksum(
 def require_countable(
     circle: Circle, point: object, key: object, digest: object, versions: object, value_bytes: object, clock_bytes: int
 ) -> None:
-    """Refuse a row with a column that is not of its type or larger than it can be, as far as it is added up.
+    """Refuse a row if a column that is added up has a wrong type or is too large.
 
-    A row that stands elsewhere than its key belongs is refused, too: a search for the key would miss it.
+    A row at another place than its key is refused, too, because a search for the key would miss it.
 
     Args:
+        circle: of the ring.
+        point: the column.
+        key: the column.
+        digest: the column.
+        versions: the column.
+        value_bytes: the column.
         clock_bytes: the length of the clock, which need not have been read.
 
     Raises:
-        ValueError, TypeError: it is damaged.
+        ValueError, TypeError: the row is damaged.
     """
     is_placed = isinstance(key, bytes) and place_of(circle, key) == (point, key) and is_digest(digest)
     is_counted = isinstance(versions, int) and versions >= 0 and isinstance(value_bytes, int)
@@ -138,17 +169,17 @@ def is_digest(value: object) -> bool:
 
 
 class Summary:
-    """What of a store is kept in memory."""
+    """The totals of a store, kept in memory."""
 
     def __init__(self, circle: Circle) -> None:
         self.digests = Digests(circle)
         self.keys = self.value_bytes = self.sibling_keys = 0
-        self.bad: set[Place] = set()  # rows that are there and count as missing
-        self.is_ordered = True  # the rows stand as a search expects them; it may miss any of them otherwise
-        self.hidden: SortedDict[Place, int] = SortedDict()  # rows with a quarantine, and how many versions are in it
+        self.bad: set[Place] = set()  # damaged rows in the file, which count as missing
+        self.is_ordered = True  # if the rows are out of order, a search may miss any of them
+        self.hidden: SortedDict[Place, int] = SortedDict()  # quarantined versions of each row that has any
 
     def change(self, point: bytes, old: Row | None, new: Row | None) -> None:
-        """A row was stored, replaced or removed."""
+        """Count a row that was stored, replaced or removed."""
         if new is not None:
             self.keys += 1
             self.value_bytes += new.value_bytes
@@ -166,33 +197,46 @@ class Summary:
             self.hidden.pop((old.point, old.key), None)
 
     def lose(self, row: Row) -> None:
-        """A row turned out to be damaged: nothing of it that is plausible counts any more. See also `recount`."""
+        """Subtract the plausible columns of a row that turned out to be damaged.
+
+        `recount` then corrects the number of keys and the digests.
+        """
         if isinstance(row.value_bytes, int) and isinstance(row.clock, bytes) and 0 <= row.value_bytes <= len(row.clock):
             self.value_bytes = max(0, self.value_bytes - row.value_bytes)
         if isinstance(row.versions, int) and row.versions > 1:
             self.sibling_keys = max(0, self.sibling_keys - 1)
 
     def recount(self, part: int, records: int, sum_: int) -> None:
-        """The records of a slice were counted anew, and the digests that they have were added up."""
+        """Correct a slice to its counted records and the sum of their digests."""
         self.keys += self.digests.correct(part, records, sum_)
 
 
 class Refused(Exception):
-    """A transaction was not written, and the store is as before: it may work later. The text says why."""
+    """A transaction was not written, and the store is unchanged.
+
+    A later transaction may work. The text says why this one did not.
+    """
 
 
 class InDoubt(Exception):
-    """A transaction may be on the disk or not, and the next opening decides. The text says why."""
+    """A transaction may or may not be on the disk, and the next opening decides.
+
+    The text says why.
+    """
 
 
 class Database(Protocol):
-    """One store's database. Everything but `row` and `rows` blocks: it is for a worker, one call at a time.
+    """The database of one store.
+
+    Concurrency: `open`, `close` and `write` block. They are for a worker, one call at a time. The others are for the
+    event loop.
 
     Attributes:
         incarnation: of the store.
-        key_epoch: the last that is durable.
-        summary: what the opening found, added up; the caller keeps it up.
-        notes, damaged_notes: the notes that the opening found whole, and the names of the damaged ones.
+        key_epoch: the last durable key epoch.
+        summary: the totals at the opening. The caller keeps them current.
+        notes: the notes that the opening found whole.
+        damaged_notes: the names of the notes that the opening found damaged.
     """
 
     incarnation: bytes
@@ -202,40 +246,49 @@ class Database(Protocol):
     damaged_notes: frozenset[bytes]
 
     def open(self, incarnation: bytes) -> None:
-        """Open the database, or make it with this incarnation; then everything that can be read is durable.
+        """Open the database, or create it with this incarnation.
+
+        Then everything readable is durable, unless the disk is full.
 
         Raises:
-            ConfigError: it is no store, is damaged, belongs to another circle, or there is no room for it.
+            ConfigError: the file is not a store, is damaged or belongs to another circle, or the disk is full.
         """
 
     def close(self) -> None:
-        """Let go of it; twice is once."""
+        """Close the database. A second call does nothing."""
 
     def row(self, place: Place) -> Row | None:
-        """Return the row at a place, whole or not.
+        """Return the row at a place, whole or damaged, or None.
 
         Raises:
-            sqlite3.Error: it cannot be read.
+            sqlite3.Error: the row cannot be read.
         """
 
     def rows(self, columns: str, start: Place, last: bytes) -> Generator[tuple[Any, ...], None, None]:
-        """Yield `WHOLE_ROW` or `HEAD_OF_ROW` of the rows behind a place, up to and including a point, in order.
+        """Yield the rows after a place, up to and including a point, in order.
+
+        Args:
+            columns: `WHOLE_ROW` or `HEAD_OF_ROW`.
+            start: the place before the first row.
+            last: the point of the last rows.
 
         Raises:
-            sqlite3.Error: they cannot be read.
+            sqlite3.Error: the rows cannot be read.
         """
 
     def rows_behind(self, place: Place | None) -> Generator[tuple[Any, ...], None, None]:
-        """Yield all rows behind a place, in the order in which the file has them; None: from the first.
+        """Yield all rows after a place in file order; None: from the first row.
 
         Raises:
-            sqlite3.Error: they cannot be read.
+            sqlite3.Error: the rows cannot be read.
         """
 
     def write(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
-        """Store and remove rows and notes in one transaction; durable when this returns.
+        """Store and remove rows and notes in one transaction.
+
+        They are durable when this returns. A row or note of None is removed.
 
         Raises:
             Refused: nothing was written.
-            InDoubt: it may have been written.
+            InDoubt: the transaction may or may not be on the disk.
         """

@@ -1,18 +1,18 @@
-"""Which operations have been replaced: so that another copy of one, when it turns up late, shows nothing.
+"""Retry deduplication: a late copy of a replaced operation shows nothing.
 
-A put that has to be tried again may be carried out twice, by two coordinators that do not hear of each other; its value
-then has two dots. Who replaces the one that can be seen knows nothing of the other. So a record remembers which
-operation was replaced by which. Two operations, each done twice and in either order, have replaced each other: then
-both are shown, for nobody can say which was meant to be the last.
+A retried put may be carried out twice, by two coordinators that do not hear of each other. Its value then has two dots.
+A writer that replaces the visible copy knows nothing of the other copy. Therefore a record remembers which operation
+replaced which. If two operations were each done twice, in either order, they have replaced each other. Then both are
+shown, because no node can tell which was meant to be the last.
 
-A put may replace what its coordinator does not hold, because its author read it elsewhere. Then the record remembers
-the dot in the operation's place; the operation that turns up under it was replaced by this put. A dot that no put is
-known to have claimed stands for somebody unknown.
+A put may replace a version that its coordinator does not hold, because the writer read it elsewhere. Then the record
+remembers the dot in place of the operation. If an operation turns up under that dot, this put has replaced it. A dot
+that no known put has claimed stands for an unknown operation.
 
-Operations of more than one attempt are remembered until there are too many of them; of the others, whose second copy
-may still come, the latest of some minutes. Clocks decide nothing but what is forgotten first. Both lists are joins
-(unions, of which the latest few are kept): merging records commutes, associates and is idempotent, as `versions.sync`
-must.
+A record remembers operations of more than one attempt up to a fixed number, whatever their age. A second copy of any
+other operation may still arrive, so the record remembers the latest of some minutes. Wall clocks decide only which
+entries are forgotten first. Both lists are unions that keep the latest few entries. They make merging commutative,
+associative and idempotent, as `versions.sync` requires.
 """
 
 from __future__ import annotations
@@ -27,16 +27,26 @@ from chord.wire.messages import SUPERSEDED_BYTES_MAX, Version
 ENTRY_BYTES = 22
 RETRIED_MAX = 16
 CLAIMS_MAX = 4
-"""Of so many dots that a put replaces unseen it is remembered; they count among `RETRIED_MAX`."""
+"""How many dots are remembered that a put replaces unseen.
+
+They count among `RETRIED_MAX`.
+"""
 OTHERS_MAX = 8
 OTHERS_MS = 600_000
-"""So much older than a key's newest write an operation of one attempt may be: a silent node is waited for so long."""
+"""The age, in milliseconds, at which operations of one attempt are forgotten.
+
+It is measured from the key's newest write. By default, the ring waits equally long for an unreachable node
+(`down_out_s`).
+"""
 
 TAG_BYTES = 8
-"""Operation ids are random: half of one tells it from the others of its key."""
+"""Operation ids are random, so half an id tells it from the others of its key."""
 _AT_BYTES = ENTRY_BYTES - 2 * TAG_BYTES
 _DOT_PREFIX = bytes(2)
-"""What stands for a dot begins like this. So does one operation in 65,536: as a replacer it counts as unknown."""
+"""The first bytes of a dot's tag.
+
+The tag of one operation in 65,536 begins so, too. As a replacement, such an operation counts as unknown.
+"""
 _RETRIED = 1 << 8 * _AT_BYTES - 1
 _RETRIED_BYTE = 0x80
 
@@ -51,14 +61,25 @@ class Dot(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """A version that is gone, and who replaced it: an operation, or whoever claims its dot."""
+    """A replaced version, and its replacement.
+
+    Attributes:
+        version: the replaced version.
+        by: the id of the operation that replaced it. If that is unknown, the dot of the version: a `Claim` of it names
+            the operation.
+    """
 
     version: Version
     by: bytes | Dot
 
 
 class Claim(NamedTuple):
-    """A dot that a put replaces, though its version is not here."""
+    """A dot that a put replaces although the dot's version is not here.
+
+    Attributes:
+        dot: the dot.
+        by: the version that the put wrote.
+    """
 
     dot: Dot
     by: Version
@@ -67,13 +88,13 @@ class Claim(NamedTuple):
 def join(
     remembered: Collection[bytes], replaced: Sequence[Replaced], newest_ms: int, claims: Sequence[Claim] = ()
 ) -> bytes:
-    """Return what is to be remembered.
+    """Return the list of superseded operations for a merged record.
 
     Args:
-        remembered: what several records did, each once.
-        replaced: what is gone now.
-        newest_ms: when the latest version was written that is left.
-        claims: what was replaced unseen.
+        remembered: the distinct lists of the old records.
+        replaced: the versions that are replaced now.
+        newest_ms: when the newest remaining version was written, by the wall clock.
+        claims: the dots that are replaced now without their versions.
     """
     if len(replaced) == 1 and not claims:
         following = _after(list(remembered), *replaced[0], newest_ms)
@@ -83,9 +104,11 @@ def join(
 
 
 def _after(remembered: list[bytes], gone: Version, by: bytes | Dot, newest_ms: int) -> bytes | None:
-    """Return what `_join` would, where a record is written once more or told of that; None where it is not so simple.
+    """Return the result of `_join` in two common cases; None in all others.
 
-    Who is told, and has missed nothing, remembers what the other one did before that write.
+    In the first case, a coordinator replaces one version of its record. In the second case, a replica merges the new
+    record after such a write. If the replica missed nothing, its list equals the coordinator's list from before the
+    write.
     """
     if not isinstance(by, Dot):
         return _following(remembered[0], gone, by, newest_ms) if len(remembered) == 1 else None
@@ -98,7 +121,10 @@ def _after(remembered: list[bytes], gone: Version, by: bytes | Dot, newest_ms: i
 
 
 def _following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> bytes | None:
-    """Return what is remembered once this operation has been replaced as well: it stands first, being the latest."""
+    """Return a list with one more replaced operation in front; None if unsure.
+
+    It is sure if the operation had one attempt, is later than all others, and makes no entry too old.
+    """
     at_ms, tag = gone.written_ms, _tag(gone.op_id)
     oldest_ms = max(newest_ms, at_ms) - OTHERS_MS
     if gone.is_retry or not oldest_ms < at_ms < _RETRIED:
@@ -106,7 +132,7 @@ def _following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> b
     when, kept = at_ms.to_bytes(_AT_BYTES, "big"), remembered[: (OTHERS_MAX - 1) * ENTRY_BYTES]
     if kept:
         first = kept[2 * TAG_BYTES : ENTRY_BYTES]
-        is_later = (when, tag) > (first, kept[:TAG_BYTES])  # and so it is than all; who was tried again is later still
+        is_later = (when, tag) > (first, kept[:TAG_BYTES])  # the first is the latest; retries sort later still
         if not is_later or int.from_bytes(kept[-_AT_BYTES:], "big") <= oldest_ms:
             return None
     return tag + _tag(by) + when + kept
@@ -135,13 +161,17 @@ def _join(
 
 
 def names(op_id: bytes, remembered: bytes) -> bool:
-    """Return whether an operation is among those that have been replaced."""
+    """Return whether a list names an operation as replaced."""
     tag = _tag(op_id)
     return tag in remembered and any(_replaced(entry) == tag for entry in _sortable(remembered))
 
 
 def is_hidden(op_id: bytes, remembered: bytes) -> bool:
-    """Return whether an operation has been replaced, and by none that it has replaced itself."""
+    """Return whether an operation was replaced, and has not replaced its replacement.
+
+    The replacements of replacements count. A dot that no put has claimed may stand for any operation, so it hides no
+    operation that has replaced another.
+    """
     tag = _tag(op_id)
     if tag not in remembered:
         return False
@@ -162,25 +192,31 @@ def is_hidden(op_id: bytes, remembered: bytes) -> bool:
 
 
 def _replacers(tag: bytes, by: Mapping[bytes, list[bytes]]) -> list[bytes]:
-    """Return who has replaced an operation: the dots of its copies only where nobody is known by name."""
+    """Return the tags of the operations that replaced an operation.
+
+    Dots that no put has claimed are returned only if no other tag is known.
+    """
     replacers = by.get(tag, [])
     return [other for other in replacers if not _is_dot(other) or other in by] or list(replacers)
 
 
 def tags(remembered: bytes) -> bytes:
-    """Return the tags of the operations that have been replaced, 8 bytes each; not those that stand for a dot."""
+    """Return the tags of the replaced operations, 8 bytes each.
+
+    Tags that stand for a dot are left out.
+    """
     found = dict.fromkeys(_replaced(entry) for entry in _sortable(remembered))
     return b"".join(tag for tag in found if not _is_dot(tag))
 
 
 def is_tagged(op_id: bytes, tags: bytes) -> bool:
-    """Return whether the tag of an operation is among these."""
+    """Return whether the tag of an operation is among these tags."""
     tag = _tag(op_id)
     return any(tags[at : at + TAG_BYTES] == tag for at in range(0, len(tags), TAG_BYTES))
 
 
 def is_whole(remembered: bytes) -> bool:
-    """Return whether these bytes are what `join` makes."""
+    """Return whether these bytes are a list that `join` makes."""
     return len(remembered) % ENTRY_BYTES == 0 and remembered == join([remembered], (), 0)
 
 
@@ -201,9 +237,10 @@ def _entry(at: int, replaced: bytes, by: bytes) -> bytes:
     return at.to_bytes(_AT_BYTES, "big") + replaced + by
 
 
-# An entry is remembered as tag, by, when; what is worked with begins with when, and so sorts as bytes: the highest bit
-# of that time says that the operation was tried again. `at_ms` is when the version that was replaced was written.
-# Each write joins at all replicas, with a dozen entries: an object for each of them cost a fifth of a put.
+# A stored entry is the operation's tag, the tag of its replacement, and a time. In this code an entry begins with the
+# time, so that entries sort as bytes. The time is that of the replaced version; for a claimed dot, that of the put.
+# Its highest bit marks retried operations and claimed dots. Every replica joins a dozen entries for each write, and an
+# object for each entry cost a fifth of a put.
 
 
 def _sortable(remembered: bytes) -> list[bytes]:
@@ -224,10 +261,11 @@ def _by(entry: bytes) -> bytes:
 
 
 def _telling(entries: list[bytes]) -> list[bytes]:
-    """Return of each copy of an operation who has replaced it, else one of its dots; latest first, before and after.
+    """Return the entries that matter, latest first, from entries in that order.
 
-    Dots sort behind the names. So whatever is left out here stands behind something that stays, and the first few of
-    what is left are the same in whatever order lists are joined.
+    For each copy of an operation they are all entries that name a replacement, or one entry with a dot. Dots sort
+    behind the names, so each dropped entry follows an entry that stays. Therefore the first few results are the same in
+    whatever order lists are joined.
     """
     telling: list[bytes] = []
     for entry in entries:

@@ -1,4 +1,7 @@
-"""Making files and names durable: what `os.fsync` means on each system, and which directories need it."""
+"""Durable files and names on every system.
+
+It hides the different meanings of `os.fsync`, and syncs the directories that need it.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,17 @@ import os
 from pathlib import Path
 
 _UNKNOWN = {errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
-"""How a file system says that it does not know `F_FULLFSYNC`, such as one on the network."""
+"""Errors of a file system without `F_FULLFSYNC`, such as a network file system."""
 
 
 def sync(descriptor: int) -> None:
     """Make a file or a directory durable.
 
-    On macOS `fsync` leaves the data in the drive's cache; `F_FULLFSYNC` empties that, if the file system knows it.
+    On macOS, `fsync` leaves the data in the drive's cache. `F_FULLFSYNC` empties that cache, if the file system knows
+    it.
 
     Raises:
-        OSError: it may not be durable.
+        OSError: the file or directory may not be durable.
     """
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is not None:
@@ -35,7 +39,7 @@ def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable.
 
     Raises:
-        OSError: they may not be durable.
+        OSError: the names may not be durable.
     """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
@@ -45,10 +49,10 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path, mode: int = 0o777) -> None:
-    """Make a directory and its parents, if need be, and make the names of the new ones durable.
+    """Create a directory and its missing parents, and make their names durable.
 
     Raises:
-        OSError: there is none now, or its name may not be durable.
+        OSError: the directory does not exist, or its name may not be durable.
     """
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(mode=mode, parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""One transaction after the other: changes that arrive while one is under way go into the next together.
+"""Group commit: changes that arrive during a transaction share the next one.
 
-At most one transaction is under way, in a worker; the event loop learns of its end before it hands over the next one.
-So when one is refused, everything that is not durable is taken back: what builds on a refused change must not last.
+At most one transaction is under way, in a worker. The event loop learns of its end before it starts the next one. If a
+transaction is refused, every change that is not durable is rolled back. A change that builds on a refused change must
+not last.
 
 Source: group commit, DeWitt et al. 1984, section 5.
 """
@@ -19,27 +20,30 @@ from chord.store.database import Database, InDoubt, Place, Refused, Row
 from chord.store.worker import Worker
 
 CHANGE_BYTES = 64
-"""What a change takes in memory beside the bytes of its record or note, about."""
+"""About how many bytes a change takes in memory beside its record or note."""
 RETRY_MS = 100
-"""When to try again after `Overloaded`: a transaction takes some milliseconds on a disk that is well."""
+"""When to retry after `Overloaded`, in milliseconds.
+
+On a healthy disk, a transaction takes some milliseconds.
+"""
 
 
 Rows: TypeAlias = dict[Place, Row | None]
-"""What is to stand at each place; None: nothing."""
+"""The new row of each place; None removes the row."""
 
 Notes: TypeAlias = dict[bytes, bytes | None]
-"""The value of each note; None removes it."""
+"""The new value of each note; None removes the note."""
 
 
 class Group:
-    """Changes of one transaction, those who wait for it, and how it ended.
+    """The changes of one transaction, and its outcome.
 
     Attributes:
         rows, notes: the changes.
-        size: what they take in memory, about.
+        size: about how many bytes the changes take in memory.
         done: set when the transaction is over.
-        callbacks: called then, with the error or None.
-        error: why it came to nothing; None: it is durable.
+        callbacks: called when the transaction is over, with its error or None.
+        error: why the transaction failed; None if it is durable or not over.
     """
 
     def __init__(self) -> None:
@@ -63,7 +67,7 @@ class Group:
         return not (self.rows or self.notes)
 
     def add(self, rows: Rows, notes: Notes, size: int) -> None:
-        """Take changes in, in place of earlier ones at the same places. `size`: what they take in memory, about."""
+        """Add changes of about `size` bytes, in place of earlier changes of the same rows and notes."""
         self.size += size
         if not (self.rows.keys().isdisjoint(rows) and self.notes.keys().isdisjoint(notes)):
             earlier_rows = {place: self.rows[place] for place in rows if place in self.rows}
@@ -74,7 +78,7 @@ class Group:
 
 
 def bytes_of(rows: Rows, notes: Notes) -> int:
-    """Return what changes take in memory, about."""
+    """Return about how many bytes changes take in memory."""
     total = 0
     for place, row in rows.items():
         total += CHANGE_BYTES + len(place[1]) + (0 if row is None else len(row.clock))
@@ -87,17 +91,20 @@ class GroupCommit:
     """The transactions of one store.
 
     Args:
+        file: the database.
+        worker: runs the transactions.
         settle: called with each group that is durable.
-        take_back: called when a transaction was refused, before its callers are told.
-        bytes_max: changes that are not durable may take so many bytes; see `require_room`.
+        take_back: called when a transaction was refused, before its callers wake.
+        bytes_max: limit for the changes that are not durable, in bytes; see `require_room`.
 
     Attributes:
-        key_epoch: the last number that was given out; it is durable with the next transaction.
-        under_way, following: the group that is being written, and the one that gathers.
-        began_s: since when the transaction under way runs, by the clock of the event loop; None: there is none.
-        failed: set when the disk failed. From then on nothing is written.
-        failure: why it failed; "" before.
-        refusal: why the last transaction came to nothing; "" if it did not.
+        key_epoch: the last key epoch given out; durable with the next transaction.
+        under_way: the group that the worker writes; None if idle.
+        following: the group that collects changes for the next transaction.
+        began_s: when the transaction under way began, by the event loop's clock; None if idle.
+        failed: set when the disk has failed. From then on nothing is written.
+        failure: why the disk failed; "" before.
+        refusal: why the last transaction failed; "" if it did not.
         transactions, rows_written: totals since the opening.
     """
 
@@ -125,7 +132,7 @@ class GroupCommit:
 
     @property
     def staged_bytes(self) -> int:
-        """What the changes that are not durable take in memory, about."""
+        """About how many bytes the changes take that are not durable."""
         return self.following.size + (0 if self.under_way is None else self.under_way.size)
 
     def require_sound(self) -> None:
@@ -138,10 +145,10 @@ class GroupCommit:
             raise WritesRefused(f"no writes are taken since the disk failed: {self.failure}")
 
     def require_room(self, size: int) -> None:
-        """Refuse changes beyond the limit. Changes that find nothing before them always have room.
+        """Refuse changes beyond the limit, unless no others wait for the disk.
 
         Raises:
-            Overloaded: definite; to be tried again.
+            Overloaded: definite; try again later.
         """
         staged = self.staged_bytes
         if staged and staged + size > self._bytes_max:
@@ -149,34 +156,40 @@ class GroupCommit:
             raise Overloaded(text, after_ms=RETRY_MS)
 
     def add(self, rows: Rows, notes: Notes, size: int) -> None:
-        """Take changes into the next transaction. `size`: what they take in memory, about."""
+        """Add changes of about `size` bytes to the next transaction."""
         self.following.add(rows, notes, size)
         if self.under_way is None:
             self._write_soon()
 
     def last(self) -> Group | None:
-        """Return the group after which everything visible is durable; None: it is, or never will be."""
+        """Return the group after which everything visible is durable, or None.
+
+        None means that everything is durable already, or never will be.
+        """
         return self.under_way if self.following.is_empty else self.following
 
     def fail(self, why: str) -> None:
-        """Nothing can be promised any more."""
+        """Note a failure of the disk; the first reason stays."""
         self.failure = self.failure or why
         self.failed.set()
 
     def in_doubt(self) -> RemoteFailure:
-        """Return what to tell callers after a failure."""
+        """Return the error for callers after a failure of the disk."""
         return RemoteFailure(f"not known to be durable: {self.failure}")
 
     # -- one after the other --------------------------------------------------------------------
 
     def _write_soon(self) -> None:
-        """Begin a transaction in the next pass of the loop: who is woken in this one, or has a message, takes part."""
+        """Start a transaction in the next pass of the event loop.
+
+        Tasks that run in this pass, or have a message in it, can still add changes.
+        """
         if not self._is_called:
             self._is_called = True
             self._worker.soon(self._write_next)
 
     def _write_next(self) -> None:
-        """Hand what has gathered to the worker, unless that is busy."""
+        """Hand the collected changes to the worker, unless a transaction is under way."""
         self._is_called = False
         if self.under_way is not None or self.following.is_empty or self.failure:
             return
@@ -190,7 +203,7 @@ class GroupCommit:
         self._worker.start(write, lambda result: self._written(group, result), self._file.close)
 
     def _written(self, group: Group, result: Outcome[None]) -> None:
-        """The transaction is over: settle what was in it, wake its callers, begin the next."""
+        """End a transaction: settle its changes, wake its callers, start the next."""
         self.under_way = self.began_s = None
         try:
             result.unwrap()
@@ -212,7 +225,7 @@ class GroupCommit:
             group.end()
 
     def _end(self, group: Group, error: ChordError) -> None:
-        """This group has come to nothing, and so has what was to follow it."""
+        """End a group, and the one after it, with an error."""
         following, self.following = self.following, Group()
         for one in (group, following):
             one.end(error)

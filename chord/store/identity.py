@@ -1,7 +1,7 @@
-"""What a node remembers of itself between two runs: ids, ring id, pointers, the peers it knew.
+"""The identity that a node keeps across restarts: ids, ring id, pointers, peers.
 
-One small file, replaced as a whole: written beside it, fsynced, renamed. A file that cannot be
-read is refused, never overwritten. `MemoryIdentity` is the twin for tests and simulations.
+It is one small file, which is replaced as a whole. The new file is written beside the old one, synced and renamed. A
+file that cannot be read is refused, and never overwritten. `MemoryIdentity` serves nodes without a data directory.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from chord.wire.messages import Address, Contact, Count, Identity
 
 FILE_NAME = "node.json"
 LOCK_NAME = "lock"
-FILE_BYTES_MAX = 64 << 20  # room for what each of 64 vnodes remembers of 4,096 silent ones
+FILE_BYTES_MAX = 64 << 20  # room for 64 vnodes that each remember 4,096 unreachable vnodes
 IDENTITY_VERSION = 1
 
 
 class KeptVnode(msgspec.Struct, frozen=True):
-    """A vnode's id and last pointers. In the file ids are decimal strings, so that any JSON reader keeps all digits."""
+    """The id and last pointers of a vnode.
+
+    In the file, ids are decimal strings, so that any JSON reader keeps all digits.
+    """
 
     id: Point
     owned_from: Point | None
@@ -36,21 +39,27 @@ class KeptVnode(msgspec.Struct, frozen=True):
     predecessor: Contact | None
     successors: tuple[Contact, ...]
     taken: tuple[tuple[Point, Point, Point, Address], ...] = ()  # start, end, id and address of the dead owner
-    before: tuple[Contact, ...] = ()  # who stood at `owned_from` and before it, nearest first
-    downs: tuple[Contact, ...] = ()  # silent vnodes behind it that are waited for
-    settled: tuple[tuple[Point, Point, Point], ...] = ()  # owner, start, end of the arcs it was brought level in
+    before: tuple[Contact, ...] = ()  # vnodes at `owned_from` and before it, nearest first
+    downs: tuple[Contact, ...] = ()  # unreachable vnodes behind this vnode; it waits for them
+    settled: tuple[tuple[Point, Point, Point], ...] = ()  # owner, start, end of arcs in which it was in sync
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """Everything kept.
+    """The persisted state of a node.
 
     Attributes:
-        has_left: the node handed its arcs over: it starts empty next time.
-        incarnation: of the records that belong to this, in hexadecimal.
+        version: the format of the file.
+        bits: the size of the circle, in bits.
+        ring: the ring id, in hexadecimal; None if the node has none.
+        address: the address of the node.
+        vnodes: the state of each vnode.
+        known: addresses of known peers.
+        has_left: whether the node handed over its arcs, so that it starts empty next time.
+        incarnation: the incarnation of the store with this node's records, in hexadecimal.
+        silent: known contacts that neither answer nor have left.
         successors, replicas, cluster: the ring's other constants; None in a file from before they were kept.
-        silent: contacts once known that neither answer nor have left.
-        left: vnodes that said goodbye for good, the latest last.
-        forgotten: the addresses at which an operator named nodes as gone, and the vnodes that lived there then.
+        left: vnodes that left the ring for good, the latest last.
+        forgotten: each address that an operator declared gone, and the vnodes that lived there then.
     """
 
     version: int
@@ -70,7 +79,7 @@ class Kept(msgspec.Struct, frozen=True):
 
     @property
     def ring_id(self) -> Identity | None:
-        """The ring id as bytes."""
+        """The ring id as bytes, or None."""
         return None if self.ring is None else bytes.fromhex(self.ring)
 
 
@@ -80,10 +89,14 @@ def encode_kept(kept: Kept) -> bytes:
 
 
 def decode_kept(content: bytes, name: str) -> Kept:
-    """Return what a file of this name holds.
+    """Return the persisted state in the content of a file.
+
+    Args:
+        content: the content.
+        name: the name of the file, for errors.
 
     Raises:
-        ConfigError: it is damaged, or of another format.
+        ConfigError: the content is damaged, or of another format.
     """
     try:
         kept = msgspec.json.decode(content, type=Kept, dec_hook=_point)
@@ -94,15 +107,15 @@ def decode_kept(content: bytes, name: str) -> Kept:
             f"{name} is damaged ({error}); put a copy of it back, or move the whole directory away"
         ) from error
     if kept.version != IDENTITY_VERSION:
-        raise ConfigError(f"{name} has format {kept.version}, this version reads {IDENTITY_VERSION}")
+        raise ConfigError(f"{name} has format {kept.version}; expected {IDENTITY_VERSION}")
     return kept
 
 
 def read_kept(path: Path) -> Kept | None:
-    """Return what a file holds; None if there is no file.
+    """Return the persisted state in a file; None without a file.
 
     Raises:
-        ConfigError: it cannot be read, is too large, is damaged, or is of another format.
+        ConfigError: the file cannot be read, is too large, is damaged, or is of another format.
     """
     try:
         with path.open("rb") as file:
@@ -123,7 +136,7 @@ def _require_sense(kept: Kept) -> None:
     """Refuse values that no node keeps.
 
     Raises:
-        ValueError: which value, and what it was expected to be.
+        ValueError: the text names the value and the expected values.
     """
     if not BITS_MIN <= kept.bits <= BITS_MAX:
         raise ValueError(f"bits is {kept.bits}, not {BITS_MIN} to {BITS_MAX}")
@@ -141,7 +154,7 @@ def _require_sense(kept: Kept) -> None:
 
 
 def _points(value: object) -> Iterator[Point]:
-    """Yield every id within a kept value."""
+    """Yield every id within a persisted value."""
     if isinstance(value, Point):
         yield value
     elif isinstance(value, (tuple, msgspec.Struct)):
@@ -150,56 +163,66 @@ def _points(value: object) -> Iterator[Point]:
 
 
 def _point(_: type[Point], digits: object) -> Point:
-    """Return an id: the only thing in the file that JSON does not know by itself."""
+    """Return an id from its digits.
+
+    No other type in the file is unknown to JSON.
+    """
     if not isinstance(digits, str) or not digits.isdecimal():
         raise ValueError(f"an id is a string of digits, not {digits!r}")
     return Point(digits)
 
 
 class IdentityStore(Protocol):
-    """Keeps one node's identity."""
+    """The place where one node keeps its identity."""
 
     def load(self) -> Kept | None:
-        """Return what was kept, None at the first start.
+        """Return the persisted state; None at the first start.
 
         Raises:
-            ConfigError: something is there and cannot be read.
+            ConfigError: the persisted state cannot be read.
         """
 
     async def save(self, kept: Kept) -> None:
-        """Keep this instead, durably."""
+        """Replace the persisted state, durably."""
 
     def close(self) -> None:
-        """Let another node use it."""
+        """Release the store, so that another node can use it."""
 
 
 class MemoryIdentity:
-    """Identity that survives the node object, not the process."""
+    """An identity that survives the node object, but not the process."""
 
     def __init__(self) -> None:
         self._kept: Kept | None = None
 
     def load(self) -> Kept | None:
-        """Return what was kept."""
+        """Return the persisted state; None at the first start."""
         return self._kept
 
     async def save(self, kept: Kept) -> None:
-        """Keep this instead. Does not checkpoint."""
+        """Replace the persisted state. Does not checkpoint."""
         self._kept = kept
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 class FileIdentity:
-    """Identity in a data directory, which one node at a time may use."""
+    """An identity in a data directory, which one node at a time may use.
+
+    Args:
+        directory: the data directory; created if missing.
+
+    Raises:
+        ConfigError: the directory cannot be used, or another node runs on it.
+    """
 
     def __init__(self, directory: str) -> None:
         self._path = Path(directory) / FILE_NAME
         self._last: bytes | None = None
         self._saving = trio.Lock()
-        self._threads = trio.CapacityLimiter(1)  # of its own: neither does a write wait for lookups of names
-        self._guard = threading.Lock()  # of the next two
+        self._threads = trio.CapacityLimiter(1)  # a limiter of its own, so that a write does not wait for name lookups
+        self._guard = threading.Lock()  # guards the next two
         self._is_writing = False
         self._is_closed = False
         try:
@@ -208,46 +231,51 @@ class FileIdentity:
             raise ConfigError(f"cannot use {directory} as a data directory: {error.strerror}") from error
         self._lock = os.open(self._path.with_name(LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go when the process ends, however
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel unlocks it however the process ends
         except OSError:
             os.close(self._lock)
             raise ConfigError(f"another node is running on {directory}") from None
 
     def close(self) -> None:
-        """Let go of the directory; what is being written at this moment keeps it until that has ended."""
+        """Release the directory.
+
+        If a write is under way, the directory stays locked until that write has ended.
+        """
         with self._guard:
             self._is_closed = True
             if not self._is_writing:
                 os.close(self._lock)
 
     def load(self) -> Kept | None:
-        """Return what was kept, None at the first start.
+        """Return the persisted state; None at the first start.
 
         Raises:
-            ConfigError: the file is there and cannot be read.
+            ConfigError: the file exists and cannot be read.
         """
         return read_kept(self._path)
 
     async def save(self, kept: Kept) -> None:
-        """Write the file anew where it differs: beside, fsync, rename, fsync of the directory; in a thread.
+        """Replace the file if its content differs.
+
+        A thread writes a file beside it, syncs and renames the new file, and syncs the directory.
 
         Raises:
-            OSError: it could not be written; the old file is still there.
+            OSError: the file could not be written; the old file is still there.
 
-        Concurrency: checkpoints; cancelled, either the old or the new file is there. A disk that hangs holds one
-            thread: the next save waits, without one, until the system is done with that write.
+        Concurrency: checkpoints; after cancellation, either the old or the new file is there. A disk that hangs holds
+        one thread. The next save waits, without a thread, until the system is done with that write.
         """
         content = encode_kept(kept)
-        async with self._saving:  # one file beside, one writer
+        async with self._saving:  # one new file, one writer
             if content != self._last:
-                self._last = None  # until it is done, either may be there
+                self._last = None  # until the write ends, either file may be there
                 await trio.to_thread.run_sync(self._write, content, abandon_on_cancel=True, limiter=self._threads)
                 self._last = content
 
     def _write(self, content: bytes) -> None:
         with self._guard:
             if self._is_closed:
-                return  # nobody waits for it, and another node may have the directory by now
+                return  # no caller waits, and another node may use the directory
             self._is_writing = True
         try:
             self._replace(content)

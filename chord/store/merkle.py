@@ -1,11 +1,12 @@
-"""Where do two replicas differ? A summed hash tree over the circle, in O(1) a write.
+"""A summed Merkle tree over the circle, to find where two replicas differ.
 
-The circle is cut in 64 groups of 64 slices, always at the same points: slice = floor(point * 4096 / 2^m). Each part
-keeps the number of its records and the sum, modulo 2^128, of the digests of their clocks, so that a write subtracts the
-old digest and adds the new one along one path, and a change of membership changes nothing but *which* parts two nodes
-compare. A slice that the boundary of an arc cuts is added up from its records, once, and remembered until it changes.
+A write costs O(1). The circle is cut into 64 groups of 64 slices, always at the same points: slice = floor(point * 4096
+/ 2^m). Each part keeps the number of its records, and the sum, modulo 2^128, of the digests of their clocks. A write
+subtracts the old digest and adds the new one along one path. A change of membership affects only *which* parts two
+nodes compare. If an arc's boundary cuts a slice, the records in the arc are added up once, and the sum is remembered
+until the slice changes.
 
-Source: Merkle trees as in Dynamo (SOSP 2007, section 4.7); sums in place of hashes of hashes, after Bellare and
+Source: Merkle trees as in Dynamo (SOSP 2007, section 4.7). Sums in place of hashes of hashes follow Bellare and
 Micciancio 1997 (AdHash).
 """
 
@@ -27,25 +28,28 @@ REMEMBERED_MAX = 256
 _MODULUS = 1 << 8 * DIGEST_BYTES
 
 Span: TypeAlias = tuple[int, int]
-"""The first and the last of a row of points that does not pass 0; empty where the last is the smaller."""
+"""The first and last point of a range that does not pass 0.
+
+The range is empty if the last point is smaller.
+"""
 
 Heads: TypeAlias = Callable[[Arc], Iterable[tuple[bytes, bytes]]]
-"""Gives the key and digest of each record in an arc (`Storage.heads`)."""
+"""Returns the key and digest of each record in an arc (`Storage.heads`)."""
 
 
 class Total(NamedTuple):
-    """How many records, and the sum of their digests."""
+    """The number of records, and the sum of their digests modulo 2^128."""
 
     records: int
     sum: int
 
     def plus(self, records: int, sum_: int) -> Total:
-        """Return the total with so many more records, and what their digests add to the sum."""
+        """Return the total with more records, and their digests added to the sum."""
         return Total(self.records + records, (self.sum + sum_) % _MODULUS)
 
 
 class Piece(NamedTuple):
-    """What an arc and a part of the circle have in common, and how many records lie in it."""
+    """The intersection of an arc and a part, and the number of records in it."""
 
     part: int
     arc: Arc
@@ -57,13 +61,17 @@ NOTHING = Total(0, 0)
 
 @functools.cache
 def _starts(circle: Circle, level: int) -> tuple[int, ...]:
-    """Return the first point of every part of a level, and the circle's size behind them."""
+    """Return the first point of each part of a level, then the size of the circle."""
     cuts = FAN_OUT**level
     return tuple(-(-(part << circle.bits) // cuts) for part in range(cuts + 1))
 
 
 def digest_of(record: Record) -> bytes:
-    """Return what stands for a record's clock: equal where two replicas hold the same of a key."""
+    """Return the digest of a record's clock.
+
+    It covers the key, the clock without values, the superseded operations and the quarantine. Two replicas with equal
+    digests hold the same of a key.
+    """
     state = blake2b(digest_size=DIGEST_BYTES, key=b"chord clock")
     state.update(len(record.key).to_bytes(2, "big") + record.key)
     for entry in record.clock:
@@ -75,22 +83,37 @@ def digest_of(record: Record) -> bytes:
 
 
 class Digests:
-    """The tree over one store. Synchronous; the store tells it of every change."""
+    """The tree over one store.
+
+    Concurrency: synchronous. The store reports every change.
+    """
 
     __slots__ = ("_circle", "_parts", "_remembered")
 
     def __init__(self, circle: Circle) -> None:
         self._circle = circle
         self._parts: tuple[dict[int, Total], ...] = tuple({} for _ in range(LEVELS))  # only parts with records
-        self._remembered: dict[Span, tuple[Total, Total]] = {}  # span cut off a slice: the slice's total then, its own
+        self._remembered: dict[Span, tuple[Total, Total]] = {}  # by span: the slice's total then, the span's own
 
     def change(self, point: int, old: bytes | None, new: bytes | None) -> None:
-        """A record at a point was stored (`old` None), replaced, or removed (`new` None)."""
+        """Count a record at a point that was stored, replaced or removed.
+
+        Args:
+            point: the point of the record's key.
+            old: the digest before; None: the record is new.
+            new: the digest now; None: the record was removed.
+        """
         records, sum_ = (new is not None) - (old is not None), _number(new) - _number(old)
         self.add(self.part_of(point, SLICE_LEVEL), records, sum_)
 
     def add(self, part: int, records: int, sum_: int) -> None:
-        """So many records more are in a slice, and so much more is the sum of their digests, as numbers."""
+        """Add records to a slice.
+
+        Args:
+            part: the slice.
+            records: how many records more it holds; negative if it holds fewer.
+            sum_: how much larger the sum of the digests is, as a number.
+        """
         for totals in reversed(self._parts):
             held, known = totals.get(part, NOTHING)
             if held + records:
@@ -100,7 +123,7 @@ class Digests:
             part //= FAN_OUT
 
     def correct(self, part: int, records: int, sum_: int) -> int:
-        """A slice was counted anew. Returns how many records more it holds than it was believed to."""
+        """Set the totals of a recounted slice, and return how many records more it holds."""
         held, known = self._parts[SLICE_LEVEL].get(part, NOTHING)
         if (held, known) != (records, sum_ % _MODULUS):
             self.add(part, records - held, sum_ - known)
@@ -109,25 +132,30 @@ class Digests:
     # -- questions ------------------------------------------------------------------------------
 
     def sum(self, arc: Arc, level: int, part: int, heads: Heads) -> bytes:
-        """Return the sum over the records in arc ∩ part, as it travels.
+        """Return the sum over the records in an arc and a part, as it is sent.
 
         Args:
-            level: 0, 1, 2: the circle is cut in 1, 64, 4096 parts.
+            arc: the arc.
+            level: 0, 1 or 2: the circle is cut into 1, 64 or 4096 parts.
+            part: the part of that level.
             heads: reads the records of a slice that the arc cuts.
         """
         return self._total(self._spans(arc), level, part, heads).sum.to_bytes(DIGEST_BYTES, "big")
 
     def count(self, arc: Arc, heads: Heads) -> int:
-        """Return the number of records in an arc; only slices that it cuts are read, where they have changed."""
+        """Return the number of records in an arc.
+
+        Only slices that the arc cuts are read, and only if they have changed.
+        """
         return self._total(self._spans(arc), 0, 0, heads).records
 
     def part_of(self, point: int, level: int) -> int:
-        """Return the part in which a point lies."""
+        """Return the part of a level in which a point lies."""
         part: int = point * FAN_OUT**level >> self._circle.bits
         return part
 
     def arc_of(self, part: int) -> Arc:
-        """Return the arc that is a slice."""
+        """Return the arc of a slice."""
         starts = _starts(self._circle, SLICE_LEVEL)
         return Arc(self._circle.point(starts[part] - 1), self._circle.point(starts[part + 1] - 1))
 
@@ -141,7 +169,7 @@ class Digests:
             after = max(after, last + 1)
 
     def first_in(self, arc: Arc, slices: Iterable[int]) -> Point | None:
-        """Return the first point of an arc in one of these slices; None if no slice meets the arc."""
+        """Return the first point of an arc that lies in any of these slices, or None."""
         first, starts = self._circle.point(arc.start + 1), _starts(self._circle, SLICE_LEVEL)
         points = [max(first, starts[part]) if first < starts[part + 1] else starts[part] for part in slices]
         inside = [self._circle.point(point) for point in points if self._circle.point(point) in arc]
@@ -153,9 +181,9 @@ class Digests:
         return part, starts[part], starts[part + 1] - 1
 
     def pieces(self, arc: Arc, level: int, heads: Heads) -> Iterator[Piece]:
-        """Yield what an arc has in common with each part it touches, clockwise.
+        """Yield the intersection of an arc with each part it touches, clockwise.
 
-        An arc that ends in the part it starts in, once round, touches that part twice.
+        An arc that goes once round and ends in its first part touches that part twice.
         """
         starts = _starts(self._circle, level)
         start, left = arc.start, self._circle.distance(arc.start, arc.end) or self._circle.size
@@ -168,9 +196,9 @@ class Digests:
             start, left = piece.arc.end, left - length
 
     def held(self, arc: Arc, heads: Heads) -> Iterator[Piece]:
-        """Yield what an arc has in common with each slice in which it holds a record, clockwise.
+        """Yield the non-empty intersections of an arc with slices, clockwise.
 
-        The same as the `pieces` that are not empty, without a look at the others: of a ring's 4096 slices few are held.
+        These are the non-empty `pieces`, without a look at the others. Of a ring's 4096 slices, few hold records.
         """
         starts, slices = _starts(self._circle, SLICE_LEVEL), self._parts[SLICE_LEVEL]
         for piece in self.pieces(arc, 1, heads):
@@ -183,12 +211,13 @@ class Digests:
                         yield found
 
     def stretches(self, arc: Arc, records_max: int, heads: Heads, level: int = 1) -> Iterator[Arc]:
-        """Yield arcs to work through one by one: clockwise, and together all that is not empty of this one.
+        """Yield arcs to work through one by one, clockwise.
 
-        Each holds at most so many records, or is (a piece of) one slice. The store must not change meanwhile.
+        Together they cover every record in the arc. Each holds at most `records_max` records, or is one slice or a
+        piece of one. The store must not change meanwhile.
         """
         if not self._parts[0]:
-            return  # nothing is held anywhere: no need to look at each part
+            return  # the store is empty: no need to look at each part
         for piece, records in joined(self.pieces(arc, level, heads), records_max):
             if records > records_max and level < SLICE_LEVEL:
                 yield from self.stretches(piece, records_max, heads, level + 1)
@@ -202,7 +231,7 @@ class Digests:
         return [(low, top if high is None else high) for low, high in arc.spans()]
 
     def _piece(self, level: int, part: int, first: int, length: int, heads: Heads) -> Piece:
-        """Return so many points from the first on, all in one part."""
+        """Return the piece of `length` points from `first` on, all in one part."""
         starts = _starts(self._circle, level)
         arc = Arc(self._circle.point(first - 1), self._circle.point(first + length - 1))
         total = self._parts[level].get(part, NOTHING)
@@ -236,13 +265,16 @@ class Digests:
         return total
 
     def _cut(self, span: Span, whole: Total, heads: Heads) -> Total:
-        """Return the total of a span within a slice; what was remembered holds while the slice's total is the same."""
+        """Return the total of a span within a slice.
+
+        A remembered total is valid while the total of the slice is the same.
+        """
         of_slice, total = self._remembered.pop(span, (None, NOTHING))
         if of_slice != whole:
             total = NOTHING
             for _, digest in heads(Arc(self._circle.point(span[0] - 1), self._circle.point(span[1]))):
                 total = total.plus(1, _number(digest))
-        self._remembered[span] = whole, total  # now the latest in use
+        self._remembered[span] = whole, total  # now the most recently used
         if len(self._remembered) > REMEMBERED_MAX:
             del self._remembered[next(iter(self._remembered))]
         return total
@@ -251,9 +283,9 @@ class Digests:
 def joined(
     pieces: Iterable[Piece], records_max: int, is_wanted: Callable[[Piece], bool] = lambda piece: True
 ) -> Iterator[tuple[Arc, int]]:
-    """Yield arcs that cover the wanted pieces of an arc, and how many records each holds.
+    """Yield arcs that cover the wanted pieces of an arc, and the records in each.
 
-    Several pieces make one arc, together with what lies between them, while it holds at most so many records.
+    Neighbouring wanted pieces, and the pieces between them, form one arc while it holds at most `records_max` records.
     """
     open_: Arc | None = None
     total = between = 0

@@ -1,11 +1,11 @@
-"""What an operator decides about values in quarantine: they go, or they come back as new values.
+"""An operator's decisions about quarantined values: drop them, or merge them back.
 
 A quarantined value is hidden, because no store vouches for it (`reap_log.py`). Both decisions put its dot into the
-record's clock, as if a write had replaced it. A clock that knows the dot takes the value out of every quarantine that
-the record is merged with, so a replica that was away brings nothing back. A merge also writes each value anew, under
-a dot of the store that coordinates it; the new value stands beside what is there.
+record's clock, as if a write had replaced it. A clock that knows the dot removes the value from every quarantine that
+it merges with. A replica that was away therefore brings nothing back. A merge also writes each value again, under a dot
+of the coordinating store. The new value stands beside the values of the record.
 
-Source: this project's.
+Source: this project.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Hidden(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A record after a decision, and how many of its quarantined versions were decided about."""
+    """A record after a decision, and the number of versions that were decided."""
 
     record: Record
     decided: int
 
 
 def hidden(record: Record) -> list[Hidden]:
-    """Return the versions in quarantine, those of one actor in the order of their writes."""
+    """Return the versions in quarantine, those of one actor oldest first."""
     return [
         Hidden(entry.actor, entry.count - place, entry.versions[place])
         for entry in record.quarantine
@@ -51,14 +51,14 @@ def count(record: Record) -> int:
 
 
 def context_of(record: Record) -> dict[bytes, int]:
-    """Return the context that names all versions in quarantine, for a decision about them."""
+    """Return the context that names all versions in quarantine, for a decision."""
     return {entry.actor: entry.count for entry in record.quarantine}
 
 
 def cut(record: Record, bytes_max: int) -> Record:
-    """Return the quarantine of a record without its clock, and of it as many actors as a reply may hold; one at least.
+    """Return a record's quarantine without its clock, as much as a reply may hold.
 
-    What is left out is found once these are decided about.
+    It holds whole actors, at least one. A later reply can show the others, when these are decided.
     """
     kept: list[ActorClock] = []
     size = 0
@@ -71,7 +71,9 @@ def cut(record: Record, bytes_max: int) -> Record:
 
 
 def drop(record: Record, context: Mapping[bytes, int]) -> Decided:
-    """Return the record without the quarantined versions that a context names; its clock knows them as replaced.
+    """Return the record without the quarantined versions that a context names.
+
+    Its clock knows these versions as replaced.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.
@@ -86,8 +88,8 @@ def drop(record: Record, context: Mapping[bytes, int]) -> Decided:
     decided = versions.discard(record, dead)
     if len(decided.clock) > ACTORS_HELD_MAX:
         raise InvalidRequest(
-            f"{len(decided.clock)} stores have coordinated writes of this key, and a record remembers "
-            f"{ACTORS_HELD_MAX}: decide about fewer values at a time, or delete the key first"
+            f"{len(decided.clock)} stores have coordinated writes of this key; the limit is "
+            f"{ACTORS_HELD_MAX}; decide about fewer values at a time, or delete the key first"
         )
     return Decided(decided, sum(1 for one in hidden(record) if one.number <= dead.get(one.actor, 0)))
 
@@ -101,17 +103,19 @@ def merge(
     fits: Callable[[Record], bool],
     is_retry: bool = False,
 ) -> Decided:
-    """Return the record with quarantined versions written anew, each beside what is there, and out of the quarantine.
+    """Return the record with quarantined versions written again as new values.
 
-    A tombstone is not written anew: it would delete nothing. Neither is a version whose operation the record knows.
+    Each new value stands beside the others, and its old copy leaves the quarantine. A tombstone is not written again,
+    because it would delete nothing. A version is not written again if the record knows its operation.
 
     Args:
+        record: the record.
         context: names the versions to bring back.
-        minting: the actor of the coordinating store; as of `versions.put`.
-        op_id: of the decision; each version gets an operation id made of it.
-        fits: whether a record with one version more is within the limits. At the first version of an actor that is
-            not, the later versions of this actor stay in quarantine.
-        is_retry: an earlier attempt may have been carried out elsewhere.
+        minting: the actor of the coordinating store; see `versions.put`.
+        op_id: the id of the decision. Each version gets an operation id derived from it.
+        fits: returns whether a record with one more version is within the limits. If it is not, this version and later
+            ones of its actor stay in quarantine.
+        is_retry: whether an earlier attempt may have been carried out elsewhere.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.
@@ -131,15 +135,18 @@ def merge(
 
 
 def write_anew(record: Record, version: Version, minting: bytes, op_id: bytes, *, is_retry: bool) -> Record:
-    """Return the record with another copy of a version beside its values, as a new operation that is done once.
+    """Return the record with another copy of a version beside its values.
 
-    It replaces deletes, which would otherwise stand beside it for ever. Its time of writing and its time to live stay
-    as they were.
+    The copy is a new operation, which is done once. It replaces deletes, which would otherwise stand beside it for
+    ever. Its time of writing and its time to live stay as they were.
 
     Args:
-        minting: the actor of the coordinating store; as of `versions.put`.
-        op_id: of the decision. The copy's operation id is the same for each attempt, and for each dot of the version.
-        is_retry: an earlier attempt may have been carried out elsewhere.
+        record: the record.
+        version: the version to copy.
+        minting: the actor of the coordinating store; see `versions.put`.
+        op_id: the id of the decision. The copy's operation id is the same for each attempt, and for each dot of the
+            version.
+        is_retry: whether an earlier attempt may have been carried out elsewhere.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.

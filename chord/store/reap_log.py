@@ -1,28 +1,33 @@
-"""What a store remembers of reaped records, so that no old copy of one brings it back.
+"""Logs of reaped records, so that no old copy brings a deleted value back.
 
-A tombstone takes room for ever, so its owner *reaps* it some day: the record goes, and one short entry in a log says
-which dots are dead. Every store keeps, for each of the 4,096 slices of the circle (`digest.py`):
+A tombstone takes room for ever, so its owner *reaps* it some day. The owner removes the record and adds one short entry
+to a log, which names the dead dots. Every store keeps a log for each of the 4,096 slices of the circle (`merkle.py`).
+It consists of:
 
-- the log entries of each *maker*, a store that reaped something there; a maker numbers its entries 1, 2, 3, … (a
-  store whose notes were damaged goes on as another maker, for it must not use a number twice);
-- *seen*: up to which entry of each maker this store has applied the log to all its records of the slice;
-- *trimmed*: up to which entry of each maker the entries are gone from the log, for a log has a limit;
-- *floors*: for each store, the highest key epoch among the actors in trimmed entries;
-- *tags*: the latest operations that trimmed entries had replaced (`superseded.py`).
+- *entries*, numbered 1, 2, 3, … by their *maker*, a store that reaped a record of the slice. A store with damaged notes
+  continues as another maker, because it must not use a number twice.
+- *seen*: for each maker, the last entry that this store has applied to all its records of the slice.
+- *trimmed*: for each maker, the last entry that is gone from the log, because a log has a size limit.
+- *floors*: for each store, the highest key epoch among the actors in trimmed entries.
+- *tags*: the latest superseded operations that trimmed entries named (`dedup.py`).
 
-All of it is kept in notes of the storage, which change in the transaction that changes the records.
+The parts are notes of the storage. They change in the transaction that changes the records.
 
-**The rule.** A store merges a record only if it has seen the same entries as the sender had, when the sender read it:
-then no dead dot is in it. Otherwise the two first take each other's entries, each maker's in order, and apply them.
-A store that lacks an entry that the other has trimmed is out of reach, and *catches up*: it asks the other about every
-value of an actor that may be in a trimmed entry, which is one whose key epoch is not above the floor. The other
-vouches for an actor if it knows all its events, or holds a live value of it. What nothing vouches for goes into the
-record's *quarantine*: hidden, but kept and replicated, until a clock or a log decides about it, or an operator does.
+**The rule.** A store merges a record only if it has seen the same entries as the sender when the sender read the
+record. Then the record holds no dead dot. If the entries differ, the two stores first take each other's entries, each
+maker's in order, and apply them.
 
-No clock and no list of silent nodes has a part in this. A store may be away for any time.
+A store is *out of reach* if it lacks an entry that the other store has trimmed. It then *catches up*: it asks the other
+store about every value of an actor that a trimmed entry may name. A trimmed entry names only actors with key epochs up
+to the floor. The other store vouches for an actor if it knows all events of the actor, or still holds a version of it.
 
-Source: this project's. Tombstones and their grace period are folklore of Dynamo's heirs; a log of removals that
-survivors can replay is that of Wuu and Bernstein 1984, section 3.
+A value for which the other store does not vouch goes into the record's *quarantine*. It is hidden from readers, but
+kept and replicated, until a clock, a log or an operator decides about it.
+
+Wall clocks and lists of unreachable nodes play no part in this. A store may be away for any time.
+
+Source: this project. Tombstones with a grace period are common in systems derived from Dynamo. A log of removals that
+survivors can replay comes from Wuu and Bernstein 1984, section 3.
 """
 
 from __future__ import annotations
@@ -42,16 +47,23 @@ from chord.wire.messages import ActorClock, Claim, DeadActor, Holding, LogEntry,
 
 SEGMENT_ENTRIES: Final = 64
 TAGS_KEPT: Final = 64
-"""Tags of a slice that outlive the entries they came in."""
+"""How many tags of a slice are kept when their entries are trimmed."""
 
 _STATE, _SEGMENT, _MAKER = b"s", b"l", b"m"
-_EPOCH_AT = 8  # an actor is a store's incarnation and, from here on, a key epoch
+_EPOCH_AT = 8  # offset of the key epoch in an actor; the store's incarnation comes before it
 _SEEN_BYTES = 8
 _POINT_BYTES = 8
 
 
 class SliceState(msgspec.Struct, array_like=True, frozen=True):
-    """What is known of the log of one slice, beside its entries; the numbers are by maker, the floors by store."""
+    """The state of one slice's log, without its entries.
+
+    Attributes:
+        seen: by maker, the number of the last applied entry.
+        trimmed: by maker, the number of the last entry that is gone from the log.
+        floors: by store, the highest key epoch in trimmed entries.
+        tags: tags of superseded operations from trimmed entries; at most `TAGS_KEPT`.
+    """
 
     seen: dict[bytes, int] = {}
     trimmed: dict[bytes, int] = {}
@@ -60,23 +72,28 @@ class SliceState(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def entries(self) -> int:
-        """How many entries the log holds."""
+        """The number of entries that the log holds."""
         return sum(self.seen.values()) - sum(self.trimmed.values())
 
     def reaches(self, trimmed: Mapping[bytes, int]) -> bool:
-        """Return whether every entry that another store has trimmed was seen here."""
+        """Return whether this store has seen every entry that another store trimmed."""
         return all(self.seen.get(maker, 0) >= number for maker, number in trimmed.items())
 
 
 class Grave(NamedTuple):
-    """A record to reap: every dot of each of these actors, up to a number, is dead."""
+    """A record to reap, and its dead dots.
+
+    Attributes:
+        record: the record.
+        dead: by actor, the number of the last dead event; all earlier events of the actor are dead too.
+    """
 
     record: Record
     dead: Mapping[bytes, int]
 
 
 class _Segment(msgspec.Struct, array_like=True):
-    """Consecutive entries of one maker, as one note."""
+    """Consecutive entries of one maker, stored as one note."""
 
     first: int
     entries: list[LogEntry]
@@ -89,24 +106,28 @@ _NO_STATE: Final = SliceState()
 
 
 class ReapLog:
-    """The reap logs of one store. Synchronous: every change is a `Batch`, which must be staged at once.
+    """The reap logs of one store.
+
+    Concurrency: synchronous. A change is returned as a `Batch`, and the caller must stage it at once.
 
     Args:
-        limits: `reap_log_entries` and `reap_log_entries_max`, of one slice.
+        circle: of the ring.
+        storage: holds the records, and the logs as notes.
+        limits: `reap_log_entries` and `reap_log_entries_max` limit the log of one slice.
 
     Attributes:
-        forced_trims: how many times entries were trimmed that other stores may not have seen.
+        forced_trims: how often a log exceeded `reap_log_entries_max` and lost entries that other stores may lack.
     """
 
     def __init__(self, circle: Circle, storage: Storage, limits: Limits) -> None:
         self._circle = circle
         self._storage = storage
         self._limits = limits
-        self._slices: set[int] | None = None  # those that may have a state; read from the store at the first question
-        self._states: dict[int, tuple[bytes, SliceState, bytes]] = {}  # decoded, and the digest of what was seen
+        self._slices: set[int] | None = None  # slices that may have a state; None: the notes were not read yet
+        self._states: dict[int, tuple[bytes, SliceState, bytes]] = {}  # encoded, decoded, and the digest of `seen`
         self.forced_trims = 0
 
-    # -- what was seen --------------------------------------------------------------------------
+    # -- seen entries ---------------------------------------------------------------------------
 
     def slices_in(self, arc: Arc) -> list[int]:
         """Return the slices of an arc that have a log here, in ascending order."""
@@ -120,19 +141,22 @@ class ReapLog:
         return self._storage.digests.slice_of(self._circle.hash(key))[0]
 
     def state(self, part: int) -> SliceState:
-        """Return what is known of a slice's log."""
+        """Return the state of a slice's log."""
         return self._decoded(part, self._storage.note(_state_name(part)))[1]
 
     def seen(self, part: int) -> bytes:
-        """Return the digest of the entries that were applied to a slice; empty if there are none."""
+        """Return the digest of the entries applied to a slice; empty without entries."""
         return self._decoded(part, self._storage.note(_state_name(part)))[2] if part in self._known() else b""
 
     def seen_of(self, key: bytes) -> bytes:
-        """Return `seen` of the slice in which a key lies."""
+        """Return `seen` of a key's slice."""
         return self.seen(self.slice_of(key)) if self._known() else b""
 
     def durably_seen_of(self, key: bytes) -> bytes:
-        """Return `seen` of a key's slice as no crash can take it back: what goes with `Storage.durable`."""
+        """Return the durable `seen` of a key's slice, which no crash can undo.
+
+        It belongs to the record that `Storage.durable` returns.
+        """
         if not self._known():
             return b""
         part = self.slice_of(key)
@@ -140,18 +164,18 @@ class ReapLog:
         return _digest(b"" if raw is None else raw, _NO_STATE if raw is None else _decode_state(raw))
 
     def seen_of_each(self, records: Iterable[Record]) -> tuple[bytes, ...]:
-        """Return `seen` of each record, as it travels: nothing at all if all are empty."""
+        """Return `seen` of each record for a message; an empty tuple if all are empty."""
         if not self._known():
             return ()
         found = tuple(self.seen_of(record.key) for record in records)
         return found if any(found) else ()
 
     def seen_in(self, arc: Arc) -> tuple[SliceSeen, ...]:
-        """Return the slices of an arc that have a log here, and what was seen of each."""
+        """Return the slices of an arc that have a log here, each with its `seen`."""
         return tuple(SliceSeen(part, self.seen(part)) for part in self.slices_in(arc))
 
     def digest_in(self, arc: Arc) -> bytes:
-        """Return one digest of `seen_in`; empty if there is none."""
+        """Return one digest over `seen_in`; empty if no slice of the arc has a log."""
         found = self.seen_in(arc)
         if not found:
             return b""
@@ -159,7 +183,11 @@ class ReapLog:
         return blake2b(joined, digest_size=_SEEN_BYTES).digest()
 
     def require_level(self, records: Sequence[Record], seen: Sequence[bytes]) -> None:
-        """Refuse records that were read by a store that had seen other entries.
+        """Refuse records if their sender had seen other entries than this store.
+
+        Args:
+            records: the records.
+            seen: `seen` of each record at its sender (`seen_of_each`).
 
         Raises:
             Behind: definite; nothing was changed.
@@ -171,9 +199,10 @@ class ReapLog:
                 raise Behind(f"the reap log of slice {self.slice_of(record.key)} differs; catch up and send it again")
 
     def mended(self) -> Batch:
-        """Return the change that forgets the logs of which the storage found a note damaged.
+        """Return the change that forgets every log with a damaged note.
 
-        Such a slice counts as one of which nothing was seen. To be called once, after the opening.
+        The slice of such a log counts as if no entry was seen. The store also becomes another maker. Call this once,
+        after a storage with damaged notes has opened.
         """
         damaged = self._storage.damaged_notes
         lost = {name[1:3] for name in damaged if name[:1] in (_STATE, _SEGMENT)}
@@ -184,7 +213,10 @@ class ReapLog:
     # -- reaping --------------------------------------------------------------------------------
 
     def bury(self, graves: Iterable[Grave]) -> Batch:
-        """Return the change that reaps records: their dead dots go, and an entry for each stands in the log."""
+        """Return the change that reaps records.
+
+        It removes their dead dots, and adds one log entry for each record.
+        """
         work = _Work(self)
         for grave in graves:
             entry = self._entry_of(grave)
@@ -197,10 +229,14 @@ class ReapLog:
         return LogEntry(self._prefix(grave.record.key), dead, dedup.tags(grave.record.superseded))
 
     def news(self, part: int, before: SliceState, graves: Iterable[Grave]) -> SliceLog:
-        """Return the entries of a slice's graves for the other replicas, also entries that this log trimmed at once.
+        """Return the log entries of just reaped records, for the other replicas.
+
+        It includes entries that this log trimmed at once. The caller has stored the result of `bury`.
 
         Args:
-            before: the state of the slice before these graves. The caller has stored what `bury` returned.
+            part: the slice.
+            before: the state of the slice before the records were reaped.
+            graves: the reaped records; records of other slices are skipped.
         """
         own = self._storage.note(_MAKER) or b""
         entries = tuple(self._entry_of(grave) for grave in graves if self.slice_of(grave.record.key) == part)
@@ -214,13 +250,19 @@ class ReapLog:
         return self.state(part).seen.get(self._storage.note(_MAKER) or b"", 0) + 1
 
     def run_of(self, part: int, first: int) -> SliceLog:
-        """Return the log of a slice with this store's own entries from a number on, for those that have the others."""
+        """Return a slice's log with this store's own entries from number `first` on.
+
+        The entries of other makers are left out, so the receivers must have them.
+        """
         own = self._storage.note(_MAKER)
         seen = self.state(part).seen
         return self._log(part, seen if own is None else {**seen, own: first - 1}, None)[0]
 
     def trim(self, part: int, keep: int) -> Batch:
-        """Return the change that trims a slice's log to so many entries, those of the longest run first."""
+        """Return the change that trims a slice's log to `keep` entries.
+
+        Entries of the maker with the longest run go first, the oldest before the others.
+        """
         work = _Work(self)
         work.trim_to(part, keep)
         return work.batch()
@@ -228,9 +270,15 @@ class ReapLog:
     # -- giving ---------------------------------------------------------------------------------
 
     def log_after(self, part: int, seen: Mapping[bytes, int], bytes_max: int) -> tuple[SliceLog, int]:
-        """Return the log of a slice with the entries that another store has not seen, and about its bytes.
+        """Return a slice's log with the entries that another store lacks, and its size.
 
-        Of a log that takes more than `bytes_max` only the first entries are returned.
+        Args:
+            part: the slice.
+            seen: by maker, the last entry that the other store has seen.
+            bytes_max: once the log takes more, no further entries are added.
+
+        Returns:
+            The log, and about how many bytes it takes.
         """
         return self._log(part, seen, bytes_max)
 
@@ -252,7 +300,7 @@ class ReapLog:
         return SliceLog(part, seen_here, trimmed, floors, state.tags, tuple(runs)), size
 
     def vouch(self, claims: Iterable[Claim]) -> tuple[Holding, ...]:
-        """Return what the records here know of each claimed actor."""
+        """Return how many events and versions of each claimed actor are held here."""
         found = []
         for claim in claims:
             record = self._storage.get(claim.key)
@@ -263,19 +311,23 @@ class ReapLog:
     # -- taking ---------------------------------------------------------------------------------
 
     def absorb(self, log: SliceLog) -> Batch:
-        """Return the change that applies the entries of another store's log which follow those that were seen here.
+        """Return the change that applies the entries of another store's log.
 
-        If all that the other has trimmed was seen here, this store trims it too.
+        Only entries that follow the seen entries without a gap are applied. If this store has then seen every entry
+        that the other store trimmed, it trims them too.
         """
         work = _Work(self)
         work.absorb(log)
         return work.batch()
 
     def as_if_absorbed(self, key: bytes, logs: Iterable[SliceLog]) -> tuple[Record | None, bytes]:
-        """Return a key's record, and what its slice would have seen, if logs were absorbed. Changes nothing.
+        """Return a key's record and `seen` of its slice, as if logs were absorbed.
+
+        It changes nothing.
 
         Args:
-            logs: logs of the key's slice.
+            key: the key.
+            logs: logs of the key's slice from other stores.
         """
         work = _Work(self)
         for log in logs:
@@ -284,11 +336,18 @@ class ReapLog:
         return work.record(key), _digest(b"", state)
 
     def is_in_reach(self, log: SliceLog) -> bool:
-        """Return whether every entry that another store has trimmed was seen here."""
+        """Return whether this store has seen every entry that another store trimmed."""
         return self.state(log.slice).reaches(_mapping(log.trimmed))
 
     def claims(self, log: SliceLog, known: Mapping[Claim, Holding]) -> list[Claim]:
-        """Return of which values here it is not known what another store, from which this one is out of reach, says."""
+        """Return the claims that another store has not answered yet.
+
+        This store is out of reach of the other. It claims each actor with versions here that a trimmed entry may name.
+
+        Args:
+            log: the log of the other store.
+            known: the answers that the other store has given.
+        """
         floors = _mapping(log.floors)
         return [
             claim
@@ -301,9 +360,11 @@ class ReapLog:
     def catch_up(self, log: SliceLog, known: Mapping[Claim, Holding]) -> Batch:
         """Return the change after which another store's trimmed entries count as seen.
 
+        It removes values that the other store has replaced, and quarantines values for which it does not vouch.
+
         Args:
-            log: of the other store, from which this one is out of reach.
-            known: what the other store has said of all `claims`.
+            log: the log of the other store, from which this store is out of reach.
+            known: the other store's answers to all `claims`.
         """
         work = _Work(self)
         floors = _mapping(log.floors)
@@ -316,10 +377,11 @@ class ReapLog:
         return work.batch()
 
     def restored(self, record: Record) -> Record | None:
-        """Return what is not dead of a record from a backup; None if nothing is left.
+        """Return a backup's record without its dead values; None if nothing is left.
 
-        A backup has seen no entry: dead is what the log names, and what nothing here vouches for. The backup's own
-        quarantine stays in quarantine, but for what the log names.
+        A backup has seen no entry. A value is dead if the log names it, or if a trimmed entry may name it and this
+        store does not vouch for it. The backup's own quarantine stays in quarantine, except for values that the log
+        names.
         """
         part = self.slice_of(record.key)
         if part not in self._known():
@@ -360,14 +422,17 @@ class ReapLog:
         return self._circle.hash(key).to_bytes(self._circle.width, "big")[:_POINT_BYTES]
 
     def _keys_at(self, prefix: bytes) -> list[bytes]:
-        """Return the keys whose points begin so: nearly always one, or none."""
+        """Return the keys at points that begin with a prefix: rarely more than one."""
         rest = 8 * max(0, self._circle.width - _POINT_BYTES)
         low = int.from_bytes(prefix, "big") << rest
         arc = Arc(self._circle.point(low - 1), self._circle.point(low | (1 << rest) - 1))
         return [key for key, _ in self._storage.heads(arc)]
 
     def _entries(self, part: int, maker: bytes, first: int, last: int) -> Iterator[LogEntry]:
-        """Yield a maker's entries from one number to another; both are in the log."""
+        """Yield a maker's entries with the numbers `first` to `last`.
+
+        The log must hold both.
+        """
         for number in range((first - 1) // SEGMENT_ENTRIES, (last - 1) // SEGMENT_ENTRIES + 1):
             raw = self._storage.note(_segment_name(part, maker, number))
             segment = _Segment(0, []) if raw is None else _decode_segment(raw)
@@ -377,20 +442,20 @@ class ReapLog:
 
 
 class _Slice:
-    """The state of a slice while it changes."""
+    """The state of a slice during a change."""
 
     def __init__(self, state: SliceState) -> None:
         self.seen, self.trimmed, self.floors = dict(state.seen), dict(state.trimmed), dict(state.floors)
         self.tags = state.tags
 
     def frozen(self) -> SliceState:
-        """Return the state, in one order whoever made it."""
+        """Return the state with its keys sorted, so that equal states encode equally."""
         seen, trimmed, floors = (dict(sorted(one.items())) for one in (self.seen, self.trimmed, self.floors))
         return SliceState(seen, trimmed, floors, self.tags)
 
 
 class _Work:
-    """One change of logs and records, until it is a batch."""
+    """One change of logs and records, until it becomes a batch."""
 
     def __init__(self, log: ReapLog) -> None:
         self._log = log
@@ -411,7 +476,7 @@ class _Work:
         return self._maker
 
     def batch(self) -> Batch:
-        """Return the change. A log that has become too long is trimmed first."""
+        """Return the change; first trim each log that exceeds `reap_log_entries_max`."""
         limits = self._log._limits
         for part, state in list(self._slices.items()):
             if state.frozen().entries > limits.reap_log_entries_max:
@@ -419,7 +484,7 @@ class _Work:
                 self.trim_to(part, limits.reap_log_entries)
         notes: dict[bytes, bytes | None] = {_MAKER: self._maker} if self._maker else {}
         for part, state in self._slices.items():
-            if (frozen := state.frozen()) != self._log.state(part):  # a full disk refuses even an unchanged note
+            if (frozen := state.frozen()) != self._log.state(part):  # a full disk would refuse even an unchanged note
                 notes[_state_name(part)] = _encode(frozen)
                 self._log._known().add(part)
         for name, segment in self._segments.items():
@@ -431,11 +496,11 @@ class _Work:
     # -- records --------------------------------------------------------------------------------
 
     def record(self, key: bytes) -> Record | None:
-        """Return the record of a key, as it is after the change."""
+        """Return the record of a key as it is after the change."""
         return self._records[key] if key in self._records else self._storage.get(key)
 
     def bury(self, key: bytes, entry: LogEntry) -> None:
-        """Take the dead dots of an entry off a record."""
+        """Remove the dead dots of an entry from a record."""
         record = self.record(key)
         if record is not None:
             dead = {one.actor: one.count for one in entry.dead}
@@ -444,7 +509,11 @@ class _Work:
                 self.replace(record, left, dead)
 
     def replace(self, old: Record, new: Record | None, gone: Iterable[bytes]) -> None:
-        """Put another record in the place of one. Under an actor that is gone from it no dot is minted any more."""
+        """Replace a record, or remove it if `new` is None.
+
+        If this store minted the key's dots under an actor in `gone`, it takes a new actor: the record may have lost its
+        count.
+        """
         self._records[old.key] = new
         minted = None if new is None else self._storage.minted(old.key)
         if minted is not None and minted in gone:
@@ -470,7 +539,10 @@ class _Work:
         segment.entries.append(entry)
 
     def absorb(self, log: SliceLog) -> None:
-        """Apply the entries that follow those that were seen, and trim what the other store has."""
+        """Apply the entries that follow the seen entries without a gap.
+
+        If every entry that the other store trimmed has been seen, adopt its trimmed entries.
+        """
         state = self.slice(log.slice)
         for run in log.runs:
             for number, entry in enumerate(run.entries, run.first):
@@ -483,7 +555,10 @@ class _Work:
             self.adopt(log)
 
     def adopt(self, log: SliceLog) -> None:
-        """Count as seen and trimmed what another store has trimmed, and take its floors and tags."""
+        """Count another store's trimmed entries as seen and trimmed here.
+
+        Its floors and tags are taken over.
+        """
         state = self.slice(log.slice)
         for up_to in log.trimmed:
             if state.trimmed.get(up_to.store, 0) < up_to.number:
@@ -495,7 +570,10 @@ class _Work:
         state.tags = _latest(state.tags, log.tags)
 
     def trim_to(self, part: int, keep: int) -> None:
-        """Trim a slice's log to so many entries; raise the floors to the actors in what goes."""
+        """Trim a slice's log to `keep` entries.
+
+        The floors rise to the key epochs of the actors in the trimmed entries. Their tags are kept, up to `TAGS_KEPT`.
+        """
         state = self.slice(part)
         while (surplus := state.frozen().entries - keep) > 0:
             lengths = {maker: last - state.trimmed.get(maker, 0) for maker, last in state.seen.items()}
@@ -509,7 +587,7 @@ class _Work:
             state.trimmed[maker] = number
 
     def _drop(self, part: int, maker: bytes, last: int) -> list[LogEntry]:
-        """Take a maker's entries up to a number out of the log, and return them."""
+        """Remove a maker's entries up to a number from the log, and return them."""
         state = self.slice(part)
         first = state.trimmed.get(maker, 0) + 1
         dropped: list[LogEntry] = []
@@ -537,9 +615,10 @@ class _Work:
 def _judge(
     record: Record, floors: Mapping[bytes, int], known: Mapping[Claim, Holding], tags: bytes
 ) -> tuple[Record | None, list[bytes]]:
-    """Return what is left of a record once another store has vouched for its values, and the actors it knows not.
+    """Return a record after another store's answers, and its unvouched actors.
 
-    Of an actor with deletes alone nothing needs to be hidden: an empty entry remains, as all its values are replaced.
+    The record is None if nothing is left of it. An actor with tombstones alone is not hidden. Its entry stays without
+    versions, because all its values were replaced.
     """
     clock, undecided, emptied = [], [], []
     for entry in record.clock:
@@ -562,7 +641,7 @@ def _judge(
 
 
 def _is_above(actor: bytes, floors: Mapping[bytes, int]) -> bool:
-    """Return whether no trimmed entry can name an actor."""
+    """Return whether an actor is above its floor, so that no trimmed entry names it."""
     floor = floors.get(actor[:_EPOCH_AT])
     return floor is None or int.from_bytes(actor[_EPOCH_AT:], "big") > floor
 
@@ -583,7 +662,7 @@ def _digest(raw: bytes, state: SliceState) -> bytes:
 
 
 def _latest(*tags: bytes) -> bytes:
-    """Return the last of all tags, each once."""
+    """Return the last `TAGS_KEPT` of all tags, each once."""
     joined = b"".join(tags)
     size = dedup.TAG_BYTES
     found = dict.fromkeys(joined[at : at + size] for at in range(0, len(joined), size))

@@ -1,7 +1,7 @@
-"""Which values of a saved record the ring has deleted or replaced since, and how they are written anew.
+"""Values of a backup that the ring has deleted or replaced, and their return.
 
-A merge keeps what was decided since the backup: a value that was replaced or deleted stays so. An operator can bring
-such values back. Each then becomes a new write beside what is there.
+A merge keeps the decisions made since the backup: a replaced or deleted value stays so. An operator can bring such
+values back. Each then becomes a new write beside the values of the record.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from chord.wire.messages import Record, Version
 
 
 class BroughtBack(NamedTuple):
-    """A record with values written anew, and how many."""
+    """A record with values written again, and the number of these values."""
 
     record: Record
     written: int
 
 
 def missing(saved: Record, merged: Record, now_ms: int) -> list[Version]:
-    """Return the live values of a saved record that a record neither shows nor holds in quarantine.
+    """Return the live values of a saved record that another record lacks.
 
-    A value counts as shown if the record shows the same bytes, whichever write they are of.
+    Values in the saved record's quarantine are included. A value is not lacking if the other record shows the same
+    bytes, from whichever write. Nor is it if the other record holds its operation, visible or in quarantine.
 
     Args:
         saved: from a backup.
-        merged: what the ring holds of the key once the saved record has been merged.
-        now_ms: wall clock, by which values that live for a time are judged.
+        merged: the ring's record after the saved record was merged.
+        now_ms: wall clock in milliseconds, which decides whether a value has expired.
     """
     shown = [version for version in versions.siblings(merged) if versions.is_live(version, now_ms)]
     values = {version.value for version in shown}
@@ -50,11 +51,15 @@ def bring_back(
     fits: Callable[[Record], bool],
     is_retry: bool = False,
 ) -> BroughtBack:
-    """Return the record with values written anew beside what is there, as far as they have room.
+    """Return the record with values written again beside its own, if they have room.
 
     Args:
+        record: the record.
         lost: the values; see `missing`.
-        minting, op_id, fits, is_retry: as of `quarantine.merge`.
+        minting: see `quarantine.merge`.
+        op_id: see `quarantine.merge`.
+        fits: returns whether a record is within the limits. A value that does not fit is left out.
+        is_retry: see `quarantine.merge`.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.

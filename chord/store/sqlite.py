@@ -1,7 +1,7 @@
 """Records in an SQLite database: the storage of a node with a data directory.
 
-A change is visible at once, from memory, and durable when the transaction it is in was committed (`group_commit`).
-What blocks, the database does in a worker (`worker`); a simulation has another database and another worker.
+A change is visible at once, from memory. It is durable when its transaction is committed (`group_commit`). The database
+does blocking work in a worker (`worker`). A simulation uses another database and another worker.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ class SqliteStorage:
 
     Args:
         circle: of the ring; the file of another circle is refused.
-        directory: where the file is; made if need be.
+        directory: the directory of the file; created if missing.
         incarnation: of the store, if it is new.
-        before_commit: called in the writing thread before each transaction is committed; tests let it fail.
+        before_commit: called in the writing thread before each commit. Tests use it to fail.
         staged_bytes_max: see `Limits`.
-        file, worker: the seams; the default is the file in that directory, and threads.
+        file: the database; by default the file in that directory.
+        worker: runs blocking calls; by default in threads.
 
     Attributes:
-        is_instant: it is not.
+        is_instant: always False.
     """
 
     is_instant = False
@@ -67,12 +68,12 @@ class SqliteStorage:
     # -- opening and closing --------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the file; nothing else may be asked before.
+        """Open the file. Call no other method before.
 
         Raises:
-            ConfigError: it is damaged, or another circle's, or no such file.
+            ConfigError: the file is damaged, of another circle, or not a store.
 
-        Concurrency: checkpoints; cancelled, it is opened nevertheless.
+        Concurrency: checkpoints; the file is opened even if this is cancelled.
         """
         await self._worker.run(self._file.open, self._fresh)
         self._commits.key_epoch = self._file.key_epoch
@@ -83,12 +84,12 @@ class SqliteStorage:
         self._rows.scrubbed = None if scrubbed is None else (scrubbed[:width], scrubbed[width:])
 
     async def close(self) -> None:
-        """Let what is under way become durable, and close the file. Twice is once.
+        """Wait until pending changes are durable, and close the file.
 
-        If the disk does not answer, the transaction under way is left to itself, and none follows it: the next process
-        may have opened the file by then.
+        A second call does nothing. If the disk does not answer within `CLOSE_S` seconds, this leaves the running
+        transaction alone and starts no other. By then the next process may have opened the file.
 
-        Concurrency: checkpoints; shielded, and given up where the disk does not answer.
+        Concurrency: checkpoints; shielded for at most `CLOSE_S` seconds.
         """
         with trio.move_on_after(CLOSE_S, shield=True) as patience:
             while (group := self._commits.last()) is not None and not self._commits.failure:
@@ -101,17 +102,17 @@ class SqliteStorage:
 
     @property
     def failed(self) -> trio.Event:
-        """Set when the disk failed. From then on every commit is refused."""
+        """Set when the disk has failed. From then on every commit is refused."""
         return self._commits.failed
 
     @property
     def busy_since(self) -> float | None:
-        """Since when the transaction under way runs, by the clock of the event loop; None: there is none."""
+        """When the running transaction began, by the event loop's clock; None if idle."""
         return self._commits.began_s
 
     @property
     def staged_bytes(self) -> int:
-        """What the changes that are not durable take in memory, about."""
+        """About how much memory the changes take that are not durable, in bytes."""
         return self._commits.staged_bytes
 
     @property
@@ -121,7 +122,7 @@ class SqliteStorage:
 
     @property
     def rows_written(self) -> int:
-        """How many rows these had."""
+        """How many rows these transactions changed."""
         return self._commits.rows_written
 
     @property
@@ -136,12 +137,12 @@ class SqliteStorage:
 
     @property
     def digests(self) -> Digests:
-        """The tree of sums over all visible records."""
+        """The summed Merkle tree over all visible records."""
         return self._rows.summary.digests
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of all stored values."""
+        """The bytes of all stored values."""
         return self._rows.summary.value_bytes
 
     @property
@@ -151,7 +152,10 @@ class SqliteStorage:
 
     @property
     def counters(self) -> dict[str, int]:
-        """How many records a transaction holds on average, and whether the disk damages any, can be told from these."""
+        """Totals since the opening, for monitoring.
+
+        They show how many rows a transaction holds on average, and whether the disk damages records.
+        """
         return {
             "scrub_rounds": self._rows.scrubs,
             "scrub_rows": self._rows.scrubbed_rows,
@@ -164,47 +168,47 @@ class SqliteStorage:
         return self._rows.summary.keys
 
     def get(self, key: bytes) -> Record | None:
-        """Return the record stored under a key, or None; it may not be durable yet."""
+        """Return the visible record of a key, or None; it may not be durable yet."""
         row = self._rows.row(self._rows.place(key))
         return None if row is None else self._record_of(row)
 
     def minted(self, key: bytes) -> bytes | None:
-        """Return the actor under which this store minted a dot of a key it has held ever since, or None."""
+        """Return the actor under which this store minted a dot of a key, or None."""
         row = self._rows.row(self._rows.place(key))
         return None if row is None else row.minted
 
     def note(self, name: bytes) -> bytes | None:
-        """Return the note of a name, or None; it may not be durable yet."""
+        """Return the visible value of a note, or None; it may not be durable yet."""
         return self._notes.visible.get(name)
 
     def notes(self) -> Mapping[bytes, bytes]:
-        """Return all notes by name, durable or not."""
+        """Return all visible notes by name."""
         return self._notes.visible
 
     def durable_note(self, name: bytes) -> bytes | None:
-        """Return the note of a name as no crash can take it back."""
+        """Return the durable value of a note, which no crash can undo, or None."""
         return self._notes.durable(name)
 
     @property
     def damaged_notes(self) -> Collection[bytes]:
-        """The names of the notes that the opening found damaged, as they stand in the file."""
+        """The names, as stored, of the notes that the opening found damaged."""
         return self._file.damaged_notes
 
     def is_durable(self, key: bytes) -> bool:
-        """Whether what `get` returns for a key is durable."""
+        """Return whether the record that `get` returns for a key is durable."""
         return self._rows.place(key) not in self._rows.changes
 
     def durable(self, key: bytes) -> Record | None:
-        """Return the record of a key as no crash can take it back."""
+        """Return the durable record of a key, which no crash can undo, or None."""
         row = self._rows.durable(self._rows.place(key))
         return None if row is None else self._record_of(row)
 
     def is_damaged(self, key: bytes) -> bool:
-        """Whether nothing is held of a key, and a damaged record may be the key's."""
+        """Return whether a key has no record, and a damaged record may be its record."""
         return self._rows.is_damaged(key)
 
     def damaged(self, arc: Arc) -> list[Point]:
-        """Return a point in the arc for each damaged record that is or may be of the arc."""
+        """Return a point in the arc for each damaged record that may lie in it."""
         found: list[Point] = []
         for bad in self._rows.lost:
             points = self._rows.points_of(bad) or (arc.end,)
@@ -212,22 +216,22 @@ class SqliteStorage:
         return found
 
     def scrub(self, bytes_max: int) -> tuple[int, bool]:
-        """Read and check the next records, one at least, and begin anew behind the last; see `Storage.scrub`."""
+        """Read and check the next records; see `Storage.scrub`."""
         return self._rows.scrub(bytes_max)
 
     @property
     def scrub_bytes(self) -> int:
-        """The bytes that `scrub` reads to check every record."""
+        """How many bytes `scrub` reads to check every record."""
         return self._rows.scrub_bytes
 
     @property
     def scrubbed(self) -> bytes | None:
-        """How far `scrub` has come, as the note that a restart goes on from; None: nowhere."""
+        """The position of the scrub, for the note that a restart reads; None at the start."""
         place = self._rows.scrubbed
         return None if place is None else b"".join(place)
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
-        """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
+        """Yield the records of an arc clockwise, from its start or after a key."""
         for found in self._rows.rows(WHOLE_ROW, arc, after):
             row = Row._make(found)
             if not row.is_whole:
@@ -236,7 +240,10 @@ class SqliteStorage:
                 yield record
 
     def _record_of(self, row: Row) -> Record | None:
-        """Return the record of a row that is whole; what is no record nevertheless counts as damaged."""
+        """Return the record of a row with a matching checksum.
+
+        If the row cannot be decoded nevertheless, it counts as damaged, and the result is None.
+        """
         try:
             return row.record
         except msgspec.DecodeError:
@@ -244,9 +251,9 @@ class SqliteStorage:
             return None
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield key and digest of each record, as `scan` would yield the records.
+        """Yield key and digest of each record, in the order of `scan`.
 
-        Damage that nobody has come across yet is not found here: the records themselves are not read.
+        It does not read the records themselves, so it finds no new damage in them.
         """
         for row in self._rows.rows(HEAD_OF_ROW, arc, after):
             yield row[1], row[2]
@@ -256,18 +263,20 @@ class SqliteStorage:
         return self.digests.count(arc, self.heads)
 
     def quarantined(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
-        """Yield the records of an arc that have a quarantine, as `scan` would yield them."""
+        """Yield the records of an arc that have a quarantine, in the order of `scan`."""
         for place, _ in list(self._rows.quarantined(arc, after)):
             record = self.get(place[1])
             if record is not None and record.quarantine:
                 yield record
 
     def count_quarantined(self, arc: Arc) -> int:
-        """Return the number of versions in quarantine in an arc."""
+        """Return the number of quarantined versions in an arc."""
         return sum(count for _, count in self._rows.quarantined(arc, None))
 
     def next_key_epoch(self) -> int:
-        """Return a number this store has never returned before. It is durable with the next batch.
+        """Return a number that this store has never returned before.
+
+        It becomes durable with the next batch.
 
         Raises:
             WritesRefused: definite; the disk has failed.
@@ -279,7 +288,9 @@ class SqliteStorage:
     # -- writing --------------------------------------------------------------------------------
 
     def stage(self, batch: Batch) -> bool:
-        """Make all changes of the batch visible, and leave them to the worker; see `Storage.stage`.
+        """Make the changes of a batch visible, and leave them to the worker.
+
+        See `Storage.stage`.
 
         Raises:
             WritesRefused: definite; the disk has failed.
@@ -298,15 +309,15 @@ class SqliteStorage:
         return not self._has_changes
 
     async def commit(self, batch: Batch) -> None:
-        """Make all changes of the batch: visible before this first waits, durable when it returns.
+        """Apply a batch: visible before the first wait, durable when this returns.
 
         Raises:
-            WritesRefused: definite; the disk is full or has failed. Nothing was changed; of an empty batch: what was
-                visible and not durable is gone.
+            WritesRefused: definite; the disk is full or has failed, and nothing was changed. For an empty batch: the
+                changes that were not durable were rolled back.
             Overloaded: definite; too many bytes wait for the disk.
             RemoteFailure: indefinite; the disk failed on the way. The changes stay visible until the node stops.
 
-        Concurrency: checkpoints unless there is nothing to wait for; cancelled, the changes are made nevertheless.
+        Concurrency: checkpoints unless there is nothing to wait for; the changes are made even if this is cancelled.
         """
         self.stage(batch)
         group = self._commits.last()
@@ -327,7 +338,7 @@ class SqliteStorage:
 
     @property
     def refusal(self) -> str:
-        """Why the last transaction came to nothing; "" if it did not."""
+        """Why the last transaction failed; "" if it did not."""
         return self._commits.refusal
 
     @property
@@ -336,7 +347,7 @@ class SqliteStorage:
         return bool(self._rows.changes or self._notes.changes)
 
     def _rows_of(self, batch: Batch) -> tuple[dict[Place, Row | None], dict[Place, Row | None]]:
-        """Return what stands at each place that the batch changes, and what is to stand there."""
+        """Return the rows before and after a batch, by place."""
         before: dict[Place, Row | None] = {}
         after: dict[Place, Row | None] = {}
         for record in batch.puts:

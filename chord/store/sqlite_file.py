@@ -1,7 +1,8 @@
-"""The database file of a store: its schema, its rows, how it is opened, and one transaction.
+"""The database file of a store: its schema, rows, opening and transactions.
 
-Two connections: one reads, in the event loop; one writes and checkpoints, in a thread, one transaction at a time.
-The file is in WAL mode with `synchronous=FULL`: a transaction is durable when it is committed, and readers never wait.
+There are two connections. One reads in the event loop. The other writes and checkpoints in a thread, one transaction at
+a time. The file is in WAL mode with `synchronous=FULL`: a transaction is durable when it is committed, and readers
+never wait.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ from chord.store.fsync import make_directory, sync_directory
 
 FILE_NAME = "records.sqlite"
 FORMAT = 2
-"""Format 2 has notes. A file of format 1 becomes one of format 2 with its first note."""
+"""The format with notes.
+
+A file of format 1 changes to format 2 with its first note.
+"""
 FORMATS = (1, FORMAT)
 APPLICATION_ID = int.from_bytes(b"chor", "big")
 CACHE_BYTES = 4 << 20  # of each connection
-LOG_BYTES = 64 << 20  # the write-ahead log may have been longer for a while; its file is cut back to this
+LOG_BYTES = 64 << 20  # the file of the write-ahead log is cut back to this size after it was longer
 
 _SCHEMA = """
 CREATE TABLE records (
@@ -51,7 +55,10 @@ CREATE TABLE store (bits INTEGER, incarnation BLOB, key_epoch INTEGER, checksum 
 
 _DEFINITE_AT_COMMIT = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY}
 _DEFINITE = {*_DEFINITE_AT_COMMIT, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY}
-"""After these nothing was written. At COMMIT the last two may come when the transaction is on the disk already."""
+"""SQLite errors after which nothing was written.
+
+At COMMIT the last two may arrive when the transaction is on the disk already.
+"""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -68,7 +75,9 @@ def _read_only(path: Path) -> ConfigError:
 
 
 def _require_writable_if_there(path: Path) -> None:
-    """Refuse a read-only file or directory, before SQLite creates a log and an index with the mode of that file.
+    """Refuse a read-only file or directory.
+
+    This check comes before SQLite creates a log and an index with the mode of that file.
 
     Raises:
         ConfigError: the file or directory is read-only.
@@ -78,24 +87,31 @@ def _require_writable_if_there(path: Path) -> None:
 
 
 class _Text(NamedTuple):
-    """A value that is a text in the file: damage, for no column holds texts. A search for the same bytes misses it."""
+    """A text value in the file.
+
+    It is damage, because no column holds text. A search for the same bytes misses it.
+    """
 
     content: bytes
 
 
 class StoreFile:
-    """One store's file. `open`, `write` and `close` block: they are for a thread, one at a time.
+    """The file of one store. Satisfies `chord.store.database.Database`.
+
+    Concurrency: `open`, `write` and `close` block. They are for a thread, one call at a time.
 
     Args:
-        directory: where it is.
-        before_commit: called in the thread before each transaction is committed; tests let it fail or wait.
+        circle: of the ring; the file of another circle is refused.
+        directory: the directory of the file.
+        before_commit: called in the thread before each commit. Tests use it to fail or to wait.
 
     Attributes:
-        path: the file.
+        path: the path of the file.
         incarnation: of the store.
-        key_epoch: the last that is durable.
-        summary: what was found when it was opened; kept up by the caller.
-        notes, damaged_notes: what the opening found; see `sqlite_notes.load`.
+        key_epoch: the last durable key epoch.
+        summary: the totals at the opening. The caller keeps them current.
+        notes: the notes that the opening found whole; see `sqlite_notes.load`.
+        damaged_notes: the names of the notes that the opening found damaged.
     """
 
     def __init__(self, circle: Circle, directory: str, before_commit: Callable[[], None]) -> None:
@@ -112,10 +128,12 @@ class StoreFile:
     # -- opening and closing --------------------------------------------------------------------
 
     def open(self, incarnation: bytes) -> None:
-        """Open the file, or make it with this incarnation; then everything that can be read is durable.
+        """Open the file, or create it with this incarnation.
+
+        Then everything readable is durable, unless the disk is full.
 
         Raises:
-            ConfigError: it is no store, is damaged, belongs to another circle, or there is no room for it.
+            ConfigError: the file is not a store, is damaged or belongs to another circle, or the disk is full.
         """
         try:
             make_directory(self.path.parent)
@@ -133,11 +151,11 @@ class StoreFile:
         self._writer = self._connect()
         self._check_kind()
         self._tune(self._writer)
-        # What a process before wrote and could not sync may be readable all the same: now it is written again.
+        # An earlier process may have written a readable transaction that it could not sync. Write it again.
         try:
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.OperationalError as error:
-            if _code(error) != sqlite3.SQLITE_FULL:  # on a full disk there is still much to read
+            if _code(error) != sqlite3.SQLITE_FULL:  # a full disk can still serve reads
                 raise
         if not self._has_tables():
             self._create(incarnation)
@@ -152,7 +170,10 @@ class StoreFile:
         self._load_summary()
 
     def _require_writable(self) -> None:
-        """Refuse a file that can only be read: SQLite opens it, and says so at the first write."""
+        """Refuse a read-only file.
+
+        SQLite opens such a file without an error, and fails at the first write.
+        """
         try:
             self._writer.execute("BEGIN IMMEDIATE")
             self._writer.execute("UPDATE store SET bits = bits")
@@ -171,7 +192,7 @@ class StoreFile:
     def _tune(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA fullfsync = ON")  # on macOS; elsewhere it changes nothing
+        connection.execute("PRAGMA fullfsync = ON")  # macOS only; no effect elsewhere
         connection.execute("PRAGMA checkpoint_fullfsync = ON")
         connection.execute(f"PRAGMA cache_size = -{CACHE_BYTES >> 10}")
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
@@ -183,18 +204,18 @@ class StoreFile:
         return bool(self._one("SELECT count(*) FROM sqlite_master"))
 
     def _check_kind(self) -> None:
-        """Refuse what another program or version wrote, before anything is changed."""
+        """Refuse a file of another program or version, before anything is changed."""
         if self._has_tables() and self._one("PRAGMA application_id") != APPLICATION_ID:
             raise ConfigError(f"{self.path} is not a store of records; move it away to start with an empty store")
         version = self._one("PRAGMA user_version")
         if version not in (0, *FORMATS):
             raise ConfigError(
-                f"{self.path} has format {version}, this version reads {FORMATS[0]} to {FORMAT}; "
+                f"{self.path} has format {version}; expected {FORMATS[0]} to {FORMAT}; "
                 "use the version that wrote it, or move it away to start with an empty store"
             )
 
     def _create(self, incarnation: bytes) -> None:
-        """Make the tables, all or none of them, and the file's name durable."""
+        """Create all tables in one transaction, and make the file's name durable."""
         self._writer.executescript(
             f"BEGIN IMMEDIATE; {_SCHEMA} {sqlite_notes.SCHEMA}"
             f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
@@ -210,7 +231,7 @@ class StoreFile:
             is_whole = checksum == _header_checksum(*header)
         except (TypeError, struct.error):
             is_whole = False
-        if not is_whole:  # a key epoch might be used twice
+        if not is_whole:  # with a wrong key epoch, the store could return one twice
             raise ConfigError(f"{self.path} is damaged; move it away to start with an empty store")
         bits, self.incarnation, self.key_epoch = header
         if bits != self._circle.bits:
@@ -222,7 +243,7 @@ class StoreFile:
     def _load_summary(self) -> None:
         """Add up the whole store in one scan, slice by slice.
 
-        A node with a million keys starts as fast as this loop turns, so that its rows are not even made a `Row`.
+        A node with a million keys starts as fast as this loop runs, so the loop does not make a `Row` of each row.
         """
         self.summary = summary = Summary(self._circle)
         digests, number_of, width = summary.digests, int.from_bytes, self._circle.width
@@ -231,21 +252,21 @@ class StoreFile:
         small = f"CASE WHEN length(clock) <= {CHECKED_AT_OPENING_BYTES} THEN clock END"
         found = self._writer.execute(f"SELECT {columns}, {small} FROM records ORDER BY point, key")
         part = records = sum_ = value_bytes = sibling_keys = 0
-        first, last = b"\0", b""  # points of the slice, which compare as bytes as they do as numbers; none yet
+        first, last = b"\0", b""  # points of the slice as bytes, in the order of the numbers; empty at first
         hides: list[Place] = []
         for point, key, digest, minted, versions, size, checksum, length, mark, clock in found:
             try:
                 if clock is None:
                     require_countable(self._circle, point, key, digest, versions, size, length)
                 elif checksum_of(point, key, digest, minted, versions, size, clock) != checksum:
-                    raise ValueError("not what was written")
+                    raise ValueError("checksum mismatch")
                 if not first <= point <= last:
                     digests.add(part, records, sum_)
                     records = sum_ = 0
                     part, *ends = digests.slice_of(number_of(point, "big"))
                     first, last = (end.to_bytes(width, "big") for end in ends)
                 number, bytes_then, siblings_then = number_of(digest, "big"), value_bytes + size, versions > 1
-            except (TypeError, ValueError, LookupError, struct.error):  # or a column is not even of its type
+            except (TypeError, ValueError, LookupError, struct.error):  # or a column has the wrong type
                 summary.bad.add((point, key))
                 continue
             if mark == QUARANTINE_MARK:
@@ -262,12 +283,12 @@ class StoreFile:
                 summary.hidden[place] = quarantined
 
     def _is_ordered(self) -> bool:
-        found = self._writer.execute("SELECT point, key FROM records ORDER BY point, key")  # as they stand in the file
+        found = self._writer.execute("SELECT point, key FROM records ORDER BY point, key")  # in file order
         places = [place for place in found if all(isinstance(column, bytes) for column in place)]
         return all(before < after for before, after in pairwise(places))
 
     def close(self) -> None:
-        """Close both connections: the one that writes last, for the last one checkpoints."""
+        """Close both connections, the writer last, because the last one checkpoints."""
         for name in ("_reader", "_writer"):
             connection = self.__dict__.pop(name, None)
             if connection is not None:
@@ -280,7 +301,7 @@ class StoreFile:
             return "the disk is full; make room there, then start the node again"
         if isinstance(error, OSError):
             return error.strerror or str(error)
-        is_gone = str(error).startswith(("no such column", "no such table"))  # the schema itself is damaged
+        is_gone = str(error).startswith(("no such column", "no such table"))  # the schema is damaged
         if is_gone or _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             return f"it is damaged, or no store ({error}); move it away to start with an empty store"
         return str(error)
@@ -288,20 +309,20 @@ class StoreFile:
     # -- reading, in the event loop -------------------------------------------------------------
 
     def row(self, place: Place) -> Row | None:
-        """Return the row at a place, whole or not."""
+        """Return the row at a place, whole or damaged, or None."""
         found = self._reader.execute("SELECT * FROM records WHERE point = ? AND key = ?", place).fetchone()
         return None if found is None else Row._make(found)
 
     def rows(self, columns: str, start: Place, last: bytes) -> Generator[tuple[Any, ...], None, None]:
-        """Yield columns of the rows behind a place, up to and including a point, in order."""
+        """Yield columns of the rows after a place, up to and including a point, in order."""
         query = f"SELECT {columns} FROM records WHERE (point, key) > (?, ?) AND point <= ? ORDER BY point, key"
         with closing(self._reader.execute(query, (*start, last))) as found:
             yield from found
 
     def rows_behind(self, place: Place | None) -> Generator[tuple[Any, ...], None, None]:
-        """Yield all rows behind a place, in the order in which the file has them; None: from the first.
+        """Yield all rows after a place in file order; None: from the first row.
 
-        Damage may have given a point another type; in the file it sorts before all others.
+        Damage may have changed the type of a point. In the file such a row sorts before all others.
         """
         where, values = ("", ()) if place is None else ("WHERE (point, key) > (?, ?)", place)
         with closing(self._reader.execute(f"SELECT * FROM records {where} ORDER BY point, key", values)) as found:
@@ -310,11 +331,13 @@ class StoreFile:
     # -- writing, in the thread -----------------------------------------------------------------
 
     def write(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
-        """Store and remove rows and notes in one transaction; durable when this returns.
+        """Store and remove rows and notes in one transaction.
+
+        They are durable when this returns. A row or note of None is removed.
 
         Raises:
             Refused: nothing was written.
-            InDoubt: it may have been written.
+            InDoubt: the transaction may or may not be on the disk.
         """
         definite, writer = _DEFINITE, self._writer
         try:
@@ -343,13 +366,16 @@ class StoreFile:
             writer.execute("UPDATE store SET key_epoch = ?, checksum = ?", (key_epoch, checksum))
 
     def _roll_back(self) -> None:
-        """End the transaction, if SQLite has not done so itself; what cannot be undone is the next opening's."""
+        """Roll back the transaction if SQLite has not done so itself.
+
+        If the rollback fails, the next opening decides about the transaction.
+        """
         with suppress(sqlite3.Error):
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
 
     def _write_notes(self, notes: Mapping[bytes, bytes | None]) -> None:
-        if self._format != FORMAT:  # a program that does not know notes must not change the records from now on
+        if self._format != FORMAT:  # from now on, a program without notes must refuse this file
             self._writer.execute(sqlite_notes.SCHEMA)
             self._writer.execute(f"PRAGMA user_version = {FORMAT}")
         sqlite_notes.write(self._writer, notes)
@@ -364,9 +390,9 @@ def _is_one_of(error: sqlite3.Error | OSError, codes: set[int]) -> bool:
 
 
 def _is_full(error: sqlite3.Error | OSError) -> bool:
-    """Return whether there is no room on the disk.
+    """Return whether the disk is full.
 
-    SQLite says I/O error if the index of its log has no room.
+    SQLite reports an I/O error if the index of its log has no room.
     """
     is_index = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
     return is_index or _is_one_of(error, {sqlite3.SQLITE_FULL})

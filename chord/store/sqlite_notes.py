@@ -1,7 +1,7 @@
-"""Notes of a store in its database: small named values that change in the transaction that changes the records.
+"""Notes of a store in its database: small values that change with the records.
 
-The whole table is in memory, from the opening on. A change is visible at once, and durable or taken back with the
-records of its batch.
+All notes are in memory from the opening on. A change is visible at once. It becomes durable, or is rolled back, with
+the records of its batch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ def _checksum(name: bytes, value: bytes) -> bytes:
 
 
 def load(connection: sqlite3.Connection) -> tuple[dict[bytes, bytes], frozenset[bytes]]:
-    """Return the notes of a database, and the names of the notes that are damaged.
+    """Return the notes of a database, and the names of the damaged notes.
 
-    A damaged name is returned as it stands in the file.
+    A damaged name is returned as stored.
     """
     whole, damaged = {}, set()
     for name, value, checksum in connection.execute("SELECT name, value, checksum FROM notes ORDER BY name"):
@@ -32,7 +32,10 @@ def load(connection: sqlite3.Connection) -> tuple[dict[bytes, bytes], frozenset[
 
 
 def write(connection: sqlite3.Connection, notes: Mapping[bytes, bytes | None]) -> None:
-    """Store notes, and remove those whose value is None, in the transaction under way."""
+    """Store notes in the current transaction.
+
+    A note with the value None is removed.
+    """
     present = [(name, value, _checksum(name, value)) for name, value in notes.items() if value is not None]
     connection.executemany("REPLACE INTO notes VALUES (?, ?, ?)", present)
     connection.executemany("DELETE FROM notes WHERE name = ?", [(n,) for n, value in notes.items() if value is None])
@@ -43,7 +46,7 @@ class Notes:
 
     Attributes:
         visible: every note, durable or not.
-        changes: the durable value of each note that has a change on the way; None: there is no durable value.
+        changes: the durable value of each note with a change that is not durable; None: there is no durable value.
     """
 
     def __init__(self, durable: Mapping[bytes, bytes]) -> None:
@@ -51,7 +54,7 @@ class Notes:
         self.changes: dict[bytes, bytes | None] = {}
 
     def durable(self, name: bytes) -> bytes | None:
-        """Return the durable value of a note."""
+        """Return the durable value of a note, or None."""
         return self.changes[name] if name in self.changes else self.visible.get(name)
 
     def change(self, name: bytes, value: bytes | None) -> None:
@@ -60,14 +63,20 @@ class Notes:
         self._set(name, value)
 
     def settle(self, name: bytes, value: bytes | None, *, is_changed_again: bool) -> None:
-        """Count a value as durable."""
+        """Count a value as durable.
+
+        Args:
+            name: the name of the note.
+            value: the value that is durable now; None: the note is removed.
+            is_changed_again: whether a later change of the note waits.
+        """
         if is_changed_again:
             self.changes[name] = value
         else:
             del self.changes[name]
 
     def take_back(self) -> None:
-        """Return every note to its durable value."""
+        """Roll back every note to its durable value."""
         for name, value in self.changes.items():
             self._set(name, value)
         self.changes.clear()

@@ -1,6 +1,6 @@
-"""What is visible of a database: the rows of its file, and in the place of those that were changed, the change.
+"""The visible rows of a database: the rows of its file, with later changes on top.
 
-Changes are here from the moment they are made until they are durable, or taken back.
+A change is kept in memory until it is durable or rolled back.
 """
 
 from __future__ import annotations
@@ -18,13 +18,19 @@ from chord.ids import Arc, Circle, Point
 from chord.store.database import HEAD_OF_ROW, WHOLE_ROW, Database, Place, Row, Summary, is_digest, place_of
 
 RECENT_ROWS = 256
-LARGE_BITS = 64  # on a circle of 64 bits and more, no two keys share a point
+LARGE_BITS = 64  # with this many bits or more, no two keys share a point
 SCRUB_ROW_BYTES = 128
-"""What the scrub reads of a row beside the bytes of its values, about."""
+"""About how many bytes of a row the scrub reads beside its values."""
 
 
 class Change:
-    """What is not durable of one key: what stands there in the file, and what is to stand there."""
+    """A change of one place that is not durable yet.
+
+    Attributes:
+        before: the durable row, or None.
+        was_bad: whether the durable row counted as damaged.
+        row: the visible row; None removes the durable row.
+    """
 
     __slots__ = ("before", "row", "was_bad")
 
@@ -38,14 +44,17 @@ class Rows:
     """The visible rows of one store.
 
     Args:
-        unreadable: told that the file could not be read; returns what to raise.
+        circle: of the ring.
+        file: the database.
+        unreadable: called with the error of a failed read; returns the error to raise.
 
     Attributes:
-        place: returns where the record of a key stands.
-        changes: what is not durable, by place.
-        scrubbed: the last place that the scrub has read; None: it begins anew.
-        scrubs, scrubbed_rows: how often it has read them all, and how many rows in all.
-        bad_records: how many records were found damaged since the opening; they count as missing.
+        place: returns the place of a key's record.
+        changes: the changes that are not durable, by place.
+        scrubbed: the last place that the scrub has read; None at the start.
+        scrubs: how often the scrub has read all rows.
+        scrubbed_rows: how many rows the scrub has read in all.
+        bad_records: how many records were found damaged since the opening. They count as missing.
     """
 
     def __init__(self, circle: Circle, file: Database, unreadable: Callable[[sqlite3.Error], ChordError]) -> None:
@@ -54,7 +63,7 @@ class Rows:
         self._file = file
         self._unreadable = unreadable
         self._recent: dict[Place, Row | None] = {}
-        self._replaced: set[Place] = set()  # of the damaged rows, those whose record is there in another row
+        self._replaced: set[Place] = set()  # damaged rows with records that other rows hold
         self.changes: SortedDict[Place, Change] = SortedDict()
         self.scrubbed: Place | None = None
         self.scrubs = self.scrubbed_rows = 0
@@ -62,11 +71,11 @@ class Rows:
 
     @property
     def summary(self) -> Summary:
-        """All that is visible, added up."""
+        """The totals of all visible rows."""
         return self._file.summary
 
     def opened(self) -> None:
-        """The file was opened: nothing that was read before counts."""
+        """Forget everything read before, because the file was opened anew."""
         self._recent.clear()
         self.bad_records += len(self.summary.bad)
         for bad in self.summary.bad:
@@ -75,7 +84,7 @@ class Rows:
     # -- reading --------------------------------------------------------------------------------
 
     def row(self, place: Place) -> Row | None:
-        """Return what is visible at a place."""
+        """Return the visible row at a place, or None."""
         change: Change | None = self.changes.get(place)
         if change is not None:
             return change.row
@@ -104,30 +113,41 @@ class Rows:
             raise self._unreadable(error) from error
 
     def durable(self, place: Place) -> Row | None:
-        """Return what is in the file at a place, whatever has been changed since."""
+        """Return the durable row at a place, without later changes."""
         change: Change | None = self.changes.get(place)
         return self.row(place) if change is None else change.before
 
     def _remember(self, place: Place, row: Row | None) -> None:
-        """Keep a row for a moment: who reads a record mostly changes it, and the same again soon."""
+        """Cache a row for a short time.
+
+        A caller that reads a record often changes it next, and may change it again soon.
+        """
         self._recent[place] = row
         while len(self._recent) > RECENT_ROWS:
             del self._recent[next(iter(self._recent))]
 
     def rows(self, columns: str, arc: Arc, after: bytes | None) -> Iterator[tuple[Any, ...]]:
-        """Yield columns of the visible rows of an arc, in order; the first three are always point, key, digest."""
+        """Yield columns of the visible rows of an arc, in order.
+
+        The first three columns are always point, key and digest.
+
+        Args:
+            columns: `WHOLE_ROW` or `HEAD_OF_ROW`.
+            arc: the arc.
+            after: yield only the rows after this key; None: from the start of the arc.
+        """
         for start, last in self._ranges(arc, after):
             yield from self._merged(columns, start, last)
 
     def quarantined(self, arc: Arc, after: bytes | None) -> Iterator[tuple[Place, int]]:
-        """Yield the places of the rows of an arc that have a quarantine, and how many versions are in it."""
+        """Yield the place of each row with quarantined versions, and their number."""
         hidden = self.summary.hidden
         for start, last in self._ranges(arc, after) if hidden else ():
             for place in hidden.irange(start, (last + b"\0", b""), inclusive=(False, False)):
                 yield place, hidden[place]
 
     def _ranges(self, arc: Arc, after: bytes | None) -> Iterator[tuple[Place, bytes]]:
-        """Yield behind which place and up to which point the rows of an arc stand."""
+        """Yield the ranges of an arc: the place before the first row, and the last point."""
         behind, width = None if after is None else self.place(after), self._circle.width
         for low, high in arc.spans():
             if low == self._circle.size:  # the arc starts at the largest point
@@ -141,9 +161,9 @@ class Rows:
             yield start, last
 
     def _merged(self, columns: str, start: Place, last: bytes) -> Iterator[tuple[Any, ...]]:
-        """Yield rows of the file, and in the place of those that were changed, the change."""
+        """Yield rows of the file, with changed rows in place of the old ones."""
         changed: list[Place] = list(self.changes.irange(start, (last + b"\0", b""), inclusive=(False, False)))
-        changed.reverse()  # the next one last
+        changed.reverse()  # so that `pop` takes the next one
         try:
             with closing(self._file.rows(columns, start, last)) as found:
                 for row in found:
@@ -168,7 +188,7 @@ class Rows:
             yield row
 
     def count_bad(self, row: Row) -> None:
-        """A row is not what was written: from now on it is missing."""
+        """Count a damaged row. From now on it is missing."""
         place = (row.point, row.key)
         if place not in self.summary.bad:
             self.summary.lose(row)
@@ -178,11 +198,11 @@ class Rows:
 
     @property
     def lost(self) -> set[Place]:
-        """The damaged rows whose record is not there in another row."""
+        """The damaged rows with records that no other row holds."""
         return self.summary.bad - self._replaced
 
     def is_damaged(self, key: bytes) -> bool:
-        """Whether a key has no row, and a damaged row may be its row."""
+        """Return whether a key has no row, and a damaged row may be its row."""
         place = self.place(key)
         if not self.summary.bad or self.row(place) is not None:
             return False
@@ -190,9 +210,10 @@ class Rows:
         return any(point in (self.points_of(bad) or (point,)) for bad in self.lost)
 
     def points_of(self, bad: tuple[Any, Any]) -> tuple[Point, ...]:
-        """Return the points where the record of a damaged row may lie; none: it may lie anywhere.
+        """Return the points where the record of a damaged row may lie; empty: anywhere.
 
-        Its point or its key is right, unless the point is none. If the rows are out of order, a search may miss any.
+        If the row's point is a valid point, its point or its key is taken to be right. If the rows are out of order, a
+        search may miss any row. Then the result is empty, unless point and key agree.
         """
         point, key = bad
         number = int.from_bytes(point, "big") if isinstance(point, bytes) else -1
@@ -203,14 +224,17 @@ class Rows:
         return points if is_sure or self.summary.is_ordered else ()
 
     def replaced_by(self, new: Row) -> set[Place]:
-        """Return the damaged rows that may go when a row is stored: those of its key, and those replaced before."""
+        """Return the damaged rows that can be removed when a row is stored.
+
+        They are the damaged rows of the same key, and all that were replaced before.
+        """
         return {bad for bad in self.summary.bad if bad in self._replaced or self._is_of_key(bad, new)}
 
     def _is_of_key(self, bad: tuple[Any, Any], row: Row) -> bool:
-        """Whether a damaged row was of the same key as a row at another place.
+        """Return whether a damaged row was of the same key as a row at another place.
 
-        On a large circle a point stands for one key. Else the checksum tells: it is right with the key and its point.
-        A row in rows out of order goes on hiding others, whatever is stored.
+        On a large circle a point stands for one key. On a small circle the checksum decides: it matches with the right
+        key and point. If rows are out of order, a damaged row keeps hiding others, whatever is stored.
         """
         is_alike = bad[0] == row.point or bad[1] == row.key
         if not is_alike or bad == (row.point, row.key) or not all(isinstance(column, bytes) for column in bad):
@@ -223,7 +247,7 @@ class Rows:
         return old is not None and old._replace(point=row.point, key=row.key).is_whole
 
     def _note_if_replaced(self, bad: tuple[Any, Any]) -> None:
-        """A damaged row was found: note if its record was stored again before that."""
+        """Note whether the record of a newly found damaged row was stored again before."""
         if all(isinstance(column, bytes) for column in bad):
             rows = (*self._all_at(bad[0]), self._in_file(self.place(bad[1])))
             if any(row is not None and row.is_whole and self._is_of_key(bad, row) for row in rows):
@@ -255,13 +279,13 @@ class Rows:
 
     @property
     def scrub_bytes(self) -> int:
-        """The bytes that `scrub` reads to check every row."""
+        """How many bytes `scrub` reads to check every row."""
         return self.summary.value_bytes + SCRUB_ROW_BYTES * (self.summary.keys + len(self.summary.bad))
 
     def _lose(self, place: tuple[Any, Any]) -> None:
-        """Count a row as bad, once, and count the slices anew to which it may have belonged.
+        """Count a row as damaged, once, and recount the slices that it may have been in.
 
-        The damage may have changed its point, its key or its digest, or the type of any of them.
+        The damage may have changed the row's point, key or digest, or the type of any of them.
         """
         if not self._mark_bad(place):
             return
@@ -274,19 +298,19 @@ class Rows:
                     self._recount(number)
 
     def _mark_bad(self, place: tuple[Any, Any]) -> bool:
-        """Count a row as bad; returns whether it was not before."""
+        """Count a row as damaged, and return whether it was not counted before."""
         if place in self.summary.bad:
             return False
         self._recent.pop(place, None)
         self.bad_records += 1
         self.summary.bad.add(place)
         self._note_if_replaced(place)
-        with suppress(TypeError):  # a column is not even of its type
+        with suppress(TypeError):  # a column has the wrong type
             self.summary.hidden.pop(place, None)
         return True
 
     def _recount(self, point: int) -> None:
-        """Count the slice of a point anew."""
+        """Recount the slice of a point."""
         part, first, last = self.summary.digests.slice_of(point)
         arc = Arc(self._circle.point(first - 1), self._circle.point(last))
         records = sum_ = 0
@@ -300,7 +324,13 @@ class Rows:
     # -- changing -------------------------------------------------------------------------------
 
     def change(self, place: Place, old: Row | None, new: Row | None) -> None:
-        """From now on something else is visible at a place; `old` is what was."""
+        """Make another row visible at a place.
+
+        Args:
+            place: the place.
+            old: the row that was visible there, or None.
+            new: the row to show; None removes the row.
+        """
         change = self.changes.get(place)
         if change is None:
             self.changes[place] = Change(old, place in self.summary.bad, new)
@@ -311,7 +341,13 @@ class Rows:
         self.summary.change(place[0], old, new)
 
     def settle(self, place: Place, row: Row | None, *, is_changed_again: bool) -> None:
-        """What was changed at a place is durable now."""
+        """Count a changed row as durable.
+
+        Args:
+            place: the place.
+            row: the row that is durable now; None: the row is removed.
+            is_changed_again: whether a later change of the place waits.
+        """
         if is_changed_again:
             change = self.changes[place]
             change.before, change.was_bad = row, False
@@ -319,7 +355,7 @@ class Rows:
             del self.changes[place]
 
     def take_back(self) -> None:
-        """Nothing that is not durable has happened."""
+        """Roll back every change that is not durable."""
         for place, change in self.changes.items():
             self.summary.change(place[0], change.row, change.before)
             if change.was_bad:

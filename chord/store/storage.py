@@ -1,6 +1,6 @@
-"""The seam to durability: records ordered by (ring id, key).
+"""The storage interface: records ordered by ring id, then key.
 
-`MemoryStorage` is the form for nodes without a data directory and for simulations; `store/sqlite.py` has the other.
+`MemoryStorage` serves nodes without a data directory. `store/sqlite.py` has the durable implementation.
 """
 
 from __future__ import annotations
@@ -18,14 +18,20 @@ from chord.store.merkle import Digests, digest_of
 from chord.wire.messages import Record
 
 SCRUB_NOTE: Final = b"\0scrub"
-"""The note that says how far the scrub has come: a restart goes on there. No other name begins with a zero."""
+"""The name of the note with the position of the scrub. A restart continues there.
+
+No other note has a name that begins with a zero byte.
+"""
 
 
 class Batch:
-    """Changes that are made together: records to store and keys to remove.
+    """Changes that are applied together, all or none.
 
-    `minted` names, for records this node coordinated the write of, the actor it used.
-    `notes` holds the notes to store by name (see `Storage.note`); a value of None removes the note.
+    Args:
+        puts: records to store.
+        removals: keys of records to remove.
+        minted: by key, the actor that this node used, for each record with a write that it coordinated.
+        notes: by name, the value of each note to store (see `Storage.note`); None removes the note.
     """
 
     def __init__(
@@ -47,47 +53,54 @@ class Batch:
 
 
 class Storage(Protocol):
-    """Records of one node, ordered by ring id, then key.
+    """The records of one node, ordered by ring id, then key.
 
-    What is visible here may not be durable yet: nobody else is to see it before it is (`durable`, `is_durable`, and a
-    commit of nothing, which waits). Otherwise a crash could take back a dot that others remember, and it would be
-    minted twice.
+    A visible change may not be durable yet. The node must not show it to other nodes before it is durable. Otherwise a
+    crash could undo a dot that other nodes remember, and the node would mint the dot twice. `durable` and `is_durable`
+    tell the difference, and an empty `commit` waits.
 
     Attributes:
-        is_instant: whether whatever is visible is durable, always: then `stage` is as good as `commit`.
+        is_instant: whether every visible change is durable at once. Then `stage` is as good as `commit`.
     """
 
     is_instant: bool
 
     @property
     def failed(self) -> trio.Event | None:
-        """Set when the disk failed: nothing can be promised any more, and the node has to stop. None: it cannot."""
+        """Set when the disk has failed; None if the storage cannot fail.
+
+        After a failure the storage promises nothing, and the node has to stop.
+        """
 
     @property
     def busy_since(self) -> float | None:
-        """Since when the disk works at what it was given last, by the clock of the event loop; None: it does not."""
+        """When the disk began its current work, by the event loop's clock; None if idle."""
 
     async def open(self) -> None:
-        """Make ready for use; nothing else may be asked before.
+        """Prepare the storage. Call no other method before.
 
         Raises:
-            ConfigError: what is there cannot be used, and why.
+            ConfigError: the stored data cannot be used; the message says why.
         """
 
     async def close(self) -> None:
-        """Finish what is under way and let go of everything; nothing may be asked afterwards.
+        """Finish pending changes and release everything. Call no method afterwards.
 
         Concurrency: checkpoints; not to be cancelled.
         """
 
     def is_damaged(self, key: bytes) -> bool:
-        """Whether nothing is held of a key, and a record that was found damaged is or may be the key's.
+        """Return whether a key has no record, and a damaged record may be its record.
 
-        The damage may have changed the key. A record counts as replaced when a record of its key is stored again.
+        The damage may have changed the key of a record. Storing a record of the same key again replaces a damaged
+        record.
         """
 
     def scrub(self, bytes_max: int) -> tuple[int, bool]:
-        """Read and check the next records, one at least and about so many bytes, and begin anew behind the last.
+        """Read and check the next records; after the last, the next call starts over.
+
+        Args:
+            bytes_max: about how many bytes to read; at least one record is read.
 
         Returns:
             The bytes read, and whether the last record was among them.
@@ -95,93 +108,114 @@ class Storage(Protocol):
 
     @property
     def scrub_bytes(self) -> int:
-        """The bytes that `scrub` reads to check every record."""
+        """How many bytes `scrub` reads to check every record."""
 
     @property
     def scrubbed(self) -> bytes | None:
-        """How far `scrub` has come, for its note; None: nowhere."""
+        """The position of the scrub, for its note; None at the start."""
 
     @property
     def bad_records(self) -> int:
         """How many records were found damaged; they count as missing."""
 
     def damaged(self, arc: Arc) -> list[Point]:
-        """Return a point in the arc for each record that was found damaged, is not replaced, and may be of the arc."""
+        """Return a point in the arc for each damaged record that may lie in it.
+
+        A damaged record that was replaced is left out.
+        """
 
     @property
     def refusal(self) -> str:
-        """Why the last change was refused (the disk is full, or can only be read); "" if it was not."""
+        """Why the last change was refused; "" if it was not.
+
+        The disk may be full or read-only, for example.
+        """
 
     @property
     def counters(self) -> dict[str, int]:
-        """Named totals since the opening, for those who watch the node."""
+        """Totals by name since the opening, for monitoring."""
 
     @property
     def digests(self) -> Digests:
-        """The tree of sums over all visible records, for anti-entropy."""
+        """The summed Merkle tree over all visible records, for anti-entropy."""
 
     @property
     def sibling_keys(self) -> int:
         """How many records hold more than one version."""
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield key and digest (`digest_of`) of each record, as `scan` would yield the records."""
+        """Yield key and digest (`digest_of`) of each record, in the order of `scan`."""
 
     def is_durable(self, key: bytes) -> bool:
-        """Whether what `get` returns for a key is durable."""
+        """Return whether the record that `get` returns for a key is durable."""
 
     def durable(self, key: bytes) -> Record | None:
-        """Return the record of a key as no crash can take it back: what was acknowledged, if not what is visible."""
+        """Return the durable record of a key, which no crash can undo, or None.
+
+        Changes that are visible but not durable are left out.
+        """
 
     @property
     def incarnation(self) -> bytes:
-        """Eight random bytes, made with the empty store; a wiped store has others."""
+        """Eight random bytes that name this store.
+
+        An empty store gets them when it is created, so a wiped store has other bytes.
+        """
 
     def get(self, key: bytes) -> Record | None:
-        """Return the record stored under a key, or None."""
+        """Return the visible record of a key, or None."""
 
     def minted(self, key: bytes) -> bytes | None:
-        """Return the actor under which this store minted a dot of a key it has held ever since, or None.
+        """Return the actor under which this store minted a dot of a key, or None.
 
-        It goes with the record: one that comes back by a merge may be older than what was minted here.
+        The actor is forgotten when the record is removed. A record that comes back by a merge may be older than the
+        dots minted here.
         """
 
     def note(self, name: bytes) -> bytes | None:
-        """Return the note of a name, or None; it may not be durable yet.
+        """Return the visible value of a note, or None; it may not be durable yet.
 
-        Notes are small values in memory. They change, and are taken back, with the records of their batch.
+        Notes are small values in memory. They change, and are rolled back, with the records of their batch.
         """
 
     def notes(self) -> Mapping[bytes, bytes]:
-        """Return all notes by name, durable or not, to read."""
+        """Return all visible notes by name, for reading only."""
 
     def durable_note(self, name: bytes) -> bytes | None:
-        """Return the note of a name as no crash can take it back."""
+        """Return the durable value of a note, which no crash can undo, or None."""
 
     @property
     def damaged_notes(self) -> Collection[bytes]:
-        """The names of the notes that the opening found damaged, as they stand in the file; such a note is missing."""
+        """The names, as stored, of the notes that the opening found damaged.
+
+        A damaged note counts as missing.
+        """
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
-        """Yield the records of an arc clockwise from its start; with `after`, those behind that key.
+        """Yield the records of an arc clockwise.
 
-        The iterator must be used up without an `await` in between: a change of the store invalidates it.
+        Exhaust the iterator without an `await` in between, because a change of the store invalidates it.
+
+        Args:
+            arc: the arc.
+            after: yield only the records after this key; None: from the start of the arc.
         """
 
     def count(self, arc: Arc) -> int:
         """Return the number of records in an arc."""
 
     def quarantined(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
-        """Yield the records of an arc that have a quarantine, as `scan` would yield them."""
+        """Yield the records of an arc that have a quarantine, in the order of `scan`."""
 
     def count_quarantined(self, arc: Arc) -> int:
-        """Return the number of versions in quarantine in an arc."""
+        """Return the number of quarantined versions in an arc."""
 
     def stage(self, batch: Batch) -> bool:
-        """Make all changes of the batch, or none of them: visible at once, and durable some time later.
+        """Apply a batch, all of it or nothing: visible at once, durable some time later.
 
         Returns:
             Whether everything visible is durable already. If not, an empty `commit` waits for it.
+
         Raises:
             WritesRefused: definite; nothing was changed.
             Overloaded: definite; too many bytes wait for the disk, and nothing was changed.
@@ -194,18 +228,20 @@ class Storage(Protocol):
         """
 
     async def commit(self, batch: Batch) -> None:
-        """Make all changes of the batch, or none of them: visible before it first waits, durable when it returns.
+        """Apply a batch, all of it or nothing, and wait until it is durable.
 
-        An empty batch waits until everything visible is durable.
+        The changes are visible before the first wait. An empty batch waits until everything visible is durable.
 
         Raises:
             WritesRefused: definite; nothing was changed.
             Overloaded: definite; too many bytes wait for the disk, and nothing was changed.
-            RemoteFailure: indefinite; it is not known whether the changes are durable.
+            RemoteFailure: indefinite; the changes may or may not be durable.
         """
 
     def next_key_epoch(self) -> int:
-        """Return a number this store has never returned before (see `store/versions.py`, actors).
+        """Return a number that this store has never returned before.
+
+        It becomes part of an actor (see `store/versions.py`).
 
         Raises:
             WritesRefused: definite.
@@ -215,7 +251,7 @@ class Storage(Protocol):
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of all stored values."""
+        """The bytes of all stored values."""
 
 
 def bytes_of_values(record: Record) -> int:
@@ -236,7 +272,7 @@ def has_siblings(record: Record) -> bool:
 
 
 class MemoryStorage:
-    """Records in memory; they are gone when the process is. Durable means applied."""
+    """Records in memory, lost when the process ends. An applied change is durable."""
 
     failed = None
     busy_since = None
@@ -251,21 +287,21 @@ class MemoryStorage:
         self.damaged_keys: dict[bytes, None] = {}
         self._incarnation = incarnation
         self._records: dict[bytes, Record] = {}
-        self._places: SortedList[tuple[Point, bytes]] = SortedList()  # where each key lies on the circle, and the key
-        self._digests: dict[bytes, bytes] = {}  # of every record, by key: replicas ask for them again and again
+        self._places: SortedList[tuple[Point, bytes]] = SortedList()  # point and key of each record
+        self._digests: dict[bytes, bytes] = {}  # by key; kept, because replicas ask for them again and again
         self._value_bytes = 0
         self._key_epoch = 0
         self._minted: dict[bytes, bytes] = {}
         self._notes: dict[bytes, bytes] = {}
-        self._hidden: SortedDict[tuple[Point, bytes], int] | None = None  # by place: how many versions in quarantine
+        self._hidden: SortedDict[tuple[Point, bytes], int] | None = None  # by place: quarantined versions
         self.digests = Digests(self._circle)
         self.sibling_keys = 0
 
     async def open(self) -> None:
-        """Nothing to make ready. Does not checkpoint."""
+        """Do nothing. Does not checkpoint."""
 
     async def close(self) -> None:
-        """Nothing to let go of. Does not checkpoint."""
+        """Do nothing. Does not checkpoint."""
 
     @property
     def incarnation(self) -> bytes:
@@ -273,15 +309,15 @@ class MemoryStorage:
         return self._incarnation
 
     def is_durable(self, key: bytes) -> bool:
-        """Whether what `get` returns for a key is durable: it always is."""
+        """Return True: every visible record is durable."""
         return True
 
     def durable(self, key: bytes) -> Record | None:
-        """Return the record stored under a key, or None."""
+        """Return the record of a key, or None."""
         return self.get(key)
 
     def is_damaged(self, key: bytes) -> bool:
-        """Whether what was held of a key was found damaged, and nothing has taken its place since."""
+        """Return whether a key's record was found damaged and has not been replaced."""
         return key in self.damaged_keys and self.get(key) is None
 
     @property
@@ -290,34 +326,34 @@ class MemoryStorage:
         return len(self.damaged_keys)
 
     def damaged(self, arc: Arc) -> list[Point]:
-        """Return the points of the records of an arc that are damaged, and nothing has taken their place since."""
+        """Return the points of damaged records in an arc that have not been replaced."""
         points = [self._circle.hash(key) for key in self.damaged_keys if self.is_damaged(key)]
         return [point for point in points if point in arc]
 
     def scrub(self, bytes_max: int) -> tuple[int, bool]:
-        """Nothing rots in memory."""
+        """Check nothing, because records in memory do not decay."""
         return 0, True
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield key and digest of each record in an arc, as `scan` would yield the records."""
+        """Yield key and digest of each record in an arc, in the order of `scan`."""
         for _, key in self._places_in(arc, after):
             yield key, self._digests[key]
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of all stored values."""
+        """The bytes of all stored values."""
         return self._value_bytes
 
     def get(self, key: bytes) -> Record | None:
-        """Return the record stored under a key, or None."""
+        """Return the record of a key, or None."""
         return self._records.get(key)
 
     def minted(self, key: bytes) -> bytes | None:
-        """Return the actor under which this store minted a dot of a key it has held ever since, or None."""
+        """Return the actor under which this store minted a dot of a key, or None."""
         return self._minted.get(key)
 
     def note(self, name: bytes) -> bytes | None:
-        """Return the note of a name, or None."""
+        """Return the value of a note, or None."""
         return self._notes.get(name)
 
     def notes(self) -> Mapping[bytes, bytes]:
@@ -325,28 +361,28 @@ class MemoryStorage:
         return self._notes
 
     def durable_note(self, name: bytes) -> bytes | None:
-        """Return the note of a name, or None."""
+        """Return the value of a note, or None."""
         return self._notes.get(name)
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
-        """Yield the records of an arc clockwise from its start; with `after`, those behind that key."""
+        """Yield the records of an arc clockwise, from its start or after a key."""
         for _, key in self._places_in(arc, after):
             yield self._records[key]
 
     def quarantined(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
-        """Yield the records of an arc that have a quarantine, as `scan` would yield them."""
+        """Yield the records of an arc that have a quarantine, in the order of `scan`."""
         for _, key in self._places_in(arc, after, self._hidden or ()):
             yield self._records[key]
 
     def count_quarantined(self, arc: Arc) -> int:
-        """Return the number of versions in quarantine in an arc."""
+        """Return the number of quarantined versions in an arc."""
         hidden = self._hidden or {}
         return sum(hidden[place] for place in self._places_in(arc, None, hidden))
 
     def _places_in(
         self, arc: Arc, after: bytes | None, of: Any = None
     ) -> Iterator[tuple[Point, bytes]]:
-        """Yield the places in an arc, in order, of all records or of those in a sorted collection."""
+        """Yield the places in an arc, in order: of all records, or of a sorted collection."""
         if of is not None and not of:
             return
         first = None if after is None else (self._circle.hash(after), after)
@@ -371,11 +407,11 @@ class MemoryStorage:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Nothing that happens in memory is worth counting."""
+        """An empty mapping: a storage in memory counts nothing."""
         return {}
 
     def stage(self, batch: Batch) -> bool:
-        """Apply the batch; that is all there is to it."""
+        """Apply the batch, and return True: it is durable."""
         self.apply(batch)
         return True
 
@@ -402,7 +438,7 @@ class MemoryStorage:
                 self._notes[name] = value
 
     def next_key_epoch(self) -> int:
-        """Return a number this store has never returned before."""
+        """Return a number that this store has never returned before."""
         self._key_epoch += 1
         return self._key_epoch
 
@@ -433,7 +469,7 @@ class MemoryStorage:
             self._note_hidden((point, key), None)
 
     def _note_hidden(self, place: tuple[Point, bytes], record: Record | None) -> None:
-        """Keep the places of the records that have a quarantine: nearly always there is none."""
+        """Keep the places of records with a quarantine, which are rare."""
         if record is not None and record.quarantine:
             if self._hidden is None:
                 self._hidden = SortedDict()
@@ -442,6 +478,6 @@ class MemoryStorage:
             self._hidden.pop(place, None)
 
     def _count(self, record: Record, sign: int) -> None:
-        """Keep the totals of bytes and of keys with siblings."""
+        """Update the totals of value bytes and of keys with siblings."""
         self._value_bytes += sign * bytes_of_values(record)
         self.sibling_keys += sign * has_siblings(record)

@@ -1,20 +1,21 @@
 """Dotted version vector sets: how two versions of a record merge.
 
-A record's clock maps each actor to (n, values): n events seen from the actor, and the values of
-the latest of them, newest first. The value at position k carries the dot (actor, n - k); older
-events are known but overwritten. A context is what a reader saw: actor to n, opaque bytes to
-clients. Plain version vectors keep a sibling for each of many writes made with an old context
-through one server; this keeps only what is truly concurrent.
+A record's clock maps each actor to (n, values). The number n counts the events seen from the actor, and the values are
+those of its latest events, newest first. The value at position k carries the dot (actor, n - k). Older events are
+known, but their values are overwritten.
 
-A put that had to be tried again may have two dots. They are one sibling, and when one of them is covered, the other
-shows nothing any more (`superseded.py`).
+A context is what a reader saw: it maps each actor to n. For clients it is opaque bytes. Plain version vectors keep a
+sibling for each of many writes that use an old context through one server. This module keeps only values that are truly
+concurrent.
 
-A dot is never reused. An actor is a store's incarnation and a key epoch that the store never
-returns twice, so a node that has lost its clock of a key mints under a new actor.
+A retried put may have two dots. They are one sibling. When a context covers one dot, the other shows nothing any more
+(`dedup.py`).
 
-A record can hold actors in quarantine: their values are old, and no store has vouched for them
-(`reap_log.py`). Readers do not see them. They merge like the clock, and leave the quarantine when
-a merged clock decides about them.
+A dot is never reused. An actor is a store's incarnation and a key epoch, and the store never returns a key epoch twice.
+A node that has lost its clock of a key therefore mints under a new actor.
+
+A record can hold actors in quarantine. Their values are old, and no store has vouched for them (`reap_log.py`). Readers
+do not see them. They merge like the clock, and leave the quarantine when a merged clock decides about them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from chord.wire.messages import (
 )
 
 ACTOR_BYTES = 16
-INCARNATION_BYTES = 8  # of an actor, which begins with the incarnation of its store
+INCARNATION_BYTES = 8  # an actor begins with the incarnation of its store
 COUNT_MAX = 1 << 62
 
 
@@ -50,7 +51,10 @@ def actor(incarnation: bytes, key_epoch: int) -> bytes:
 
 
 def discard(record: Record, context: Mapping[bytes, int]) -> Record:
-    """Return the record without the values that the context covers; what the context knows, it knows too."""
+    """Return the record without the values that a context covers.
+
+    The result knows every event that the context names.
+    """
     clock = _clock_without(record, context)
     return _decided(Record(record.key, tuple(clock), _superseded(clock, record), record.quarantine))
 
@@ -72,16 +76,18 @@ def _clock_without(record: Record, context: Mapping[bytes, int]) -> list[ActorCl
 def put(
     record: Record | None, key: bytes, context: Mapping[bytes, int] | None, minting: bytes, version: Version
 ) -> Record:
-    """Return the record after a write: what the context covers is gone, the version is new.
+    """Return the record after a write: the covered values are gone, and one is new.
 
     Args:
-        record: what is stored under the key now, or None.
-        context: what the writer had read; None covers everything the record holds, {} covers nothing.
-        minting: the actor of the coordinating node. Its clock for this key must be complete here: it mints the dot.
+        record: the record now stored under the key, or None.
+        key: the key.
+        context: the context that the writer has read. None covers everything in the record, {} covers nothing.
+        minting: the actor of the coordinating node. It mints the dot, so its clock for this key must be complete here.
         version: the value, or a tombstone.
+
     Raises:
-        InvalidRequest: definite; the context names events of this actor that never were, or one actor too many. Deletes
-            may have twice as many: they are the way out.
+        InvalidRequest: definite. The context names events of this actor that never were, or the record would have too
+            many actors. The limit is `ACTORS_MAX`. Deletes may have twice as many, because they are the way out.
     """
     if record is None:
         record = Record(key, ())
@@ -97,8 +103,8 @@ def put(
     actors_max = ACTORS_MAX if version.value is not None else ACTORS_HELD_MAX
     if len(clock) > max(actors_max, len(record.clock)):
         raise InvalidRequest(
-            f"{len(clock)} nodes have coordinated writes of this key, and a record remembers {ACTORS_MAX}: "
-            "delete it, and write it again when the tombstone has been reaped"
+            f"{len(clock)} nodes have coordinated writes of this key; the limit is {ACTORS_MAX}; "
+            "delete it, then write it again after its tombstone was reaped"
         )
     after = tuple(clock[who] for who in sorted(clock))
     remembered = _superseded(after, record, by=version, claims=_unseen(record, context))
@@ -106,7 +112,10 @@ def put(
 
 
 def _unseen(record: Record, context: Mapping[bytes, int]) -> list[dedup.Dot]:
-    """Return the latest events that a context covers and a record knows nothing of: their versions are elsewhere."""
+    """Return the latest events that a context covers and the record does not know.
+
+    The versions of these events are on other nodes. At most `CLAIMS_MAX` events are returned.
+    """
     known = {entry.actor: entry.count for entry in record.clock}
     ahead = (
         dedup.Dot(who, number) for who, count in context.items() for number in range(count, known.get(who, 0), -1)
@@ -115,7 +124,10 @@ def _unseen(record: Record, context: Mapping[bytes, int]) -> list[dedup.Dot]:
 
 
 def sync(a: Record, b: Record) -> Record:
-    """Return what both records know together. Commutative, associative, idempotent."""
+    """Return the merge of two records of one key: everything that either knows.
+
+    Commutative, associative and idempotent.
+    """
     assert a.key == b.key, "records of two keys"
     if a == b:
         return a
@@ -142,8 +154,8 @@ def _decided(record: Record) -> Record:
     """Return a record without the quarantined actors that its clock decides about.
 
     A clock that knows all events of an actor holds or has replaced its values. A clock that holds a live value of the
-    actor shows that the actor was not reaped: its other values join the clock. What the quarantined entry knows as
-    replaced is replaced in either case, and the other way round. A value whose operation is known needs no second copy.
+    actor shows that the actor was not reaped, so its other values join the clock. A value that the clock or the
+    quarantine knows as replaced is replaced in both. A value needs no second copy if the record knows its operation.
     """
     if not record.quarantine:
         return record
@@ -163,7 +175,7 @@ def _decided(record: Record) -> Record:
 def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
     if a.count < b.count:
         a, b = b, a
-    # Events up to count - len(versions) are overwritten as far as this side knows: the later bound of the two holds.
+    # Each side knows that events up to count - len(versions) are overwritten. The later bound holds.
     overwritten = b.count - len(b.versions)
     if a.count - len(a.versions) >= overwritten:
         return a
@@ -173,13 +185,18 @@ def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
 def _superseded(
     clock: Iterable[ActorClock], *of: Record, by: Version | None = None, claims: Iterable[dedup.Dot] = ()
 ) -> bytes:
-    """Return what these records remember as replaced, and what of theirs is now that only this clock is left.
+    """Return the superseded operations to remember in a new record.
+
+    They are the operations that the old records remember, and those with versions that the new clock no longer holds.
 
     Args:
-        by: what replaced it; None: it was done elsewhere, and the record that tells so may know.
-        claims: what it replaced that is in none of them.
+        clock: the clock of the new record.
+        *of: the old records.
+        by: the version that replaced the old ones. None: another node replaced them, and a merged record may name the
+            replacement.
+        claims: dots that `by` replaced although no old record holds their versions.
     """
-    floors = {entry.actor: entry.count - len(entry.versions) for entry in clock}  # up to which event nothing is held
+    floors = {entry.actor: entry.count - len(entry.versions) for entry in clock}  # the last event without a value
     replaced = [
         dedup.Replaced(version, dedup.Dot(entry.actor, entry.count - place) if by is None else by.op_id)
         for record in of
@@ -199,11 +216,12 @@ def _superseded(
 
 
 def bury(record: Record, dead: Mapping[bytes, int], tags: bytes = b"") -> Record | None:
-    """Return a record without dead dots, and without the values of dead operations; None if nothing is left of it.
+    """Return a record without dead dots and dead operations; None if nothing is left.
 
     Args:
-        dead: up to which event each actor is dead. An actor without a later event is forgotten.
-        tags: of operations; see `superseded.tags`.
+        record: the record.
+        dead: by actor, the number of its last dead event. An actor without a later event is forgotten.
+        tags: tags of dead operations (`dedup.tags`). An actor loses its values if all of them are of dead operations.
     """
 
     def living(entries: Iterable[ActorClock]) -> tuple[ActorClock, ...]:
@@ -233,9 +251,9 @@ def bury(record: Record, dead: Mapping[bytes, int], tags: bytes = b"") -> Record
 
 
 def isolate(record: Record, actors: Iterable[bytes]) -> Record:
-    """Return a record with the values of these actors in quarantine.
+    """Return a record with the values of some actors in quarantine.
 
-    The clock keeps no entry of them: an empty one would say that their values were replaced.
+    The clock keeps no entry of these actors. An empty entry would say that their values were replaced.
     """
     undecided = frozenset(actors)
     moved = tuple(entry for entry in record.clock if entry.actor in undecided)
@@ -247,42 +265,55 @@ def narrow(entry: ActorClock, count: int, held: int) -> ActorClock:
     """Return an actor's entry without the values that another clock has replaced.
 
     Args:
-        count, held: how many events of the actor the other clock knows, and of how many of them it has the values.
+        entry: the entry.
+        count: how many events of the actor the other clock knows.
+        held: of how many of these events the other clock has the values.
     """
     replaced = count - held
     return ActorClock(entry.actor, entry.count, entry.versions[: max(0, entry.count - replaced)])
 
 
 def siblings(record: Record) -> list[Version]:
-    """Return the concurrent versions, tombstones included; of those with one operation id, one; no late copies."""
+    """Return the concurrent versions, tombstones included.
+
+    Copies with the same operation id count once. Late copies of superseded operations are left out.
+    """
     if len(record.clock) == 1 and len(record.clock[0].versions) == 1:
-        return list(record.clock[0].versions)  # most records are like that
+        return list(record.clock[0].versions)  # the usual case
     found: dict[bytes, Version] = {}
     for entry in record.clock:
         for version in entry.versions:
             found.setdefault(version.op_id, version)
     if record.superseded:
         shown = [one for op_id, one in found.items() if not dedup.is_hidden(op_id, record.superseded)]
-        if shown:  # else too much was forgotten to tell who replaced whom
+        if shown:  # if not, the list has forgotten which operation replaced which
             return shown
     return list(found.values())
 
 
 def values(record: Record) -> list[bytes]:
-    """Return the live values: several where they are concurrent, none where the record is deleted."""
+    """Return the values that are not tombstones; expired values count.
+
+    Concurrent writes leave several values, and a deleted record has none.
+    """
     return [version.value for version in siblings(record) if version.value is not None]
 
 
 def is_live(version: Version, now_ms: int) -> bool:
-    """Return whether a version is a value that a reader sees: no tombstone, and not expired."""
+    """Return whether readers see a version: not a tombstone, and not expired."""
     return version.value is not None and not 0 < version.expires_ms <= now_ms
 
 
 def cut(record: Record, bytes_max: int) -> Record:
-    """Return as much of a record as a reply may hold: whole actors, at least one; of the others only what is gone.
+    """Return as much of a record as a reply may hold: whole actors, at least one.
 
-    No coordinator lets siblings become too many for a reply, but those of several may add up to more. The context
-    covers what is shown. The reader settles that, and finds the rest the next time.
+    Of the other actors only the overwritten events stay. No coordinator lets siblings grow too many for a reply, but
+    siblings from several coordinators may add up to more. The context covers only the returned values. The reader
+    resolves these, and finds the rest at the next read. The quarantine is left out.
+
+    Args:
+        record: the record.
+        bytes_max: limit for the bytes of the values. `SIBLINGS_MAX` limits their number.
     """
     if len(record.clock) <= 1:
         return Record(record.key, record.clock, record.superseded) if record.quarantine else record
@@ -301,10 +332,11 @@ def cut(record: Record, bytes_max: int) -> Record:
 
 
 def split(record: Record, bytes_max: int) -> list[Record]:
-    """Return records that merge to this one, each with as many actors as the limit allows, and one at least.
+    """Return records that merge to this one, each small enough to send.
 
-    No single coordinator lets a record grow beyond a frame, but the writes of several may add up to more. Actors merge
-    one by one, so each part can be sent by itself.
+    Each holds as many whole actors as `bytes_max` bytes of values allow, at least one. No single coordinator lets a
+    record outgrow a frame, but writes through several coordinators may add up to more. Actors merge one by one, so each
+    part can be sent by itself.
     """
     parts = [Record(record.key, part, record.superseded) for part in _split(record.clock, bytes_max)]
     if not record.quarantine:
@@ -327,22 +359,25 @@ def _split(entries: Iterable[ActorClock], bytes_max: int) -> list[tuple[ActorClo
 
 
 def is_done(record: Record, op_id: bytes) -> bool:
-    """Return whether an operation is known to have been carried out: its value is there, or was superseded since."""
+    """Return whether a record knows that an operation was carried out.
+
+    Then the record holds the operation's value, or remembers that the operation was superseded.
+    """
     if dedup.names(op_id, record.superseded):
         return True
     return any(version.op_id == op_id for entry in record.clock for version in entry.versions)
 
 
 def context_of(record: Record) -> dict[bytes, int]:
-    """Return the context of a reader who sees everything the record holds."""
+    """Return the context of a reader that sees everything in the record."""
     return {entry.actor: entry.count for entry in record.clock}
 
 
 def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:
-    """Return the context of the writer of one version, who has seen nothing that stands beside it.
+    """Return the context of a writer that has seen only the version it wrote.
 
-    Of an actor a context covers the first events. So one that was not seen keeps all after it from being covered, be
-    it the write itself: rather a sibling too many than a value replaced that nobody has read.
+    A context covers the first events of an actor. An unseen event therefore keeps all later events of its actor out of
+    the context, even the write itself. An extra sibling is better than the loss of a value that no client has read.
     """
     context: dict[bytes, int] = {}
     for entry in record.clock:
@@ -353,7 +388,10 @@ def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:
 
 
 def is_sound(record: Record) -> bool:
-    """Return whether a record can be worked with. What members tell is checked no further, and not before."""
+    """Return whether the code can work with a record.
+
+    A node checks a record from another member in no other way, and only when it merges or reads the record.
+    """
     for entries in (record.clock, record.quarantine):
         before = b""
         for entry in entries:
@@ -364,7 +402,7 @@ def is_sound(record: Record) -> bool:
 
 
 def check(record: Record) -> list[str]:
-    """Return what is wrong with a record's clock, in words; nothing, if all is well."""
+    """Return the faults of a record's clock in words; empty if there are no faults."""
     wrong = []
     for entries in (record.clock, record.quarantine):
         if any(a.actor >= b.actor for a, b in pairwise(entries)):
@@ -375,7 +413,7 @@ def check(record: Record) -> list[str]:
     if any(not entry.versions for entry in record.quarantine):
         wrong.append("an actor in quarantine has no value")
     if not dedup.is_whole(record.superseded):
-        wrong.append("what was superseded is no such list")
+        wrong.append("the list of superseded operations is malformed")
     return wrong
 
 
@@ -383,9 +421,10 @@ def check(record: Record) -> list[str]:
 
 
 def encode_context(context: Mapping[bytes, int]) -> bytes:
-    """Return the context as bytes: each actor in ascending order, its count after it, 7 bits a byte, low ones first.
+    """Return a context as bytes.
 
-    The context that covers nothing is empty.
+    Each actor is followed by its count, and the actors are in ascending order. A count has 7 bits in each byte, the low
+    bits first. A context that covers nothing is empty.
     """
     out = bytearray()
     for who in sorted(context):
@@ -402,7 +441,7 @@ def decode_context(data: bytes) -> dict[bytes, int]:
     """Return the context that bytes stand for.
 
     Raises:
-        InvalidRequest: definite; these bytes were not made by `encode_context`.
+        InvalidRequest: definite; `encode_context` did not make these bytes.
     """
     if len(data) > CONTEXT_BYTES_MAX:
         raise InvalidRequest(f"a context has at most {CONTEXT_BYTES_MAX} bytes, not {len(data)}")
@@ -425,7 +464,7 @@ def _read_count(data: bytes, position: int) -> tuple[int, int]:
         count |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            if byte == 0 and shift > 7:  # one number, one spelling
+            if byte == 0 and shift > 7:  # each number has only one encoding
                 raise _bad_context()
             return count, index + 1
     raise _bad_context()

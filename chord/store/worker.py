@@ -1,4 +1,7 @@
-"""Where a store does what blocks: a seam, so that a simulation runs the same store without threads."""
+"""Workers that do a store's blocking work.
+
+`Worker` is a seam: a simulation runs the same store without threads.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,11 @@ class Worker(Protocol):
     """Runs blocking functions of one store, and reports their ends to the event loop."""
 
     async def run(self, fn: Callable[[*Ts], T], *args: *Ts, abandon: bool = False) -> T:
-        """Run a function to its end, and return what it returns.
+        """Run a function to its end, and return its result.
 
         Args:
+            fn: the function.
+            *args: its arguments.
             abandon: if cancelled, return at once and leave the function to itself.
 
         Concurrency: checkpoints.
@@ -28,9 +33,11 @@ class Worker(Protocol):
         """Call a function in the next pass of the event loop."""
 
     def start(self, fn: Callable[[], T], report: Callable[[Outcome[T]], object], alone: Callable[[], object]) -> None:
-        """Begin to run a function. The event loop calls `report` with its outcome.
+        """Start a function.
 
         Args:
+            fn: the function.
+            report: called by the event loop with the outcome of `fn`.
             alone: called in place of `report` if the event loop has ended.
         """
 
@@ -39,15 +46,18 @@ class ThreadWorker:
     """Runs functions in threads. Satisfies `Worker`."""
 
     async def run(self, fn: Callable[[*Ts], T], *args: *Ts, abandon: bool = False) -> T:
-        """Run a function in a thread to its end."""
+        """Run a function in a thread to its end, and return its result."""
         return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=abandon)
 
     def soon(self, fn: Callable[[], object]) -> None:
-        """Call a function in the next pass of the event loop: every task that is ready now runs before it."""
+        """Call a function in the next pass of the event loop.
+
+        Every task that is ready now runs before it.
+        """
         trio.lowlevel.current_trio_token().run_sync_soon(fn)
 
     def start(self, fn: Callable[[], T], report: Callable[[Outcome[T]], object], alone: Callable[[], object]) -> None:
-        """Begin to run a function in a thread."""
+        """Start a function in a thread."""
         loop = trio.lowlevel.current_trio_token()
 
         def deliver(result: Outcome[T]) -> None:
