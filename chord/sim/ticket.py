@@ -1,4 +1,4 @@
-"""A call under way at message level."""
+"""A call in progress at message level."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Ticket:
-    """A call under way: what is asked of whom, and who is told the outcome, once."""
+    """A call in progress: the request, its target, and the callback for the outcome."""
 
     __slots__ = ("address", "budget", "caller", "request", "result", "to", "told")
 
@@ -33,20 +33,20 @@ class Ticket:
         self.address = address
         self.request = request
         self.budget = budget
-        self.result: Reply | ChordError | None = None  # on its way back
+        self.result: Reply | ChordError | None = None  # in transit back to the caller
         self.told: Told | None = told
 
     def again(self) -> Ticket:
-        """Return the same request, of which nobody waits for the answer."""
+        """Return the same request without a callback for the reply."""
         return Ticket(self.caller, self.to, self.address, self.request, self.budget, None)
 
     def settle(self, answer: Reply | ChordError) -> None:
-        """Tell the caller the outcome, once."""
+        """Call back with the outcome, once."""
         told, self.told = self.told, None
         if told is not None:
             told(answer)
 
     def abandon(self, _: object) -> trio.lowlevel.Abort:
-        """Tell nobody: the caller has been cancelled."""
+        """Drop the callback: the caller has been cancelled."""
         self.told = None
         return trio.lowlevel.Abort.SUCCEEDED
