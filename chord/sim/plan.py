@@ -133,7 +133,7 @@ class Plan(msgspec.Struct, frozen=True):
         client_pause_s: mean pause of each client between two operations.
         down_out_s, anti_entropy_s: see `chord.config.Timing`; short, so that a run sees the end of them.
         membership, steps, writes: the safety phase ends after this many membership changes, protocol steps and
-            acknowledged writes.
+            acknowledged writes. With another theme than *mixed*, `EPISODES` episodes replace the first two.
         until_s: end the safety phase after this many virtual seconds instead; None: do not.
         reads: fraction of operations on existing keys that are reads, 0.0 to 1.0.
         shared: fraction of operations on keys that all clients write at the same time, 0.0 to 1.0.

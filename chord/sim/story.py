@@ -60,7 +60,7 @@ class Op:
         number: serial number among the operations of its key, from 1.
         kind: how the write replaces earlier versions.
         op_id: the operation id of its request; empty before it is sent.
-        given: the context that its client named; empty for a blind put.
+        given: the context that its client named; empty if it named none.
         covers: the events that it has replaced for certain; empty before it is acknowledged.
         dots: its versions, one for each attempt that a store minted.
         began, acked: story clock at its start and its acknowledgement; see `Story.clock`.
