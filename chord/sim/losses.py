@@ -74,9 +74,9 @@ class Losses:
     # -- questions ------------------------------------------------------------------------------
 
     def is_missed(self, key: bytes) -> bool:
-        """Return whether a key was lost with a machine that has no node again.
+        """Return whether a write of a key was lost with a machine that is not back.
 
-        The ring must then answer with an error, because it knows that the machine is gone.
+        The ring must then know that the machine is missing, and answer with an error instead of "not found".
         """
         return key in self._missed
 
@@ -92,7 +92,10 @@ class Losses:
         return {copy.host for copy in self.truth.copies(story.key) if op.is_in(copy.durable)}
 
     def readable(self, story: Story, op: Op) -> set[str]:
-        """Return the machines that show an operation or its replacement to a read."""
+        """Return the machines with a durable copy that shows an operation to a read.
+
+        Copies that show its replacement count.
+        """
         return {copy.host for copy in self.truth.copies(story.key) if op.is_open_in(copy.durable)}
 
     def readable_of(self, story: Story) -> dict[Op, set[str]]:
