@@ -1,29 +1,34 @@
-"""The simulator: the same node by the thousand, on virtual time, with faults drawn from a seed.
+"""The simulator: real nodes by the thousand on virtual time, with seeded faults.
 
-    plan       what a seed draws: nodes, network, faults, clients
-    life       one seed's run: everything at will, then calm; what becomes of it
-    nemesis    what happens to a ring: joins, leaves, and the faults of the plan
-    deaths     who is killed, who comes back, and who may die: the failure assumption of the proof
-    ledger     clients that write and read
-    oracle     judges every answer they get
-    story      one key: every write and every version of it, and what follows from these
-    losses     what happens to copies: put, dropped, gone with their nodes; who is to blame
-    truth      who has what: the stores of the living, and the disks of the dead
-    copies     whether all is where it is to be, and all replicas are equal
-    watch      checks the ring after every change of a pointer
-    swarm      many seeds on all cores, and the names of what none may leave out
-    replay     one seed again, as lines and as an event log
+    plan: the values that a seed draws: nodes, network, faults, clients
+    life: the run of one seed: faults at any moment, then calm; the verdict
+    nemesis: events of a run: joins, leaves, and the faults of the plan
+    hardships: events of a run with a theme: long and hard times of one kind
+    deaths: the fault schedule: deaths and returns within the failure assumption of the proof
+    ledger: the workload: clients that write and read
+    habits: batches, large values, expiring values and scans of these clients
+    oracle: judges every answer that the clients get
+    story: the key model: all writes and versions of one key, and their consequences
+    losses: loss accounting: puts, drops and lost disks, and which of them lost a write
+    truth: the inventory of copies: stores of living nodes, and disks of dead ones
+    splits: the splits of the network, until their parts have merged
+    copies: checks that copies are on the right nodes, and replicas are equal
+    watch: the observer: checks the ring after pointer changes
+    situations: situations that a large swarm must meet
+    swarm: many seeds on all cores, and the counts that must not be zero
+    replay: one seed again, as lines and as an event log
+    pool: worker processes
 
-    cluster    machines with a disk and a wall clock, and real nodes on them
-    placing    an Ideal ring in a moment, for thousands of nodes
-    messages   the network at message level: calls without streams or codec, for scale
-    disk       a disk that crashes, fills up, fails, hangs and rots
-    image      the database on such a disk
-    stores     the store that users run on a twin of its database, and the identity, on such a disk
-    watched    records in memory, of whose changes the ledger is told
+    cluster: machines with a disk and a wall clock, and real nodes on them
+    placing: an Ideal ring at once, for thousands of nodes
+    messages: the network at message level: calls without streams or codec, for scale
+    ticket: a call in progress on that network
+    lateness: requests that arrive late, or twice
+    disk: a disk that crashes, fills up, fails, hangs and rots
+    image: the database on such a disk
+    stores: the store that users run, and the identity, on such a disk
+    watched: a store in memory that reports its changes to the ledger
 
-    paper/     the published experiments, measured beside what was published
-
-The network of frames over streams, virtual time and rings in memory are `chord.testing`. The
-commands are chord/cli/sim.py; nothing else imports this package.
+The published experiments are in `chord.lab.papers`. The network of frames over streams, virtual time and rings in
+memory are in `chord.testing`. The commands are in chord/cli/sim.py.
 """

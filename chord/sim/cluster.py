@@ -1,8 +1,8 @@
-"""Machines on virtual time: a network, and per machine a disk and a wall clock, with real nodes on them.
+"""Machines on virtual time, each with a disk, a wall clock and a real node.
 
-A machine is a host of the network by name. Its disk outlives its node, as far as it was synced; its
-wall clock may be wrong. `MemoryRing` starts nodes, kills them and waits for them; a cluster adds what
-a machine has and a process has not.
+A machine is a host of the network, known by its name. Its disk outlives its node, as far as the disk was synced. Its
+wall clock may be wrong. `MemoryRing` starts nodes, kills them and waits for them. A cluster adds the parts that belong
+to a machine and not to a process.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ from chord.testing.runner import stop_tasks, wake_tasks
 from chord.wire.messages import Contact, Record
 
 EPOCH_S = 1_800_000_000
-"""What wall clocks show when a simulation begins, in Unix time."""
+"""Unix time that correct wall clocks show when a simulation begins, in seconds."""
 
 
 class _Machine:
-    """What the node of one machine is given by the cluster; one object, for there may be ten thousand of them."""
+    """The callbacks of one machine's node.
+
+    One small object replaces a closure per callback, because there may be ten thousand machines.
+    """
 
     __slots__ = ("_cluster", "_host", "node")
 
@@ -55,7 +58,10 @@ class _Machine:
         return self._cluster.wall_now_ms(self._host)
 
     def observe(self, event: Event) -> None:
-        """Pass events on; but a client of a node that has ended goes on asking in vain, and blames the others."""
+        """Pass an event on, unless it is a verdict of a node that has ended.
+
+        A client of a dead node goes on asking without answers, and then blames the other nodes.
+        """
         if not (isinstance(event, PeerChanged) and self.node is not None and self.node.closed.is_set()):
             self._cluster.on_event(event)
 
@@ -64,16 +70,16 @@ class Cluster(MemoryRing):
     """Nodes on machines. Made by `cluster`.
 
     Attributes:
-        disks: of every machine that has or had one, by host.
-        on_stopped, on_left: told of a node that has ended by itself, and what it says of that: the one may not have
-            handed over all it held, the other has.
-        on_refused: told of a node that the ring has refused, or whose disk has failed.
-        on_put, on_drop: told what stores take and remove, with the host (see `WatchedStorage`).
-        skews_s: by how much each host's wall clock is ahead, or (negative) behind.
-        drifts: how many seconds each host's wall clock gains, or (negative) loses, in one.
-        clones: the machines that have a copy of another's disk.
-        stopped: the machines whose process is stopped (SIGSTOP), and the host of the network of each.
-        expected: a node whose disk has failed ends as if it had crashed.
+        disks: by host, the disk of every machine that has or had one.
+        on_stopped: callback for a node that ended by itself and may not have handed over all its records.
+        on_left: callback for a node that ended by itself after it handed over all its records.
+        on_refused: callback for a node that the ring refused, or that had its disk fail.
+        on_put, on_drop: callbacks for records that stores take and remove, with the host (see `WatchedStorage`).
+        skews_s: by host, seconds that its wall clock is ahead, or (negative) behind.
+        drifts: by host, seconds that its wall clock gains, or (negative) loses, per second.
+        clones: the machines with a copy of another machine's disk.
+        stopped: by machine with a stopped process (SIGSTOP), its host of the network.
+        expected: errors that may end a node; here also the failure of its disk, which counts as a crash.
     """
 
     expected = (*MemoryRing.expected, WritesRefused)
@@ -104,12 +110,15 @@ class Cluster(MemoryRing):
         self.disks: dict[str, Disk] = {}
 
     async def place(self, n: int, *, ids: Sequence[int] | None = None) -> list[Node]:
-        """Start n nodes, each already in its place in an Ideal ring (see `placing`); they are all there is.
+        """Start n nodes, each already in its place in an Ideal ring (see `placing`).
+
+        The cluster must be empty before.
 
         Args:
+            n: number of nodes.
             ids: their points; default: the hashes of their addresses, as always.
         """
-        assert not self.nodes, "a ring is placed before anybody joins"
+        assert not self.nodes, "a ring is placed before any node joins"
         circle = self._template.ring.circle
         addresses = [f"n{index}:{PORT}" for index in range(n)]
         points = [vnode_id(circle, a, 0) for a in addresses] if ids is None else [Point(point) for point in ids]
@@ -126,7 +135,10 @@ class Cluster(MemoryRing):
     async def start(
         self, *, join: Sequence[Node] | None = None, name: str | None = None, listen: str | None = None, **changes: Any
     ) -> Node:
-        """Start a node, by default where it listened last, or at a new address if another node listens there now."""
+        """Start a node; the arguments are those of `MemoryRing.start`.
+
+        By default the node listens at its last address. If another node listens there now, it gets a new address.
+        """
         if listen is None and name is not None and (kept := self.kept(name)) is not None:
             taken = {node.config.listen for node in self.nodes}
             elsewhere = (f"{name}-at-{number}:{PORT}" for number in count())
@@ -134,7 +146,7 @@ class Cluster(MemoryRing):
         return await super().start(join=join, name=name, listen=listen, **changes)
 
     def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
-        """Build a node on a machine: on its disk, where it has one, and by its clock."""
+        """Build a node on a machine, with its disk if it has one, and with its clock."""
         at = (config.listen or "").partition(":")[0]
         world: dict[str, Any] = {**self.network.seams(at), "identity": self.identity(host)}
         circle, incarnation = config.ring.circle, rng.randbytes(8)
@@ -158,7 +170,9 @@ class Cluster(MemoryRing):
         """End a node as kill -9 does.
 
         Args:
-            is_power_lost: as a power failure does: of what was not durable on its disk any part may be gone.
+            node: the node.
+            is_silent: the machine vanishes: its peers get no reset and no answer. This cuts the power, too.
+            is_power_lost: cut the power of the machine: any part of the data that is not durable may be gone.
         """
         host = node.config.name or ""
         self.wake(host)
@@ -167,21 +181,21 @@ class Cluster(MemoryRing):
         await super().kill(node, is_silent=is_silent)
 
     def ended(self, node: Node) -> None:
-        """End the process, and tell who stopped and who left in good order."""
+        """End the process, and call `on_stopped` or `on_left`."""
         if node.name in self.disks:
-            self.disks[node.name].kill()  # a transaction that hangs does not outlive its process
+            self.disks[node.name].kill()  # a hanging transaction does not outlive its process
         if node.state in ("stopped", "left"):
             (self.on_stopped if node.state == "stopped" else self.on_left)(node)
 
     def refused(self, node: Node) -> None:
-        """Tell that a node has ended by an error, unless it has been killed or has stopped before."""
+        """Call `on_refused`, unless the node was killed or had stopped before."""
         if node in self.nodes:
             self.on_refused(node)
 
     # -- machines -------------------------------------------------------------------------------
 
     def has_disk(self, host: str) -> bool:
-        """Whether a machine has a disk; that is drawn once."""
+        """Return whether a machine has a disk. That is drawn once."""
         if self._sync_delay is None:
             return False
         return random.Random(f"{self._seed}/machine/{host}").random() >= self._without_disk
@@ -194,18 +208,18 @@ class Cluster(MemoryRing):
         return self.disks[host]
 
     def kept(self, host: str) -> Kept | None:
-        """Return what the node of a machine has kept of itself so far, as it will find it when it starts again."""
+        """Return the identity that the node of a machine will find at its next start."""
         if host not in self.disks:
             return self.identity(host).load()
         return kept_on(self.disks[host])
 
     def wipe(self, host: str) -> None:
-        """Give a machine whose node is dead an empty disk, and nothing to remember."""
+        """Empty the disk of a machine with a dead node, and forget its identity."""
         self.disks.pop(host, None)
         self.forget_identity(host)
 
     def clone(self, host: str, to: str) -> None:
-        """Give a machine a copy of another's disk, as it is at this moment."""
+        """Give a machine a copy of another machine's disk, as it is now."""
         self.clones[to] = None
         self.disks[to] = self.disk(host).clone(random.Random(f"{self._seed}/disk/{to}"))
 
@@ -214,12 +228,15 @@ class Cluster(MemoryRing):
         self.skews_s[host] = seconds
 
     def wall_now_ms(self, host: str) -> int:
-        """Return what a machine's wall clock shows, in milliseconds since 1970."""
+        """Return the time of a machine's wall clock, in milliseconds since 1970."""
         true_s = trio.current_time()
         return int(1000 * (EPOCH_S + true_s * (1 + self.drifts.get(host, 0.0)) + self.skews_s.get(host, 0.0)))
 
     def stop(self, node: Node) -> None:
-        """Stop a node's process: none of its tasks and timers runs, and what arrives waits."""
+        """Stop a node's process.
+
+        None of its tasks and timers runs, and arriving messages wait.
+        """
         self.stopped[node.name] = network_host(node)
         stop_tasks(node.name)
         self.network.stop(network_host(node))
@@ -245,16 +262,23 @@ async def cluster(
     vnodes: int = 1,
     limits: Limits | None = None,
 ) -> AsyncIterator[Cluster]:
-    """Have machines without nodes for the length of the block; then whatever runs on them is gone at once.
+    """Provide machines for the length of the block, then end all their processes.
+
+    The machines have no nodes at first.
 
     Args:
-        seed: draws everything.
+        seed: the seed of everything.
         ring: the constants; default: 160 bits, 8 successors.
+        timing: periods and timeouts of each node.
         network: frames over streams (`MemoryNetwork`, the default) or whole messages (`MessageNetwork`).
-        observe: called with every event of every node.
-        sync_delay: of the machines' disks; None: nodes keep everything in memory, and restart empty.
-        without_disk: so many of the machines have none.
-        vnodes, limits: of each node.
+        observe: callback for every event of every node.
+        sync_delay: draws the sync times of the disks. None: no disks; nodes restart empty.
+        without_disk: fraction of machines without a disk, 0.0 to 1.0.
+        vnodes: number of vnodes of each node.
+        limits: of each node; default: `Limits()`.
+
+    Yields:
+        The cluster.
 
     Concurrency: checkpoints. Run it under `chord.testing.run`.
     """
@@ -267,5 +291,5 @@ async def cluster(
                 yield made
             finally:
                 for host in list(made.stopped):
-                    made.wake(host)  # what is stopped cannot end
+                    made.wake(host)  # a stopped process cannot end
             nursery.cancel_scope.cancel()

@@ -1,4 +1,8 @@
-"""Are the copies where they should be? Read from the stores, with the members counted from the ids alone."""
+"""Checks of the copies: right nodes, equal replicas, known to the owner.
+
+The checks read the stores. Only `unequal` computes the replica sets from the ids alone; the others see them as the
+owner does.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ WHOLE = Arc(Point(0), Point(0))
 
 
 def records(ring: MemoryRing) -> dict[bytes, dict[str, Record]]:
-    """Return every record of the living: by key, then by address."""
+    """Return every record of the living nodes, by key, then by address."""
     found: dict[bytes, dict[str, Record]] = {}
     for node in ring.nodes:
         for record in node.host.storage.scan(WHOLE):
@@ -24,7 +28,10 @@ def records(ring: MemoryRing) -> dict[bytes, dict[str, Record]]:
 
 
 def unequal(ring: MemoryRing, replicas: int) -> Iterator[str]:
-    """Yield what is wrong, in words, where nobody comes or goes any more: members that differ, and copies too many."""
+    """Yield replicas that differ, and copies outside the replica set, in words.
+
+    The ring must be at rest: no node joins or leaves any more.
+    """
     points = [(point, vnode.me.address) for point, vnode in ring.vnodes().items()]
     for key, copies in records(ring).items():
         members = _members(points, ring[0].host.circle.hash(key), replicas)
@@ -37,7 +44,10 @@ def unequal(ring: MemoryRing, replicas: int) -> Iterator[str]:
 
 
 def astray(ring: MemoryRing) -> Iterator[str]:
-    """Yield what a node holds that those who are asked for it, as its owner sees it, do not know among them."""
+    """Yield copies with writes that all living replicas together lack, in words.
+
+    The replicas are those that the owner sees.
+    """
     for key, copies in records(ring).items():
         point = ring[0].host.circle.hash(key)
         members = _seen_members(ring.nodes, point)
@@ -48,22 +58,25 @@ def astray(ring: MemoryRing) -> Iterator[str]:
                     known[actor] = max(count, known.get(actor, 0))
         for address, record in copies.items():
             if members and any(entry.count > known.get(entry.actor, 0) for entry in record.clock):
-                yield f"what {address} has of {key!r} is news to {', '.join(members)}"
+                yield f"{address} has writes of {key!r} that {', '.join(members)} lack"
 
 
 def unreadable(ring: MemoryRing, quorum: int) -> Iterator[str]:
-    """Yield the records of which too few answer, as the owner sees it: so many in a row are dead and waited for."""
+    """Yield the records with too few reachable replicas for a quorum, in words.
+
+    The replicas are those that the owner sees. Too many adjacent ones are dead, and the ring still waits for them.
+    """
     for key in records(ring):
         point = ring[0].host.circle.hash(key)
         for vnode in (vnode for node in ring.nodes for vnode in node.host.vnodes.values()):
             if vnode.ownership.is_owner(point):
                 up = [place for place in vnode.replica_set(point).everyone if vnode.is_up(place)]
                 if len(up) < min(quorum, len(ring)):
-                    yield f"{vnode.me.address} owns {key!r}, and of those who are to hold it only {len(up)} answer"
+                    yield f"{vnode.me.address} owns {key!r}, and only {len(up)} nodes of its replica set answer"
 
 
 def _members(points: list[tuple[Point, str]], key: Point, replicas: int) -> list[str]:
-    """Return the first nodes clockwise from a key."""
+    """Return the addresses of the first nodes clockwise from a key."""
     behind = [address for point, address in points if point >= key] + [a for point, a in points if point < key]
     return list(dict.fromkeys(behind))[:replicas]
 

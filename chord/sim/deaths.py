@@ -1,7 +1,7 @@
-"""Who is killed, who comes back, and who may die: the failure assumption of the proof.
+"""The fault schedule: which nodes die and return, within the failure assumption.
 
-No member loses its last live successor entry, and enough principals remain. To the proof a leave is a failure. A joiner
-is not a member yet: it may die or stall at any moment.
+The assumption is that of the proof. No member loses its last live successor entry, and enough principals remain. To the
+proof a leave is a failure. A joiner is not a member yet, so it may die or stall at any moment.
 """
 
 from __future__ import annotations
@@ -24,23 +24,34 @@ from chord.verify import invariants
 SKEW_MAX_S = 3600.0
 WIPED = 0.3
 DAMAGED = 0.5
-"""So many of the restarts find an empty disk, or a damaged record, where those faults are on."""
+"""Fractions of restarts with an empty disk or a damaged record, if drawn."""
 LEAVERS_RETURN = 0.5
-"""In this share of the lives a machine whose node left is the next to join, at its old address."""
+"""Fraction of runs in which a node that left is the next to join.
+
+It joins on the same machine, at its old address.
+"""
 FORGOTTEN_S = (0.5, 8.0)
 DOWN_S = (0.0, 0.1, 0.5, 2.0)
-"""How long who comes back is down: sometimes nobody notices, sometimes all do."""
+"""Choices for how long a returning node is down, in seconds.
+
+Sometimes no peer notices, sometimes all do.
+"""
 
 
 class Deaths:
     """Starts and kills the nodes of one cluster, and tells the ledger and the watch.
 
     Args:
-        nursery: where those who are down wait until they come back, or are forgotten.
+        plan: the plan of the seed.
+        cluster: the machines.
+        ledger: the clients.
+        watch: the observer of the ring.
+        rng: the source of all random choices.
+        nursery: for the tasks that start or forget dead nodes.
 
     Attributes:
-        membership: joins, leaves, crashes and restarts so far.
-        born_s: when each node that was started here began its present life, by its address.
+        membership: number of joins, leaves, crashes and restarts so far.
+        born_s: by address, the virtual second at which this class last started the node.
     """
 
     def __init__(
@@ -58,22 +69,22 @@ class Deaths:
         self._watch = watch
         self._rng = rng
         self._nursery = nursery
-        self._returning: dict[str, tuple[str, ...]] = {}  # who is down and comes back, and whom it will ask
-        self._starting: set[str] = set()  # the machines that a task starts again sooner or later
-        self._last_words: list[tuple[float, tuple[int, ...]]] = []  # when somebody died, and what its list was
+        self._returning: dict[str, tuple[str, ...]] = {}  # by machine, for nodes that return: the members they will ask
+        self._starting: set[str] = set()  # machines that a task will start again
+        self._last_words: list[tuple[float, tuple[int, ...]]] = []  # times of death, and lists of the dead
         self.born_s: dict[str, float] = {}
         self.membership = 0
         self._do_leavers_return = random.Random(f"leavers/{plan.seed}").random() < LEAVERS_RETURN
 
     def count(self, what: str, membership: int = 1) -> None:
-        """Note that something was done, and how many nodes came or went by it."""
+        """Count an action, and the number of membership changes that it made."""
         self._watch.counts[f"action {what}"] += 1
         self.membership += membership
 
-    # -- down and back ----------------------------------------------------------------------------
+    # -- deaths and returns -----------------------------------------------------------------------
 
     async def start(self, **changes: object) -> Node:
-        """Start a node; the arguments are those of `Cluster.start`."""
+        """Start a node. The arguments are those of `Cluster.start`."""
         node = await self._cluster.start(**changes)  # type: ignore[arg-type]
         self.born_s[node.address] = trio.current_time()
         if "skew" in self._plan.faults:
@@ -81,7 +92,10 @@ class Deaths:
         return node
 
     async def join(self, **changes: object) -> None:
-        """Let a node join, on a new machine or on one whose node left; the arguments are those of `start`."""
+        """Let a node join, on a new machine or on the machine of a node that left.
+
+        The arguments are those of `start`.
+        """
         host = next(filter(self._may_join_again, self._ledger.oracle.departed), None)
         if host is not None:
             del self._ledger.oracle.departed[host]
@@ -90,7 +104,11 @@ class Deaths:
         self.count("join")
 
     def _may_join_again(self, host: str) -> bool:
-        """Whether leavers return in this life, and no other node has the ids that follow from this one's address."""
+        """Return whether a node may join on the machine of a node that left.
+
+        Leavers must return in this run. No other node, living or dead, may have the ids that follow from the machine's
+        address.
+        """
         kept = self._cluster.kept(host)
         if kept is None or not self._do_leavers_return:
             return False
@@ -100,7 +118,13 @@ class Deaths:
         return taken.union(self._cluster.vnodes()).isdisjoint(ids)
 
     async def kill(self, node: Node, *, is_silent: bool = False, is_power_lost: bool | None = None) -> None:
-        """Kill a node, within the failure assumption or not; every other time by pulling the plug."""
+        """Kill a node, within the failure assumption or not.
+
+        Args:
+            node: the node.
+            is_silent: the machine vanishes: its peers get no reset and no answer.
+            is_power_lost: also cut the power of the machine; None: draw that with probability one half.
+        """
         self._cluster.wake(node.name)
         self._ledger.losses.bury(node)
         self._watch.somebody_died()
@@ -111,10 +135,13 @@ class Deaths:
         self._watch.check()
 
     def refused(self, node: Node) -> None:
-        """The ring has refused a node, or its disk has failed: it is dead. A copy of a directory never counted."""
+        """Note that a node is dead because the ring refused it or its disk failed.
+
+        Nodes on a copy of another node's directory never counted, so they are ignored.
+        """
         if node.name in self._cluster.clones:
             return
-        if node.name not in self._ledger.truth.dead():  # else it had said that it stopped
+        if node.name not in self._ledger.truth.dead():  # otherwise its `stopped` event has counted the death
             self.count("refused", 0)
             self._ledger.losses.bury(node)
             self._watch.somebody_died()
@@ -123,7 +150,7 @@ class Deaths:
         self._ledger.losses.autopsy(node)
 
     async def end(self, node: Node, what: str, *, is_silent: bool = False) -> None:
-        """Kill a node that will never be back; where the fault *return* is on, it will."""
+        """Kill a node for good, unless the fault *return* is on."""
         await self.kill(node, is_silent=is_silent)
         self.count(what)
         if self.is_returning(node):
@@ -132,29 +159,38 @@ class Deaths:
             self._nursery.start_soon(self._forget, node)
 
     async def restart(self, node: Node) -> None:
-        """Kill a node that comes back after a moment."""
+        """Kill a node and start it again after a moment."""
         await self.kill(node)
         self.return_soon(node)
 
     def is_returning(self, node: Node) -> bool:
-        """Whether a dead node is started again although it was killed for good: not who was of no ring yet, or left."""
+        """Return whether a node that was killed for good is started again.
+
+        The fault *return* must be on. A node that never belonged to a ring, or that left, stays dead.
+        """
         kept = self._cluster.kept(node.name)
         is_known = kept is not None and kept.ring is not None and not kept.has_left
         return is_known and "return" in self._plan.faults
 
     def return_soon(self, node: Node) -> None:
-        """Let a dead node come back after a moment. One of those it will ask has to live."""
+        """Start a dead node again after a moment.
+
+        Until then at least one of the members that it will ask must live.
+        """
         kept = self._cluster.kept(node.name)
         self._returning[node.name] = () if kept is None else kept.known
         self._starting.add(node.name)
         self._nursery.start_soon(self._come_back, node, self._rng.choice(DOWN_S))
 
     def is_coming_back(self, host: str) -> bool:
-        """Return whether a task is about to start the node of a machine again, or waits until its disk opens."""
+        """Return whether a task starts a machine's node soon, or waits for its disk."""
         return host in self._starting
 
     async def _forget(self, node: Node) -> None:
-        """A while after it died somebody tells the ring that a node is gone: all that can be reached then."""
+        """Let an operator tell the ring, some seconds after a death, that a node is gone.
+
+        A node drawn from the ready ones passes that on to all reachable nodes.
+        """
         await trio.sleep(self._rng.uniform(*FORGOTTEN_S))
         while not (ready := [other for other in self._cluster.nodes if other.state == "ready"]):
             await trio.sleep(0.1)
@@ -171,13 +207,17 @@ class Deaths:
             self._starting.discard(node.name)
 
     async def _start_again(self, node: Node, after_s: float) -> None:
-        """Start a node that was killed again: on its disk, without its records, or as a new node."""
+        """Start a killed node again: with its records, without them, or as a new node.
+
+        A machine without a disk has lost the records, and a record on a disk may be damaged. An emptied disk gives a
+        new node.
+        """
         host = node.name
         is_wiped = "wipe" in self._plan.faults and self._rng.random() < WIPED
         await node.closed.wait()
         await trio.sleep(after_s)
         while is_wiped and not any(other.state == "ready" for other in self._cluster.nodes):
-            await trio.sleep(0.1)  # it knows nobody any more: without a member to join by it would be a ring of its own
+            await trio.sleep(0.1)  # without a member to join by, it would found a ring of its own
         if is_wiped:
             del self._returning[host]
             self._ledger.losses.wipe(host)
@@ -192,7 +232,7 @@ class Deaths:
         await self._bring_back(host)
 
     def _damage(self, host: str) -> None:
-        """A record on a dead machine's disk is no longer what was written."""
+        """Damage a record on a dead machine's disk."""
         keys = self._ledger.truth.records_of(host)
         if keys:
             key = self._rng.choice(keys)
@@ -204,14 +244,15 @@ class Deaths:
         return Point(self._rng.getrandbits(160))
 
     async def come_back_soon(self, node: Node, after_s: float) -> None:
-        """Start a node that was killed with all the others again, on its disk."""
+        """Start a node again, on its disk, after a blackout of all nodes."""
         await trio.sleep(after_s)
         await self._bring_back(node.config.name)
 
     async def return_all(self) -> None:
-        """Start every dead node that can come back, however long it was away.
+        """Start every dead node that can come back, however long it was dead.
 
-        A node that has left, and one that no ring ever took in, cannot: what only they had is lost with their disks.
+        A node that left, or that no ring ever took in, cannot come back. Writes that only such nodes had are lost with
+        their disks.
         """
         losses, truth = self._ledger.losses, self._ledger.truth
         for host in truth.dead():
@@ -229,19 +270,22 @@ class Deaths:
         self.is_back(await self.start(join=(), name=host))
 
     def is_back(self, node: Node) -> None:
-        """Note that a dead node runs again; a node whose disk did not open stays dead."""
+        """Note that a dead node runs again, unless it failed to open its disk."""
         if not node.closed.is_set():
             self._ledger.losses.bring_back(node)
 
     # -- the failure assumption -------------------------------------------------------------------
 
     def in_order(self) -> list[Node]:
-        """Return the nodes in the order of the circle; without those that still open their store."""
+        """Return the nodes in the order of the circle.
+
+        Nodes that still open their store are left out.
+        """
         nodes = [node for node in self._cluster.nodes if node.host.vnodes]
         return sorted(nodes, key=lambda node: next(iter(node.host.vnodes)))
 
     def neighbours(self, count: int) -> list[Node]:
-        """Return so many members in a row, drawn; none when that would leave too few."""
+        """Draw this many adjacent ready nodes; none if too few nodes would remain."""
         ready = [node for node in self.in_order() if node.state == "ready"]
         if len(ready) - count < self._plan.nodes_min:
             return []
@@ -249,12 +293,14 @@ class Deaths:
         return [ready[(at + i) % len(ready)] for i in range(count)]
 
     def may_go(self, node: Node) -> bool:
-        """The failure assumption: every list keeps a live entry, and more than r + 1 principals remain.
+        """Return whether a node may leave or die within the failure assumption.
 
-        So does every list that is being copied: to the proof an answer takes no time, so that what somebody said before
-        it died is its asker's list from then on, also while it is under way. Those that are leaving count as gone
-        already: to the proof a leave is a failure. And who is joining, or coming back, keeps one of the members it
-        knows: nobody can join by the dead.
+        Every successor list must keep a live entry, and more than r + 1 principals must remain.
+
+        Lists in transit count too. To the proof an answer takes no time. The list that a node sent before it died is
+        the receiver's list from then on, even while the message is in transit. Leaving nodes count as gone already,
+        because to the proof a leave is a failure. Each node that joins or returns must keep a live member among those
+        that it knows. It cannot join by a dead node.
         """
         cluster = self._cluster
         going = {node.address, *(n.address for n in cluster.nodes if n.host.is_leaving)}
@@ -265,7 +311,7 @@ class Deaths:
         if any(rest.keys().isdisjoint(entries[: self._plan.successors - 1]) for entries in copied):
             return False
         if self._run_of_going(going) >= self._plan.successors:
-            return False  # no list has such a gap yet, but each of them copies the next
+            return False  # no list has such a gap yet, but each list copies the next one
         living = {n.address for n in cluster.nodes if n.state == "ready"} - going
         for back in [n.name for n in cluster.nodes if n.state == "ready"]:
             self._returning.pop(back, None)
@@ -281,13 +327,16 @@ class Deaths:
         return [tuple(contact.id for contact in ring.successors) for ring in rings]
 
     def _under_way(self) -> list[tuple[int, ...]]:
-        """Return the lists of those who died so lately that an answer of theirs may still arrive."""
+        """Return the lists of nodes that died so recently that an answer may still arrive."""
         since = trio.current_time() - self._plan.timing.timeout_cap_s
         self._last_words = [words for words in self._last_words if words[0] >= since]
         return [entries for _, entries in self._last_words]
 
     def _run_of_going(self, going: set[str]) -> int:
-        """Return how many members in a row go, at most: so many entries of an exact list are lost at once."""
+        """Return the longest run of adjacent members that go.
+
+        An exact list loses that many entries at once.
+        """
         is_going = [member.address in going for member in self._cluster.snapshot().values()]
         longest = run = 0
         for one in is_going * 2:

@@ -1,9 +1,9 @@
-"""A machine's disk on virtual time: what is durable, what a crash may take, and every fault a disk has.
+"""A machine's disk on virtual time, with every fault of a disk.
 
-It holds what a node keeps: the database of its records and its identity. A transaction takes the time of a sync and is
-then durable. While it is under way a crash decides: all of it is there, or nothing (SQLite drops a torn one). A
-transaction whose sync failed, or whose process was killed, may be readable without being durable: the next opening
-writes it again, and a power cut before that may take it.
+The disk holds the database of a node's records and the node's identity. A transaction takes the time of a sync and is
+then durable. If a crash comes first, either the whole transaction is there or nothing (SQLite drops a torn one). A
+transaction may be readable without being durable if its sync failed or its process was killed. The next opening makes
+such a transaction durable. A power cut before that may remove it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from chord.sim.image import Change, Image
 from chord.store.database import InDoubt, Place, Refused, Row
 
 SyncDelay: TypeAlias = Callable[[random.Random], float]
-"""Draws the seconds a disk takes to make durable what was written."""
+"""Draws the seconds of a sync, which makes written data durable."""
 
 FULL: Final = "database or disk is full"
 
 
 def flash(rng: random.Random) -> float:
-    """A drive with flash memory: half a millisecond to two."""
+    """Draw the sync time of a drive with flash memory: 0.5 to 2 ms."""
     return rng.uniform(0.0005, 0.002)
 
 
@@ -37,20 +37,20 @@ class Disk:
     """The disk of one machine. Processes use it by `mount`; tests break it.
 
     Args:
-        rng: draws delays, and what is left after a crash.
+        rng: draws delays, and the data left after a crash.
         sync_delay: see `SyncDelay`.
-        capacity_bytes: of everything together; more is refused. It may be changed at any time.
+        capacity_bytes: size of the disk; writes beyond it are refused. It may change at any time.
 
     Attributes:
-        image: the database; None: there is none.
-        identity: the content of the identity file; None: there is none.
-        is_hung: syncs wait; reads go on, since they come from memory.
-        is_unreadable: every read of the database fails.
-        identity_error: writes of the identity fail with this error number; None: they do not.
-        is_identity_hung: writes of the identity wait.
-        slow_s: so much longer a sync takes.
+        image: the database; None: not created yet, or lost.
+        identity: content of the identity file; None: not written yet, or lost.
+        is_hung: whether syncs wait. Reads go on, because they come from memory.
+        is_unreadable: whether every read of the database fails.
+        is_identity_hung: whether writes of the identity wait.
+        identity_error: error number with which writes of the identity fail; None: they succeed.
+        slow_s: extra seconds that a sync takes.
         syncs, failed_syncs: totals.
-        unwritten_identities: how many writes of the identity failed, or did not end.
+        unwritten_identities: number of identity writes that failed or did not end.
     """
 
     def __init__(self, rng: random.Random, *, sync_delay: SyncDelay = flash, capacity_bytes: float = math.inf) -> None:
@@ -64,28 +64,31 @@ class Disk:
         self.syncs = self.failed_syncs = 0
         self.unwritten_identities = 0
         self._sync_delay = sync_delay
-        self._generation = 0  # of the processes that may use it
+        self._generation = 0  # generation of the processes that may use the disk
         self._locks: dict[str, Mount] = {}
         self._error: int | None = None
         self._next_error: int | None = None
-        self._unsynced: Change | None = None  # takes back what is readable and not durable
-        self._unsynced_identity: list[bytes | None] = []  # the durable one, if another is readable
+        self._unsynced: Change | None = None  # removes changes that are readable and not durable
+        self._unsynced_identity: list[bytes | None] = []  # the durable content, if another is readable
         self._under_way: dict[Callable[[], object], None] = {}
         self._resumed = trio.lowlevel.ParkingLot()
 
     def mount(self) -> Mount:
-        """Return the disk as a process sees it that starts now."""
+        """Return the disk as a process that starts now sees it."""
         return Mount(self, self._generation)
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of everything on it."""
+        """Bytes used on the disk."""
         return (self.image.bytes if self.image else 0) + len(self.identity or b"")
 
-    # -- the ends of processes --------------------------------------------------------------------
+    # -- process ends -----------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """End the processes, and leave the machine running. What they were writing is readable, or is not."""
+        """End the processes, but not the machine.
+
+        A write in progress is readable afterwards or not.
+        """
         for write in list(self._under_way):
             if self.rng.random() < 0.5:
                 self._write_unsynced(write)
@@ -95,10 +98,10 @@ class Disk:
         self._resumed.unpark_all()
 
     def crash(self, rng: random.Random | None = None) -> None:
-        """Cut the power: the processes end, and what was not durable may be gone.
+        """Cut the power: the processes end, and data that was not durable may be gone.
 
         Args:
-            rng: draws what is left; default: the disk's own.
+            rng: draws the data that is left; default: the disk's own dice.
         """
         self.kill()
         rng = rng or self.rng
@@ -115,26 +118,29 @@ class Disk:
         self._error = error
 
     def _settle(self) -> None:
-        """Everything that is readable is durable."""
+        """Note that all readable data is durable."""
         self._unsynced = None
         self._unsynced_identity.clear()
 
     # -- faults ---------------------------------------------------------------------------------
 
     def fill(self, room_bytes: int = 0) -> None:
-        """Leave room for so many bytes. Beyond them a write is refused when it is synced, not before."""
+        """Leave room for this many bytes.
+
+        The disk refuses a larger write at its sync, not before.
+        """
         self.capacity_bytes = self.used_bytes + room_bytes
 
     def free(self) -> None:
-        """Have room for everything again."""
+        """Remove the limit on the disk's size."""
         self.capacity_bytes = math.inf
 
     def fail_next_sync(self, code: int = errno.EIO) -> None:
-        """Let the next sync of anything fail with this error number."""
+        """Let the next sync fail with this error number."""
         self._next_error = code
 
     def fail(self, code: int = errno.EIO, *, reads: bool = False) -> None:
-        """Let every sync fail with this error number, and on request every read, until `mend`."""
+        """Let every sync fail with this error number until `mend`; `reads`: reads too."""
         self._error, self.is_unreadable = code, reads
 
     def mend(self) -> None:
@@ -147,12 +153,12 @@ class Disk:
         self.is_hung = True
 
     def resume(self) -> None:
-        """Let the syncs that wait go on."""
+        """Let waiting syncs go on."""
         self.is_hung = self.is_identity_hung = False
         self._resumed.unpark_all()
 
     def slow(self, seconds: float) -> None:
-        """Let each sync that begins from now on take so much longer; 0: as long as always."""
+        """Add this many seconds to each sync that begins from now on; 0: no longer slow."""
         self.slow_s = seconds
 
     def refuse_identity(self, code: int = errno.ENOSPC) -> None:
@@ -169,13 +175,18 @@ class Disk:
         self._resumed.unpark_all()
 
     def flip(self, key: bytes, rng: random.Random | None = None, column: str | None = None) -> str:
-        """Change one bit of a record's row, or the type of a column, as magnetism and cosmic rays do.
+        """Change one bit of a record's row, or the type of a column.
+
+        Magnetism and cosmic rays do that to real disks.
 
         Args:
-            rng: draws what changes.
-            column: of `Row`; default: drawn.
+            key: the key of the record.
+            rng: draws the change; default: the disk's own dice.
+            column: column of `Row` to change; default: drawn.
+
         Returns:
             The column.
+
         Raises:
             KeyError: there is no such record.
         """
@@ -193,7 +204,7 @@ class Disk:
         return column
 
     def damage(self, key: bytes) -> None:
-        """Change a record's clock: its row is no longer whole.
+        """Change a record's clock, so that its row is no longer whole.
 
         Raises:
             KeyError: there is no such record.
@@ -209,13 +220,13 @@ class Disk:
         raise KeyError(key)
 
     def wipe(self) -> None:
-        """Lose everything; nobody may use the disk."""
+        """Lose all content. No process may use the disk."""
         self.lose_records()
         self.identity = None
         self._settle()
 
     def lose_records(self) -> None:
-        """Lose the database; nobody may use it."""
+        """Lose the database. No process may use it."""
         self.image = self._unsynced = None
 
     def clone(self, rng: random.Random) -> Disk:
@@ -226,10 +237,10 @@ class Disk:
         return other
 
     def check(self) -> list[str]:
-        """Return what is wrong with the disk's own books, in words; nothing, if all is well."""
+        """Return the errors in the disk's own accounting, in words; empty if none."""
         image = self.image
         if image is not None and image.bytes != Change(image.rows, image.notes, 0).bytes:
-            return [f"records: {image.bytes} bytes are not what they add up to"]
+            return [f"records: {image.bytes} bytes are not the sum of all rows and notes"]
         return []
 
     # -- for mounts -----------------------------------------------------------------------------
@@ -239,18 +250,20 @@ class Disk:
         return generation == self._generation
 
     def lock(self, name: str, mount: Mount) -> bool:
-        """Give a lock to a mount; returns whether it holds it now."""
+        """Give a lock to a mount if it is free; return whether the mount holds it now."""
         return self._locks.setdefault(name, mount) is mount
 
     def unlock(self, mount: Mount) -> None:
-        """Take back a mount's locks."""
+        """Release all locks of a mount."""
         self._locks = {name: holder for name, holder in self._locks.items() if holder is not mount}
 
     def open(self, bits: int, incarnation: bytes) -> Image:
-        """Return the database, made if need be; everything in it is durable now, unless the disk is full.
+        """Return the database, created if necessary.
+
+        All its content is durable afterwards, unless the disk is full.
 
         Raises:
-            ConfigError: it cannot be opened, and why.
+            ConfigError: the database cannot be opened; the message says why.
         """
         if self._under_way:
             raise ConfigError("cannot open the records: database is locked")
@@ -270,7 +283,7 @@ class Disk:
         return self.image
 
     def write(self, change: Change) -> None:
-        """Make a change at the end of its sync: all of it, or none.
+        """Apply a change at the end of its sync: all of it, or nothing.
 
         Raises:
             Refused: there is no room.
@@ -310,7 +323,7 @@ class Disk:
         """Take the time of a sync.
 
         Raises:
-            OSError: the process has ended meanwhile.
+            OSError: the process ended meanwhile.
         """
         await trio.sleep(self._sync_delay(self.rng) + self.slow_s)
         while (self.is_hung or (of_identity and self.is_identity_hung)) and mount.is_alive:
@@ -318,10 +331,10 @@ class Disk:
         mount.require_alive()
 
     async def replace_identity(self, mount: Mount, content: bytes) -> None:
-        """Write the identity beside, sync it, rename it and sync the directory.
+        """Write the identity: sync a temporary file, rename it, and sync the directory.
 
         Raises:
-            OSError: it is not known to be durable.
+            OSError: the identity may not be durable.
         """
         mount.require_alive()
         self.unwritten_identities += 1
@@ -344,7 +357,7 @@ class Disk:
             raise OSError(error, os.strerror(error))
 
     def begin(self, write: Callable[[], object]) -> None:
-        """Note that a transaction is under way: a crash may find it written."""
+        """Note that a transaction is in progress: a crash may find it written."""
         self._under_way[write] = None
 
     def end(self, write: Callable[[], object]) -> None:
@@ -353,11 +366,14 @@ class Disk:
 
 
 _CUT: Final = -1
-"""In place of an error number: the process ends before the sync does."""
+"""In place of an error number: the process ends before its sync does."""
 
 
 class Mount:
-    """The disk as one process sees it. When the process has ended, everything raises OSError."""
+    """The disk as one process sees it.
+
+    After the end of the process, all accesses raise OSError.
+    """
 
     __slots__ = ("_disk", "_generation")
 
@@ -371,10 +387,10 @@ class Mount:
         return self._disk.is_current(self._generation)
 
     def require_alive(self) -> None:
-        """Refuse whatever tasks of a dead process still try.
+        """Refuse calls by tasks of a dead process.
 
         Raises:
-            OSError: it has ended.
+            OSError: the process has ended.
         """
         if not self.is_alive:
             raise OSError(errno.ESHUTDOWN, "the process that used this disk has ended")

@@ -1,6 +1,6 @@
-"""How the clients of a life use the ring: beside single keys also batches, large values, values that expire, scans.
+"""Habits of clients: batches, large values, expiring values, scans.
 
-A plan names the habits that its clients have.
+A plan names the habits of its clients.
 """
 
 from __future__ import annotations
@@ -10,33 +10,37 @@ from collections import Counter
 from collections.abc import Sequence
 
 SHARE = 0.3
-"""Which share of the operations of a client that has a habit follows it."""
+"""Fraction of the operations that follow a habit, for clients that have it."""
 BATCH = 6
-"""A batch holds at most this many keys beside the first one."""
+"""Largest number of keys in a batch beside the first one."""
 PADDING = (20_000, 70_000)
-"""A large value has this many bytes more: enough for a bulk stream, and together for a record in parts."""
+"""Extra bytes of a large value, least and most.
+
+That is enough for a bulk stream, and several such values are enough for a record in parts.
+"""
 TTL_S = (0.2, 3.0)
 
 HABITS: dict[str, str] = {
     "batch": "keys are read and written in batches",
     "large": "values take bulk streams, and records are sent in parts",
-    "ttl": "values live for a moment",
-    "scan": "all keys are read at a time",
+    "ttl": "values have a short time to live",
+    "scan": "all keys are read in one scan",
 }
 
 
 class Habits:
-    """The habits of the clients of one life.
+    """The habits of the clients of one run.
 
     Args:
-        names: out of `HABITS`.
-        counts: how often each was followed.
+        names: names out of `HABITS`.
+        rng: the source of all random choices.
+        counts: receives how often the clients followed each habit.
     """
 
     def __init__(self, names: tuple[str, ...], rng: random.Random, counts: Counter[str]) -> None:
         self._names = names
         self._rng = rng
-        self._dice = random.Random(rng.random() if "batch" in names else 0)  # of batches
+        self._dice = random.Random(rng.random() if "batch" in names else 0)  # dice for batches
         self._counts = counts
 
     def follows(self, habit: str) -> bool:
@@ -46,15 +50,15 @@ class Habits:
         return is_drawn
 
     def padding(self) -> int:
-        """Draw by how many bytes a value is larger than it needs to be."""
+        """Draw the number of extra bytes of a value; mostly 0."""
         return self._rng.randint(*PADDING) if self.follows("large") else 0
 
     def ttl_s(self) -> float | None:
-        """Draw how long a value lives."""
+        """Draw the time to live of a value in seconds; None: unlimited."""
         return self._rng.uniform(*TTL_S) if self.follows("ttl") else None
 
     def companions(self, key: bytes, names: Sequence[str]) -> list[str]:
-        """Draw which of a client's other keys its next operation reads or writes in the same batch; often none."""
+        """Draw the client's other keys for a batch of its next operation; often none."""
         if not self.follows("batch"):
             return []
         others = [name for name in names if name.encode() != key]

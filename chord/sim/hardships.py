@@ -1,8 +1,9 @@
-"""Long and hard times, one kind in each life: absences, power cuts, wrong clocks, stopped processes, bad disks.
+"""The nemesis of a run with a theme: long and hard times of one kind.
 
-A life with a theme is made of episodes. Something happens to some nodes, sometimes to all, and lasts from a tenth of a
-period to a hundred periods; the others go on meanwhile. Then it ends, and the ring must heal. No disk is lost, so no
-acknowledged write may be.
+The kinds are absences, power cuts, wrong clocks, stopped processes, bad disks, new addresses and late requests. Such a
+run is made of episodes. An episode hits some of the nodes, sometimes all. It lasts from a tenth of a period of the ring
+to a hundred periods, while the other nodes go on. After its end the ring must heal. No disk is lost, so no acknowledged
+write may be lost.
 """
 
 from __future__ import annotations
@@ -25,29 +26,39 @@ from chord.testing.rings import PORT
 LASTS_MAX_S = 600.0
 QUIET_S = (0.2, 2.0)
 BUSY_S = 10.0
-"""What lasts longer is a quiet time: clients do no more in it than in this many seconds, for it costs real ones."""
+"""Seconds of normal client activity per episode; in longer ones clients slow down.
+
+Busy clients cost real time.
+"""
 MEANWHILE_S = 3.0
 MEANWHILE = 0.3
 STAGGER = 3.0
-"""After a power cut machines start within this many times its duration, or within seconds."""
+"""After a power cut machines may start within this many times its duration."""
 DAY_S = 86_400.0
 DRIFT_MAX = 0.2
-"""A clock gains or loses this many seconds in one, at most: far more than any clock, so that a short life shows it."""
+"""Most seconds that a clock gains or loses in one second.
+
+That is far more than in real clocks, so that a short run shows an effect.
+"""
 ROOM_BYTES = 500
 RESTART_S = 0.5
 SLOW_S = 0.5
-"""A slow disk takes this much longer for each sync."""
+"""Extra seconds that each sync of a slow disk takes."""
 
 
 class Hardships:
-    """Lets the hardships of one theme happen to one cluster, drawn from their own dice.
+    """Draws the hardships of one theme for one cluster, from dice of its own.
 
     Args:
-        deaths: starts and kills.
+        plan: the plan of the seed.
+        cluster: the machines.
+        ledger: the clients.
+        watch: the observer of the ring.
+        deaths: starts and kills the nodes.
         healed: waits until the ring is Ideal again after an episode.
 
     Attributes:
-        episodes: how many are over.
+        episodes: number of episodes that are over.
     """
 
     def __init__(
@@ -81,13 +92,13 @@ class Hardships:
         }
 
     def begin(self) -> None:
-        """The life begins: what is wrong all the time is wrong from now on."""
+        """Begin the faults that last for the whole run."""
         network = self._cluster.network
         if self._plan.theme == "delivery" and hasattr(network, "lateness"):
             network.lateness.late = network.lateness.twice = 0.03
 
     async def do_something(self) -> None:
-        """Let one episode happen; it lasts until the ring has healed."""
+        """Let one episode happen, and wait until the ring has healed."""
         await trio.sleep(self._rng.uniform(*QUIET_S))
         self._ledger.is_lenient = True
         await self._actions[self._plan.theme]()
@@ -99,27 +110,31 @@ class Hardships:
     def _count(self, situation: str, times: int = 1) -> None:
         self._watch.counts[f"situation {situation}"] += times
 
-    # -- how many, how long -----------------------------------------------------------------------
+    # -- nodes and durations ----------------------------------------------------------------------
 
     def _some(self) -> list[Node]:
-        """Draw some of the nodes that are ready, sometimes all."""
+        """Draw some of the ready nodes, sometimes all."""
         ready = [node for node in self._cluster.nodes if node.state == "ready"]
         return self._rng.sample(ready, self._rng.randint(1, len(ready))) if ready else []
 
     def _duration_s(self) -> float:
-        """Draw how long something lasts: a tenth to a hundred times one of the ring's periods; once longer than all."""
+        """Draw the duration of an episode in seconds.
+
+        The first episode of a run is longer than every period of the ring. The others last a tenth to a hundred times
+        one of the periods, at most `LASTS_MAX_S`.
+        """
         period_s = self._rng.choice(self._periods_s)
         if not self.episodes:
             return max(self._periods_s) * self._rng.uniform(1.1, 5)
         return min(LASTS_MAX_S, float(period_s * 10 ** self._rng.uniform(-1, self._rng.choice([1, 1, 2]))))
 
     def _count_absences(self, count: int, lasted_s: float, how: str) -> None:
-        """Count nodes that run and are absent all the same; `Losses` counts how long the dead are."""
+        """Count nodes that run but are absent; `Losses` counts the absences of dead nodes."""
         for name, times in absences([lasted_s] * count, self._plan, how).items():
             self._count(name, times)
 
     async def _last(self, seconds: float) -> None:
-        """Let time pass; nodes that are left join and leave meanwhile."""
+        """Let time pass; meanwhile nodes join, and running nodes leave."""
         self._ledger.slower = max(1.0, seconds / BUSY_S)
         until = trio.current_time() + seconds
         while trio.current_time() < until:
@@ -140,7 +155,7 @@ class Hardships:
     # -- absences ---------------------------------------------------------------------------------
 
     async def _absence(self) -> None:
-        """Some nodes are dead, cut off or stopped, and come back."""
+        """Kill, cut off or stop some nodes, and bring them back."""
         nodes, lasts_s = self._some(), self._duration_s()
         how = self._rng.choice([self._dead_for, self._cut_off_for, self._stop_for])
         await how(nodes, lasts_s)
@@ -176,9 +191,10 @@ class Hardships:
         await self._stop_for(self._some(), self._duration_s())
 
     async def _back(self, host: str, **changes: object) -> None:
-        """Start the dead node of a machine again, by a living node if there is one: so an operator would.
+        """Start the dead node of a machine again, by a living node if there is one.
 
-        A node at a new address is told of those that run, ready or not: after a move of all, nobody is where it was.
+        An operator would do the same. A node at a new address is given the running nodes, ready or not. If all nodes
+        have moved, none is at its old address.
         """
         if host in self._ledger.truth.dead() and not self._deaths.is_coming_back(host):
             self._deaths.count("restart")
@@ -189,7 +205,7 @@ class Hardships:
     # -- power ------------------------------------------------------------------------------------
 
     async def _power_cut(self) -> None:
-        """All machines lose their power, at one moment or one after the other, and start one after the other."""
+        """Cut the power of all machines, at once or one by one, and start them one by one."""
         nodes, lasts_s = list(self._cluster.nodes), self._duration_s()
         fades_s = self._rng.choice([0.0, 0.0, 1.0, lasts_s / 10])
         self._count("power cut of all nodes")
@@ -213,7 +229,7 @@ class Hardships:
     # -- clocks -----------------------------------------------------------------------------------
 
     async def _wrong_clocks(self) -> None:
-        """Clocks differ, drift and are set; then nodes restart for a moment, or for long."""
+        """Let clocks differ, drift and jump; restart nodes after a moment or a long time."""
         cluster, lasts_s = self._cluster, self._duration_s()
         reaped = cluster.totals()["keys_reaped"]
         for node in self._some():
@@ -241,7 +257,7 @@ class Hardships:
     # -- disks ------------------------------------------------------------------------------------
 
     async def _bad_disks(self) -> None:
-        """Disks are slow, hang, are full, or take no node.json, for long; some of their nodes restart meanwhile."""
+        """Let disks be slow, hang, fill up or refuse node.json, and restart some nodes."""
         nodes, lasts_s = self._some(), self._duration_s()
         for node in nodes:
             disk, what = self._cluster.disk(node.name), self._rng.choice(["slow", "hung", "full", "node.json refused"])
@@ -271,7 +287,7 @@ class Hardships:
     # -- addresses --------------------------------------------------------------------------------
 
     async def _new_addresses(self) -> None:
-        """Nodes come back at other addresses, at those of others, or twice, from a copy of their directory."""
+        """Start nodes at new addresses, at each other's, or twice from a copied directory."""
         nodes, lasts_s = self._some(), self._duration_s()
         for node in nodes:
             await self._deaths.kill(node)
@@ -291,7 +307,7 @@ class Hardships:
             await self._clone()
 
     async def _clone(self) -> None:
-        """Somebody starts a copy of a node's directory beside the node: the ring must refuse it."""
+        """Start a node on a copy of a running node's directory: the ring must refuse it."""
         ready = [node for node in self._cluster.nodes if node.state == "ready"]
         if len(ready) < 2:
             return
@@ -308,5 +324,5 @@ class Hardships:
         self._watch.complain(f"{host} runs on a copy of the directory of {victim.name}, which runs too")
 
     async def _restarts(self) -> None:
-        """Nothing but restarts: what matters is how messages arrive."""
+        """Restart a node; this theme is about the arrival of messages."""
         await self._dead_for(self._some()[:1], self._rng.uniform(0, RESTART_S))

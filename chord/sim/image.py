@@ -1,4 +1,4 @@
-"""The database on a simulated disk: rows and notes, and the changes of one transaction."""
+"""The database on a simulated disk: rows, notes, and changes of a transaction."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from sortedcontainers import SortedDict
 from chord.store.database import Place, Row
 
 ROW_BYTES: Final = 64
-"""What a row or a note takes on a disk beside its point, key and clock, about."""
+"""Approximate size of a row or a note on disk, besides its point, key and clock."""
 
 
 class Image:
-    """The database of one store, as it can be read.
+    """The readable content of one store's database.
 
     Attributes:
-        bits: of the ring.
-        is_damaged: the opening finds its header damaged.
+        bits: number of bits of the ring's points.
+        bytes: approximate size on disk.
+        incarnation: of the store.
+        key_epoch: of the store.
+        rows: by place, in order.
+        notes: by name.
+        is_damaged: whether the opening finds the header damaged.
     """
 
     __slots__ = ("bits", "bytes", "incarnation", "is_damaged", "key_epoch", "notes", "rows")
@@ -33,7 +38,7 @@ class Image:
         self.is_damaged = False
 
     def apply(self, change: Change) -> Change:
-        """Make a change; return the one that takes it back."""
+        """Make a change, and return the change that undoes it."""
         undo = Change(
             {place: self.rows.get(place) for place in change.rows},
             {name: self.notes.get(name) for name in change.notes},
@@ -54,13 +59,13 @@ class Image:
         return undo
 
     def replace(self, place: Place, row: Row) -> None:
-        """Have a damaged row in place of a whole one."""
+        """Put a damaged row in the place of a whole one."""
         old = self.rows.pop(place)
         self.rows[row.point, row.key] = row
         self.bytes += size_of(row) - size_of(old)
 
     def copy(self) -> Image:
-        """Return another one that holds the same."""
+        """Return a copy."""
         other = Image(self.bits, self.incarnation)
         other.rows, other.notes = self.rows.copy(), dict(self.notes)
         other.key_epoch, other.bytes, other.is_damaged = self.key_epoch, self.bytes, self.is_damaged
@@ -68,7 +73,7 @@ class Image:
 
 
 class Change:
-    """Rows and notes to leave in a database (None: nothing), and its key epoch."""
+    """Rows and notes of a transaction (None: remove), and the new key epoch."""
 
     __slots__ = ("key_epoch", "notes", "rows")
 
@@ -81,16 +86,19 @@ class Change:
 
     @property
     def bytes(self) -> int:
-        """The bytes of what it leaves there."""
+        """Size of the new rows and notes, in bytes."""
         notes = [len(name) + len(value) for name, value in self.notes.items() if value is not None]
         return sum(size_of(row) for row in self.rows.values() if row is not None) + sum(notes) + ROW_BYTES * len(notes)
 
     @property
     def log_bytes(self) -> int:
-        """The bytes it takes in the write-ahead log."""
+        """Size of the change in the write-ahead log, in bytes."""
         return self.bytes + ROW_BYTES * (len(self.rows) + len(self.notes))
 
 
 def size_of(row: Row) -> int:
-    """Return the bytes a row takes on a disk, about; a damaged column may be of any type."""
+    """Return the approximate size of a row on disk, in bytes.
+
+    A damaged column may have any type.
+    """
     return ROW_BYTES + sum(len(part) for part in (row.point, row.key, row.clock) if isinstance(part, bytes))

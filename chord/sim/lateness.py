@@ -1,6 +1,7 @@
-"""Requests that arrive late, or twice: a stalled connection delivers them when nobody waits for the answer any more.
+"""Requests that arrive late, or twice.
 
-A node does not begin a call that it reads after the caller's time (`chord.net.one_way_delay`), as far as it can tell.
+A stalled connection delivers such requests when the caller no longer waits for the reply. A node does not begin a call
+that it reads after the caller's deadline, as far as it can tell (`chord.net.one_way_delay`).
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ import random
 from collections import Counter
 
 LATE_S = (0.02, 10.0)
-"""What comes late takes this long, on a logarithmic scale."""
+"""Least and most seconds that a late request takes, on a logarithmic scale."""
 
 
 class Lateness:
     """Draws when a request arrives.
 
     Attributes:
-        late, twice: the shares of requests that come late, and that come in time and late once more.
-        counts: how many did.
+        late: fraction of requests that arrive late, 0.0 to 1.0.
+        twice: fraction of the other requests that arrive in time and again late, 0.0 to 1.0.
+        counts: number of late requests, and of requests that arrive twice.
     """
 
     def __init__(self, rng: random.Random, *, late: float = 0.0, twice: float = 0.0) -> None:
@@ -27,13 +29,20 @@ class Lateness:
         self.counts: Counter[str] = Counter()
 
     def stop(self) -> float:
-        """From now on everything arrives once, and in time. Returns after how long nothing late is under way."""
+        """Let everything arrive once and in time from now on.
+
+        Returns:
+            The seconds until no late request is in transit any more.
+        """
         waits_s = LATE_S[1] if self.late or self.twice else 0.0
         self.late = self.twice = 0.0
         return waits_s
 
     def draw(self) -> tuple[float, float | None]:
-        """Return after how many seconds a request is sent, and after how many once more; None for never."""
+        """Return the seconds until a request is sent, and until it is sent again.
+
+        The second number is None if it is not sent again.
+        """
         if not self.late and not self.twice:
             return 0.0, None
         if self._rng.random() < self.late:

@@ -1,7 +1,7 @@
-"""Clients that write and read all the time, and hand every answer to the oracle.
+"""The workload: clients that read and write, and let the oracle judge each answer.
 
-Each client has keys of its own. If the plan says so, all clients also write a few shared keys at the same time.
-A write replaces what a quorum holds, or what its client has read (a context), or nothing (a blind put).
+Each client has keys of its own. If the plan says so, all clients also write a few shared keys at the same time. A write
+replaces the values of a quorum, the values that its client has read (a context), or nothing (a blind put).
 """
 
 from __future__ import annotations
@@ -30,30 +30,37 @@ from chord.wire.messages import Put, Written
 KEYS_PER_CLIENT = 20
 SHARED_NAME = "shared-"
 SHARED_KEYS = 4
-"""So few keys are written by all clients, where keys are shared."""
+"""Number of keys that all clients write, if the plan has shared keys."""
 WRITES_PER_KEY = 300
-"""Then another key takes its place. A record remembers every coordinator it ever had, and thousands of nodes come and
-go in a long life: no key that people use is written through all of that, without a pause."""
+"""Number of writes after which another key takes the place of a key.
+
+A record remembers every coordinator it ever had, and thousands of nodes come and go in a long run. No real key is
+written through all of that without a pause.
+"""
 PATIENCE_S = 4.0
 AT_ONCE = 16
 READS_MAX = 4000
 RESTS, REST_S = 3, 0.1
-"""So often the last reads wait for all disks, and then so long for what they let go on."""
+"""Number of waits for all disks before the last reads, and seconds after each."""
 DELETES = 0.25
 BLIND = 0.42
 WITH_CONTEXT = 0.2
 UNUSUAL = 0.2
-"""So many of the requests name their own R or W, and half as many of the writes are strict."""
+"""Fraction of requests that name their own R or W; half as many writes are strict."""
 
 
 class Attempt(NamedTuple):
-    """A write under way.
+    """A write in flight.
 
     Attributes:
-        asked: on how many nodes its client wants it to be; None: a quorum.
-        quorum: of the ring when it began (see `Oracle.write_quorum`).
-        in_reach: see `Losses.in_reach`, when it began.
-        call: its line of the history, if one is written.
+        story: the model of its key.
+        op: the operation.
+        request: the message sent.
+        client: the client that writes.
+        asked: W as the client named it; None: a quorum.
+        quorum: result of `Oracle.write_quorum` when the write began.
+        in_reach: result of `Losses.in_reach` when the write began.
+        call: its entry in the history; None: no history is written.
     """
 
     story: Story
@@ -70,17 +77,24 @@ class Ledger:
     """The clients of one ring.
 
     Args:
-        reads: how many in one of what clients do with a key that was written before are reads.
-        draws: how many keys a client looks at to find one that is another coordinator's since it was written.
-        shared: which share of the operations of a client is on keys that all clients write.
-        habits: what clients do beside, out of `HABITS`.
+        ring: the ring.
+        rng: the source of all random choices.
+        complain: callback for each error found, in words.
+        recorder: writes the history of the clients; None: no history.
+        constants: of the ring; default: those of its first node.
+        keys_per_client: number of keys that each client has for itself.
+        reads: fraction of operations on existing keys that are reads, 0.0 to 1.0.
+        draws: number of keys that a client tries in search of a key with another owner than the last coordinator.
+        shared: fraction of each client's operations that use the shared keys, 0.0 to 1.0.
+        habits: names out of `HABITS`.
 
     Attributes:
-        counts: operations by kind and outcome, and what else is worth counting.
-        oracle: judges the answers.
-        losses: what happens to copies; to be told of it.
-        truth: who has what.
-        slower: clients wait this many times as long between two operations.
+        counts: operations by kind and outcome, and other totals.
+        oracle: the judge of the answers.
+        stories: the model of each key that was written.
+        losses: the accounting of lost copies.
+        truth: the inventory of copies.
+        slower: factor by which clients lengthen the pause between two operations.
     """
 
     def __init__(
@@ -111,12 +125,12 @@ class Ledger:
         self._habits = Habits(habits, rng, self.counts)
         self.slower = 1.0
         self._old: list[bytes] = []
-        self._followed: Counter[str] = Counter()  # how many keys have followed the first of a name
-        self._open: Counter[bytes] = Counter()  # how many writes of a key are under way
+        self._followed: Counter[str] = Counter()  # by name: number of keys that took the place of the first
+        self._open: Counter[bytes] = Counter()  # by key: number of writes in flight
 
     @property
     def is_lenient(self) -> bool:
-        """See `Oracle.is_lenient`."""
+        """Whether the oracle is lenient; see `Oracle.is_lenient`."""
         return self.oracle.is_lenient
 
     @is_lenient.setter
@@ -125,23 +139,29 @@ class Ledger:
 
     @property
     def keys(self) -> int:
-        """How many keys have something acknowledged that was not lost."""
+        """Number of keys with an acknowledged write that was not lost."""
         return sum(1 for story in self.stories.values() if story.required())
 
     @property
     def writes(self) -> int:
-        """How many writes have been acknowledged."""
+        """Number of acknowledged writes."""
         return self.counts["put ok"]
 
     @property
     def lost(self) -> int:
-        """How many keys have lost something that was acknowledged, ever."""
+        """Number of keys that lost an acknowledged write and have had none since."""
         return len(self.losses.lost)
 
     # -- clients --------------------------------------------------------------------------------
 
     async def clients(self, count: int, pause_s: float, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
-        """Let clients write and read until the scope given to the starter is cancelled."""
+        """Let clients read and write until the scope given to the starter is cancelled.
+
+        Args:
+            count: number of clients.
+            pause_s: mean pause of each client between two operations, in seconds.
+            task_status: receives the cancel scope.
+        """
         async with trio.open_nursery() as nursery:
             for number in range(count):
                 nursery.start_soon(self._client, f"client{number}", pause_s)
@@ -184,11 +204,14 @@ class Ledger:
                 await self.write(node, key, name, kind, is_delete=is_delete, w=self._unusual(), strict=strict)
 
     def _is_served(self, node: Node) -> bool:
-        """Whether clients talk to a node: not while its process is stopped, and not to a copy of another."""
+        """Return whether clients use a node.
+
+        They use no dead node, no stopped process and no copy of another node's directory.
+        """
         return node.name not in getattr(self._ring, "stopped", ()) and self.truth.is_living(node)
 
     def _a_key(self, name: str) -> bytes:
-        """Draw a key, and rather one that is another coordinator's now than when it was written last."""
+        """Draw a key; prefer a key with another owner than at its last write."""
         if self._shared and self._rng.random() < self._shared:
             return self._current(f"{SHARED_NAME}{self._rng.randrange(SHARED_KEYS)}")
         keys = [self._current(f"{name}-{self._rng.randrange(self._keys_per_client)}") for _ in range(self._draws)]
@@ -223,7 +246,17 @@ class Ledger:
         w: int | None = None,
         strict: bool = False,
     ) -> None:
-        """Write a key, maybe with others in one batch, and have the oracle judge what comes of it."""
+        """Write a key, sometimes with others in one batch, and let the oracle judge it.
+
+        Args:
+            node: the node that the client uses.
+            key: the key.
+            client: the name of the client.
+            kind: how the write replaces earlier versions.
+            is_delete: write a tombstone.
+            w: W as the client names it; None: a quorum.
+            strict: whether only members of the replica set count towards W.
+        """
         attempts = [self._begin(node, key, client, kind, is_delete=is_delete, w=w, strict=strict)]
         for number, name in enumerate(self._habits.companions(key, self._names(client)), 1):
             other = self._current(name)
@@ -234,14 +267,14 @@ class Ledger:
                 outcomes = await self._send(node, [attempt.request for attempt in attempts])
         except ChordError as error:
             outcomes = [error] * len(attempts)
-        if node not in self._ring.nodes:  # its client heard nothing any more, whatever this object says
+        if node not in self._ring.nodes:  # a killed node cannot have answered its client
             outcomes = [None] * len(attempts)
         for attempt, outcome in zip(attempts, outcomes, strict=True):
             self._end(node, attempt, outcome)
 
     @staticmethod
     async def _send(node: Node, requests: list[Put]) -> list[Stored | ChordError | None]:
-        """Write, alone or in a batch. Returns the outcome of each request."""
+        """Send one write, or several in a batch. Return the outcome of each request."""
         if len(requests) == 1:
             return [await node.drive(node.core.write(requests[0]))]
         found: list[Stored | ChordError | None] = []
@@ -266,7 +299,10 @@ class Ledger:
         strict: bool = False,
         recorded: str = "",
     ) -> Attempt:
-        """Return a write that is about to be sent. `recorded`: its client in the history."""
+        """Return a write that is about to be sent.
+
+        `recorded` names its client in the history; default: `client`.
+        """
         story = self.stories.get(key)
         if story is None:
             story = self.stories[key] = Story(key, node.host.circle.hash(key))
@@ -287,7 +323,7 @@ class Ledger:
         return Attempt(story, op, request, client, w, self.oracle.write_quorum(story), in_reach, call)
 
     def _end(self, node: Node, attempt: Attempt, outcome: Stored | ChordError | None) -> None:
-        """Have the oracle judge what came of a write; None: its client has heard nothing."""
+        """Let the oracle judge the outcome of a write; None: the client got no answer."""
         story, op, call = attempt.story, attempt.op, attempt.call
         self._open[story.key] -= 1
         is_refused = isinstance(outcome, DefiniteError)
@@ -313,7 +349,7 @@ class Ledger:
         return self._recorder.put(client, key.decode(), op.value.decode())
 
     def _count_write(self, story: Story, op: Op, stored: Stored) -> None:
-        if story.key.startswith(SHARED_NAME.encode()):  # written so often that few have changed hands meanwhile
+        if story.key.startswith(SHARED_NAME.encode()):  # too frequent for many ownership changes in between
             self.counts["acknowledged beside the shares"] += 1
             how = "with a context" if op.kind == "with context" else "without one"
             self.counts[f"acknowledged beside others {how}"] += 1
@@ -339,9 +375,14 @@ class Ledger:
     async def read(
         self, node: Node, key: bytes, client: str = "reader", *, r: int | None = None, is_final: bool = False
     ) -> None:
-        """Read a key that was written, maybe with others in one batch, and have the oracle judge it.
+        """Read a key, sometimes with others in one batch, and let the oracle judge it.
 
-        In the end (`is_final`) all there is is found.
+        Args:
+            node: the node that the client uses.
+            key: the key.
+            client: the name of the client.
+            r: R as the client names it; None: a quorum.
+            is_final: whether no node joins or leaves any more, so that the read must find every value.
         """
         names = [] if is_final else self._habits.companions(key, self._names(client))
         keys = [key, *(other for name in names if (other := self._current(name)) in self.stories)]
@@ -358,7 +399,7 @@ class Ledger:
                     replies = list(await node.drive(node.core.get_all(keys, r)))
         except ChordError as error:
             replies = [error] * len(keys)
-        is_heard = node in self._ring.nodes  # who asks a dead node hears nothing, whatever this object says
+        is_heard = node in self._ring.nodes  # a killed node cannot have answered its client
         for one, held_to, call, reply in zip(keys, before, calls, replies, strict=True):
             if isinstance(reply, Found) and client != "reader":
                 self.stories[one].contexts[client] = reply.context
@@ -375,14 +416,14 @@ class Ledger:
         is_heard: bool,
         is_final: bool,
     ) -> None:
-        """Have the oracle judge what came of a read; None: its client has heard nothing."""
+        """Let the oracle judge the outcome of a read; None: the client got no answer."""
         word = _word(reply)
         self.counts[f"get {word}"] += 1
         values = reply.values if isinstance(reply, Found) else ()
         if call is not None and (isinstance(reply, Found | NotFound)):
             call.ok(*(value.decode() for value in values))
         elif call is not None:
-            call.fail()  # a read that got no answer says nothing
+            call.fail()  # a read without an answer constrains nothing
         if not is_heard:
             return
         if isinstance(reply, Found):
@@ -395,7 +436,7 @@ class Ledger:
             self.oracle.silent_in_the_end(node, story, word)
 
     async def scan(self, node: Node) -> None:
-        """Read all keys, and have the oracle judge what is there."""
+        """Read all keys, and let the oracle judge the result."""
         before, found, word = self.oracle.before_scan(), {}, "unknown"
         try:
             with trio.move_on_after(PATIENCE_S):
@@ -411,13 +452,15 @@ class Ledger:
     # -- the end --------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Read everything once more, from everywhere: nobody moves, so every read has a definite outcome.
+        """Read every key once more from every node.
 
-        Where that is too much, each key is read from one node.
+        No node joins or leaves any more, so every read has a definite outcome.
+
+        If that takes more than `READS_MAX` reads, read each key from one node.
         """
         self.oracle.check()
         nodes, count = list(self._ring.nodes), len(self._ring)
-        for _ in range(RESTS):  # what is on its way to a disk is not told yet, nor to the next after that
+        for _ in range(RESTS):  # a store passes a write on only after its disk has it
             for node in nodes:
                 with suppress(ChordError):
                     await node.host.storage.commit(Batch())
@@ -438,7 +481,11 @@ class Ledger:
     async def write_in_the_end(self, within_s: float) -> None:
         """Write through every node, unless a lost disk or a dead node excuses a refusal.
 
-        A node that could not write node.json may wait for a node that has left. An operator forgets that one.
+        A node that could not write node.json may wait for a node that has left. As an operator would, let it forget
+        that node.
+
+        Args:
+            within_s: virtual seconds within which all nodes must take a write.
         """
         if self.losses.is_disk_lost or self.truth.dead():
             return
@@ -467,7 +514,7 @@ class Ledger:
 
 
 def _word(outcome: Stored | Found | ChordError | None) -> str:
-    """Return what a client was told, in a word."""
+    """Return the outcome as the client sees it, in one word."""
     if isinstance(outcome, NotFound):
         return "not found"
     return "unknown" if outcome is None else outcome.word if isinstance(outcome, ChordError) else "ok"

@@ -1,8 +1,8 @@
-"""One seed's life: a ring is founded, lives through what its plan has drawn, and must be whole in the end.
+"""One run of a seed: a ring goes through faults and must be whole at the end.
 
-Two phases. *Safety*: faults at will, checked after every step. *Liveness*: faults stop, every dead node
-comes back whose disk is left, and within a bound the ring must be Ideal, every record with its owner, every
-acknowledged write readable. What a seed does is a function of the seed alone.
+A run has two phases. *Safety*: faults at any moment, with checks after every step. *Liveness*: faults stop, and every
+dead node with a disk left comes back. Within a bound the ring must be Ideal, every record must be with its owner, and
+every acknowledged write must be readable. A run is a function of its seed alone.
 
 Source of the phases: TigerBeetle's simulator; of the swarm and of failing on any ERROR event: FoundationDB's.
 """
@@ -39,7 +39,7 @@ HEALED_WITHIN_S = 60.0
 READY_WITHIN_S = 60.0
 HOME_WITHIN_S = 30.0
 SHARES = ("blind", "delete", "through a fallback", "elsewhere than before")
-"""Kinds of acknowledged writes of which a swarm must have enough."""
+"""Kinds of acknowledged writes that a swarm must have enough of."""
 COUNTERS = (
     "keys_sent",
     "keys_received",
@@ -59,10 +59,11 @@ Kind: TypeAlias = Literal["crash", "liveness", "correctness"]
 
 
 class Failure(Exception):
-    """A life that went wrong.
+    """A run that failed.
 
     Attributes:
-        kind: crash (a bug raised), liveness (the ring did not become whole in time), correctness (a check failed).
+        kind: "crash": a bug raised. "liveness": the ring did not become whole in time. "correctness": a check failed.
+        text: the error, with the seed.
     """
 
     def __init__(self, kind: Kind, text: str) -> None:
@@ -72,19 +73,22 @@ class Failure(Exception):
 
 
 class Report(msgspec.Struct):
-    """What a life did.
+    """The totals of a run.
 
     Attributes:
+        seed: the seed.
         steps: protocol steps.
-        checks: how often all invariants were checked.
+        checks: number of checks of all invariants.
         membership: joins, leaves, crashes and restarts.
-        counts: how often each transition, abort, take-over, action and client operation was taken.
-        keys, lost: acknowledged keys that are there in the end, and that died with the last nodes that had them.
+        counts: number of each transition, abort, takeover, action and client operation.
+        keys: acknowledged keys that are readable at the end.
+        lost: acknowledged keys that were lost with the last nodes that had them.
         settled_s: virtual seconds from the last event until the ring was Ideal.
-        healed_rounds: the most stabilize periods it took to heal after an episode.
-        virtual_s: how long the ring lived.
-        digest: of every event and delivery: equal for equal seeds.
-        theme: of its plan.
+        healed_rounds: largest number of stabilize periods that healing took after an episode.
+        virtual_s: duration of the run in virtual seconds.
+        deliveries: deliveries of the network.
+        digest: of every event and delivery; equal for equal seeds.
+        theme: the theme of the plan.
     """
 
     seed: int
@@ -103,12 +107,13 @@ class Report(msgspec.Struct):
 
 
 class Life:
-    """One seed's run.
+    """The run of one seed.
 
     Args:
-        on_event: told every event, with the cluster; for logs.
-        write_history: told each line of the clients' history (see `chord.verify.history`).
-        on_progress: told now and then how many writes were acknowledged, and how often a node came or went.
+        plan: the plan of the seed.
+        on_event: callback for every event, with the cluster; for logs.
+        write_history: callback for each line of the clients' history (see `chord.verify.history`).
+        on_progress: callback, called now and then with the number of acknowledged writes and of membership changes.
     """
 
     def __init__(
@@ -130,10 +135,10 @@ class Life:
         self._watch = Watch(f"seed {plan.seed}", plan.successors, mourning_s=plan.mourning_s, is_atomic=plan.is_atomic)
 
     def run(self) -> Report:
-        """Run it on virtual time.
+        """Run the seed on virtual time.
 
         Raises:
-            Failure: it went wrong; the kind says how.
+            Failure: the run failed; `kind` says how.
         """
         try:
             testing.run(self._main, seed=self._plan.seed)
@@ -181,7 +186,7 @@ class Life:
             with watch.over(ring), trio.fail_after(plan.virtual_s_max), trio.CancelScope() as scope:
                 watch.on_broken = scope.cancel
                 watch.on_event = self._observer(ignore)
-                if plan.theme != "mixed":  # small rings and several vnodes are beyond the proof from the beginning
+                if plan.theme != "mixed":  # the proof does not cover small rings and several vnodes
                     watch.go_outside()
                 await self._found()
                 await self._be_safe()
@@ -192,14 +197,14 @@ class Life:
             self._sum_up()
 
     async def _found(self) -> None:
-        """One node founds the ring, and all others join at once, while the checks are on already."""
+        """Let one node found the ring and all others join at once, with the checks on."""
         founder = await self._cluster.start(join=())
         await founder.ready()
         for _ in range(self._plan.nodes - 1):
             await self._cluster.start(join=[founder])
 
     async def _be_safe(self) -> None:
-        """Until enough has happened: faults, and clients that are told the truth."""
+        """Run faults and clients until enough has happened."""
         plan, watch = self._plan, self._watch
         async with trio.open_nursery() as nursery:
             nemesis = Nemesis(plan, self._cluster, self._ledger, watch, nursery, self._heal)
@@ -238,9 +243,10 @@ class Life:
         return observe
 
     async def _heal(self) -> None:
-        """After an episode: wait until the ring is Ideal and every record is with its owner.
+        """Wait after an episode until the ring is Ideal and each record is with its owner.
 
-        Not before the last call that was lost in the episode has timed out: it may still make a node look dead.
+        First wait until the last call that was lost in the episode has timed out. That call may still make a node look
+        dead.
         """
         began = trio.current_time()
         await trio.sleep(self._plan.timing.timeout_cap_s)
@@ -250,21 +256,25 @@ class Life:
         await self._none(self._astray, HOME_WITHIN_S)
 
     async def _be_live(self) -> float:
-        """Faults stop, the dead come back, and the ring must become whole."""
+        """Stop the faults, start the dead nodes, and wait until the ring is whole.
+
+        Returns:
+            The virtual seconds from the last start until the ring was Ideal.
+        """
         self._network.heal()
         if isinstance(self._network, MessageNetwork):
             await trio.sleep(self._network.lateness.stop())
         self._network.set_delay(uniform(*self._plan.delay_s))
         await self._deaths.return_all()
         began = trio.current_time()
-        await trio.sleep(self._plan.timing.timeout_cap_s)  # the last call that was lost may still make a node look dead
+        await trio.sleep(self._plan.timing.timeout_cap_s)  # the last lost call may still make a node look dead
         with trio.move_on_after(READY_WITHIN_S):
             while any(node.state != "ready" for node in self._cluster.nodes):
                 await trio.sleep(0.05)
         self._watch.calm_down()
         await self._cluster.converged(within_s=HEALED_WITHIN_S)
         took = trio.current_time() - began
-        timing = self._plan.timing  # the dead are waited for; then it takes a period to compare, and one to drop
+        timing = self._plan.timing  # wait for the dead, then a period to compare and one to drop
         await self._none(self._unequal, timing.down_out_s + 3 * timing.anti_entropy_s + HOME_WITHIN_S)
         await self._ledger.settle()
         await self._ledger.write_in_the_end(HEALED_WITHIN_S)
@@ -272,10 +282,10 @@ class Life:
         return took
 
     async def _none(self, what: Callable[[], Iterator[str]], within_s: float) -> None:
-        """Wait until nothing is wrong any more.
+        """Wait until there is no error of a kind any more.
 
         Raises:
-            NotConverged: it took too long.
+            NotConverged: an error is still there after `within_s` virtual seconds.
         """
         until = trio.current_time() + within_s
         while (wrong := next(what(), None)) is not None:
@@ -284,7 +294,7 @@ class Life:
             await trio.sleep(0.5)
 
     def _astray(self) -> Iterator[str]:
-        """What was written on the other side must be known to those who are asked for it."""
+        """Yield the copies with writes that the replicas, as the owner sees them, lack."""
         return astray(self._cluster)
 
     def _unequal(self) -> Iterator[str]:
@@ -296,7 +306,7 @@ class Life:
         report.steps, report.checks = watch.steps, watch.checks
         report.counts = watch.counts
         report.counts.update({f"client {word}": count for word, count in self._ledger.counts.items()})
-        if self._plan.theme != "mixed":  # in small rings few keys change hands
+        if self._plan.theme != "mixed":  # few keys change owners in small rings
             for share in SHARES:
                 del report.counts[f"client acknowledged {share}"]
             report.counts["client acknowledged beside the shares"] = self._ledger.writes
@@ -318,11 +328,11 @@ class Life:
 
 
 def _trimmed(node: Node) -> int:
-    """Return the number of slices of which a node's reap log has dropped entries."""
+    """Return the number of slices with a reap log that has dropped entries."""
     log = node.host.reap_log
     return sum(bool(log.state(part).trimmed) for part in log.slices_in(Arc(Point(0), Point(0))))
 
 
 def _sync_delay(rng: random.Random) -> float:
-    """A disk that takes 1 to 5 ms, and one time in fifty ten times as long."""
+    """Draw the seconds of a sync: 1 to 5 ms, ten times as long in one sync of fifty."""
     return rng.uniform(0.001, 0.005) * (10 if rng.random() < 0.02 else 1)

@@ -1,11 +1,12 @@
-"""What happens to copies: put, dropped, gone with their nodes; what is lost by that, and who is to blame.
+"""Loss accounting: puts, drops and lost disks, and which of them lost a write.
 
-An acknowledged write is on W disks. It may be lost only if W of its copies were lost before all members of its replica
-set held it again. Everything else that makes the last copy disappear is a fault of the ring. No node drops what fewer
-than a write quorum would have left, the lost copies counted.
+An acknowledged write is on W disks. The ring may lose the write only if W of its copies were lost before all members of
+its replica set held it again. Any other disappearance of the last copy is a fault of the ring. No node may drop a copy
+if fewer than a write quorum of copies would remain. Lost copies count as remaining.
 
-With one copy of each record a death takes its keys out of reach. Then *owner down* is an answer and "not found" is not.
-A key that was lost with its disk may be denied once the node of that machine is back, or an operator named it as gone.
+With one copy of each record, a death takes its keys out of reach. The ring may then answer *owner down*, but not "not
+found". After the key was lost with its disk, "not found" is right once the machine has a node again. It is also right
+once an operator named the machine as gone.
 """
 
 from __future__ import annotations
@@ -30,19 +31,22 @@ LOST = "acknowledged and lost"
 
 
 class Losses:
-    """The fate of one ring's copies.
+    """The accounting of one ring's copies.
 
     Args:
-        stories: of every key that was written.
-        counts, complain: of the oracle.
+        ring: the ring.
+        constants: of the ring.
+        stories: the model of each key that was written.
+        counts: the counts of the oracle.
+        complain: callback for each error found, in words.
 
     Attributes:
-        truth: who has what.
-        lost: the keys of which something acknowledged was lost, and nothing was acknowledged since.
-        absences_s: how long each node was dead that came back.
-        fresh: the machines whose disk was emptied since the ring was Ideal; a node that starts there is a new node.
+        truth: the inventory of copies.
+        lost: the keys that lost an acknowledged write and have had no acknowledged write since.
+        absences_s: for each return of a dead node, how long it was dead, in virtual seconds.
+        fresh: machines with a disk emptied since the ring was last calm; a node that starts there is a new node.
         is_trimming: whether reap logs are short enough to be trimmed. Only then may a value be in quarantine.
-        is_disk_lost: whether a disk was lost, or a node without a disk has died. Others may wait for its records.
+        is_disk_lost: whether a disk was lost, or a node without a disk died. Other nodes may wait for its records.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class Losses:
         self._stories = stories
         self._counts = counts
         self._complain = complain
-        self._missed: dict[bytes, set[str]] = {}  # with one copy: what was lost, and with which machines
+        self._missed: dict[bytes, set[str]] = {}  # with one copy: lost keys, and the machines they were lost with
         self.truth = Truth(ring)
         self.lost: set[bytes] = set()
         self.absences_s: list[float] = []
@@ -70,34 +74,43 @@ class Losses:
     # -- questions ------------------------------------------------------------------------------
 
     def is_missed(self, key: bytes) -> bool:
-        """Whether something of a key was lost with a machine whose node is not back: the ring must know that it is."""
+        """Return whether a write of a key was lost with a machine that is not back.
+
+        The ring must then know that the machine is missing, and answer with an error instead of "not found".
+        """
         return key in self._missed
 
     def holders(self, story: Story, op: Op, *, but: str = "") -> int:
-        """Return on how many nodes an operation, or what has replaced it, is durable."""
+        """Return the number of nodes, except `but`, with a durable copy of an operation.
+
+        Copies of its replacement count.
+        """
         return len(self.hosts(story, op) - {but})
 
     def hosts(self, story: Story, op: Op) -> set[str]:
-        """Return the machines on which an operation, or what has replaced it, is durable."""
+        """Return the machines on which an operation or its replacement is durable."""
         return {copy.host for copy in self.truth.copies(story.key) if op.is_in(copy.durable)}
 
     def readable(self, story: Story, op: Op) -> set[str]:
-        """Return the machines whose copies show an operation, or its replacement, to a read."""
+        """Return the machines with a durable copy that shows an operation to a read.
+
+        Copies that show its replacement count.
+        """
         return {copy.host for copy in self.truth.copies(story.key) if op.is_open_in(copy.durable)}
 
     def readable_of(self, story: Story) -> dict[Op, set[str]]:
-        """Return the machines whose copies show each acknowledged operation, or its replacement, to a read."""
+        """Return `readable` of each acknowledged operation of a key."""
         copies = list(self.truth.copies(story.key))
         return {op: {copy.host for copy in copies if op.is_open_in(copy.durable)} for op in story.required()}
 
     def is_hidden(self, story: Story, op: Op) -> bool:
-        """Whether an operation is in quarantine, and fewer nodes than a quorum show it to a read."""
+        """Return whether an operation is in quarantine, and less than a quorum shows it."""
         copies = list(self.truth.copies(story.key)) if self.is_trimming else []
         is_isolated = any(op.is_in(copy.record) and not op.is_open_in(copy.record) for copy in copies)
         return is_isolated and sum(op.is_open_in(copy.durable) for copy in copies) < op.quorum
 
     def members(self, story: Story) -> list[Node]:
-        """Return the living nodes that keep a key, by their ids alone."""
+        """Return the living nodes that keep a key, computed from their ids alone."""
         vnodes = self._ring.vnodes()
         places = [vnodes[point] for point in (*(p for p in vnodes if p >= story.point), *vnodes)]
         by_address = {node.address: node for node in self._ring.nodes if self.truth.is_living(node)}
@@ -105,18 +118,21 @@ class Losses:
         return list(dict.fromkeys(found))[: self._constants.replicas]
 
     def is_in_place(self, story: Story, op: Op) -> bool:
-        """Whether a write quorum of the nodes that keep a key have an operation durably."""
+        """Return whether a quorum of a key's living members has an operation durably."""
         members = [node.name for node in self.members(story)]
         return len(self.hosts(story, op).intersection(members)) >= min(self._constants.quorum, len(members))
 
     def in_reach(self, story: Story, *, is_dead_out: bool = False) -> dict[Op, set[Node]]:
-        """Return what is required of a key, and which nodes in their places have it: what no other has is not read.
+        """Return the required operations of a key, each with the ready nodes that show it.
 
-        A quorum of those who keep a key meets every other as long as they are the same. When all who had a write are
-        dead, or are about to leave or to come back, others keep the key, and a put among them replaces what they know.
+        A put cannot find an operation that none of these nodes has. Two quorums of a replica set intersect only while
+        the set stays the same. If all nodes with a write are dead, leaving or returning, other nodes keep the key. A
+        put among those nodes replaces only the versions that they know.
 
         Args:
-            is_dead_out: leave out what a living node's reap log names of a copy: no node takes it up again.
+            story: the key.
+            is_dead_out: leave out operations that the reap log of a living node names as dead; no node accepts them
+                again.
         """
         found: dict[Op, set[Node]] = {}
         for node in self._ring.nodes:
@@ -128,22 +144,25 @@ class Losses:
                         found.setdefault(op, set()).add(node)
         return found
 
-    # -- what happens ---------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------
 
     def acknowledged(self, key: bytes) -> None:
-        """A key was written once more: what was lost of it before does not count."""
+        """Note that a key has a new acknowledged write.
+
+        Earlier losses of the key no longer count.
+        """
         self.lost.discard(key)
         self._missed.pop(key, None)
 
     def saw(self, host: str, record: Record, is_own: bool) -> None:
-        """A record was put in a store."""
+        """Note that a store took a record, and check the record."""
         story = self._stories.get(record.key)
         if story is None:
             return
         if wrong := story.saw(record, host, is_own=is_own, now=trio.current_time()):
-            self._complain(f"{host} has {record.key!r}, of which {wrong}")
+            self._complain(f"{host} has {record.key!r}, and {wrong}")
         if (op := story.unminted(record)) is not None:
-            self._complain(f"{host} has {record.key!r}, of which {op} has a version that no store minted")
+            self._complain(f"{host} has {record.key!r}, and {op} has a version that no store minted")
         if record.quarantine and not self.is_trimming:
             self._complain(f"{host} has values of {record.key!r} in quarantine, and no reap log was trimmed")
         for op in story.ops:
@@ -151,7 +170,7 @@ class Losses:
                 op.vanished = 0
 
     def dropped(self, host: str, record: Record) -> None:
-        """A store is about to remove a record: enough others must have what it knows."""
+        """Check that enough other nodes know a record that a store is about to remove."""
         story = self._stories.get(record.key)
         if story is None:
             return
@@ -167,7 +186,7 @@ class Losses:
             if not op.is_in(record):
                 continue
             left = self.holders(story, op, but=host)
-            is_over = self._is_over(story, record)  # a delete that nobody answered may have replaced a value
+            is_over = self._is_over(story, record)  # an unacknowledged delete may have replaced a value
             if is_over:
                 op.is_buried = True
                 story.bury(record)
@@ -181,9 +200,10 @@ class Losses:
                 self.lose(story, op, host)
 
     def reap(self, story: Story) -> None:
-        """Note which operations no store has any more: from now on no read may show them, or what they replaced.
+        """Note the operations that no store has any more because stores reaped them.
 
-        A disk may refuse to drop the last tombstone. A store may also forget a part of a record, and keep the record.
+        From then on no read may show them, or versions they replaced. A disk may refuse to drop the last tombstone. A
+        store may also forget a part of a record and keep the record.
         """
         for op in story.required():
             copies = self.truth.copies(story.key) if op.is_buried else ()
@@ -198,56 +218,66 @@ class Losses:
 
     @staticmethod
     def _is_over(story: Story, record: Record) -> bool:
-        """Whether a record holds tombstones and values that may have expired, and nothing else."""
+        """Return whether a record holds only tombstones and values that may have expired."""
         now = trio.current_time()
         return all(story.expiry(value)[0] <= now for value in versions.values(record))
 
     def _is_dead(self, record: Record) -> bool:
-        """Whether the reap log of a living node names everything that a record knows: that node takes none of it."""
+        """Return whether the reap log of a living node names all that a record knows.
+
+        That node accepts nothing of the record.
+        """
         return None in self._restored(record)
 
     def _buried(self, record: Record) -> set[bytes]:
-        """Return the operations that a record shows, and that the reap log of a living node names."""
+        """Return the operations a record shows and the reap log of a living node names."""
         shown = {version.op_id for version in versions.siblings(record)}
         left = [{version.op_id for version in versions.siblings(one)} if one else () for one in self._restored(record)]
         return {op_id for op_id in shown if any(op_id not in ids for ids in left)}
 
     def _restored(self, record: Record) -> Iterator[Record | None]:
-        """Yield what the reap log of each living node leaves of a record.
+        """Yield the part of a record that the reap log of each living node leaves.
 
-        A node that starts has not opened its store. Its log would remember that there are no entries.
+        A node in state `starting` has not opened its store. To ask its log would cache that the log has no entries.
         """
         living = (node for node in self._ring.nodes if self.truth.is_living(node) and node.state != "starting")
         return (node.host.reap_log.restored(record) for node in living)
 
     def left(self, node: Node) -> None:
-        """A node has left: what it kept to the end is dropped now."""
+        """Note that a node left, and check each record that it kept to the end as a drop."""
         for record in node.host.storage.scan(WHOLE):
             self.dropped(node.name, record)
 
     def bury(self, node: Node) -> None:
-        """A node is about to die: what it alone keeps in memory is lost."""
+        """Note that a node is about to die: records that it kept only in memory are lost."""
         self._died_s.setdefault(node.name, trio.current_time())
         self.is_disk_lost |= not self.truth.has_disk(node.name)
         vanished = self.truth.dies(node, self._stories.__contains__)
         self._reckon(() if vanished is None else vanished.scan(WHOLE), node.name)
 
     def autopsy(self, node: Node) -> None:
-        """A node is dead: what it had made durable must be on its disk."""
+        """Check that the disk of a dead node has every record that was durable."""
         for key in self.truth.autopsy(node):
             self._complain(f"{node.name} is dead; its disk has lost {key!r}, which was durable")
         for key, story in self._stories.items() if self.truth.has_disk(node.name) else ():
             story.crashed(node.name, [copy.record for copy in self.truth.copies(key)])
 
     def bring_back(self, node: Node) -> None:
-        """A node that died is back."""
+        """Note that a node that died is back."""
         self.truth.comes_back(node.name)
         self._is_known(node.name)
         if (died_s := self._died_s.pop(node.name, None)) is not None:
             self.absences_s.append(trio.current_time() - died_s)
 
     def wipe(self, host: str, how: str = LOST) -> None:
-        """A dead node's disk is about to be emptied. Its machine gets a new node, or an operator names it as gone."""
+        """Note that a dead node's disk is about to be emptied.
+
+        The machine gets a new node, or an operator names the old one as gone.
+
+        Args:
+            host: the machine.
+            how: name of the counter for the lost writes.
+        """
         self._died_s.pop(host, None)
         self.fresh.add(host)
         self.is_disk_lost = True
@@ -256,12 +286,12 @@ class Losses:
         self._is_known(host)
 
     def damage(self, host: str, key: bytes) -> None:
-        """A record on a dead node's disk is damaged."""
+        """Note that a record on a dead node's disk is damaged."""
         record = self.truth.is_damaged(host, key)
         self._reckon(() if record is None else (record,), host)
 
     def _reckon(self, vanished: Iterable[Record], host: str, how: str = LOST) -> None:
-        """These copies of a machine are gone for good."""
+        """Note that these copies of a machine are gone for good."""
         for story, record in self._known(vanished):
             story.dropped_at[host] = trio.current_time()
             for op in story.every():
@@ -271,18 +301,21 @@ class Losses:
             merged = self.truth.merged(story.key)
             for op in story.required():
                 is_gone = not op.is_in(merged) and (op.value is not None or op.replaces(merged))
-                is_gone = is_gone and not op.is_reaped  # of a delete: the reap logs go on replacing the value
+                is_gone = is_gone and not op.is_reaped  # a reaped delete still replaces its value through the reap logs
                 if is_gone and not (self._is_few(op) and trio.current_time() >= op.expires[1]):
-                    self.lose(story, op, host, how)  # an expired value may have been reaped before
+                    self.lose(story, op, host, how)  # otherwise the value may have been reaped before, as expired
 
     def _is_known(self, host: str) -> None:
-        """From now on nodes may deny what was lost with this machine, and nothing else."""
+        """Note that the node of a machine is back, or the machine is named as gone.
+
+        Nodes may deny only the keys that were lost with this machine and no other.
+        """
         for hosts in self._missed.values():
             hosts.discard(host)
         self._missed = {key: hosts for key, hosts in self._missed.items() if hosts}
 
     def _is_few(self, op: Op) -> bool:
-        """Whether too few copies of an operation were lost to lose the operation."""
+        """Return whether too few copies of an operation were lost to lose the operation."""
         return op.vanished < min(op.w, self._constants.quorum)
 
     def _known(self, records: Iterable[Record]) -> Iterator[tuple[Story, Record]]:
@@ -292,14 +325,19 @@ class Losses:
                 yield story, record
 
     def lose(self, story: Story, op: Op, host: str | None = None, how: str = LOST) -> None:
-        """Note that nobody has what was acknowledged any more; that takes the loss of as many disks as a quorum has.
+        """Note that no store has an acknowledged operation any more.
+
+        That is an error unless as many disks were lost as a quorum has.
 
         Args:
-            host: the machine whose copy was the last, if it is known.
+            story: the key.
+            op: the operation.
+            host: the machine with the last copy, if known.
+            how: name of the counter for the lost write.
         """
         if self._is_few(op):
             gone = f"though only {op.vanished} of its copies were lost, not {min(op.w, self._constants.quorum)}"
-            self._complain(f"{story.key!r}: {op} was acknowledged, and nobody has it, {gone}")
+            self._complain(f"{story.key!r}: {op} was acknowledged, and no store has it, {gone}")
         story.lost(op)
         self.lost.add(story.key)
         if host is not None and self._constants.replicas == 1:

@@ -1,8 +1,8 @@
-"""The network at message level: calls between nodes without streams or codec, for scale.
+"""The network at message level: calls without streams or codec, for scale.
 
-A call is two deliveries on the virtual clock. A handler that answers at once runs inside the
-delivery itself; one that must wait is begun, or gets a task of its node, as on a real connection. Frozen
-messages are shared, not copied. What is lost stays lost: a call finds out by its deadline.
+A call is two deliveries on the virtual clock. A handler that answers at once runs inside the delivery itself. A handler
+that must wait is begun, or gets a task of its node, as on a real connection. Frozen messages are shared, not copied.
+The network does not send lost messages again, so the caller learns of a loss by its deadline.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from chord.wire.messages import Contact, Hello, Reply, Request
 T = TypeVar("T")
 
 Weigh: TypeAlias = Callable[[Request | Reply | ChordError], int]
-"""Returns the bytes that a request, or what comes of it, would have had as a frame."""
+"""Returns the bytes that a request or its result would take as a frame."""
 
 
 class MessageNetwork(FaultyNetwork):
-    """Hosts that call each other on virtual time, and what can go wrong between them.
+    """Hosts that call each other on virtual time, and the faults between them.
 
     Args:
-        seed: of the delays and losses.
-        delay: draws each message's delay, one way.
-        quantum_s: arrivals happen at multiples of this, so that ties occur.
-        loss: share of messages that are lost.
+        seed: seed of the delays and losses.
+        delay: draws each message's one-way delay.
+        quantum_s: messages arrive at multiples of this, so that ties occur.
+        loss: fraction of messages that are lost, 0.0 to 1.0.
         is_traced: keep a digest of all messages.
-        weigh: of every message sent, for the hosts' `stats.bytes_sent`; None: nobody asks for bytes.
+        weigh: returns the size of each message for the hosts' `stats.bytes_sent`; None: do not count bytes.
 
     Attributes:
-        deliveries: messages that arrived.
-        lateness: which requests arrive late, or twice.
-        faults: cuts, partitions, frozen hosts; a cut refuses, everything else loses.
+        deliveries: number of messages that arrived.
+        lateness: draws the requests that arrive late, or twice.
+        faults: cuts, partitions, frozen hosts. A cut refuses messages; all other faults lose them.
     """
 
     def __init__(
@@ -73,22 +73,22 @@ class MessageNetwork(FaultyNetwork):
         self._trace = hashlib.blake2b(digest_size=16) if is_traced else None
         self.lateness = Lateness(random.Random(f"lateness/{seed}"))
         self._heap: list[tuple[float, int, str, Callable[[Any], None], Any]] = []
-        self._stopped: dict[str, list[tuple[Callable[[Any], None], Any]]] = {}  # and what waits for them
+        self._stopped: dict[str, list[tuple[Callable[[Any], None], Any]]] = {}  # with the events that wait for each
         self._sequence = 0
         self._hosts: dict[str, MessageCalls] = {}
         self._is_attached = False
 
     def calls(self, host: str) -> MessageCalls:
-        """Return a way onto the network for a host; after a crash, this is its restart."""
+        """Return the calls of a host. After a crash, this is its restart."""
         self.faults.down.pop(host, None)
         return MessageCalls(self, host)
 
     def seams(self, host: str) -> Seams:
-        """Return what a node on a host is built with."""
+        """Return the arguments with which to build a node on a host."""
         return {"calls": self.calls(host)}
 
     def crash(self, host: str, *, is_silent: bool = False) -> None:
-        """End a host's process. Unless silent, callers that wait for it hear that the connection broke."""
+        """End a host's process. Unless silent, waiting callers see a broken connection."""
         calls = self._hosts.pop(host, None)
         if is_silent:
             self.faults.down[host] = True
@@ -96,29 +96,32 @@ class MessageNetwork(FaultyNetwork):
             calls.die(is_silent=is_silent)
 
     def after_change(self) -> None:
-        """Nothing to do: what becomes of a message is settled when it is sent."""
+        """Do nothing: the fate of a message is decided when it is sent."""
 
     def set_delay(self, delay: Delay) -> None:
-        """Draw the delays of messages from now on differently."""
+        """Draw the delays of messages from this distribution from now on."""
         self._delay = delay
 
     def digest(self) -> str:
-        """Return a digest of every message so far: when it was due, from whom, to whom. Needs `is_traced`."""
+        """Return a digest of every message so far: due time, source, target.
+
+        Needs `is_traced`.
+        """
         assert self._trace is not None, "MessageNetwork(is_traced=True)"
         return self._trace.hexdigest()
 
     # -- for MessageCalls -----------------------------------------------------------------------
 
     def enter(self, host: str, calls: MessageCalls) -> None:
-        """A host begins to answer."""
+        """Let a host answer from now on."""
         self._hosts[host] = calls
 
     def at_host(self, host: str) -> MessageCalls | None:
-        """Return who answers at a host, or None."""
+        """Return the calls that answer at a host, or None."""
         return self._hosts.get(host)
 
     def send(self, source: str, target: str, arrive: Callable[[T], None], what: T, after_s: float = 0.0) -> None:
-        """Let something arrive at the target after a drawn delay, and `after_s` more, unless it is lost on the way."""
+        """Let a message arrive after a drawn delay plus `after_s`, unless it is lost."""
         due = trio.current_time() + after_s + self._delay(self.rng, source, target)
         if self.loss and self.rng.random() < self.loss:
             return
@@ -129,16 +132,16 @@ class MessageNetwork(FaultyNetwork):
         self.at(math.ceil(due / self._quantum_s) * self._quantum_s, target, arrive, what)
 
     def stop(self, host: str) -> None:
-        """A host's process is stopped: what arrives for it, and its timers, wait until it goes on."""
+        """Stop a host's process: arriving messages and its timers wait until `wake`."""
         self._stopped.setdefault(host, [])
 
     def wake(self, host: str) -> None:
-        """A stopped process goes on: everything that waited for it happens now."""
+        """Let a stopped process go on: everything that waited for it happens now."""
         for happen, what in self._stopped.pop(host, ()):
             self.at(trio.current_time(), host, happen, what)
 
     def at(self, due: float, host: str, happen: Callable[[T], None], what: T) -> None:
-        """Let something happen at a time, in the process of a host."""
+        """Let an event happen at a time, in the process of a host."""
         if not self._is_attached:
             clock = trio.lowlevel.current_clock()
             assert isinstance(clock, VirtualClock), "a message network needs chord.testing.run"
@@ -148,11 +151,11 @@ class MessageNetwork(FaultyNetwork):
         heappush(self._heap, (due, self._sequence, host, happen, what))
 
     def next_due(self) -> float:
-        """When the next thing happens; infinity for never."""
+        """Return when the next event is due; infinity: never."""
         return self._heap[0][0] if self._heap else math.inf
 
     def advance(self, now: float) -> None:
-        """Let happen what is due."""
+        """Let all events that are due happen."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             _, _, host, happen, what = heappop(heap)
@@ -167,7 +170,7 @@ class MessageCalls:
 
     Attributes:
         host: its name.
-        as_caller: how it presents itself to those it calls.
+        as_caller: how it presents itself to hosts that it calls.
         stats: totals since the start.
     """
 
@@ -210,16 +213,16 @@ class MessageCalls:
             self._network.crash(self.host)
 
     def stop_accepting(self) -> None:
-        """Nothing to close: a host answers until it ends."""
+        """Do nothing: a host answers until it ends."""
 
     async def drain(self) -> None:
-        """Wait until no request is in work."""
+        """Wait until no request is in progress."""
         while self._waiting:
             await self._idle.park()
         await trio.lowlevel.checkpoint()
 
     def die(self, *, is_silent: bool) -> None:
-        """The host is gone: whoever waits for it hears so, or nothing."""
+        """End the host. Waiting callers see a broken connection, or nothing if silent."""
         self._nursery = None
         for ticket in list(self._waiting):
             if not is_silent:
@@ -271,7 +274,7 @@ class MessageCalls:
             self._send(Ticket(self, to, address, request, deadline, self._unless_dead(callback)), deadline)
 
     def _unless_dead(self, callback: Callback) -> Callback:
-        """A crash ends who would have been told, as it ends a task."""
+        """Return a callback that a crash disables, as a crash ends a task."""
         return lambda answer: None if self._nursery is None else callback(answer)
 
     def _send(self, ticket: Ticket, deadline: float) -> Ticket:
@@ -309,15 +312,15 @@ class MessageCalls:
 
     @property
     def is_answering(self) -> bool:
-        """Whether the host is up and knows what to say."""
+        """Whether the host is up and has a handler."""
         return self._handler is not None and self._nursery is not None
 
     def answer(self, ticket: Ticket) -> None:
-        """Answer one call, at once or in time."""
+        """Answer one call, at once or later."""
         assert self._handler is not None
         assert self._nursery is not None
         self.stats.calls_received += 1
-        if trio.current_time() > ticket.budget + JITTER_S:  # `chord.net.one_way_delay`: what is read late is not begun
+        if trio.current_time() > ticket.budget + JITTER_S:  # do not begin late calls, as in `chord.net.one_way_delay`
             self._reply(ticket, DeadlineExceeded("the caller's time was up before the call was read"))
             return
         to = ticket.to
@@ -343,7 +346,7 @@ class MessageCalls:
             self._ended(ticket, result)
         elif isinstance(result, ChordError):
             self._ended(ticket, retold(result))
-        else:  # a bug; not from here: callbacks of others wait to be called
+        else:  # a bug; raised here it would stop other callbacks
             self._network.at(trio.current_time(), self.host, _raise, result)
 
     def _time_is_up(self, late: tuple[Ticket, Driver[Reply]]) -> None:
@@ -380,7 +383,7 @@ class MessageCalls:
 
 
 def host_of(address: str) -> str:
-    """Return the host of HOST:PORT."""
+    """Return the host of an address HOST:PORT."""
     return address.partition(":")[0]
 
 

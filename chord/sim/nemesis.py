@@ -1,10 +1,10 @@
-"""What happens to a ring: joins, leaves, and the faults its plan has drawn.
+"""The nemesis of a *mixed* run: joins, leaves, and the faults that the plan drew.
 
-Deaths stay within the failure assumption of the proof (`deaths.py`). A joiner is not a member yet: it may die or stall
-at any moment, and that is where hand-overs of arcs break off.
+Deaths stay within the failure assumption of the proof (`deaths.py`). A joiner is not a member yet, so it may die or
+stall at any moment. Handovers of arcs break off at such moments.
 
-What is beyond the assumption comes as an *episode*: a partition, a long stop, a blackout. It begins,
-others come and go meanwhile, it ends, and then nothing happens until the ring has healed.
+Faults beyond the assumption come as an *episode*: a partition, a long stop or a blackout. During an episode other nodes
+join and leave. After its end nothing happens until the ring has healed.
 """
 
 from __future__ import annotations
@@ -30,31 +30,39 @@ from chord.sim.watch import Watch
 from chord.store.storage import Batch
 from chord.wire.messages import Contact
 
-STALL_MAX_S = 0.08  # less than any timeout: no answer is missed, but much comes late and out of order
+STALL_MAX_S = 0.08  # below any timeout: no answer is missed, but many arrive late and out of order
 EPISODE_S = (0.3, 6.0)
 VERDICT_S = 5.0
 SILENCE_S = 0.5
-"""A node that is back for so long is not taken for its dead former self, which refuses connections, or is silent."""
+"""Seconds after a return in which peers may take a node for its dead former self.
+
+`VERDICT_S` applies if the former self refused connections, and `SILENCE_S` if it did not answer.
+"""
 FULL_S = (0.5, 5.0)
 FULL_BYTES = 2000
 
 Plot: TypeAlias = Callable[[Contact, Contact], Awaitable[None]]
-"""What to do to a transfer that has just started, given the giver and the receiver."""
+"""Action on a transfer that has just started, given the giver and the receiver."""
 
 CALM = (events.StepDone, events.StepAborted, events.FingerChanged, events.RecordsReceived, events.RecordsDropped)
-"""What changes no replica set."""
+"""Events that change no replica set."""
 
 Action: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Nemesis:
-    """Lets things happen to one cluster, drawn from its dice.
+    """Draws joins, leaves and faults for one cluster, from dice of its own.
 
     Args:
+        plan: the plan of the seed.
+        cluster: the machines.
+        ledger: the clients.
+        watch: the observer of the ring.
+        nursery: for tasks that last longer than one action.
         healed: waits until the ring is Ideal again after an episode.
 
     Attributes:
-        deaths: starts and kills for it.
+        deaths: starts and kills the nodes.
     """
 
     def __init__(
@@ -76,7 +84,8 @@ class Nemesis:
         self._plots: list[Plot] = []
         self._is_over = False
         self._is_episode = False
-        self._is_alarmed = False  # somebody took a living node for dead, or a dead one for living
+        # A node took a living peer for dead, or a dead peer for living.
+        self._is_alarmed = False
         self.deaths = Deaths(plan, cluster, ledger, watch, self._rng, nursery)
         watch.on_late = lambda: self._alarm("late answer")
         drawn = set(plan.faults)
@@ -92,7 +101,7 @@ class Nemesis:
                 (2, "hiccup", self._hiccup),
                 (1, "full", self._fill_disk),
                 (1, "eio", self._fail_disk),
-                (0.05 if plan.writes else 0.25, "forget", self._rest),  # as long as fifty others, and clients go on
+                (0.05 if plan.writes else 0.25, "forget", self._rest),  # fifty times as long as others; clients go on
             ],
         )
         self._episodes = self._of(
@@ -111,13 +120,13 @@ class Nemesis:
 
     @property
     def membership(self) -> int:
-        """Joins, leaves, crashes and restarts so far."""
+        """Number of joins, leaves, crashes and restarts so far."""
         return self.deaths.membership
 
-    # -- for the life ---------------------------------------------------------------------------
+    # -- for `Life` -----------------------------------------------------------------------------
 
     async def do_something(self) -> None:
-        """Let one thing happen; an episode lasts until the ring has healed."""
+        """Let one event happen; an episode lasts until the ring has healed."""
         await trio.sleep(self._rng.uniform(0, 2 * self._plan.pause_s))
         await self.calm()
         if self._episodes and self._rng.random() < 0.06:
@@ -126,7 +135,10 @@ class Nemesis:
             await self._one_of(self._mild + self._rough)
 
     def on_event(self, event: Event) -> None:
-        """Carry out what is planned for the next transfer; a leave in vain is a death."""
+        """Run the planned action on the next transfer, and note deaths and false verdicts.
+
+        A leaving node that stopped without a handover counts as dead.
+        """
         if not isinstance(event, CALM):
             self._ledger.oracle.disturb()
         if isinstance(event, events.PeerChanged) and event.state == "dead":
@@ -134,7 +146,7 @@ class Nemesis:
         if isinstance(event, events.NodeStateChanged) and event.state == "stopped":
             for node in self._cluster.nodes:
                 if node.address == event.address and node.name not in self._cluster.clones:
-                    self._ledger.losses.bury(node)  # its store may still be writing: the autopsy waits for its end
+                    self._ledger.losses.bury(node)  # the autopsy follows when its store has stopped
                     self._watch.somebody_died()
                     self.deaths.count("leave in vain", 0)
                     if self.deaths.is_returning(node) and not self._is_over:
@@ -145,17 +157,20 @@ class Nemesis:
                 self._nursery.start_soon(self._plots.pop(), giver.me, event.to)
 
     def stop(self) -> None:
-        """Forget what is planned: from now on whoever is down stays down."""
+        """Drop the planned actions; a leaving node that stops from now on stays dead."""
         self._plots.clear()
         self._is_over = True
 
     async def calm(self) -> None:
-        """If something happened beyond the failure assumption, wait until the ring has healed."""
+        """If an event broke the failure assumption, wait until the ring has healed."""
         if self._is_alarmed:
             await self._heal()
 
     def _check_verdict(self, verdict: events.PeerChanged) -> None:
-        """Messages that are late or lost can make a node look dead: then the failure assumption does not hold."""
+        """Raise an alarm if a peer took a living node for dead.
+
+        Late or lost messages can make a node look dead. The failure assumption does not hold then.
+        """
         for node in self._cluster.nodes:
             age_s = trio.current_time() - self.deaths.born_s.get(verdict.address, -math.inf)  # founders were never dead
             is_old = age_s > (SILENCE_S if "no answer" in verdict.reason else VERDICT_S)
@@ -165,7 +180,7 @@ class Nemesis:
                     self._watch.complain(f"{verdict.address} is alive and was taken for dead: {verdict.reason}")
 
     def _alarm(self, what: str) -> None:
-        """Something happened that the failure assumption excludes: from now until the ring has healed."""
+        """Note that the failure assumption is broken until the ring has healed."""
         if not self._is_episode:
             self.deaths.count(what, 0)
             self._is_alarmed = self._ledger.is_lenient = True
@@ -175,20 +190,20 @@ class Nemesis:
         (action,) = self._rng.choices([a for a, _ in actions], [weight for _, weight in actions])
         await action()
 
-    # -- coming and going -----------------------------------------------------------------------
+    # -- joins, leaves and crashes --------------------------------------------------------------
 
     async def _join(self) -> None:
         if len(self._cluster) < self._plan.nodes_max:
             await self.deaths.join()
 
     async def _join_adjacent(self) -> None:
-        """Two joiners in one arc, next to each other."""
+        """Let two nodes join one arc, next to each other."""
         if len(self._cluster) >= self._plan.nodes_max - 1:
             return
         points = list(self._cluster.vnodes())
         at = self._rng.randrange(len(points))
         gap = (points[at] - points[at - 1]) % (1 << 160)
-        if gap < 4:  # between two such: there is no room, and an id has one node
+        if gap < 4:  # no room between two adjacent joiners
             return
         first = points[at - 1] + 1 + self._rng.randrange(gap - 3)
         for number in range(2):
@@ -212,7 +227,7 @@ class Nemesis:
                 await self.deaths.end(node, "crash silently", is_silent=True)
 
     async def _crash_row(self) -> None:
-        """r - 1 members in a row at one moment."""
+        """Kill r - 1 adjacent members at one moment."""
         for node in self.deaths.neighbours(self._plan.successors - 1):
             if self.deaths.may_go(node):
                 await self.deaths.end(node, "crash in a row")
@@ -223,14 +238,17 @@ class Nemesis:
                 await self.deaths.restart(node)
 
     async def _rest(self) -> None:
-        """Nothing comes or goes for a while: only then can tombstones be proven to be superfluous."""
+        """Let no node join or leave for a while.
+
+        Only then can owners prove that tombstones are superfluous.
+        """
         self.deaths.count("rest", 0)
         await trio.sleep(self._rng.uniform(GRACE_S, 3 * GRACE_S))
 
     # -- disks ----------------------------------------------------------------------------------
 
     async def _fill_disk(self) -> None:
-        """There is room for a few records more, and then for none, for a while."""
+        """Leave room for a few more records on a disk, and then for none, for a while."""
         for node in self.deaths.neighbours(1):
             if self._cluster.has_disk(node.name):
                 self.deaths.count("disk full", 0)
@@ -242,7 +260,7 @@ class Nemesis:
         disk.capacity_bytes = math.inf
 
     async def _fail_disk(self) -> None:
-        """The next sync fails; the node stops, and is started again."""
+        """Let the next sync of a disk fail, so that its node stops; start the node again."""
         for node in self.deaths.neighbours(1):
             storage = node.host.storage
             record = next(storage.scan(Arc(Point(0), Point(0))), None)
@@ -258,7 +276,10 @@ class Nemesis:
     # -- stalls ---------------------------------------------------------------------------------
 
     async def _hiccup(self) -> None:
-        """Nothing passes a host, or one way between two, for less than any timeout; then all of it at once."""
+        """Block a host, or one way between two hosts, for less than any timeout.
+
+        Then all messages arrive at once.
+        """
         one, other = (node.name for node in self._rng.sample(self._cluster.nodes, 2))
         self.deaths.count("hiccup", 0)
         self._nursery.start_soon(self._stall, one, other if self._rng.random() < 0.5 else None)
@@ -298,7 +319,10 @@ class Nemesis:
                 return
 
     async def _stall_receiver(self, giver: Contact, receiver: Contact) -> None:
-        """A joiner that is no member yet falls silent, long enough to be given up or not; its giver may die."""
+        """Freeze a joiner that is not a member yet, and sometimes kill its giver.
+
+        The giver may give the joiner up meanwhile.
+        """
         await trio.sleep(self._rng.uniform(0, 12 * self._plan.delay_s[0]))
         for node in self._cluster.nodes:
             if node.address == receiver.address and not any(v.ring.is_member for v in node.host.vnodes.values()):
@@ -315,7 +339,7 @@ class Nemesis:
     # -- episodes: beyond the failure assumption --------------------------------------------------
 
     async def _episode(self, what: str, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        """Let something begin, others come and go meanwhile, and end; then wait until the ring has healed."""
+        """Begin a fault, let nodes join and leave, end it, and wait for the ring to heal."""
         self.deaths.count(what, 0)
         self._is_episode = self._ledger.is_lenient = True
         self._watch.go_outside()
@@ -335,7 +359,7 @@ class Nemesis:
         self._is_episode = self._is_alarmed = self._ledger.is_lenient = False
 
     async def _partition(self) -> None:
-        """Two parts, drawn or along the circle, that cannot reach each other; streams break or hang."""
+        """Split the network in two, drawn or along the circle; streams break or hang."""
         names = [node.name for node in self.deaths.in_order()]
         if self._rng.random() < 0.5:
             self._rng.shuffle(names)
@@ -359,10 +383,10 @@ class Nemesis:
         await self._episode("one way", lambda: network.block(one, other), lambda: network.unblock(one, other))
 
     async def _blackout(self) -> None:
-        """Every node is killed at one moment; the members that were not leaving are started again within a second.
+        """Kill every node at one moment, and start the ready ones again within a second.
 
-        Where the fault *return* is on, so are those that were leaving, joining or coming back. Not while the ring is
-        still being founded: who has not joined has nothing to start from again.
+        If the fault *return* is on, nodes that were leaving, joining or returning start again too. No blackout happens
+        while the ring is being founded, because a node that has not joined has no state to start from.
         """
         nodes = [node for node in self.deaths.in_order() if node.state == "ready"]
         if len(nodes) < self._plan.nodes_min:

@@ -1,9 +1,9 @@
-"""What the ring is held to: each answer is compared with what the stores have, the moment it arrives.
+"""The oracle: compares each answer with the stores the moment the answer arrives.
 
-An acknowledged write is durable on as many nodes as the answer says, and some store has it until enough disks are lost.
-A reader gets what was written and nothing else; it gets an old value only while the replica set changes, and never "not
-found" for a value that is there. In the end every node reads the same. The excuses, and the planted bugs that show how
-little they excuse, are in docs/explanation/correctness.md.
+An acknowledged write is durable on as many nodes as the answer says. Some store has the write until enough disks are
+lost. A read returns only written values. A read returns an old value only while the replica set changes, and never "not
+found" for a value that is there. At the end of a run every node reads the same. docs/explanation/correctness.md lists
+the excuses, and the planted bugs that show how little each one excuses.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from chord.testing.rings import MemoryRing
 from chord.wire.messages import Contact
 
 ANSWERED = ("ok", "stale", "absent")
-"""What a line of a read says of a replica that told what it holds."""
+"""Outcomes in the replica lines of a read that mean the replica reported its copy."""
 
 
 class Before(NamedTuple):
-    """What a read is held to, as things stood when it began.
+    """State at the start of a read, against which the oracle judges the answer.
 
     Attributes:
-        clock: of the story.
-        required: the values that may not be denied.
-        hosts: the machines on which each acknowledged operation was durable, and open to reads.
-        asked: how many nodes the client wants to answer; None: a quorum.
-        wanted: on how many nodes the read has to rest, as long as nothing changes.
-        number: of the disturbances so far.
-        at: the virtual second.
-        owners: the machines that answer for the key, if a split lasts.
+        clock: value of `Story.clock`.
+        required: the values for which "not found" is an error.
+        hosts: for each acknowledged operation, the machines with a durable copy that reads may show.
+        asked: R as the client named it; None: a quorum.
+        wanted: on how many nodes the read must rest if nothing changes meanwhile.
+        number: the oracle's count of disturbances.
+        at: the virtual time, in seconds.
+        owners: during a split, the machines that answer for the key; otherwise empty.
     """
 
     clock: int
@@ -54,12 +54,12 @@ class Before(NamedTuple):
 
 
 class WriteQuorum(NamedTuple):
-    """On how many nodes a write has to be if its client says nothing, as things stand.
+    """The number of nodes that a write needs if its client names no W.
 
     Attributes:
-        of_ring: a quorum, or all nodes of the ring, the dead included.
-        seen: a quorum, or as many members as the key's owner sees.
-        number: of the disturbances so far.
+        of_ring: a quorum, or all nodes of the ring if these are fewer; dead nodes count.
+        seen: a quorum, or all members that the key's owner sees if these are fewer.
+        number: the oracle's count of disturbances.
     """
 
     of_ring: int
@@ -68,13 +68,13 @@ class WriteQuorum(NamedTuple):
 
 
 class BeforeScan(NamedTuple):
-    """What a scan is held to, as things stood when it began.
+    """State at the start of a scan, against which the oracle judges the result.
 
     Attributes:
-        calm: see `Oracle.calm`; None: the rest of this is empty.
-        gone: by key, what acknowledged writes had replaced for certain.
-        required: by key, the values that may not be missing.
-        at: the virtual second.
+        calm: see `Oracle.calm`; if None, `gone` and `required` are empty.
+        gone: by key, the events that acknowledged writes had replaced for certain.
+        required: by key, the values that the scan may not lack.
+        at: the virtual time, in seconds.
     """
 
     calm: int | None
@@ -84,15 +84,15 @@ class BeforeScan(NamedTuple):
 
 
 class Oracle:
-    """Judges the answers of one ring.
+    """The judge of the answers of one ring.
 
     Attributes:
-        complain: told, in words, what must not be.
-        is_lenient: something happened beyond the failure assumption, and the ring has not healed since: where it is not
-            whole, what was written elsewhere may be denied or old.
-        disturbances: how often a pointer, a node, an arc or a peer's state has changed; None if nobody tells. Between
-            two moments of the same number the replica sets are the same.
-        departed: the machines whose node left and that have none now, the earliest first.
+        complain: callback for each error found, in words.
+        is_lenient: whether an event broke the failure assumption and the ring has not healed since. Until then the
+            oracle excuses some old values and small quorums.
+        disturbances: how often a pointer, a node, an arc or the state of a peer changed; None if no caller reports
+            changes. The replica sets stay the same while this number does.
+        departed: machines that had a node leave and run no node now, earliest departure first.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class Oracle:
         self._counts = counts
         self.complain = complain
         self.is_lenient = False
-        self._splits: list[Split] = []  # whose parts are not one ring again
+        self._splits: list[Split] = []  # the splits before the parts have merged
         self.disturbances: int | None = None
-        self._calm: tuple[int | None, bool] = (None, False)  # at that number: was the ring Ideal?
-        self._members: set[str] = set()  # whom the ring consists of, as of when it was Ideal last
+        self._calm: tuple[int | None, bool] = (None, False)  # disturbances, and whether the ring was calm then
+        self._members: set[str] = set()  # machines of the ring when it was last calm
         self.departed: dict[str, None] = {}
         self.stories: dict[bytes, Story] = {}
         self.losses = Losses(ring, constants, self.stories, counts, self._complained)
@@ -122,13 +122,16 @@ class Oracle:
     # -- the state of the ring ------------------------------------------------------------------
 
     def disturb(self) -> None:
-        """A pointer, a node, an arc or a peer's state has changed."""
+        """Note that a pointer, a node, an arc or the state of a peer changed."""
         self.disturbances = (self.disturbances or 0) + 1
         for split in self._splits:
             split.note()
 
     def calm(self) -> int | None:
-        """Return the number of disturbances, if the ring is as it is to be; else None."""
+        """Return the number of disturbances if the ring is calm; otherwise None.
+
+        A calm ring is Ideal, all its nodes are ready, no link is disturbed and no process is stopped.
+        """
         now = self.disturbances
         if now is None or self._is_disturbed():
             return None
@@ -145,50 +148,61 @@ class Oracle:
         return self._ring.network.faults.any or bool(getattr(self._ring, "stopped", None))
 
     def split(self) -> None:
-        """Note that the network is partitioned now, and which hosts are in which part.
+        """Note that the network is partitioned now, and which host is in which part.
 
-        Other disturbances of links are no partition: a value that they keep from a reader may not be denied.
+        Other disturbances of links are no partition: they do not excuse "not found".
         """
         self._splits.append(Split(self._ring))
 
     def merged(self) -> None:
-        """Note that the parts are one Ideal ring again, so that each part knows the writes of the others."""
+        """Note that the parts of every split are one Ideal ring again.
+
+        Each part now knows the writes of the others.
+        """
         self._splits.clear()
         for story in self.stories.values():
             for op in story.ops:
                 op.split = None
 
     def left(self, node: Node) -> None:
-        """A node has left: the ring counts it no more, also if it joins again later."""
+        """Note that a node left.
+
+        The ring no longer counts the node, even if the node joins again later.
+        """
         self.losses.left(node)
         self._members.discard(node.name)
         self.departed[node.name] = None
 
     def is_whole(self, story: Story) -> bool:
-        """Whether the ring is Ideal, no link is disturbed, and a quorum of the key's members has what is required."""
+        """Whether the ring is Ideal and undisturbed, and a quorum has each required write.
+
+        The quorum is of the key's living members.
+        """
         if self._is_disturbed() or self._ring.waiting():
             return False
         return all(self.losses.is_in_place(story, op) for op in story.required())
 
     def write_quorum(self, story: Story) -> WriteQuorum:
-        """Return on how many nodes a write has to be if its client says nothing: a quorum, or all nodes there are.
+        """Return the number of nodes that a write needs if its client names no W.
 
-        A node is one of the ring from when it is ready in an Ideal ring until it has left, is forgotten, or has lost
-        its disk. Deaths do not count: W does not shrink by them.
+        The number is a quorum, or all nodes of the ring if these are fewer. A node counts from the moment it is ready
+        in a calm ring until it leaves, an operator forgets it, or it loses its disk. A dead node still counts, so W
+        does not shrink when nodes die.
         """
         of_ring = min(self._constants.quorum, max(1, len(self._members & self._may_return())))
         return WriteQuorum(of_ring, self._wanted(story), self.disturbances)
 
     def _may_return(self) -> set[str]:
-        """Return the machines whose nodes are ready, dead, or on their way back with their records."""
+        """Return the machines with a node that is ready, dead, or returning with records."""
         found = {node.name for node in self._ring.nodes if node.state == "ready"}.union(self.truth.dead())
         on_their_way = {node.name for node in self._ring.nodes if node.state in ("joining", "resuming")}
         return found | {host for host in on_their_way - self.losses.fresh if self.truth.has_disk(host)}
 
     def _wanted(self, story: Story) -> int:
-        """Return the number of nodes on which a read without R rests: a quorum, or fewer if the owner has fewer.
+        """Return the number of nodes on which a read without R must rest.
 
-        In a calm ring the owner has as many members as there are nodes, but for one that has just been started.
+        The number is a quorum, or all members that the owner sees if these are fewer. In a calm ring the owner sees
+        every ready node. A node that has just started is not ready yet.
         """
         if self.calm() is not None:
             return min(self._constants.quorum, sum(node.state == "ready" for node in self._ring.nodes))
@@ -197,7 +211,7 @@ class Oracle:
         return min([self._constants.quorum, *seen])
 
     def _wanted_of(self, owner: Contact, story: Story, wanted: int) -> int:
-        """Return what was wanted of a read, or as much of it as its coordinator has members to ask."""
+        """Return `wanted`, or the number of members the coordinator sees, if less."""
         vnode = self._ring.vnodes().get(owner.id)
         if vnode is None or self.calm() is not None:
             return wanted
@@ -212,20 +226,26 @@ class Oracle:
     def acknowledged(
         self, node: Node, story: Story, op: Op, stored: Stored, client: str, asked: int | None, quorum: WriteQuorum
     ) -> None:
-        """Hold an acknowledgement against the stores: the write must be durable on as many nodes as it says.
+        """Judge an acknowledgement: the write must be durable on as many nodes as it says.
 
-        Or have been: a node that leaves needs only leave a quorum, however many the client had asked for.
+        Copies that were durable and are gone count too, if lost disks or leaving nodes explain their loss. A leaving
+        node leaves only a quorum behind, even if the client asked for a larger W.
 
         Args:
-            asked: W as the client asked for it.
-            quorum: `write_quorum` when the write began.
+            node: the node that the client used.
+            story: the key.
+            op: the write.
+            stored: the answer.
+            client: the client of the write.
+            asked: W as the client named it; None: a quorum.
+            quorum: the result of `write_quorum` at the start of the write.
         """
-        for copy in self.truth.copies(story.key):  # a dot that is not durable yet may be minted again after a crash
+        for copy in self.truth.copies(story.key):  # a crash may free a dot that is not durable
             if copy.durable is not None:
                 story.saw(copy.durable, copy.host)
         op.w, op.is_strict = stored.w_needed, not stored.is_sloppy
         op.quorum = min(quorum.of_ring, self.write_quorum(story).of_ring)
-        if asked is not None:  # a client may name fewer than a quorum of all nodes, those that leave included
+        if asked is not None:  # a client may name a W below a quorum of all nodes, leaving nodes included
             going = sum(other.state == "leaving" for other in self._ring.nodes)
             op.quorum = min(self._constants.quorum, max(op.quorum, len(self._may_return())) + going)
         merged = self.truth.merged(story.key)
@@ -233,11 +253,11 @@ class Oracle:
         op.is_contested = self._constants.replicas == 1 and self._is_torn(story)
         op.split = (trio.current_time(), host or node.name) if self._splits else None
         if wrong := story.acknowledged(op, stored.context, client, host):
-            self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and {wrong}")
+            self.complain(f"{node.name} acknowledged {op} of {story.key!r}, and {wrong}")
         self.losses.acknowledged(story.key)
         hosts = self.losses.hosts(story, op)
         if len(hosts | op.dropped) + op.vanished < stored.w:
-            told = f"{node.name} was told that {story.key!r} is stored on {stored.w} nodes"
+            told = f"{node.name} acknowledged {story.key!r} on {stored.w} nodes"
             self.complain(f"{told}, and it is durable on {len(hosts)}")
         elif merged is None or not op.is_in(merged):
             self.losses.lose(story, op)
@@ -245,26 +265,35 @@ class Oracle:
         if asked is None and quorum.number == self.disturbances and self._is_bound(story):
             wanted = max(wanted, self._wanted_of(stored.owner, story, quorum.seen))
         if stored.w_needed < wanted:
-            self.complain(f"{node.name} was told that {story.key!r} is stored, by {stored.w_needed} of {wanted} nodes")
+            self.complain(f"{node.name} acknowledged {story.key!r} with W = {stored.w_needed} of {wanted} needed")
 
     def hold_to_what_it_read(self, node: Node, story: Story, op: Op, in_reach: dict[Op, set[Node]]) -> None:
-        """Hold an acknowledgement against what its coordinator must have found on nodes that lived all the while."""
+        """Judge a put by the values that its coordinator must have found and replaced.
+
+        The coordinator must find an old value if a node had it in reach both before and after the put.
+
+        Args:
+            node: the node that the client used.
+            story: the key.
+            op: the acknowledged write.
+            in_reach: the result of `Losses.in_reach` at the start of the write.
+        """
         now_s, quorum = trio.current_time(), self._constants.quorum
         left = story.left_beside(op, self.truth.merged(story.key), quorum, now_s) if in_reach else []
         now = self.losses.in_reach(story, is_dead_out=True) if left else {}
         for old in left:
             if in_reach.get(old, set()) & now.get(old, set()) and self._is_bound(story):
-                self.complain(f"{node.name} was told that {op} of {story.key!r} is done, and beside it stands {old}")
+                self.complain(f"{node.name} acknowledged {op} of {story.key!r} and did not replace {old}")
                 break
 
     def _is_bound(self, story: Story) -> bool:
-        """Whether nothing excuses a ring that does not know what was written."""
+        """Whether the oracle may not excuse a ring that misses a write."""
         return not self.is_lenient or self.is_whole(story)
 
     # -- reads ----------------------------------------------------------------------------------
 
     def before(self, story: Story, r: int | None) -> Before:
-        """Return what a read that begins now is held to."""
+        """Return the state against which to judge a read that begins now."""
         required = story.must_be_found(trio.current_time())
         return Before(
             story.clock,
@@ -281,7 +310,7 @@ class Oracle:
         return frozenset(node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None)
 
     def found(self, node: Node, story: Story, reply: Found, before: Before) -> None:
-        """Hold what was read against what was written. What nobody wrote may never be read, whatever has happened."""
+        """Judge the values of a read. A value that no client wrote is always an error."""
         values, read = reply.values, f"{node.name} reads {reply.values!r} under {story.key!r}"
         if not all(story.was_written(value) for value in values):
             self.complain(f"{read}, and not all of it was ever written")
@@ -289,19 +318,19 @@ class Oracle:
             self.complain(f"{read}, and not all of it lives that long")
         if hidden := story.hidden(reply.context, values, before.clock):
             self.complain(f"{read}, and its context covers {hidden}, which is not there")
-        told, wanted = f"{node.name} was told of {story.key!r} by", before.asked
+        told, wanted = f"{node.name} read {story.key!r} from", before.asked
         if wanted is None and before.number == self.disturbances and self._is_bound(story):
             wanted = self._wanted_of(reply.owner, story, before.wanted)
         if reply.r_needed < (wanted or 1):
             self.complain(f"{told} {reply.r_needed} nodes, and {wanted} had to answer")
         if reply.r < reply.r_needed:
-            self.complain(f"{told} {reply.r} nodes, and {reply.r_needed} had to do so")
+            self.complain(f"{told} {reply.r} nodes, and says that {reply.r_needed} had to answer")
         if old := self._missed(story, reply, before):
             self.complain(f"{read}, which is old: {old}")
         self._counts["read stale"] += set(values) != set(self.values(story))
 
     def _missed(self, story: Story, reply: Found, before: Before) -> str:
-        """Return what a read should have known, and why, in words; nothing, if it knew all it should."""
+        """Return which write a read should have known and why, in words; "" if none."""
         context, calm = versions.decode_context(reply.context), self.calm()
         told = {line.contact.address for line in reply.replicas if line.is_counted and line.outcome in ANSWERED}
         names = {node.name for node in self._ring.nodes if node.address in told}
@@ -325,9 +354,10 @@ class Oracle:
         return ""
 
     def denied(self, node: Node, story: Story, before: Before) -> None:
-        """Compare "not found" with the acknowledged values, whatever is dead, stopped, cut off or changing.
+        """Compare "not found" with the acknowledged values.
 
-        A node that cannot know the records of others says so, and denies nothing.
+        Dead, stopped or unreachable nodes are no excuse. A node that may lack the records of others must answer with an
+        error instead of "not found".
         """
         now = trio.current_time()
         required = [op for op in before.required if self._is_there(story, op, now)]
@@ -346,7 +376,10 @@ class Oracle:
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
 
     def _is_torn(self, story: Story) -> bool:
-        """Whether nodes of several rings answer for a key: by its successors, one of them does not lead to another."""
+        """Whether nodes of several rings answer for a key.
+
+        The rings are several if the successors of one owner do not lead to another owner.
+        """
         still = {*self._ring.network.faults.frozen, *getattr(self._ring, "stopped", ())}
         running = [node for node in self._ring.nodes if node.name not in still]
         members = [parts.vnode for node in running for parts in node.parts.values() if parts.vnode.ring.is_member]
@@ -362,7 +395,7 @@ class Oracle:
         return False
 
     def _is_there(self, story: Story, op: Op, now: float) -> bool:
-        """Whether a read must still find an operation that it had to find when it began."""
+        """Whether a read must still find an operation that it had to find at its start."""
         if self._constants.replicas == 1 and not op.is_strict and self.is_lenient:
             return False
         if self.losses.is_hidden(story, op):
@@ -370,13 +403,16 @@ class Oracle:
         return op in story.ops and not op.is_lost and now < op.expires[0] and not story.may_be_deleted(op, now)
 
     def _is_beyond(self, node: Node, story: Story, op: Op, before: Before) -> bool:
-        """Whether the other part of a partition wrote a value, and the partition has outlasted `down_out_s`.
+        """Whether a partition excuses "not found" for a value of another part.
 
-        It need not have, if nodes that joined the other part meanwhile have the value, and fewer than W others: the
-        reader's part does not know the nodes that joined there, and waits for too few of the others.
-        While it lasts, no node that the reader's node reaches may have the value. Afterwards the parts must still be
-        two rings. An owner of the key was in the other part during the read, and no living node of that part that this
-        owner asks had the value when the read began.
+        The partition must have outlasted `down_out_s`. It need not have if nodes that joined during the partition have
+        the value, and fewer than a write quorum of others have it. The reader's part does not know the joined nodes, so
+        it waits for too few of the others.
+
+        While a link is disturbed, the reader's node must be outside the writer's part and reach no living node with the
+        value. Afterwards three conditions must hold. The ring is not Ideal yet. An owner of the key was outside the
+        writer's part during the read. No living node outside the writer's part that such an owner asks had the value
+        when the read began.
         """
         if op.split is None:
             return False
@@ -401,7 +437,7 @@ class Oracle:
         return split.part_of(node.name) != part and {"open"} not in ways
 
     def _places(self, split: Split, story: Story, part: int) -> set[str]:
-        """Return the hosts that may hold a key by the view of its owners in other parts than this one."""
+        """Return the hosts that may hold a key, as its owners outside `part` see them."""
         names = {node.address: node.name for node in self._ring.nodes}
         found: set[str] = set()
         for node in self._ring.nodes:
@@ -412,10 +448,11 @@ class Oracle:
         return found
 
     def before_scan(self) -> BeforeScan:
-        """Return what a scan that begins now is held to.
+        """Return the state against which to judge a scan that begins now.
 
-        A scan reads what the owners hold. An owner that was away is sent what was written meanwhile; until then it
-        lacks what other living nodes have. What only the dead have, a scan that says it is complete may not lack.
+        A scan reads the copies of the owners. An owner that was away receives the missed writes later. Until then it
+        lacks writes that other living nodes have. A scan that calls itself complete may not lack a write that only dead
+        nodes have.
         """
         now, calm = trio.current_time(), self.calm()
         gone: dict[bytes, Covers] = {}
@@ -435,16 +472,17 @@ class Oracle:
         return any(copy.is_living and op.is_open_in(copy.record) for copy in self.truth.copies(story.key))
 
     def _is_moving(self, story: Story, op: Op) -> bool:
-        """Whether a living node has a write, and the owner of its key has not."""
+        """Whether a living node has a write that the owner of its key lacks."""
         owners = self._owners(story)
         hosts = {copy.host for copy in self.truth.copies(story.key) if copy.is_living and op.is_open_in(copy.durable)}
         return bool(hosts) and not owners & hosts
 
     def scanned(self, node: Node, found: dict[bytes, tuple[bytes, ...]], before: BeforeScan) -> None:
-        """Hold a scan that says it is complete against what was written.
+        """Judge a scan that calls itself complete.
 
-        It may show only what was written. If the ring was calm meanwhile, it shows every value that was acknowledged
-        before it began, or what replaced that value, and nothing that was replaced for certain before it began.
+        The scan may show only written values. The other checks need a ring that was calm during the whole scan. The
+        scan must then show every value acknowledged before it began, or a replacement. It may show no value that was
+        replaced for certain before it began.
         """
         for key, values in found.items():
             read, story = f"{node.name} reads {values!r} under {key!r} in a scan", self.stories.get(key)
@@ -463,7 +501,7 @@ class Oracle:
                 self.complain(f"{node.name} denies {key!r} in a scan, which was acknowledged: {missed}")
 
     def _missed_in_scan(self, story: Story, required: list[Op], values: tuple[bytes, ...]) -> Op | None:
-        """Return an operation that a scan does not show, nor what has replaced it."""
+        """Return an operation if a scan shows neither its value nor a replacement."""
         now = trio.current_time()
         for op in required:
             if self._is_there(story, op, now) and not story.is_shown(op, values):
@@ -473,33 +511,45 @@ class Oracle:
     # -- the end --------------------------------------------------------------------------------
 
     def found_in_the_end(self, node: Node, story: Story, values: tuple[bytes, ...], before: Before) -> None:
-        """Nobody moves any more: what is there must be found, and nothing else."""
+        """Judge the values of a final read: they must be exactly those of all stores.
+
+        Values that may have expired may be missing. No node joins or leaves any more.
+        """
         there, now = self.values(story, at=before.at), trio.current_time()
         surely = [value for value in there if story.expiry(value)[0] > now]
         if not set(surely) <= set(values) <= set(there):
             self.complain(f"{node.name} reads {values!r} under {story.key!r}, there is {there!r}")
 
     def silent_in_the_end(self, node: Node, story: Story, outcome: str) -> None:
-        """Nobody moves any more: what is there must be found."""
+        """Judge a final read without values: no store may have an unexpired value.
+
+        If the read failed with an error other than "not found", only living nodes count.
+        """
         now, there = trio.current_time(), self.values(story, only_living=outcome != "not found")
         if any(story.expiry(value)[0] > now for value in there):
-            self.complain(f"{node.name} does not find {story.key!r}, of which somebody has {there!r}: {outcome}")
+            self.complain(f"{node.name} does not find {story.key!r}, and a store has {there!r}: {outcome}")
 
     def values(self, story: Story, *, only_living: bool = False, at: float | None = None) -> list[bytes]:
-        """Return the values of a key that have not expired (by then), of all stores together."""
+        """Return the unexpired values of a key, merged over all stores.
+
+        Args:
+            story: the key.
+            only_living: leave out the copies of dead nodes.
+            at: the virtual second at which a value must be unexpired; default: now.
+        """
         record = self.truth.merged(story.key, only_living=only_living)
         since = trio.current_time() if at is None else at
         found = [] if record is None else versions.values(record)
         return [value for value in found if story.expiry(value)[1] >= since]
 
     def check_disks(self) -> None:
-        """Hold every disk against what its node's store says is durable."""
+        """Compare every disk with the records that its node's store calls durable."""
         for node in self._ring.nodes:
             for key in self.truth.not_on_disk(node, self.stories):
                 self.complain(f"{node.name} runs; its disk has lost {key!r}, which was durable")
 
     def check(self) -> None:
-        """Hold all there is against all that was told."""
+        """Compare the merged copies of every key with all acknowledged operations."""
         for key, story in self.stories.items():
             self.losses.reap(story)
             for text in story.wrong(self.truth.merged(key), trio.current_time()):

@@ -1,9 +1,8 @@
-"""An Ideal ring in a moment: every node is put in its place instead of joining its way there.
+"""An Ideal ring at once: every node is put in its place instead of joining.
 
-Ten thousand joins, one after another through the same few owners, would cost more than what is to
-be observed afterwards. A placed node is the ordinary node in everything but its first step: where
-others ask to be let in, it takes the pointers, the fingers and the arc that it would have in the
-end.
+Ten thousand joins, one after another through the same few owners, would cost more than the measurement after them. A
+placed node differs from an ordinary node only in its first step. Instead of asking to join, it takes the pointers, the
+fingers and the arc that it would have in the end.
 """
 
 from __future__ import annotations
@@ -21,15 +20,16 @@ from chord.ring.vnode import Vnode
 from chord.store.identity import Kept
 from chord.wire.messages import Contact
 
-SETTLED_ROUNDS_PER_SUCCESSOR = 3  # as `invariants.sufficient_principals` counts a member in
+SETTLED_ROUNDS_PER_SUCCESSOR = 3  # `invariants.sufficient_principals` counts a member after them
 
 
 class Placement:
-    """The Ideal ring of a set of vnodes: who stands where, and what each of them knows.
+    """The Ideal ring of a set of vnodes.
 
     Args:
         contacts: all vnodes of the ring, in any order.
-        ring_id: sixteen bytes, for nodes that never learnt it by joining.
+        constants: of the ring.
+        ring_id: sixteen bytes, because these nodes do not learn the ring's id by joining.
     """
 
     def __init__(self, contacts: Iterable[Contact], constants: RingConstants, ring_id: bytes) -> None:
@@ -43,12 +43,12 @@ class Placement:
         return self._contacts[bisect_left(self._ids, point) % len(self._ids)]
 
     def settle(self, vnode: Vnode) -> None:
-        """Give a vnode that has not joined its predecessor, successor list, fingers and arc."""
+        """Give a new vnode its predecessor, successor list, fingers and arc."""
         at = bisect_left(self._ids, vnode.id)
         predecessor = self._contacts[at - 1]
         vnode.host.tell(vnode.ring.resume(predecessor, self._following(at)))
         vnode.host.tell(vnode.ownership.resume(predecessor.id, (predecessor,)))
-        nothing_yet = Arc(vnode.id, vnode.id)  # like a founder it knows all that was ever written
+        nothing_yet = Arc(vnode.id, vnode.id)  # like a founder, it knows all writes there ever were
         vnode.view.settled(vnode.id, nothing_yet)
         vnode.ownership.sure(nothing_yet)
         self._fill_fingers(vnode)
@@ -66,7 +66,7 @@ class Placement:
         while index < circle.bits:
             contact = self.successor(fingers.start(index))
             changed = fingers.adopt(index, contact)
-            if changed is None:  # nobody stands between this start and the vnode itself
+            if changed is None:  # no vnode lies between this start and the vnode itself
                 return
             index = changed[1] + 1
 

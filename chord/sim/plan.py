@@ -1,8 +1,8 @@
-"""What a seed draws: how many nodes, which network, which faults, what clients do. All of it before anything runs.
+"""The plan of a seed: nodes, network, faults and clients, drawn before the run.
 
-Everything is drawn every time and in the same order, and wishes are put in its place afterwards, so
-that a wish changes what it names and nothing else. Each fault is on with probability one half:
-schedules in which everything goes wrong at once are rarely those that find a bug.
+The dice draw everything every time and in the same order. The caller's wishes replace drawn values afterwards, so a
+wish changes only the field that it names. Each fault is on with probability one half. A schedule with all faults at
+once rarely finds a bug.
 
 Source of the swarm: Groce et al. 2012 (ISSTA), *Swarm testing*.
 """
@@ -24,7 +24,7 @@ Fidelity: TypeAlias = Literal["messages", "frames"]
 FAULTS: dict[str, str] = {
     "adjacent": "two join next to each other at the same time",
     "crash": "kill -9: the peers' connections break",
-    "silent": "a machine vanishes: nobody hears anything",
+    "silent": "a machine vanishes: its peers get no reset and no answer",
     "row": "r - 1 neighbours crash at one moment",
     "restart": "a node is killed and started again, sometimes on an empty disk",
     "meddle": "either side of a hand-over dies or stalls in the middle of it",
@@ -41,10 +41,10 @@ FAULTS: dict[str, str] = {
     "full": "a disk takes no writes for a while",
     "eio": "a disk fails in the middle of a sync, and its node must stop",
     "skew": "wall clocks are wrong by up to an hour",
-    "forget": "of who died for good it is said so, and tombstones go after some seconds, when it is quiet",
-    "return": "whoever is killed is started again, sooner or later: no disk is gone for good",
+    "forget": "operators forget nodes that are dead for good, and tombstones are reaped after some quiet seconds",
+    "return": "every killed node is started again sooner or later: no disk is gone for good",
 }
-"""Every fault that can be on, and what it means."""
+"""Every fault that can be on, and its meaning."""
 
 THEMES: dict[str, str] = {
     "mixed": "all the faults above, a little of each, in a ring that keeps to the failure assumption",
@@ -53,74 +53,95 @@ THEMES: dict[str, str] = {
     "clocks": "clocks differ, drift and are set by up to three days while tombstones are reaped",
     "stop": "processes are stopped with their timers, and wake",
     "disks": "disks are slow, hang or are full for long, and node.json cannot be written",
-    "addresses": "nodes come back at other addresses, at those of others, or twice from a copied directory",
+    "addresses": "nodes come back at new addresses, at each other's, or twice from a copied directory",
     "delivery": "requests arrive late, or twice",
 }
-"""What a life has most of. All themes but *mixed* have rings of one to seven nodes, some with several vnodes each,
-and periods so short that a life sees the end of them."""
+"""The main kind of trouble in a run.
+
+All themes but *mixed* have rings of one to seven nodes, some with several vnodes each. Their periods are so short that
+a run sees the end of them.
+"""
 
 THEMED = 0.8
-"""The share of lives with another theme than *mixed*."""
+"""Fraction of runs with another theme than *mixed*."""
 EPISODES = 4
 THEMED_FAULTS = ("return",)
 
 GRACE_S = 8.0
-"""How long tombstones are kept if the fault *forget* is on. Each owner counts its own running time."""
+"""Seconds for which tombstones are kept if the fault *forget* is on.
+
+Each owner counts its own running time.
+"""
 
 REAP_LOGS = (None, None, 0, 4)
-"""The entries that a slice's reap log keeps; None: the default. Half of the lives have logs that are trimmed."""
+"""Choices for the number of entries in a slice's reap log; None: the default.
+
+Half of the runs have logs that are trimmed.
+"""
 
 JITTER_MAX_S = 0.03
-"""There and back in less than any timeout."""
+"""Longest one-way delay in seconds: a round trip takes less than any timeout."""
 LARGE = 1 / 64
-"""So many of the rings are large: they take ten times as long as small ones."""
+"""Fraction of *mixed* rings that are large; they take ten times as long."""
 
 WITHOUT_DISK = 0.3
-"""So many of the machines have no disk, where the fault *memory* is on."""
+"""Fraction of machines without a disk, if the fault *memory* is on."""
 
 LATER = ("forget", "return")
-"""Faults that were thought of later are drawn with dice of their own: seeds keep what they drew before."""
+"""Faults that were added later.
+
+They have dice of their own, so that seeds keep their earlier draws.
+"""
 
 READS = 0.6
-"""Of what clients do with a key that was written before, unless wished otherwise."""
+"""Default fraction of operations on existing keys that are reads."""
 
 SHARED, SHARED_IN = 0.5, 0.5
-"""Which share of the operations is on keys that all clients write, in which share of the lives."""
+"""Fraction of operations on shared keys, and fraction of runs with such keys.
+
+All clients write shared keys.
+"""
 HABIT_IN = 0.2
-"""In so many of the lives clients have a habit, each by itself."""
+"""Fraction of runs in which clients have a habit, for each habit."""
 SHARING, SHARING_PAUSE_S = 6, 0.05
-"""Where keys are shared, there are as many clients at least, and they wait no longer between two operations."""
+"""With shared keys: least number of clients, and longest mean pause in seconds."""
 
 DRAWS, DRAWS_OF_MANY = 4, 12
-"""How many keys a client looks at to find one that has changed hands; more where much is written between two events."""
+"""Number of keys that a client tries in search of a key with a new owner.
+
+The second number counts if `writes` is set: then clients write much between two events.
+"""
 
 SILENCING = ("meddle", "hiccup", "freeze", "oneway", "partition", "blackout", "loss", "jitter")
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What one seed does.
+    """The actions of one seed.
 
     Attributes:
-        seed: of everything.
-        nodes, nodes_max: at the start, and at most.
-        successors, replicas: r and N.
-        fidelity: whole messages, or frames over streams with the codec and flow control.
+        seed: the seed of everything.
+        nodes: number of nodes at the start.
+        nodes_max: largest number of nodes.
+        successors: r of the ring.
+        replicas: N of the ring.
+        fidelity: "messages": whole messages. "frames": frames over streams, with the codec and flow control.
         faults: names out of `FAULTS`.
-        delay_s: the least and the most a message takes.
+        delay_s: shortest and longest one-way delay of a message.
         quantum_s: messages arrive at multiples of this, so that ties occur.
         pause_s: mean time between two events.
-        reads: how many in one of what clients do with a key that was written before are reads.
-        down_out_s, anti_entropy_s: see `chord.config.Timing`; short, so that a life sees the end of them.
-        clients, client_pause_s: how many write and read, and how long each waits on average.
-        membership, steps: the safety phase ends after so many comings and goings and so many protocol steps…
-        writes: …and so many acknowledged writes…
-        until_s: …or after so many virtual seconds, where this is given.
-        shared: which share of the operations is on keys that all clients write at the same time.
-        habits: what clients do beside reading and writing single small keys, out of `chord.sim.habits`.
-        theme: what the life has most of, out of `THEMES`.
-        vnodes: of each node.
-        grace_s: see `chord.config.Timing`; None: as the faults say.
-        reap_log: how many entries the reap log of a slice keeps; None: the default, more than a life makes.
+        clients: number of clients that write and read.
+        client_pause_s: mean pause of each client between two operations.
+        down_out_s, anti_entropy_s: see `chord.config.Timing`; short, so that a run sees the end of them.
+        membership, steps, writes: the safety phase ends after this many membership changes, protocol steps and
+            acknowledged writes. With another theme than *mixed*, `EPISODES` episodes replace the first two.
+        until_s: end the safety phase after this many virtual seconds instead; None: do not.
+        reads: fraction of operations on existing keys that are reads, 0.0 to 1.0.
+        shared: fraction of operations on keys that all clients write at the same time, 0.0 to 1.0.
+        habits: names out of `chord.sim.habits.HABITS`: batches, large values, times to live, scans.
+        theme: main kind of trouble, a name out of `THEMES`.
+        vnodes: number of vnodes of each node.
+        grace_s: see `chord.config.Timing`; None: a value that suits the faults.
+        reap_log: number of entries that the reap log of a slice keeps; None: the default, more than a run makes.
     """
 
     seed: int
@@ -151,24 +172,30 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def limits(self) -> Limits:
-        """Of every node: short reap logs are trimmed, so that nodes that were away must catch up."""
+        """The limits of every node.
+
+        Short reap logs are trimmed, so that nodes that were away must catch up.
+        """
         if self.reap_log is None:
             return Limits()
         return Limits(reap_log_entries=self.reap_log, reap_log_entries_max=2 * self.reap_log)
 
     @property
     def draws(self) -> int:
-        """How many keys a client looks at to find one that is another coordinator's since it was written."""
+        """Number of keys that a client tries in search of a key with another owner.
+
+        The owner must differ from the coordinator of the last write.
+        """
         return DRAWS_OF_MANY if self.writes else DRAWS
 
     @property
     def constants(self) -> RingConstants:
-        """Of the ring."""
+        """The constants of the ring."""
         return RingConstants(successors=self.successors, replicas=self.replicas)
 
     @property
     def timing(self) -> Timing:
-        """Preset local, and what is waited for comes soon: virtual minutes cost real seconds."""
+        """The preset `local` with short waiting times: virtual minutes cost real seconds."""
         is_reaping = "forget" in self.faults
         first_s, most_s = (2.0, 16.0) if self.theme == "mixed" else (1.0, 4.0)
         return msgspec.structs.replace(
@@ -182,34 +209,46 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def delay(self) -> Delay:
-        """How long messages take."""
+        """The distribution of message delays."""
         drawn = uniform(*self.delay_s)
         return lossy(drawn, 0.02) if "loss" in self.faults else drawn
 
     @property
     def is_atomic(self) -> bool:
-        """Whether no answer takes twice as long as another (see `stabilize`, abort-if-observed)."""
+        """Whether no answer takes twice as long as another.
+
+        Only then is abort-if-observed exact; see `chord.stabilize`.
+        """
         return "loss" not in self.faults and self.delay_s[1] <= 2 * self.delay_s[0]
 
     @property
     def is_clear(self) -> bool:
-        """Whether nothing can make a living node look dead."""
+        """Whether no fault of the plan can make a living node look dead."""
         return self.theme == "mixed" and not any(fault in self.faults for fault in SILENCING)
 
     @property
     def mourning_s(self) -> float:
-        """How long after a death an arc may have two owners: two rounds, and the time until a death is noticed."""
+        """Seconds after a death in which an arc may have two owners.
+
+        The bound is two rounds plus the time until other nodes notice the death.
+        """
         timing = self.timing
         return 2 * 1.5 * timing.stabilize_s + timing.dead_misses * timing.timeout_stranger_s + timing.timeout_cap_s
 
     @property
     def virtual_s_max(self) -> float:
-        """The longest a life may take, in virtual seconds: ten minutes, or longer where more is to happen."""
+        """Longest duration of a run in virtual seconds.
+
+        The bound is 15 minutes after `until_s`, and longer if the plan asks for more events.
+        """
         return (self.until_s or 0.0) + 900.0 * max(1.0, self.membership / 30, self.steps / 2000, self.writes / 100)
 
     @property
     def nodes_min(self) -> int:
-        """Fewer may never remain: the failure assumption needs more than r + 1 principals."""
+        """The number of nodes that must remain.
+
+        The failure assumption needs more than r + 1 principals. Other themes than *mixed* do not keep to it.
+        """
         if self.theme != "mixed":
             return 1
         return max(self.successors + 3, self.nodes // 2)
@@ -234,29 +273,28 @@ def draw(
     shared: float | None = None,
     theme: str | None = None,
 ) -> Plan:
-    """Return the plan of a seed, with wishes in the place of what was drawn.
+    """Return the plan of a seed, with wishes in place of drawn values.
 
-    Args:
-        faults: a life with these is *mixed*, unless a theme is wished for as well.
+    The arguments are fields of `Plan`. None keeps the drawn value, and for `reads` the default. A run with named faults
+    is *mixed*, unless `theme` names another theme.
 
     Raises:
-        ConfigError: a fault or theme that there is not, lists too short for so many replicas, or too few nodes for the
-            lists.
+        ConfigError: unknown fault or theme, too few successors for the replicas, or too few nodes for the successors.
     """
     drawn = _drawn(seed, theme or (None if faults is None else "mixed"))
     faults = drawn.faults if faults is None else faults
     unknown = [fault for fault in faults if fault not in FAULTS]
     if unknown:
-        raise ConfigError(f"there is no fault {unknown[0]!r}; there are {', '.join(FAULTS)}")
+        raise ConfigError(f'unknown fault "{unknown[0]}": expected {", ".join(FAULTS)}')
     wish = replicas or 0
     successors = successors or max(drawn.successors, wish - 1)
     if wish > successors + 1:
-        raise ConfigError(f"{wish} replicas need lists of {wish - 1} successors at least, not {successors}")
+        raise ConfigError(f"invalid number of successors: {successors}; {wish} replicas need at least {wish - 1}")
     is_mixed = drawn.theme == "mixed"
     nodes = nodes or (max(drawn.nodes, successors + 4) if is_mixed else drawn.nodes)
     if is_mixed and nodes < successors + 3:
-        why = f"{wish} replicas" if wish == successors + 1 else f"lists of {successors}"
-        raise ConfigError(f"{nodes} nodes are too few for {why}: at least {successors + 3}")
+        why = f"{wish} replicas" if wish == successors + 1 else f"lists of {successors} successors"
+        raise ConfigError(f"too few nodes: {nodes}; {why} need at least {successors + 3}")
     least_s = drawn.delay_s[0]
     has_clocks = "skew" not in faults and drawn.theme != "clocks"
     shared = drawn.shared if shared is None else shared
@@ -285,13 +323,13 @@ def draw(
 
 
 def _drawn(seed: int, theme: str | None) -> Plan:
-    """Return what a seed draws, before anything depends on anything else."""
+    """Return the values that a seed draws, before wishes apply."""
     plan = _drawn_mixed(seed)
     rng = random.Random(f"plan/{seed}/theme")
     drawn = rng.choice([name for name in THEMES if name != "mixed"]) if rng.random() < THEMED else "mixed"
     theme = drawn if theme is None else theme
     if theme not in THEMES:
-        raise ConfigError(f"there is no theme {theme!r}; there are {', '.join(THEMES)}")
+        raise ConfigError(f'unknown theme "{theme}": expected {", ".join(THEMES)}')
     if theme == "mixed":
         return plan
     replicas = rng.randint(1, 5)
@@ -311,7 +349,7 @@ def _drawn(seed: int, theme: str | None) -> Plan:
 
 
 def _drawn_mixed(seed: int) -> Plan:
-    """Return what a seed draws for a life with a little of each fault."""
+    """Return the values that a seed draws for a run with a little of each fault."""
     rng = random.Random(f"plan/{seed}")
     is_large = rng.random() < LARGE
     successors = rng.randint(2, 5)

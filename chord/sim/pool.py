@@ -1,4 +1,4 @@
-"""Processes to compute in, one for each core. They end with whoever waits for them, however that ends."""
+"""Worker processes, one for each core, that end with their parent."""
 
 from __future__ import annotations
 
@@ -13,30 +13,38 @@ from multiprocessing import active_children, get_context, parent_process
 
 @contextmanager
 def processes(workers: int | None = None) -> Iterator[Executor]:
-    """Have processes for the length of the block. If it is left early, they drop what they are at and end at once.
+    """Provide worker processes for the length of the block.
+
+    If the block is left early, the processes drop their work and end at once.
 
     Args:
-        workers: so many; default: one for each core.
+        workers: number of processes; default: one for each core.
+
+    Yields:
+        The executor that runs functions in these processes.
     """
     others = active_children()
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_serve)
     try:
         yield pool
     except BaseException:
-        manager = getattr(pool, "_executor_manager_thread", None)  # which a shutdown without waiting lets go of
+        manager = getattr(pool, "_executor_manager_thread", None)  # a shutdown without waiting drops it
         pool.shutdown(wait=False, cancel_futures=True)
         for child in active_children():
             if child not in others:
                 child.kill()
         if manager is not None:
-            manager.join()  # else it closes its pipes while the interpreter, that ends, still writes to them
+            manager.join()  # otherwise it closes pipes that the ending interpreter still writes to
         raise
     finally:
         pool.shutdown()
 
 
 def _serve() -> None:
-    """Leave Ctrl-C and SIGTERM, which may reach all processes of a group, to the parent, and do not outlive it."""
+    """Leave Ctrl-C and SIGTERM to the parent, and do not outlive it.
+
+    Both signals may reach all processes of a group.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -1,4 +1,4 @@
-"""What happened in a life, as text: one line of fixed width per change of state, and one JSON object per event."""
+"""A run as text: a line per change of state, and a JSON object per event."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ARCS = (events.ArcGained, events.ArcLost)
 
 
 class Replay:
-    """Tells a life as it happens. Give it to `Life` as `on_event`.
+    """Reports a run while it happens. Give it to `Life` as `on_event`.
 
     Args:
-        log: told every event as plain values for JSON: when, at which node (None: the event does not say), what, and
-            its fields. Points are decimal strings, as they are larger than other readers' numbers.
-        show: told a line for each event that changed a node's state: the node as it is after it, its predecessor, its
-            list, its share of the circle and its records, in the columns of `HEADING`.
+        log: callback for every event, as plain values for JSON: time, node (None: the event does not say), event, and
+            its fields. Points are decimal strings, because they exceed the numbers of other JSON readers.
+        show: callback for a line per event that changed a node's state. The columns have fixed widths and are those of
+            `HEADING`. They show the node after the event: predecessor, list, share of the circle and records.
     """
 
     def __init__(self, log: Callable[[dict[str, Any]], object], show: Callable[[str], object]) -> None:
@@ -35,7 +35,10 @@ class Replay:
         self._living: list[Node] = []
 
     def __call__(self, cluster: Cluster, event: Event) -> None:
-        """Tell an event, and before it who died since the last one: the dead emit nothing themselves."""
+        """Report an event, and before it each node that died since the last event.
+
+        Dead nodes emit no events themselves.
+        """
         if cluster.nodes != self._living:
             for dead in self._living:
                 if dead not in cluster.nodes and dead.state not in ("left", "stopped"):
@@ -72,7 +75,7 @@ def _cut(text: str, width: int) -> str:
 
 
 HEADING = _row("time", "node", "event", "predecessor", "list", "share", "keys")
-"""What stands in the columns of a line."""
+"""Heading of the columns of a line."""
 
 
 def _pointers(vnode: Vnode) -> tuple[str, str, str, str]:
@@ -87,7 +90,7 @@ def _pointers(vnode: Vnode) -> tuple[str, str, str, str]:
 
 
 def _whose(cluster: Cluster, event: Event) -> tuple[Node | None, Vnode | None]:
-    """Return the node and the vnode an event is about, as far as it says and they are alive."""
+    """Return the living node and vnode that an event names; None if it names none."""
     for node in cluster.nodes:
         if isinstance(event, events.VnodeEvent):
             vnode = node.host.vnodes.get(event.vnode)

@@ -1,4 +1,4 @@
-"""The situations that lives come into, and those of which many seeds must have every one."""
+"""Situations of runs; a large swarm must meet every one of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chord.sim.habits import HABITS
 from chord.sim.plan import THEMES, Plan
 
 SITUATION = "situation "
-"""The counts of situations begin with this."""
+"""Prefix of the counts of situations."""
 LONG = "life with an absence longer than every period"
 LEAVER_BACK = "machine that left joins again"
 
@@ -51,18 +51,24 @@ OF_THEME: dict[str, tuple[str, ...]] = {
     "addresses": ("address changed", "address reused", "directory cloned"),
     "delivery": ("request late", "request twice"),
 }
-"""What lives of a theme come into; lives of other themes may, too."""
+"""Situations in runs of each theme; runs of other themes may have them too."""
 
 
 def demanded() -> tuple[str, ...]:
-    """Return the names of the counts of which none may be zero."""
+    """Return the names of the counts that must not be zero."""
     named = [*IN_ANY_THEME, *(f"theme {theme}" for theme in THEMES)]
     named += [name for names in OF_THEME.values() for name in names]
     return tuple(SITUATION + name for name in named)
 
 
 def absences(lasted_s: Iterable[float], plan: Plan, how: str) -> Counter[str]:
-    """Count absences by how long they lasted, in seconds."""
+    """Count absences by their durations.
+
+    Args:
+        lasted_s: the durations, in virtual seconds.
+        plan: the plan of the seed.
+        how: the reason for the absence: "dead", "cut off" or "stopped".
+    """
     timing, found = plan.timing, Counter[str]()
     every_s = max(timing.timeout_cap_s, timing.anti_entropy_s, timing.down_out_s, timing.grace_s)
     for seconds in lasted_s:
@@ -75,9 +81,10 @@ def absences(lasted_s: Iterable[float], plan: Plan, how: str) -> Counter[str]:
 
 
 def of_life(plan: Plan, told: Counter[str], requests: Counter[str]) -> Counter[str]:
-    """Return which situations a life was in from its beginning, what its clients did, and how its requests arrived.
+    """Return the situations of a run: those of its plan, its clients and its requests.
 
     Args:
+        plan: the plan of the seed.
         told: counts of the ledger.
         requests: counts of late requests.
     """

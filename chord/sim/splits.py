@@ -1,6 +1,7 @@
-"""The splits of a simulated network: which part of it each host is in, until the parts are one ring again.
+"""The splits of a simulated network, until their parts have merged.
 
-The network may split a second time before the rings have merged. Each split is judged by itself.
+A split records the part of each host. The network may split a second time before the rings have merged. Each split is
+judged by itself.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ class Split:
     """One split of the network.
 
     Attributes:
-        began: when.
-        before: the hosts whose nodes were members then.
+        began: virtual second of its start.
+        before: the hosts with a node that was a member at that time.
     """
 
     def __init__(self, ring: MemoryRing) -> None:
@@ -28,9 +29,10 @@ class Split:
         self.note()
 
     def note(self) -> None:
-        """Note the hosts that have come.
+        """Assign new hosts to parts.
 
-        A node that comes after the network has healed is in the part of the nearest of its successors that has one.
+        While the split lasts, a new host is in the part of all hosts that the partition does not name. A node that
+        comes after the network has healed is in the part of its nearest successor that has one.
         """
         is_split = self._ring.network.faults.islands == self._islands
         new = [node for node in self._ring.nodes if node.name not in self._parts]
@@ -42,5 +44,5 @@ class Split:
                 self._parts[node.name] = -1 if is_split else known[0]
 
     def part_of(self, host: str) -> int:
-        """Return the part in which a host is, or was when it came."""
+        """Return the part of a host, as of its start if it came later."""
         return self._parts.get(host, -1)

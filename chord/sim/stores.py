@@ -1,4 +1,7 @@
-"""What a node keeps on a simulated disk: the store that users run, on a twin of its database, and who it is."""
+"""The store and the identity of a node on a simulated disk.
+
+The store is the same that users run, on a twin of its database file.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ Ts = TypeVarTuple("Ts")
 
 
 class SimulatedFile:
-    """The twin of `StoreFile` on a simulated disk. Satisfies `chord.store.database.Database`."""
+    """The twin of `StoreFile` on a simulated disk.
+
+    Satisfies `chord.store.database.Database`.
+    """
 
     def __init__(self, circle: Circle, disk: Disk, mount: Mount) -> None:
         self._circle = circle
@@ -39,7 +45,7 @@ class SimulatedFile:
         self.damaged_notes: frozenset[bytes] = frozenset()
 
     def open(self, incarnation: bytes) -> None:
-        """Open the database, or make it with this incarnation.
+        """Open the database, or create it with this incarnation.
 
         Raises:
             ConfigError: it cannot be opened.
@@ -56,16 +62,22 @@ class SimulatedFile:
                 summary.bad.add(place)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: the twin holds no resources."""
 
     def row(self, place: Place) -> Row | None:
-        """Return the row at a place, whole or not."""
+        """Return the row at a place, damaged or not."""
         self._require_readable()
         image = self._disk.image
         return None if image is None else image.rows.get(place)
 
     def rows(self, columns: str, start: Place, last: bytes) -> Generator[tuple[Any, ...], None, None]:
-        """Yield `WHOLE_ROW` or `HEAD_OF_ROW` of the rows behind a place, up to and including a point, in order."""
+        """Yield the rows behind a place, up to and including a point, in order.
+
+        Args:
+            columns: `WHOLE_ROW`, or `HEAD_OF_ROW` for the first three columns.
+            start: the place before the first row.
+            last: the point of the last rows.
+        """
         self._require_readable()
         image = self._disk.image
         if image is None:
@@ -100,7 +112,10 @@ class SimulatedFile:
 
 
 def is_sound(circle: Circle, row: Row) -> bool:
-    """Return whether the opening counts a row: what it reads anyway is whole, and the rest is of its type."""
+    """Return whether the opening of the store counts a row.
+
+    The columns that the opening reads anyway must be whole, and the others must have their type.
+    """
     if not isinstance(row.clock, bytes):
         return False
     if len(row.clock) <= CHECKED_AT_OPENING_BYTES:
@@ -113,14 +128,17 @@ def is_sound(circle: Circle, row: Row) -> bool:
 
 
 class DiskWorker:
-    """Lets what blocks take the time of a sync. Satisfies `chord.store.worker.Worker`."""
+    """Runs blocking functions of a store in the virtual time of a sync.
+
+    Satisfies `chord.store.worker.Worker`.
+    """
 
     def __init__(self, disk: Disk, mount: Mount) -> None:
         self._disk = disk
         self._mount = mount
 
     async def run(self, fn: Callable[[*Ts], T], *args: *Ts, abandon: bool = False) -> T:
-        """Run a function at the end of a sync; at once, if the process has ended."""
+        """Run a function at the end of a sync, or at once if the process has ended."""
         try:
             if self._mount.is_alive:
                 await self._disk.sync(self._mount)
@@ -134,7 +152,7 @@ class DiskWorker:
         trio.lowlevel.spawn_system_task(_call, fn)
 
     def start(self, fn: Callable[[], T], report: Callable[[Outcome[T]], object], alone: Callable[[], object]) -> None:
-        """Run a function at the end of a sync; if a crash comes before, the disk decides."""
+        """Run a function at the end of a sync. If a crash comes first, the disk decides."""
         if self._mount.is_alive:
             self._disk.begin(fn)
         trio.lowlevel.spawn_system_task(self._work, fn, report)
@@ -158,7 +176,7 @@ class SimulatedStorage(SqliteStorage):
 
     Args:
         circle: of the ring; records of another circle are refused.
-        disk: what is on it from before is kept.
+        disk: the disk; the store keeps the records on it.
         incarnation: of the store, if it is new.
         staged_bytes_max: see `Limits`.
     """
@@ -179,11 +197,11 @@ class SimulatedStorage(SqliteStorage):
         self._on_drop: Callable[[Record], object] = lambda record: None
 
     def watch(self, on_put: Callable[[Record, bool], object], on_drop: Callable[[Record], object]) -> None:
-        """From now on tell of every change (see `WatchedStorage.watch`)."""
+        """Report every change from now on (see `WatchedStorage.watch`)."""
         self._on_put, self._on_drop = on_put, on_drop
 
     def stage(self, batch: Batch) -> bool:
-        """Make all changes of the batch visible, and tell of them."""
+        """Make all changes of the batch visible, and report them."""
         dropped = [record for key in batch.removals if (record := self.get(key)) is not None]
         is_durable = super().stage(batch)
         for record in dropped:
@@ -194,7 +212,7 @@ class SimulatedStorage(SqliteStorage):
 
 
 def left_on(disk: Disk, circle: Circle) -> WatchedStorage | None:
-    """Return the records on a disk that nobody uses; None: there is no database."""
+    """Return the records on a disk that no process uses; None: there is no database."""
     image = disk.image
     if image is None:
         return None
@@ -207,7 +225,9 @@ def left_on(disk: Disk, circle: Circle) -> WatchedStorage | None:
 
 
 class DiskIdentity:
-    """A node's identity on a disk, which one node at a time may use. Satisfies `chord.store.identity.IdentityStore`.
+    """A node's identity on a disk. Satisfies `chord.store.identity.IdentityStore`.
+
+    One node at a time may use the disk.
 
     Raises:
         ConfigError: another node is running on that disk.
@@ -222,20 +242,20 @@ class DiskIdentity:
             raise ConfigError("another node is running on that disk")
 
     def load(self) -> Kept | None:
-        """Return what was kept, None at the first start.
+        """Return the saved identity; None at the first start.
 
         Raises:
-            ConfigError: the file is there and cannot be read.
+            ConfigError: the file exists and cannot be read.
         """
         return kept_on(self._disk)
 
     async def save(self, kept: Kept) -> None:
-        """Write the file anew where it differs.
+        """Write the file if the identity has changed.
 
         Raises:
-            OSError: it could not be written, or not made durable; the next time it is written whatever it is.
+            OSError: the file could not be written, or may not be durable. The next call writes it in any case.
 
-        Concurrency: checkpoints; cancelled, either the old or the new file is there.
+        Concurrency: checkpoints. If cancelled, either the old or the new file is there.
         """
         content = encode_kept(kept)
         async with self._saving:
@@ -251,9 +271,9 @@ class DiskIdentity:
 
 
 def kept_on(disk: Disk) -> Kept | None:
-    """Return the identity on a disk; None: there is none.
+    """Return the identity on a disk, or None.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the identity cannot be read.
     """
     return None if disk.identity is None else decode_kept(disk.identity, FILE_NAME)

@@ -1,8 +1,9 @@
-"""One key: every write of it, every version that a store minted, and what follows from these.
+"""The key model: all writes and versions of one key, and their consequences.
 
-Any number of clients write a key at the same time. The simulator sees every store, so nothing here is guessed. A
-version covers exactly what its coordinator found when it minted the version: the record's clock, or the context that
-the client named, or nothing if the put is blind. A write that nobody answered matters once a store has minted it.
+Any number of clients write a key at the same time. The simulator sees every store, so the model does not guess. A
+version covers exactly the events that its coordinator found when it minted the version. These are the clock of the
+record, the context that the client named, or nothing for a blind put. A write without an acknowledgement matters once a
+store has minted a version of it.
 
 Source: causal histories as the reference for version vectors, Preguica et al. 2010, section 3.
 """
@@ -17,9 +18,12 @@ from chord.store import versions
 from chord.wire.messages import ActorClock, Record
 
 SLACK_S = 0.002
-"""Wall clocks and times to live count milliseconds."""
+"""Tolerance of expiry times, in seconds.
+
+Wall clocks and times to live count milliseconds.
+"""
 DOTS_MAX = 256
-"""A story remembers the operations behind this many dots, the latest ones."""
+"""Number of latest dots, and of latest operations, that a story remembers."""
 
 PADDING = b"~"
 
@@ -32,8 +36,9 @@ class Mint:
     """One version of an operation.
 
     Attributes:
-        host: the machine that minted it; "" if the ring does not tell what its stores take.
-        covers: what it replaced; None if the ring does not tell.
+        op: the operation.
+        host: the machine that minted the version; "" if the simulator saw it first elsewhere.
+        covers: the events that the version replaced; None if unknown.
     """
 
     __slots__ = ("covers", "host", "op")
@@ -44,36 +49,38 @@ class Mint:
         self.covers = covers
 
     def may_cover(self, dots: Iterable[Dot]) -> bool:
-        """Whether this version may have replaced one of these."""
+        """Return whether this version may have replaced one of these dots."""
         return self.covers is None or any(covers(self.covers, dot) for dot in dots)
 
 
 class Op:
-    """One write, of a value or (None) a tombstone.
+    """One write of a value, or of a tombstone (value None).
 
     Attributes:
-        number: among those of its key.
-        given: the context that its client named; empty for a blind put.
-        covers: what it has replaced for certain, once it is acknowledged.
-        dots: its versions: one for each attempt that a store minted.
-        began, acked: when, on the story's own clock, which counts beginnings and acknowledgements.
-        is_ok: acknowledged.
-        w: on this many nodes, by the acknowledgement.
-        quorum: the write quorum of the ring at that time, which is smaller if the ring had fewer nodes.
-        split: when it was acknowledged, and the coordinator's host, if a split lasted then; None once the parts are one
-            ring again.
-        is_strict: all of these are members of the replica set; no stand-in counted.
-        is_contested: nodes of several rings answered for its key when it was acknowledged.
-        is_out: a disk that had it was lost since.
-        is_lost: no store has it any more, and enough disks were lost to explain that.
-        vanished: lost copies of it, since all members last had it.
-        dropped: the machines of leaving nodes that dropped a copy of it.
-        is_buried: a store dropped a tombstone, or a value that may have expired, that had replaced it.
-        tombstone: such a record that does not show it, or the last that knew it.
-        is_reaped: no store has it any more, because it was reaped.
-        calm: the oracle's count of disturbances when it began, if the ring was calm then.
-        expires: the first and the last virtual second at which the value may expire; infinite without a time to live.
-        ttl_s: its time to live, which begins when a store mints it.
+        number: serial number among the operations of its key, from 1.
+        kind: how the write replaces earlier versions.
+        op_id: the operation id of its request; empty before it is sent.
+        given: the context that its client named; empty if it named none.
+        covers: the events that it has replaced for certain; empty before it is acknowledged.
+        dots: its versions, one for each attempt that a store minted.
+        began, acked: story clock at its start and its acknowledgement; see `Story.clock`.
+        is_ok: whether it is acknowledged.
+        w: W of the acknowledgement, in nodes.
+        quorum: the write quorum of the ring at that time; smaller if the ring had fewer nodes.
+        split: if it was acknowledged during a split, the virtual second and the coordinator's host. None once the parts
+            are one ring again.
+        is_strict: whether only members of the replica set count towards `w`, and no stand-ins.
+        is_contested: whether nodes of several rings answered for its key when it was acknowledged.
+        is_out: whether a disk with a copy was lost since.
+        is_lost: whether no store has it any more, and enough disks were lost to explain that.
+        vanished: number of copies lost since all members last had it.
+        dropped: machines of leaving nodes that dropped a copy.
+        is_buried: whether a store dropped a record with only tombstones and expired values that knew it.
+        tombstone: the last such record, if it had replaced the operation or was the last copy; otherwise None.
+        is_reaped: whether no store has it any more because stores reaped it.
+        calm: if the ring was calm when it began, the oracle's count of disturbances then; otherwise None.
+        expires: first and last virtual second at which the value may expire; infinite without a time to live.
+        ttl_s: time to live in seconds, counted from the minting; None: unlimited.
     """
 
     __slots__ = (
@@ -113,31 +120,37 @@ class Op:
         return f"{word} {self.number}" + (" (lost)" if self.is_lost else "" if self.is_ok else " (unknown)")
 
     def is_in(self, record: Record | None) -> bool:
-        """Whether a record knows of it, also if it was replaced since. A value in quarantine is not lost."""
+        """Return whether a record knows the operation.
+
+        The operation may be in quarantine, or replaced since.
+        """
         return record is not None and any(knows(record, dot) for dot in self.dots)
 
     def is_open_in(self, record: Record | None) -> bool:
-        """Whether a read of a record takes it into account. A read shows no value that is in quarantine only."""
+        """Return whether a read of a record sees the operation.
+
+        Reads ignore the quarantine.
+        """
         return record is not None and any(_is_in_clock(record.clock, dot) for dot in self.dots)
 
     def is_isolated_in(self, record: Record | None) -> bool:
-        """Whether a record has its value in quarantine, and does not show it."""
+        """Return whether a record has the value in quarantine and does not show it."""
         if record is None or all(version.op_id != self.op_id for one in record.quarantine for version in one.versions):
             return False
         return all(version.op_id != self.op_id for version in versions.siblings(record))
 
     def replaces(self, record: Record | None) -> bool:
-        """Whether a record shows something that this operation has replaced for certain."""
+        """Return whether a record shows a version that this operation surely replaced."""
         return record is not None and any(covers(self.covers, dot) for dot in dots_in(record))
 
 
 def covers(context: Covers, dot: Dot) -> bool:
-    """Whether a context covers a dot."""
+    """Return whether a context covers a dot."""
     return context.get(dot[0], 0) >= dot[1]
 
 
 def knows(record: Record, dot: Dot) -> bool:
-    """Whether a record has a dot in its history, or in quarantine."""
+    """Return whether a record has a dot in its history or in quarantine."""
     return _is_in_clock(record.clock, dot) or _is_in_clock(record.quarantine, dot)
 
 
@@ -146,7 +159,7 @@ def _is_in_clock(clock: Iterable[ActorClock], dot: Dot) -> bool:
 
 
 def dots_in(record: Record) -> dict[Dot, bytes]:
-    """Return the dots of a record's versions, and the operation of each."""
+    """Return the dots of a record's versions, each with its operation id."""
     return {
         (entry.actor, entry.count - place): version.op_id
         for entry in record.clock
@@ -155,20 +168,23 @@ def dots_in(record: Record) -> dict[Dot, bytes]:
 
 
 def _without(context: Covers, dots: Iterable[Dot]) -> dict[bytes, int]:
-    """Return a context that covers the same events, but not these dots, each the last of its actor."""
+    """Return a context without some dots; each dot must be the last of its actor."""
     last = dict(iter(dots))
     return {who: count - (last.get(who) == count) for who, count in context.items()}
 
 
 class Story:
-    """What is known of one key.
+    """The model of one key.
 
     Attributes:
-        ops: what still matters: not refused, and not replaced for certain.
-        issued: how many operations there ever were.
-        contexts: the last context that each client read or was given.
-        owner: the address that coordinated the last acknowledged write.
-        dropped_at: when each machine last began to remove its record, or lost it. The disk may have refused a removal.
+        key: the key.
+        point: its point on the circle.
+        ops: the operations that still matter: neither refused nor replaced for certain.
+        issued: number of operations so far.
+        contexts: by client, the last context that the client received.
+        owner: address of the coordinator of the last acknowledged write; "" before it.
+        dropped_at: by machine, the virtual second at which it last began to remove its record, or lost it. The disk may
+            have refused the removal.
     """
 
     __slots__ = (
@@ -189,16 +205,24 @@ class Story:
         self._by_id: dict[bytes, Op] = {}
         self._expiring: dict[bytes, tuple[float, float]] = {}
         self._mints: dict[Dot, Mint] = {}
-        self._taken_back: dict[tuple[bytes, Dot], Covers | None] = {}  # by crashes; a copy may be under way
-        self._names: dict[Dot, dict[bytes, bool]] = {}  # by dot: the operations, and whether others rely on it
-        self._reaped: dict[bytes, int] = {}  # of tombstones
-        self._buried: dict[bytes, int] = {}  # of tombstones and expired values that a store dropped
-        self._gone: dict[bytes, int] = {}  # what acknowledged operations have replaced for certain
+        # Versions that crashes took back. Messages may still carry them.
+        self._taken_back: dict[tuple[bytes, Dot], Covers | None] = {}
+        self._names: dict[Dot, dict[bytes, bool]] = {}  # by dot: operation ids, and whether others rely on each
+        self._reaped: dict[bytes, int] = {}  # context of reaped tombstones
+        self._buried: dict[bytes, int] = {}  # context of dropped tombstones and expired values
+        self._gone: dict[bytes, int] = {}  # events that acknowledged operations replaced for certain
 
-    # -- what clients do --------------------------------------------------------------------------
+    # -- client operations ------------------------------------------------------------------------
 
     def begin(self, kind: Kind, *, client: str = "", is_delete: bool = False, padding: int = 0) -> Op:
-        """A write begins."""
+        """Begin a write and return it.
+
+        Args:
+            kind: how the write replaces earlier versions.
+            client: the client that writes; a write with a context uses the last one of this client.
+            is_delete: write a tombstone.
+            padding: bytes to append to the value.
+        """
         self.issued += 1
         value = None if is_delete else b"%s/%d" % (self.key, self.issued) + padding * PADDING
         context = self.contexts.get(client)
@@ -207,24 +231,27 @@ class Story:
         return self.ops[-1]
 
     def sent(self, op: Op, op_id: bytes) -> None:
-        """An operation is about to be sent under this id."""
+        """Note that an operation is about to be sent under this operation id."""
         op.op_id = op_id
         self._by_id[op_id] = op
 
     def refused(self, op: Op) -> None:
-        """Nothing happened, and nothing ever will."""
+        """Note that an operation was refused: it never takes effect."""
         self.ops = [other for other in self.ops if other is not op]
         self._refused.add(op.number)
         self._mints = {dot: mint for dot, mint in self._mints.items() if mint.op is not op}
 
     def acknowledged(self, op: Op, context: bytes, client: str = "", host: str = "") -> str:
-        """A write is done. The story must have seen its versions by now.
+        """Note an acknowledgement. The story must have seen its versions before.
 
         Args:
-            context: as the client was given it.
-            host: the machine that coordinated it.
+            op: the write.
+            context: the context that the client received.
+            client: the client that wrote.
+            host: the machine that coordinated the write.
+
         Returns:
-            What is wrong, in words: an acknowledged version shares its dot with another operation.
+            The error in words if an acknowledged version shares its dot with another operation; otherwise "".
         """
         op.is_ok, op.acked = True, self._tick()
         self.contexts[client] = context
@@ -239,37 +266,56 @@ class Story:
         return self._claim(own[-1], op.op_id, is_firm=True) if own else ""
 
     def lost(self, op: Op) -> None:
-        """No store has an acknowledged operation any more: what it had replaced may be back."""
+        """Note that no store has an acknowledged operation any more.
+
+        Versions that the operation had replaced may be back.
+        """
         op.is_lost = True
         self._gone = {}
         for context in (self._reaped, *(other.covers for other in self.required())):
             self._raise_gone(context)
 
     def reaped(self, op: Op, record: Record) -> None:
-        """The tombstone that has replaced an operation is gone from the last store that knew the operation."""
+        """Note that no store knows an operation any more, because stores reaped it.
+
+        Args:
+            op: the operation.
+            record: the last tombstone that had replaced it, or the last record that knew it.
+        """
         if op.value is not None:
             self.ops.remove(op)
             self._reaped.update(versions.context_of(record))
             self._raise_gone(self._reaped)
 
     def bury(self, record: Record) -> None:
-        """A store drops a record of tombstones and expired values: what it knows is dead."""
+        """Note that a store drops a record of tombstones and expired values.
+
+        All events that the record knows are dead.
+        """
         for actor, count in versions.context_of(record).items():
             self._buried[actor] = max(count, self._buried.get(actor, 0))
 
     def is_buried(self, record: Record) -> bool:
-        """Whether all that a record knows is dead. A trimmed reap log does not tell any more."""
+        """Return whether all events that a record knows are dead.
+
+        The story still knows that after the reap logs have been trimmed.
+        """
         return all(self._buried.get(actor, 0) >= count for actor, count in versions.context_of(record).items())
 
-    # -- what stores take -------------------------------------------------------------------------
+    # -- versions in stores -----------------------------------------------------------------------
 
     def saw(self, record: Record, host: str = "", *, is_own: bool = False, now: float = 0.0) -> str:
-        """Take note of the dots in a store. Returns what is wrong: one that names two operations.
+        """Note the versions of a record in a store.
 
         Args:
-            is_own: this store has just minted the newest. A crash may take it back, unless another store knows it or
-                the store has acknowledged it: then its dot names another operation later.
-            now: the virtual second.
+            record: the record.
+            host: the machine of the store.
+            is_own: whether this store has just minted the newest version. A crash may take such a version back, unless
+                another store knows it or the store has acknowledged it. Its dot then names another operation later.
+            now: the virtual time, in seconds.
+
+        Returns:
+            The error in words if a dot names two operations; otherwise "".
         """
         wrong = ""
         for dot, op_id in dots_in(record).items():
@@ -285,11 +331,12 @@ class Story:
         return wrong
 
     def crashed(self, host: str, left: Sequence[Record]) -> None:
-        """A machine's node has died: dots that it alone knew name nothing now, unless its disk has them.
+        """Free the dots that a dead node alone knew, unless its disk has them.
 
         Args:
-            left: what is on its disk, and the copies in all other stores. A copy may know a dot by a later dot of the
-                same actor.
+            host: the machine of the node.
+            left: the records on its disk, and the copies in all other stores. A copy may know a dot by a later dot of
+                the same actor.
         """
         for op in self._by_id.values():
             for dot in [dot for dot, mint in op.dots.items() if mint.host == host]:
@@ -300,7 +347,7 @@ class Story:
                     self._mints.pop(dot, None)
 
     def unminted(self, record: Record) -> Op | None:
-        """Return an operation of which a record has a version that no store has minted."""
+        """Return an operation if a record has a version of it that no store minted."""
         for dot, op_id in dots_in(record).items():
             op = self._by_id.get(op_id)
             if op is not None and dot in op.dots and op.dots[dot].covers is None:
@@ -313,22 +360,29 @@ class Story:
         return _without(versions.context_of(record), [dot]) if is_own else self._taken_back.get((op.op_id, dot))
 
     def _claim(self, dot: Dot, op_id: bytes, *, is_firm: bool) -> str:
-        """Note that a dot is this operation's. It may not be another's too, if others rely on both."""
+        """Note that a dot names this operation; return an error if it names another too.
+
+        Args:
+            dot: the dot.
+            op_id: the operation.
+            is_firm: whether other nodes or clients rely on it. Two operations with one dot are an error only if both
+                are firm.
+        """
         names = self._names.setdefault(dot, {})
         names[op_id] = names.get(op_id, False) or is_firm
         if len(names) > 1 and sum(names.values()) > 1:
             return f"a dot was minted twice: {dot[0].hex()} {dot[1]}"
         return ""
 
-    # -- what must be -----------------------------------------------------------------------------
+    # -- requirements -----------------------------------------------------------------------------
 
     def was_written(self, value: bytes) -> bool:
-        """Whether a value was ever written here, as far as anybody knows."""
+        """Return whether a client wrote a value here, and the write was not refused."""
         key, _, number = value.rstrip(PADDING).rpartition(b"/")
         return key == self.key and 1 <= int(number) <= self.issued and int(number) not in self._refused
 
     def every(self) -> list[Op]:
-        """Return every operation that was sent, also one that was replaced before its answer arrived."""
+        """Return every operation sent, even if replaced before its answer arrived."""
         return list({**dict.fromkeys(self._by_id.values()), **dict.fromkeys(self.ops)})
 
     def required(self) -> list[Op]:
@@ -336,17 +390,23 @@ class Story:
         return [op for op in self.ops if op.is_ok and not op.is_lost]
 
     def expiry(self, value: bytes) -> tuple[float, float]:
-        """Return the first and the last moment at which a value may expire; infinite, if it has no time to live."""
+        """Return the first and the last virtual second at which a value may expire.
+
+        Both are infinite if the value has no time to live.
+        """
         return self._expiring.get(value, (math.inf, math.inf))
 
     def lives(self, op: Op, ttl_s: float | None, now: float) -> None:
-        """A value that is about to be sent has a time to live. It does not expire until a store has minted it."""
+        """Note the time to live of a value that is about to be sent.
+
+        The time to live begins when a store mints the value.
+        """
         if op.value is not None and ttl_s is not None:
             op.ttl_s = ttl_s
             op.expires = self._expiring[op.value] = (now + ttl_s - SLACK_S, math.inf)
 
     def _minted(self, op: Op, now: float) -> None:
-        """A store mints a version of an operation now: if it lives for a while, that while begins."""
+        """Start the time to live of an operation: a store mints a version of it now."""
         if op.value is not None and op.ttl_s is not None:
             last = now + op.ttl_s + SLACK_S
             is_first = math.isinf(op.expires[1])
@@ -354,10 +414,12 @@ class Story:
             op.expires = self._expiring[op.value] = (first, last)
 
     def must_be_found(self, now: float) -> list[Op]:
-        """Return the acknowledged values that may not be denied. Each was acknowledged by at least a quorum.
+        """Return the acknowledged values for which "not found" is an error.
+
+        Each was acknowledged by at least a quorum.
 
         Args:
-            now: a value whose time to live may be over does not count.
+            now: the virtual second; values that may have expired by then are left out.
         """
         return [
             op
@@ -366,7 +428,10 @@ class Story:
         ]
 
     def may_be_deleted(self, op: Op, now: float) -> bool:
-        """Whether a minted tombstone, or a value that may have expired, replaces an operation, or what replaces it."""
+        """Return whether a delete or an expired value may have replaced an operation.
+
+        The replacement may be indirect. Only minted versions count.
+        """
         todo, seen = [op], {op.number}
         while todo:
             dots = todo.pop().dots
@@ -379,11 +444,16 @@ class Story:
         return False
 
     def gone(self) -> Covers:
-        """Return what acknowledged operations have replaced for certain by now."""
+        """Return the events that acknowledged operations have replaced for certain by now."""
         return dict(self._gone)
 
     def shown_again(self, values: Iterable[bytes], gone: Covers) -> Op | None:
-        """Return an operation whose value is among these although all its versions were replaced."""
+        """Return an operation if its value is shown, and all its versions were replaced.
+
+        Args:
+            values: the values shown.
+            gone: the events replaced for certain; see `gone`.
+        """
         shown = frozenset(values)
         for op in self._by_id.values():
             if op.value in shown and op.dots and all(covers(gone, dot) for dot in op.dots):
@@ -391,7 +461,10 @@ class Story:
         return None
 
     def is_shown(self, op: Op, values: Iterable[bytes]) -> bool:
-        """Whether the value of an operation is among these, or one that may have replaced it, directly or not."""
+        """Return whether a read shows an operation's value or a replacement of it.
+
+        The replacement may be indirect.
+        """
         shown, todo, seen = frozenset(values), [op], {op.number}
         while todo:
             now = todo.pop()
@@ -404,36 +477,45 @@ class Story:
         return False
 
     def wrong(self, merged: Record | None, now: float) -> list[str]:
-        """Return what is wrong with all that there is of the key together, in words; nothing, if all is well."""
+        """Return the errors in the merged copies of the key, in words; empty if none.
+
+        Args:
+            merged: all copies of the record, merged; None: no store has one.
+            now: the virtual second; values that may have expired by then may be missing.
+        """
         found: list[str] = []
         visible = {} if merged is None else dots_in(merged)
         shown = {} if merged is None else dict.fromkeys(version.op_id for version in versions.siblings(merged))
         for op in self.required():
             if op.replaces(merged):
-                found.append(f"{op} has replaced what is there again")
+                found.append(f"{op} has replaced a version that is there again")
             if op.value is None or op.op_id in shown or now >= op.expires[0]:
                 continue
             if not op.is_in(merged):
-                found.append(f"{op} was acknowledged, and nobody has it")
+                found.append(f"{op} was acknowledged, and no store has it")
             elif not self.is_replaced(op, merged) and not op.is_isolated_in(merged):
-                found.append(f"{op} was acknowledged, and is replaced by nothing that could")
+                found.append(f"{op} was acknowledged, and no version that may have replaced it is there")
         for dot, op_id in visible.items():
             if op_id in shown and covers(self._gone, dot) and not found:
                 found.append(f"{self._by_id.get(op_id, 'an older write')} was replaced, and is back")
         return found
 
     def is_replaced(self, op: Op, merged: Record | None) -> bool:
-        """Whether a version that these records know may have replaced an operation."""
+        """Return whether a version that this record knows may have replaced an operation."""
         if merged is None:
             return False
         known = (mint for dot, mint in self._mints.items() if mint.op is not op and knows(merged, dot))
         return any(mint.may_cover(op.dots) for mint in known)
 
     def hidden(self, context: bytes, shown: Iterable[bytes], before: int) -> Op | None:
-        """Return a value that a reader's context covers although the reader was not shown it, and nothing replaced it.
+        """Return a value that a reader missed although its context covers the value.
+
+        A value that another covered version may have replaced does not count.
 
         Args:
-            before: only of what was acknowledged by then.
+            context: the context that the reader received.
+            shown: the values that the reader received.
+            before: clock of the story; only values acknowledged by then count.
         """
         seen, covered = frozenset(shown), versions.decode_context(context)
         for op in self.required():
@@ -448,14 +530,18 @@ class Story:
         return any(mint.may_cover(op.dots) for mint in known)
 
     def left_beside(self, op: Op, merged: Record | None, w_min: int, now: float) -> list[Op]:
-        """Return what an operation without a context should have replaced, and has not.
+        """Return the values that a put without a context should have replaced and did not.
 
-        It reads a quorum first, and finds there what a write quorum had before it began, both of those who keep the
-        key; unless none of these is there any more, which a story does not know (see `Losses.in_reach`).
+        Such a put first reads a quorum. There it finds each write that a write quorum of the replica set had before the
+        put began. The put may miss a write if all nodes that had it are gone. The story does not know that; see
+        `Losses.in_reach`.
 
         Args:
-            w_min: with fewer nodes, the two need not have met.
-            now: what has expired by now may have been reaped, and a copy of it wait for the reap log.
+            op: the put.
+            merged: all copies of the record, merged.
+            w_min: W of an old write, at least; below it, the two quorums need not intersect.
+            now: the virtual second. A value that has expired by then may be reaped, while a copy of it waits for the
+                reap log.
         """
         if op.kind != "put" or not op.is_strict or merged is None:
             return []
@@ -466,7 +552,7 @@ class Story:
 
     @property
     def clock(self) -> int:
-        """Beginnings and acknowledgements so far."""
+        """Number of starts and acknowledgements so far."""
         return self._clock
 
     # -- inside -----------------------------------------------------------------------------------
@@ -481,7 +567,10 @@ class Story:
                 self._gone[who] = count
 
     def _prune(self) -> None:
-        """Forget what was replaced for certain; contexts are closed, so what that had replaced is covered as well."""
+        """Forget the operations that were replaced for certain.
+
+        Contexts are closed: they also cover the events that those operations had replaced.
+        """
         gone = self._gone
         self.ops = [op for op in self.ops if not (op.dots and all(covers(gone, dot) for dot in op.dots))]
         self._mints = {dot: mint for dot, mint in self._mints.items() if not covers(gone, dot)}

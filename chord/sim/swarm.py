@@ -1,4 +1,4 @@
-"""Many seeds on all cores: progress, what was drawn, what was taken, and the names of which none may be zero."""
+"""Many seeds on all cores: progress, totals, and the counts that must not be zero."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from chord.sim.pool import processes
 from chord.sim.situations import LONG, SITUATION, demanded
 
 STILL_S_MAX = 60.0
-"""Virtual time that has not moved for so many real seconds never will."""
+"""Real seconds without progress of virtual time after which a run is given up."""
 RETRY_S = 0.01
 
-# Every transition of the protocol, every abort, every take-over: a swarm that never took one has not tested it.
+# Every transition, abort and takeover of the protocol. A swarm with a zero count has not tested that path.
 NEVER_ZERO = (
     # checks
     "checked invariants",
@@ -73,7 +73,7 @@ NEVER_ZERO = (
     "PeerChanged dead",
     "PeerChanged left",
     "PeerChanged alive",
-    # what was done to them
+    # faults and membership changes
     "action join",
     "action join adjacent",
     "action leave",
@@ -92,13 +92,13 @@ NEVER_ZERO = (
     "action partition",
     "action blackout",
     "action false alarm",
-    # what clients saw
+    # outcomes of client operations
     "client put ok",
     "client put unknown",
     "client get ok",
     "client get not found",
     "client get owner_down",
-    # what became of the copies
+    # losses and movements of copies
     "client acknowledged and lost",
     "client acknowledged sloppily",
     "keys_brought_home",
@@ -112,18 +112,27 @@ NEVER_ZERO = (
     "action disk failed",
     "action forget",
     "keys_reaped",
-    # in which situations the ring was
+    # situations of the ring
     *demanded(),
 )
 SHARES_MIN = {"blind": 0.3, "delete": 0.1, "through a fallback": 0.05, "elsewhere than before": 0.2}
-"""The least shares of these kinds among the acknowledged writes of mixed lives, of keys that one client writes."""
+"""Least fractions of these kinds among the acknowledged writes of mixed runs.
+
+Only keys with a single writer count.
+"""
 
 SEEDS_FOR_ALL = 200
-"""In so many seeds every one of them is to be expected."""
+"""Number of seeds from which on no count of `NEVER_ZERO` should be zero."""
 
 
 class Broken(msgspec.Struct):
-    """A seed that failed: how, in words, and what it had drawn."""
+    """A seed that failed.
+
+    Attributes:
+        plan: the plan of the seed.
+        kind: see `Failure`.
+        text: the error.
+    """
 
     plan: Plan
     kind: Kind
@@ -131,13 +140,13 @@ class Broken(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct):
-    """What a swarm did.
+    """The results of a swarm.
 
     Attributes:
-        reports: of the seeds that went well, without their counts: there may be many thousands.
-        broken: the others.
-        drawn: in how many plans each fault was on, and how many were over messages and over frames.
-        counts: how often everything was taken, in all seeds that went well.
+        reports: of the seeds that passed, without their counts, because a swarm may have many thousands.
+        broken: the seeds that failed.
+        drawn: by fault, the number of plans that had it on; also the numbers of plans over messages and over frames.
+        counts: totals of all counts of the seeds that passed.
     """
 
     reports: list[Report] = msgspec.field(default_factory=list)
@@ -147,22 +156,22 @@ class Outcome(msgspec.Struct):
 
     @property
     def seeds(self) -> int:
-        """How many were run."""
+        """Number of seeds run."""
         return len(self.reports) + len(self.broken)
 
     def zeros(self, names: Iterable[str] = NEVER_ZERO) -> list[str]:
-        """Return what was never taken, or too seldom."""
+        """Return the names with a zero count, and kinds of writes with too small a share."""
         rare = [f"{name} ({share:.1%})" for name, share in self.shares().items() if share < SHARES_MIN[name]]
         return [name for name in names if not self.counts[name]] + rare
 
     def shares(self) -> dict[str, float]:
-        """Return which part of the acknowledged writes were of each kind that there must be enough of."""
+        """Return the share of each kind of `SHARES_MIN` among the acknowledged writes."""
         written = self.counts["client put ok"] - self.counts["client acknowledged beside the shares"]
         return {name: self.counts[f"client acknowledged {name}"] / written for name in SHARES_MIN} if written else {}
 
     @property
     def long_absences(self) -> float:
-        """Return the share of the lives with an absence longer than every period, of those that went well."""
+        """Share of the passed runs that have an absence longer than every period."""
         return self.counts[SITUATION + LONG] / len(self.reports) if self.reports else 0.0
 
     def add(self, plan: Plan, result: Report | Broken) -> None:
@@ -177,14 +186,16 @@ class Outcome(msgspec.Struct):
 
 
 class Spinning(Exception):
-    """Virtual time stands still: a loop in which nobody ever waits."""
+    """Virtual time stands still: a task loops without waiting."""
 
 
 class _Lookout:
-    """Raises `Spinning` where virtual time stands still. In the main thread of a process.
+    """Raises `Spinning` if virtual time stands still.
+
+    Use it only in the main thread of a process.
 
     Attributes:
-        has_raised: it did; whatever the run made of it.
+        has_raised: whether it raised, even if the run handled the exception.
     """
 
     def __init__(self) -> None:
@@ -204,7 +215,7 @@ class _Lookout:
         now = trio.current_time() if trio.lowlevel.in_trio_run() else -1.0
         if now != self._last:
             self._last = now
-        elif trio.lowlevel.currently_ki_protected():  # in Trio's own code, where nothing may be raised
+        elif trio.lowlevel.currently_ki_protected():  # in Trio's own code, which must not be interrupted
             signal.setitimer(signal.ITIMER_REAL, RETRY_S, STILL_S_MAX)
         else:
             self.has_raised = True
@@ -218,10 +229,15 @@ def run_one(
     write_history: Callable[[bytes], object] | None = None,
     on_progress: Callable[[int, int], object] = lambda writes, membership: None,
 ) -> Report | Broken:
-    """Run one seed: its report, or what went wrong. In the main thread of a process.
+    """Run one seed, and return its report or its failure.
+
+    Call it only in the main thread of a process.
 
     Args:
-        on_event, write_history, on_progress: see `Life`.
+        plan: the plan of the seed.
+        on_event: see `Life`.
+        write_history: see `Life`.
+        on_progress: see `Life`.
     """
     with _Lookout() as lookout:
         try:
@@ -230,7 +246,7 @@ def run_one(
             kind: Kind = "liveness" if failure.kind == "crash" and lookout.has_raised else failure.kind
             return Broken(plan, kind, failure.text + _cause(failure))
         finally:
-            gc.collect()  # or the next run would keep the rubbish of this one: it freezes what it finds
+            gc.collect()  # otherwise the next run would freeze the garbage of this one
 
 
 def _cause(failure: Failure) -> str:
@@ -249,9 +265,13 @@ def run_many(
     """Run seeds on all cores.
 
     Args:
-        on_result: told of every seed when it is done, in no particular order.
-        jobs: processes; default: one per core. 1 runs them here.
-        on_progress: see `Life`; of lives that run here.
+        plans: one plan for each seed.
+        on_result: callback for every finished seed, in no particular order.
+        jobs: number of processes; default: one per core. With 1, the seeds run in this process.
+        on_progress: see `Life`; only for seeds that run in this process.
+
+    Returns:
+        The results; from several processes, in the order of the seeds.
     """
     outcome = Outcome()
 

@@ -1,4 +1,4 @@
-"""A call under way at message level."""
+"""A call in progress at message level."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Ticket:
-    """A call under way: what is asked of whom, and who is told the outcome, once."""
+    """A call in progress: the request, its target, and the callback for the outcome."""
 
     __slots__ = ("address", "budget", "callback", "caller", "request", "result", "to")
 
@@ -37,16 +37,16 @@ class Ticket:
         self.callback: Callback | None = callback
 
     def again(self) -> Ticket:
-        """Return the same request, of which nobody waits for the answer."""
+        """Return the same request without a callback for the reply."""
         return Ticket(self.caller, self.to, self.address, self.request, self.budget, None)
 
     def settle(self, answer: Reply | ChordError) -> None:
-        """Tell the caller the outcome, once."""
+        """Call back with the outcome, once."""
         callback, self.callback = self.callback, None
         if callback is not None:
             callback(answer)
 
     def abandon(self, _: object) -> trio.lowlevel.Abort:
-        """Tell nobody: the caller has been cancelled."""
+        """Drop the callback: the caller has been cancelled."""
         self.callback = None
         return trio.lowlevel.Abort.SUCCEEDED

@@ -1,7 +1,7 @@
-"""Who has what: the stores of the living, and the disks of the dead. What the ledger holds the ring to is read here.
+"""The inventory of copies: the stores of living nodes, and the disks of dead ones.
 
-A node that dies takes with it what it kept in memory. Its disk is looked at when it is dead: what its store said was
-durable must be there.
+The oracle judges the ring by this inventory. A node that dies takes its memory with it. The autopsy then looks at its
+disk. Every record that its store called durable must be there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from chord.wire.messages import Record
 
 
 class Copy(NamedTuple):
-    """A record at a host, and as much of it as is durable. `is_living`: its node runs."""
+    """A record on a machine.
+
+    Attributes:
+        host: the machine.
+        record: the visible record.
+        durable: the durable part of it; None: nothing is durable.
+        is_living: whether the node of the machine runs.
+    """
 
     host: str
     record: Record
@@ -33,14 +40,15 @@ class Truth:
 
     def __init__(self, ring: MemoryRing) -> None:
         self._ring = ring
-        self._dead: dict[str, Storage] = {}  # what each has left: its store, or its disk once that was looked at
-        self._claims: dict[str, dict[bytes, tuple[Record, Record | None]]] = {}  # durable, and visible
-        self._dropping: dict[str, dict[bytes, Record]] = {}  # by machine: what was durable when it began a removal
+        # By machine: the store of the dead node, or the content of its disk after the autopsy.
+        self._dead: dict[str, Storage] = {}
+        self._claims: dict[str, dict[bytes, tuple[Record, Record | None]]] = {}  # by machine and key: durable, visible
+        self._dropping: dict[str, dict[bytes, Record]] = {}  # by machine: durable records at the start of their removal
 
     # -- questions ------------------------------------------------------------------------------
 
     def copies(self, key: bytes) -> Iterator[Copy]:
-        """Yield every copy there is of a record."""
+        """Yield every copy of a record."""
         for node in self._ring.nodes:
             if self.is_living(node):
                 storage = node.host.storage
@@ -53,24 +61,31 @@ class Truth:
                 yield Copy(host, record, storage.durable(key), False)
 
     def is_living(self, node: Node) -> bool:
-        """Whether a node runs, is not about to be stopped, and is not a copy of another."""
+        """Return whether a node runs, is not about to be killed, and is no copy.
+
+        A copy runs on a copy of another node's data directory.
+        """
         return node.name not in self._dead and node.name not in getattr(self._ring, "clones", ())
 
     def merged(self, key: bytes, *, only_living: bool = False) -> Record | None:
-        """Return all that there is of a record, together."""
+        """Return all copies of a record, merged; None if no store has a copy."""
         found: Record | None = None
         for copy in self.copies(key):
             if copy.is_living or not only_living:
                 found = copy.record if found is None else versions.sync(found, copy.record)
         return found
 
-    # -- what happens to the copies ---------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------
 
     def dies(self, node: Node, is_told: Callable[[bytes], bool]) -> Storage | None:
-        """A node is about to die. Returns what vanishes with it; None where it has a disk.
+        """Note that a node is about to die, and return its store if it has no disk.
 
         Args:
-            is_told: whether a key is one to be looked for on its disk.
+            node: the node.
+            is_told: selects the keys that the autopsy checks.
+
+        Returns:
+            The store that is lost with the node; None if the node has a disk.
         """
         storage, circle = node.host.storage, node.host.circle
         if self._disk(node.name) is None:
@@ -85,13 +100,16 @@ class Truth:
         return None
 
     def drops(self, host: str, key: bytes) -> None:
-        """A store is about to remove a record. Until the removal is durable, the disk may have the record or not."""
+        """Note that a store is about to remove a record.
+
+        Until the removal is durable, the disk may have the record or not.
+        """
         for node in self._ring.nodes:
             if node.name == host and (record := node.host.storage.durable(key)) is not None:
                 self._dropping.setdefault(host, {})[key] = record
 
     def autopsy(self, node: Node) -> list[bytes]:
-        """Look at the disk of a node that is dead now. Returns the keys of which it has lost what was durable."""
+        """Look at the disk of a dead node, and return the keys of lost durable records."""
         disk = self._disk(node.name)
         if disk is None or node.name not in self._dead:
             return []
@@ -99,12 +117,12 @@ class Truth:
         self._dead[node.name] = left
         claims = self._claims.pop(node.name, {})
         found = {key: left.get(key) for key in claims}
-        # A transaction may have ended of which the node has not heard. It may forget what was reaped.
+        # A transaction may have ended without an answer to the node. It may have removed reaped records.
         wrong = (key for key, (_, visible) in claims.items() if found[key] != visible)
         return [key for key in wrong if not _covers(found[key], claims[key][0])]
 
     def not_on_disk(self, node: Node, keys: Iterable[bytes]) -> list[bytes]:
-        """Return the keys of which a running node's store says that more is durable than there is on its disk."""
+        """Return the keys of records that a running node calls durable and its disk lacks."""
         disk, storage = self._disk(node.name), node.host.storage
         left = None if disk is None or not self.is_living(node) else left_on(disk, node.host.circle)
         if left is None:
@@ -113,23 +131,26 @@ class Truth:
         return [key for key, record in claims.items() if not _covers(left.get(key), record)]
 
     def comes_back(self, host: str) -> None:
-        """A dead node is started again with what it has left."""
+        """Note that a dead node starts again with the content of its disk."""
         self._dead.pop(host, None)
 
     def is_wiped(self, host: str) -> Storage | None:
-        """A dead node's disk is emptied. Returns what was on it."""
+        """Note that a dead node's disk is emptied, and return its content."""
         return self._dead.pop(host, None)
 
     def has_disk(self, host: str) -> bool:
-        """Whether a machine has a disk: without one its next node is another store."""
+        """Return whether a machine has a disk.
+
+        Without a disk its next node has an empty store.
+        """
         return self._disk(host) is not None
 
     def dead(self) -> list[str]:
-        """Return the machines whose node is dead, in the order of their deaths."""
+        """Return the machines with a dead node, in the order of the deaths."""
         return list(self._dead)
 
     def is_damaged(self, host: str, key: bytes) -> Record | None:
-        """A record on a dead node's disk is no more. Returns it as it was."""
+        """Note that a record on a dead node's disk is damaged, and return it as it was."""
         storage = self._dead[host]
         assert isinstance(storage, MemoryStorage)
         record = storage.get(key)
@@ -137,7 +158,7 @@ class Truth:
         return record
 
     def records_of(self, host: str) -> list[bytes]:
-        """Return the keys a dead node has left."""
+        """Return the keys of the records that a dead node has left."""
         storage = self._dead[host]
         return [record.key for record in storage.scan(Arc(Point(0), Point(0)))]
 
@@ -151,7 +172,7 @@ class Truth:
 
 
 def _covers(record: Record | None, other: Record) -> bool:
-    """Whether a record knows all that another knows."""
+    """Return whether a record knows all that another record knows."""
     if record is None or record == other:
         return record is not None
     context = versions.context_of(record)

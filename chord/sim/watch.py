@@ -1,13 +1,11 @@
-"""The observer of a simulation: counts what happens, and checks the ring after every change of a pointer.
+"""The observer of a run: counts events, and checks the ring after pointer changes.
 
-Beyond the invariants of `chord.verify.invariants` three statements about steps are checked. The set of
-principals shrinks only by a failure, and then only by the one that failed: no step of the protocol
-makes anybody forget a member. No point has two owners, unless somebody died a moment ago. And once
-nobody comes or goes, the rank error never grows.
+The invariants of `chord.verify.invariants` are checked, and three statements about steps. First, the set of principals
+shrinks only by the failure of a principal. No step of the protocol makes a node forget a member. Second, no point has
+two owners, unless a node died a moment ago. Third, once no node joins or leaves, the rank error never grows.
 
-What the proof does not cover is not held against the ring: while a partition or a stop longer than
-any timeout lasts, and until the ring has healed (`outside`), lists must still be in order, but there
-may well be two rings.
+Situations beyond the proof are not held against the ring. While a partition or a stop longer than any timeout lasts,
+and until the ring has healed, there may be two rings. Successor lists must still be in order (`go_outside`).
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from chord.testing.rings import MemoryRing
 from chord.verify import invariants
 from chord.verify.invariants import Member, Snapshot
 
-# No steps of the protocol: consequences, and the weather.
+# No steps of the protocol: consequences, and changes of nodes and connections.
 QUIET = (
     events.FingerChanged,
     events.PeerChanged,
@@ -37,7 +35,7 @@ QUIET = (
     events.RecordsReceived,
     events.RecordsDropped,
 )
-# Steps that change no pointer; whatever held before holds after them.
+# Steps that change no pointer: a snapshot that was right before is right after.
 POINTLESS = (
     events.StepDone,
     events.StepAborted,
@@ -50,22 +48,28 @@ POINTLESS = (
 DETAILS = ("how", "outcome", "step", "reason")
 RECENT = 12
 QUOTED_S = 0.25
-"""No answer is under way for longer, in a network without loss and jitter, hiccups included."""
+"""Longest time that an answer is in transit, in seconds, without loss and jitter.
+
+Hiccups are included.
+"""
 EVERY_STEP_MAX = 64
-"""Up to so many nodes every change is checked; above, one in as many as there are nodes beyond."""
+"""Largest number of nodes at which every change is checked.
+
+In a ring with n nodes more than that, one change in n is checked.
+"""
 
 
 class Violated(AssertionError):
-    """Something that must never be was; the message says what, when and after what."""
+    """A violation; the message says what, when and after which events."""
 
 
 def name_of(event: Event) -> str:
-    """Return an event's type with the detail that tells its kinds apart: "ArcGained taken_over"."""
+    """Return an event's type with its kind, if it has one: "ArcGained taken_over"."""
     name = type(event).__name__
     if isinstance(event, events.PeerChanged):
         return f"{name} {event.state}"
     if isinstance(event, events.ConnectionClosed | events.ConnectionRefused):
-        return name  # their reasons are sentences
+        return name  # their reasons are sentences, not kinds
     for detail in DETAILS:
         if detail in event.__struct_fields__:
             return f"{name} {getattr(event, detail)}"
@@ -73,30 +77,32 @@ def name_of(event: Event) -> str:
 
 
 def _adopted(event: Event) -> int | None:
-    """Return the vnode that an event makes somebody's new head."""
+    """Return the vnode that an event makes the new head of a list."""
     if isinstance(event, events.SuccessorAdopted):
         return event.new.id
     return event.successor.id if isinstance(event, events.RingJoined) else None
 
 
 class Watch:
-    """Observes every node of one ring.
+    """The observer of every node of one ring.
 
     Args:
-        label: what the complaints begin with.
+        label: the start of each complaint.
         successors: r of the ring.
-        mourning_s: after a death an arc may have two owners for so long.
-        is_atomic: no answer takes twice as long as another, so that abort-if-observed is exact (see `stabilize`).
+        mourning_s: seconds after a death in which an arc may have two owners.
+        is_atomic: whether no answer takes twice as long as another. Only then is abort-if-observed exact (see
+            `chord.stabilize`).
 
     Attributes:
-        counts: how often each kind of event happened.
-        steps: how many of them were steps of the protocol.
-        checks: how often all invariants were checked.
-        broken: the first thing that went wrong.
-        excused: ids that were down for a moment: that the others notice it late is no fault of a step.
-        on_event: called with every event, after the checks.
-        on_broken: called when the first thing goes wrong.
-        on_late: called when a vnode adopts another that died after it answered: to the proof an answer takes no time.
+        label: the start of each complaint.
+        counts: number of events of each kind.
+        steps: number of events that were protocol steps.
+        checks: number of checks of all invariants.
+        broken: the first violation; None: there was none yet.
+        excused: ids of vnodes that were down for a moment. If other nodes notice that late, no step is at fault.
+        on_event: callback for every event, after the checks.
+        on_broken: callback for the first violation.
+        on_late: callback for the adoption of a vnode that died after it answered; to the proof an answer takes no time.
     """
 
     def __init__(self, label: str, successors: int, *, mourning_s: float = math.inf, is_atomic: bool = True) -> None:
@@ -134,7 +140,7 @@ class Watch:
             self._ring = None
 
     def __call__(self, event: Event) -> None:
-        """Observe."""
+        """Observe an event."""
         self.counts[name_of(event)] += 1
         if self._ring is None:
             return
@@ -142,62 +148,62 @@ class Watch:
             self.steps += 1
             self._recent.append((trio.current_time(), event))
             if isinstance(event, events.ArcGained) and event.how == "resumed":
-                self.somebody_died()  # only now it is known to be over
+                self.somebody_died()  # its absence ends only now
             if isinstance(event, events.ArcGained | events.ArcLost):
                 self._check_owners()
             adopted = _adopted(event)
             if adopted in self._gone or (adopted in self._last and adopted not in self._ring.snapshot()):
-                self.on_late()  # it went after it had answered: a while ago, or since the last check
+                self.on_late()  # it died after its answer: a while ago, or since the last check
             if not isinstance(event, POINTLESS):
                 self.check()
         elif isinstance(event, events.NodeStateChanged):
             self.check()
         self.on_event(event)
 
-    # -- what the world tells -------------------------------------------------------------------
+    # -- changes of mode ------------------------------------------------------------------------
 
     def somebody_died(self) -> None:
-        """A node crashed, or fell silent for so long that it counts as dead."""
+        """Note that a node crashed, or was unreachable for long enough to count as dead."""
         self._last_death_s = trio.current_time()
 
     def go_outside(self) -> None:
-        """What happens from now on, the proof does not cover: a partition, a long stop."""
+        """Note that the proof does not cover events from now on: a partition, a long stop."""
         self._is_outside = True
 
     def come_back(self) -> None:
-        """The ring has healed: everything holds again, measured from here."""
+        """Note that the ring has healed: all statements hold again, measured from here."""
         self._is_outside = False
         self.excused.clear()
         self.somebody_died()
         self.start_over()
 
     def calm_down(self) -> None:
-        """From now on nobody comes or goes and the dead are forgotten: the rank error may only shrink."""
+        """Note that no node joins or leaves any more: the rank error may only shrink."""
         assert self._ring is not None
         self._rank_error = invariants.rank_error(self._ring.snapshot())
 
     def start_over(self) -> None:
-        """Pointers were set by hand, or the ring has healed: what holds from now on is measured from here."""
+        """Measure from here: the pointers were set by hand, or the ring has healed."""
         assert self._ring is not None
         self._last, self._gone = self._ring.snapshot(), {}
         self._principals = invariants.principals(self._last)
 
     def complain(self, text: str) -> None:
-        """Record what went wrong; only the first counts."""
+        """Record a violation; only the first one counts."""
         if self.broken is None:
             recent = "\n".join(f"  {at:10.4f}  {event}" for at, event in self._recent)
             self.broken = Violated(f"{self.label} at {trio.current_time():.4f} s: {text}\nafter\n{recent}")
             self.on_broken()
 
     def raise_if_broken(self) -> None:
-        """Raise the first thing that went wrong, if anything did."""
+        """Raise the first violation, if there was one."""
         if self.broken is not None:
             raise self.broken
 
     # -- checks ---------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Check the ring as it is now, or leave it out where the ring is too large to check it every time."""
+        """Check the ring as it is now; in large rings, check only a sample of the changes."""
         ring = self._ring
         if ring is None or self.broken is not None or self._is_left_out(len(ring)):
             return
@@ -214,7 +220,7 @@ class Watch:
         else:
             wrong = invariants.violations(snapshot, self._r)
         if wrong:
-            leaving = self._leaving()  # what they lack themselves harms nobody: others no longer rely on them
+            leaving = self._leaving()  # other nodes no longer rely on the lists of leaving ones
             wrong = [v for v in wrong if not v.nodes or not leaving.issuperset(v.nodes)]
         if wrong:
             self.complain("; ".join(f"{v.invariant}: {v.text}" for v in wrong[:4]))
@@ -227,7 +233,7 @@ class Watch:
             self._rank_error = error
 
     def check_state(self) -> None:
-        """Check what every part of every node says of itself: bounds, lists, tables."""
+        """Check the bounds, lists and tables of every node."""
         assert self._ring is not None
         for node in self._ring.nodes:
             limits = node.config.limits
@@ -235,7 +241,7 @@ class Watch:
             wrong += [line for v in node.host.vnodes.values() for line in v.ring.check()]
             remembered = len(tuple(node.host.peers.passive.contacts()))
             if remembered > limits.passive_max:
-                wrong.append(f"{remembered} silent contacts are remembered, at most {limits.passive_max} may be")
+                wrong.append(f"{remembered} unreachable contacts are remembered, at most {limits.passive_max} may be")
             for line in wrong:
                 self.complain(f"Bounds: {node.name}: {line}")
 
@@ -253,7 +259,7 @@ class Watch:
         lost = [p for p in self._principals - now if p in snapshot and p not in may_go]
         if lost and self._is_atomic:
             names = ", ".join(snapshot[p].address for p in sorted(lost))
-            self.complain(f"PrincipalsPersist: {names} is alive and somebody's list skips it now")
+            self.complain(f"PrincipalsPersist: {names} is alive and a list skips it now")
         self._principals = now
 
     def _leaving(self) -> set[int]:
@@ -261,19 +267,25 @@ class Watch:
         return {point for node in self._ring.nodes if node.host.is_leaving for point in node.host.vnodes}
 
     def _still_quoted(self) -> Snapshot:
-        """Return those who died a moment ago: what they last said may only be arriving now."""
+        """Return the members that died a moment ago.
+
+        Their last answers may be arriving only now.
+        """
         since = trio.current_time() - QUOTED_S
         self._gone = {point: gone for point, gone in self._gone.items() if gone[1] >= since}
         return {point: member for point, (member, _) in self._gone.items()}
 
     def _check_owners(self) -> None:
-        """Nobody shares a point, not even for a moment, unless somebody died: then two may until they have met."""
+        """Check that no point has two owners, unless a node died a moment ago.
+
+        After a death two nodes may own a point until they have met.
+        """
         if self._is_outside or trio.current_time() - self._last_death_s < self._mourning_s:
             return
         assert self._ring is not None
         self.counts["checked owners"] += 1
         owned: dict[Point, list[Arc]] = {}
-        for node in self._ring.nodes:  # who is only joining may own already
+        for node in self._ring.nodes:  # a joining node may own an arc already
             for vnode in node.host.vnodes.values():
                 arc, giving = vnode.ownership.arc, vnode.ownership.giving
                 if arc is not None and giving is not None:

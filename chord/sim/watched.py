@@ -1,4 +1,4 @@
-"""A store in memory that tells what is put in it and what is dropped from it, so that others can hold it to account."""
+"""A store in memory that reports its puts and removals to a checker."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from chord.wire.messages import Record
 
 
 class WatchedStorage(MemoryStorage):
-    """Satisfies `chord.store.storage.Storage`."""
+    """A store in memory that reports changes. Satisfies `chord.store.storage.Storage`."""
 
     _on_put: Callable[[Record, bool], object] | None = None
     _on_drop: Callable[[Record], object] | None = None
 
     def watch(self, on_put: Callable[[Record, bool], object], on_drop: Callable[[Record], object]) -> None:
-        """From now on tell of every change.
+        """Report every change from now on.
 
         Args:
-            on_put: told every record that was put, and whether its newest version is this store's own.
-            on_drop: told every record that is removed, just before.
+            on_put: callback for every record put, with whether its newest version was minted by this store.
+            on_drop: callback for every record, just before its removal.
         """
         self._on_put, self._on_drop = on_put, on_drop
 
     def apply(self, batch: Batch) -> None:
-        """Make all changes of the batch, and tell of them."""
+        """Make all changes of the batch, and report them."""
         if self._on_drop is not None:
             for record in [self.get(key) for key in batch.removals]:
                 if record is not None:

@@ -103,21 +103,21 @@ LEDGER = (
     (r" denies b'", "ledger: denied"),
     (r" reads \(.*\) under ", "ledger: misread"),
     (r" in a scan, which is old", "ledger: misread"),
-    (r" is done, and beside it stands ", "ledger: replaced"),
-    (r" is replaced by nothing that could", "ledger: misread"),
-    (r" has replaced what is there again", "ledger: misread"),
+    (r" and did not replace ", "ledger: replaced"),
+    (r" was acknowledged, and no version that may have replaced it is there", "ledger: misread"),
+    (r" has replaced a version that is there again", "ledger: misread"),
     (r" was replaced, and is back", "ledger: misread"),
     (r" does not find b'", "ledger: lost"),
-    (r" was acknowledged, and nobody has it", "ledger: lost"),
-    (r" was told of b'.*' by \d+ nodes, and ", "ledger: quorum"),
+    (r" was acknowledged, and no store has it", "ledger: lost"),
+    (r" read b'.*' from \d+ nodes, and ", "ledger: quorum"),
     (r"; its disk has lost ", "ledger: lost"),
-    (r" is stored(?: on \d+ nodes, and it is durable on|, by \d+ of) ", "ledger: acknowledged"),
+    (r" acknowledged b'.*' (?:on \d+ nodes, and it is durable on|with W = ) ", "ledger: acknowledged"),
     (r" drops .*, which is left on ", "ledger: dropped"),
     (r" a dot was minted twice", "ledger: dots"),
     (r" takes no write in the end", "ledger: refused"),
     (r" in quarantine, and no reap log was trimmed", "ledger: quarantine"),
 )
-COPIES = (r"the replicas of b'.* differ", r"b'.* is on .*, and belongs on ", r"what .* has of b'.* is news to ")
+COPIES = (r"the replicas of b'.* differ", r"b'.* is on .*, and belongs on ", r" has writes of b'.* that .* lack")
 LIVENESS = (r"not Ideal after", r"^TooSlowError", r"it took too long")
 
 

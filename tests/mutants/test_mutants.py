@@ -146,7 +146,7 @@ def test_a_complaint_says_what_when_and_after_what() -> None:
         ("seed 3 at 0.0083 s: PrincipalsPersist: n1:1 is alive\nafter\n  0.1  X", "PrincipalsPersist"),
         ("seed 3 at 0.0083 s: n3 denies b'old-16', which was acknowledged and lost", "ledger: denied"),
         ("seed 3 at 0.0083 s: n3 reads (b'1',) under b'old-16', written was b'2'", "ledger: misread"),
-        ("seed 3 at 0.0083 s: n3 does not find b'old-16', of which somebody", "ledger: lost"),
+        ("seed 3 at 0.0083 s: n3 does not find b'old-16', and a store has", "ledger: lost"),
         ("not Ideal after 20.0 s. n3 is joining\n  ExactSuccessors: n1:1 has 3", "liveness"),
         ("seed 3: not Ideal after 20.0 s. \n  OwnedOnce: nobody answers for 1 to 2", "liveness"),
         ("TooSlowError: ", "liveness"),

@@ -105,7 +105,7 @@ def test_a_write_is_lost_only_with_as_many_disks_as_it_was_on(disks: int, compla
                 losses.bury(node)
             assert put.is_lost
             assert len(told) == complaints
-            assert all("nobody has it, though only 1 of its copies were lost, not 2" in text for text in told)
+            assert all("no store has it, though only 1 of its copies were lost, not 2" in text for text in told)
 
     testing.run(main)
 
