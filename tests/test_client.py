@@ -993,7 +993,7 @@ def test_a_ring_is_closed_after_its_block() -> None:
             ring.put("k", "v")
         heard = len(node.heard)
         for use in (lambda: ring.get("k"), lambda: ring.put_many([("a", "b")]), lambda: list(ring.scan())):
-            with pytest.raises(InvalidRequest, match="this Ring is closed, its with block has ended; connect again"):
+            with pytest.raises(InvalidRequest, match="this Ring is closed: its with block has ended; connect again"):
                 use()
         ring.close()
         assert len(node.heard) == heard
@@ -1003,7 +1003,7 @@ async def test_a_client_is_closed_after_its_block() -> None:
     with fake_node(Store()) as node:
         async with chord.open_client(node.address) as client:
             await client.put("k", "v")
-        with pytest.raises(InvalidRequest, match="this client is closed, its block has ended; open another"):
+        with pytest.raises(InvalidRequest, match="this client is closed: its block has ended; open another"):
             await client.get("k")
 
 
