@@ -102,7 +102,7 @@ class Entries:
     """The state that operations share: entry nodes, circle, and owner cache.
 
     Args:
-        arcs_max: number of arcs whose owners are remembered; requests for their keys go straight to the owner. 0: none.
+        arcs_max: number of arcs with a remembered owner; requests for their keys go straight to the owner. 0: none.
 
     Attributes:
         entries: addresses of entry nodes: those that the caller named, then learnt ones that replace unreachable ones.
