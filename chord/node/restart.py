@@ -53,7 +53,6 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
     Returns:
         None if the node is new, or had left its ring.
 
-
     Raises:
         ConfigError: the files cannot be read, do not belong together, or belong to another configuration.
     """
