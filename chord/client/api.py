@@ -39,11 +39,12 @@ class AsyncRing(ABC):
     and each page of `scan` and `records`. If the limit passes, the operation raises the ring's last error, or
     `DeadlineExceeded` if there was none.
 
-    Errors: every operation may raise these, besides the errors in its own list. `PeerUnreachable`: no node could be
-    reached. `DeadlineExceeded`, `PeerLost`: the operation may have happened. `OwnerDown`: the copies are on nodes that
-    are down. `InvalidRequest`: an argument is out of bounds. `ConfigError`: an address is not HOST:PORT. Requests that
-    may succeed later are retried until the deadline. A put keeps its operation id, so that it takes effect once.
-    Operations on many keys do not raise errors of the ring: each key has an outcome of its own.
+    Errors: every operation may raise these errors, besides those in its own list. `PeerUnreachable` means that no node
+    could be reached. `DeadlineExceeded` and `PeerLost` mean that the operation may have happened. `OwnerDown` means
+    that the copies are on nodes that are down. `InvalidRequest` means that an argument is out of bounds. `ConfigError`
+    means that an address is not HOST:PORT. Requests that may succeed later are retried until the deadline. A put keeps
+    its operation id, so that it takes effect once. Operations on many keys do not raise errors of the ring, because
+    each key has an outcome of its own.
 
     Cancelling: a cancelled operation harms neither client nor node. A write may have happened, or may still happen
     within its time limit. If `put_many` or `merge_many` is cancelled, only its current batch is uncertain: earlier
