@@ -1,7 +1,6 @@
 """A session with a ring from ordinary blocking code: no Trio, no threads.
 
-    chord up -n 8                                        in another terminal
-    python examples/blocking_session.py 127.0.0.1:9000
+Start a ring with `chord up -n 8`. Then run `python examples/blocking_session.py 127.0.0.1:9000` in another terminal.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from chord.errors import NotFound
 
 
 def main(address: str) -> None:
-    """Write, read, settle a conflict, and see how a lookup travels."""
+    """Write, read, resolve a conflict, and show the path of a lookup."""
     with chord.connect(address, timeout_s=5.0) as ring:
         ring.put("user:42", "Ada")
         print("user:42 is", ring.get("user:42").value.decode())
 
-        # Two writers that do not know of one another: nothing is lost, the reader gets both values …
+        # Two concurrent writers: no value is lost, and the reader gets both.
         ring.put("user:42", "Grace", blind=True)
         found = ring.get("user:42")
         print("written at the same time:", sorted(value.decode() for value in found.siblings))
 
-        # … and settles them by writing under the context of what it read.
+        # The reader resolves them: it writes under the context of its read.
         ring.put("user:42", "Ada and Grace", context=found.context)
         print("settled:", ring.get("user:42").value.decode())
 

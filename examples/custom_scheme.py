@@ -1,4 +1,4 @@
-"""The 16,384 slots of Redis Cluster, a scheme of one's own: python examples/custom_scheme.py; needs the extra lab."""
+"""The 16,384 slots of Redis Cluster as a custom scheme; needs the extra `lab`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from chord.lab.schemes import SCHEMES
 
 SLOTS = 16_384
 
-def slot(key: bytes) -> int:  # no lambda: a placement travels to other processes
+def slot(key: bytes) -> int:  # not a lambda: placements are sent to other processes
     return crc_hqx(key, 0) % SLOTS
 
 
 class RedisSlots(Placement):
-    """A table of slots: in equal ranges at first; a newcomer takes its part evenly from all."""
+    """A table of slots, at first in equal ranges. A new node takes slots from all."""
     scheme, title, source = "redis-slots", "Redis Cluster slots", "Redis Cluster specification"
     lookup_cost, memory_cost, has_names, has_distinct_replicas = "O(1)", "O(slots)", False, False
 
     def _build(self) -> None:
-        self.hasher = Hasher("crc16", slot)  # as Redis does; a scheme that takes any hash leaves this out
+        self.hasher = Hasher("crc16", slot)  # as in Redis; a scheme that accepts any hash omits this
         self._owners = np.arange(SLOTS) * len(self._nodes) // SLOTS
 
     @property

@@ -1,6 +1,6 @@
-"""A Trio service with a peer of the ring inside it: no database to run, every instance is a part of it.
+"""A Trio service with a node of the ring inside it, so that it needs no database.
 
-Two instances of a guest book; both remember everyone: python examples/embedded_node.py
+Two instances of a guest book share all names: python examples/embedded_node.py
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chord.errors import NotFound
 
 
 class GuestBook:
-    """Answers a name with how often it has come, whichever instance it came to."""
+    """Answers a name with the number of its visits, at any instance."""
 
     def __init__(self, node: chord.Node) -> None:
         self.node = node

@@ -1,7 +1,6 @@
-"""Sessions that end by themselves: a web service's session store, shared by all its instances.
+"""A store of expiring sessions, shared by all instances of a web service.
 
-    chord up -n 8                                    in another terminal
-    python examples/session_store.py 127.0.0.1:9000
+Start a ring with `chord up -n 8`. Then run `python examples/session_store.py 127.0.0.1:9000` in another terminal.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from chord.errors import NotFound
 
 
 class Sessions:
-    """Sessions of logged-in users, each gone after a while without a visit."""
+    """Sessions of users. Each expires a while after its last visit."""
 
     def __init__(self, ring: chord.Ring, ttl_s: float) -> None:
         self.ring, self.ttl_s = ring, ttl_s
@@ -27,9 +26,9 @@ class Sessions:
         return token
 
     def visit(self, token: str) -> dict[str, object] | None:
-        """Count a visit, and let the session live on for so long again; None where it has ended."""
+        """Count a visit and extend the session. Returns None if the session has expired."""
         try:
-            # Of two visits at the same moment the later one is as good as both: here, losing one does no harm.
+            # If two visits are concurrent, the later one is enough: losing a visit does no harm here.
             session = json.loads(self.ring.get(f"session:{token}", resolve=chord.last_writer_wins).value)
         except NotFound:
             return None
@@ -45,7 +44,7 @@ class Sessions:
 
 
 def main(address: str, ttl_s: str = "1.0") -> None:
-    """Open a session, visit it, leave it alone for too long."""
+    """Open a session, visit it, and let it expire."""
     with chord.connect(address) as ring:
         sessions = Sessions(ring, float(ttl_s))
         token = sessions.open("ada")

@@ -1,7 +1,6 @@
-"""Carts that lose nothing: two browsers write at the same time, and whoever reads next makes one cart of both.
+"""Shopping carts that lose nothing: a reader merges concurrent writes.
 
-    chord up -n 8                                    in another terminal
-    python examples/shopping_cart.py 127.0.0.1:9000
+Start a ring with `chord up -n 8`. Then run `python examples/shopping_cart.py 127.0.0.1:9000` in another terminal.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ Cart = dict[str, int]
 
 
 def union(found: Found) -> bytes:
-    """Make one cart of concurrent ones: every item of any, the larger number of each."""
+    """Merge concurrent carts: all items of every cart, each with its largest number."""
     carts: list[Cart] = [json.loads(value) for value in found.values]
     merged = {item: max(cart.get(item, 0) for cart in carts) for cart in carts for item in cart}
     return json.dumps(merged, sort_keys=True).encode()
 
 
 class Browser:
-    """One tab: it reads the cart, and later writes it back under the context of what it read."""
+    """A browser tab. It writes the cart under the context of its last read."""
 
     def __init__(self, ring: chord.Ring, key: str) -> None:
         self.ring, self.key = ring, key
         self.cart: Cart = {}
-        self.context = b""  # covers nothing: there may be a cart that was not read
+        self.context = b""  # replaces nothing: the tab has not read the cart yet
 
     def read(self) -> Cart:
-        found = self.ring.get(self.key, resolve=union)  # of siblings, their union
+        found = self.ring.get(self.key, resolve=union)  # merges concurrent carts
         self.cart, self.context = json.loads(found.value), found.context
         return self.cart
 
@@ -41,16 +40,16 @@ class Browser:
 
 
 def main(address: str) -> None:
-    """Let two tabs write at the same time, and read what became of it."""
+    """Let two tabs write concurrently, and read the merged cart."""
     with chord.connect(address) as ring:
         phone, laptop = Browser(ring, "cart:ada"), Browser(ring, "cart:ada")
         phone.add("tea")
         laptop.read()
-        phone.add("milk")  # neither knows of the other
+        phone.add("milk")  # concurrent with the next write
         laptop.add("honey")
         print("side by side:", len(ring.get("cart:ada").siblings))
         print("merged:", phone.read())
-        phone.add("tea")  # written under the context of both: they are settled
+        phone.add("tea")  # its context covers both carts, so it resolves them
         print("settled:", ring.get("cart:ada").value.decode())
 
 

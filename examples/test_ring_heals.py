@@ -1,8 +1,8 @@
-"""A test of your own, with a whole ring in it: eight real nodes in memory, on virtual time.
+"""A test with a whole ring: eight real nodes in memory, on virtual time.
 
     pytest examples/test_ring_heals.py
 
-Nothing sleeps for real, no port is opened, and the same seed gives the same run.
+The test does not sleep and opens no port. The same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import chord.testing
 
 
 async def kill_one_of_eight() -> float:
-    """Store some keys, kill a node, and return how many virtual seconds the ring took to heal."""
+    """Store keys, kill a node, and return the virtual seconds until the ring heals."""
     async with chord.testing.ring(8, seed=7) as ring:
         keys = [f"user:{i}" for i in range(50)]
         for key in keys:
@@ -21,7 +21,7 @@ async def kill_one_of_eight() -> float:
         healed_in = await ring.converged()
         assert ring.violations() == []
 
-        for key in keys:  # each on three nodes, of which at most one was killed
+        for key in keys:  # each key is on three nodes, and only one node was killed
             assert (await ring[0].get(key)).value == b"here"
         return healed_in
 

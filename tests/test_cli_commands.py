@@ -626,7 +626,7 @@ def test_a_port_of_something_else(run: Run, says: bytes, clock: Skipping) -> Non
         for connection in kept:
             connection.close()
     assert ended.code == 4
-    what = f"what listens at {address} is not a chord node" if says else "what listens there says nothing"
+    what = f"the program at {address} is not a chord node" if says else "connected, but received no hello"
     assert what in ended.err
 
 

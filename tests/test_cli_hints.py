@@ -279,7 +279,7 @@ def test_program_that_takes_the_connection_and_says_nothing_counts_as_another_pr
         link = Link(address, "control", Limits())
         link.dial()
         link.greet(time.monotonic() + HANG_S)
-        with pytest.raises(PeerUnreachable, match="what listens there says nothing") as caught:
+        with pytest.raises(PeerUnreachable, match="connected, but received no hello") as caught:
             link.hear_greeting(time.monotonic())
     assert explain(caught.value, address).hint.startswith("Another program may have that port")
 

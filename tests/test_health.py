@@ -272,7 +272,7 @@ async def test_damaged_records_are_missing_from_a_scan_and_a_get_says_so(tmp_pat
 
         for read in (scan, records):
             found.clear()
-            with pytest.raises(RecordDamaged, match="3 records are damaged, and not among these") as caught:
+            with pytest.raises(RecordDamaged, match="the result is incomplete: 3 records are damaged") as caught:
                 await read()
             assert (sorted(found), caught.value.records) == ([b"key0", b"key2", b"key4"], 3)
         with pytest.raises(RecordDamaged, match=r"a damaged record at 127.* may be of this key, and no other node has"):
@@ -439,7 +439,7 @@ def test_a_scan_with_damaged_records_is_exit_6(run: Run, canned: CannedRing) -> 
     damaged_at(canned, 1)
     ended = run("scan")
     assert (ended.code, ended.out) == (6, "key\tv:key\n")
-    assert "1 record is damaged, and not among these. Restore them from a backup" in ended.err
+    assert "the result is incomplete: 1 record is damaged. Restore them from a backup" in ended.err
 
 
 def test_a_get_of_a_damaged_record_is_exit_6(run: Run, canned: CannedRing) -> None:

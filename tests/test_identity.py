@@ -425,7 +425,7 @@ async def test_a_node_whose_directory_is_gone_says_so_and_stops() -> None:
     node, told, ended = await unsaved(errno.ENOENT)
     assert node.state == "stopped"
     assert {(event.step, event.error) for event in told} == {("save_identity", os.strerror(errno.ENOENT))}
-    assert [str(error) for error in ended] == ["the data directory of n0:1 is gone; it stopped"]
+    assert [str(error) for error in ended] == ["the data directory of n0:1 is gone; the node stopped"]
 
 
 @virtual

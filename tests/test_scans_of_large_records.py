@@ -78,7 +78,7 @@ async def test_scan_of_a_record_beyond_one_reply_ends_with_its_key() -> None:
             assert b"large" in keys, "what fits is shown"
             assert error is not None
             assert (error.records, error.keys, error.also) == (1, (b"large",), ())
-            assert "1 key is not whole among these: 'large'; one reply must hold all values" in error.message
+            assert "the result is incomplete: 1 key has more values than one reply can hold: 'large'" in error.message
         found = await owner.get(b"large")
         assert (len(found.values), found.left) == (3, 1)
         await owner.put(b"large", "settled", context=found.context)
@@ -126,7 +126,7 @@ async def test_scan_of_one_node_reads_its_other_arcs_behind_a_large_record() -> 
         assert error is not None
         assert (error.records, sorted(error.keys)) == (32, sorted(keys))
         assert error.message.count("'") == 10
-        assert "and 27 more; one reply" in error.message
+        assert "and 27 more" in error.message
 
 
 @pytest.mark.parametrize(
@@ -179,16 +179,16 @@ def test_get_of_more_values_than_one_reply_holds_is_a_conflict(run: Run, canned:
     canned.override = override
     ended = run("get", "key")
     assert ended.code == 7
-    assert "'key' has 5 concurrent values, of which one reply has room for 1. Settle them" in ended.err
+    assert "'key' has 5 concurrent values, 1 of them shown. Settle them" in ended.err
     assert run("get", "key", "--json").json("get")["left"] == 4
     ended = run("get", "key", "--all")
     assert (ended.code, ended.out) == (0, "v\n")
-    assert "5 concurrent values, of which one reply has room for 1. Settle those shown, and the next get" in ended.err
+    assert "5 concurrent values, 1 of them shown. Settle those shown, and the next get" in ended.err
 
 
 def test_found_with_values_left_has_no_one_value() -> None:
     found = Found(b"key", (b"v",), b"", Contact(Point(9), "n1:1"), left=1)
-    with pytest.raises(VersionConflict, match="2 concurrent values, of which one reply has room for 1; settle them"):
+    with pytest.raises(VersionConflict, match="2 concurrent values, 1 of them shown; resolve them"):
         _ = found.value
 
 
@@ -209,7 +209,8 @@ def test_backup_with_a_cut_record_is_not_complete(run: Run, canned: CannedRing, 
     assert "it lacks them, or some of their values" in run("restore", str(file), "--dry-run").err
     ended = run("backup", str(file))
     assert ended.code == 6
-    assert r"error: 2 keys are not whole among these: 'key', '\\xff'; one reply must hold all values" in ended.err
+    assert "error: the result is incomplete: 2 keys have more values than one reply can hold" in ended.err
+    assert r": 'key', '\\xff'" in ended.err
     page_lacks(canned)
     ended = run("backup", str(file), "--json")
     assert (ended.code, ended.json("backup")["complete"], ended.json("backup")["cut"]) == (0, True, 0)
@@ -221,7 +222,7 @@ def test_scan_with_a_cut_record_is_exit_6(run: Run, canned: CannedRing, command:
     page_lacks(canned, b"key")
     ended = run(*command)
     assert (ended.code, ended.out) == (6, "key\tv:key\n" if command == ["scan"] else "")
-    assert f"1 key is not whole among these: 'key'; one reply must hold all values of a key. {SETTLE}" in ended.err
+    assert f"the result is incomplete: 1 key has more values than one reply can hold: 'key'. {SETTLE}" in ended.err
     assert run(*command, "--json").failure("record_too_large")["keys"] == [{"key": "key"}]
 
 
@@ -238,7 +239,7 @@ def test_backup_with_several_faults_reports_each(run: Run, canned: CannedRing, t
     assert also[1]["keys"] == [{"key": "key"}]
     ended = run("scan")
     assert [line.split(":")[0] for line in ended.err.splitlines()] == ["error"] * 3
-    for text in ("which may hold more", "2 records are damaged", "1 key is not whole"):
+    for text in ("which may hold more", "2 records are damaged", "1 key has more values"):
         assert text in ended.err
 
 
@@ -255,7 +256,7 @@ def test_scan_remembers_the_first_cut_keys_and_counts_all(run: Run, canned: Cann
     canned.override = override
     failure = run("scan", "--json").failure("record_too_large")
     assert len(failure["keys"]) == CUT_KEYS_MAX
-    assert f"{CUT_KEYS_MAX + 44} keys are not whole" in failure["message"]
+    assert f"{CUT_KEYS_MAX + 44} keys have more values" in failure["message"]
 
 
 @virtual

@@ -1,1 +1,1 @@
-"""The clients: blocking, and on Trio."""
+"""The clients: blocking, and for Trio."""

@@ -1,8 +1,10 @@
-"""What node and client have in common: put, get, delete, scan, backups, lookup, describe.
+"""The operations that clients and nodes share, for Trio programs.
 
-Drives the operations of `chord.client.operations` on Trio; how a single call is made is left to the class
-that has the means: `chord.client.async_client` over its own connections, `chord.node` as a member of the ring.
-To leave is no part of it: a client sends another node away (`leave(address)`), a node leaves itself (`leave()`).
+`AsyncRing` drives the operations of `chord.client.operations` on Trio. Subclasses make the single calls:
+`chord.client.async_client` over connections of its own, `chord.node` as a member of the ring.
+
+`leave` is not shared: a client makes another node leave (`leave(address)`), and a node leaves the ring itself
+(`leave()`).
 """
 
 from __future__ import annotations
@@ -24,30 +26,31 @@ from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, NotReady
 from chord.wire.messages import Contact, Description, Mode, Record, Route, Trace
 
-PATIENCE_S = 5.0  # where the caller set no deadline
+PATIENCE_S = 5.0  # the limit if the caller set no deadline
 
 T = TypeVar("T")
 
 
 class AsyncRing(ABC):
-    """A ring of nodes, as a Trio program uses it.
+    """The operations on a ring for a Trio program.
 
-    Deadlines: the caller's cancel scopes bound everything, and where such a scope ends, it is Trio that says so
-    (`trio.fail_after` raises `TooSlowError`). Where there is none, each operation has five seconds; each batch, where
-    it is one on many keys; each page of `scan` and `records`. Then the error is what the ring said last, if anything,
-    else `DeadlineExceeded`.
+    Deadlines: the caller's cancel scopes bound every operation. If a scope expires, Trio reports it (`trio.fail_after`
+    raises `TooSlowError`). Without a scope, five seconds bound each operation, each batch of an operation on many keys,
+    and each page of `scan` and `records`. If the limit passes, the operation raises the ring's last error, or
+    `DeadlineExceeded` if there was none.
 
-    Errors: besides what they document, operations raise `PeerUnreachable` (no node could be reached),
-    `DeadlineExceeded` or `PeerLost` (it may have happened), `OwnerDown` (the copies are on nodes that are down),
-    `InvalidRequest`, or `ConfigError` for an address that is none. What may be asked again is asked again until the
-    deadline; a put keeps its operation id, so that it is done once. In operations on many keys each key has an outcome
-    of its own, and errors of the ring are among these; they are not raised.
+    Errors: every operation may raise these errors, besides those in its own list. `PeerUnreachable` means that no node
+    could be reached. `DeadlineExceeded` and `PeerLost` mean that the operation may have happened. `OwnerDown` means
+    that the copies are on nodes that are down. `InvalidRequest` means that an argument is out of bounds. `ConfigError`
+    means that an address is not HOST:PORT. Requests that may succeed later are retried until the deadline. A put keeps
+    its operation id, so that it takes effect once. Operations on many keys do not raise errors of the ring, because
+    each key has an outcome of its own.
 
-    Cancelling: does no harm to client or node. A write under way may have happened, or may still happen within the time
-    it was sent with. Of `put_many` and `merge_many` that goes for the batch under way; those before it are done, and
-    what failed of them is not told. Who leaves a scan early closes it (`contextlib.aclosing`).
+    Cancelling: a cancelled operation harms neither client nor node. A write may have happened, or may still happen
+    within its time limit. If `put_many` or `merge_many` is cancelled, only its current batch is uncertain: earlier
+    batches are done, but their failures are lost. Close a scan that you leave early (`contextlib.aclosing`).
 
-    Concurrency: every coroutine checkpoints; any number of tasks may share it.
+    Concurrency: every coroutine checkpoints. Any number of tasks may share one object.
     """
 
     _core: Core | None = None
@@ -55,13 +58,13 @@ class AsyncRing(ABC):
 
     @property
     def core(self) -> Core:
-        """Makes the operations; for whoever makes one of their own to `drive` it.
+        """The source of operations, for callers that pass one to `drive`.
 
         Raises:
-            NotReady: a node that does not run yet.
+            NotReady: the node does not run yet.
         """
         if self._core is None:
-            raise NotReady("the node does not run yet: start `run` in a task, and wait until it is ready")
+            raise NotReady("the node does not run yet: start `run` in a task, and wait for `ready`")
         return self._core
 
     # -- records ----------------------------------------------------------------------------------
@@ -71,13 +74,15 @@ class AsyncRing(ABC):
 
         Args:
             key: 1 to 1024 bytes; text is encoded as UTF-8.
-            r: so many replicas must answer, 1 to N; default: a majority.
-            resolve: makes one value of concurrent ones, such as `chord.last_writer_wins` or a function of your own.
-                Without one, `Found.siblings` holds them all. What it raises, `get` raises.
+            r: number of replicas that must answer, 1 to N; default: a majority.
+            resolve: function that turns concurrent values into one value, such as `chord.last_writer_wins`. Without it,
+                `Found.siblings` holds all of them. Its exceptions propagate.
 
         Raises:
-            NotFound: nothing is stored there, for sure.
-            QuorumFailed, TooFewReplicas: too few replicas answered in time.
+            NotFound: no value is stored under the key. This answer is certain.
+            TooFewReplicas: fewer replicas than `r` answered in time.
+            OwnerDown: the replicas that answered hold no value, and nodes that are down may hold one.
+            RecordDamaged: a damaged record may be the one of this key, and no node has an intact copy.
         """
         return await self.drive(self.core.get(key, r, resolve))
 
@@ -97,18 +102,23 @@ class AsyncRing(ABC):
         Args:
             key: 1 to 1024 bytes; text is encoded as UTF-8.
             value: up to 1 MiB; text is encoded as UTF-8.
-            context: from an earlier `get` or `put`: replace exactly what was seen then, keep what was written since
-                beside it. Without one, replace what a read quorum holds at that moment.
-            blind: replace nothing; what is there stays beside the new value. Takes no context.
-            w: durable on so many nodes before it is acknowledged, 1 to N; default: a majority of the replicas.
-            strict: only replicas count, not those who keep it for one that does not answer.
-            ttl_s: the value lives for so many seconds, at most ten years; default: until it is replaced.
+            context: from an earlier `get` or `put`. The write replaces exactly the values that the context covers;
+                later values stay beside the new one. Default: replace the values that a read quorum holds now.
+            blind: replace nothing; existing values stay beside the new one. Cannot be combined with `context`.
+            w: number of nodes on which the write must be durable before it is acknowledged, 1 to N; default: a majority
+                of N.
+            strict: count only replicas towards `w`. By default a stand-in counts, too, if it keeps the write for a
+                replica that does not answer.
+            ttl_s: lifetime of the value in seconds, more than 0 and at most ten years; default: until it is replaced.
 
         Raises:
-            QuorumFailed: too few replicas acknowledged in time; it may have happened.
-            TooFewReplicas, WritesRefused: too few nodes can take it, or the owner's disk is full; nothing was written.
-            ClocksDiffer: the value has a time to live, and clocks differ by a minute or more; nothing was written.
-            VersionConflict: too many concurrent values; read, and put with the context.
+            QuorumFailed: too few nodes acknowledged in time; the write may have happened.
+            TooFewReplicas, WritesRefused: too few nodes can take the write, or the coordinator's disk takes no writes;
+                nothing was written.
+            ClocksDiffer: `ttl_s` was given, and the coordinator's clock differs from a neighbour's by more than a
+                minute; nothing was written.
+            VersionConflict: the key holds too many concurrent values; nothing was written. Read the key, and put with
+                the context of that read.
         """
         request = self.core.to_put(key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s)
         return await self.drive(self.core.write(request))
@@ -116,26 +126,33 @@ class AsyncRing(ABC):
     async def delete(
         self, key: str | bytes, *, context: bytes | None = None, w: int | None = None, strict: bool = False
     ) -> Stored:
-        """Delete a key; no error where nothing is there. Arguments and errors are those of `put`."""
+        """Delete a key. Deleting an absent key is no error.
+
+        Args:
+            key, context, w, strict: as for `put`.
+
+        Raises:
+            QuorumFailed, TooFewReplicas, WritesRefused, VersionConflict: as for `put`.
+        """
         return await self.drive(self.core.write(self.core.to_put(key, None, context=context, w=w, strict=strict)))
 
     async def get_many(
         self, keys: Iterable[str | bytes], *, r: int | None = None, in_flight: int = IN_FLIGHT
     ) -> dict[str | bytes, Found | ChordError]:
-        """Read many keys, so many at a time: one frame for each owner.
+        """Read many keys, in batches with one frame for each owner.
 
         Args:
-            keys: each is read once; all of them are held in memory.
-            r: so many replicas must answer for each; default: a majority.
-            in_flight: so many keys are under way at a time, 1 to 4096: a batch.
+            keys: the keys, all held in memory; a repeated key is read once.
+            r: number of replicas that must answer for each key, 1 to N; default: a majority.
+            in_flight: number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an outcome.
 
         Returns:
-            For each key, as it was named, what is stored there, or why that could not be told: `NotFound` where
-            nothing is, for sure. `Found.replicas` is empty; `get` tells of them.
+            A `Found` or an error for each key, under the key as the caller passed it. `NotFound` is certain, as for
+            `get`. `Found.replicas` is empty; use `get` to see the replicas.
 
         Raises:
-            InvalidRequest: a key or an argument is out of its bounds, or `keys` is one key; nothing that was read is
-                returned.
+            InvalidRequest: a key or an argument is out of bounds, or `keys` is a single key. Results that were read
+                before are lost.
         """
         found: dict[str | bytes, Found | ChordError] = {}
         source, length = iter(to_keys(keys)), require_in_flight(in_flight)
@@ -153,20 +170,23 @@ class AsyncRing(ABC):
         in_flight: int = IN_FLIGHT,
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[tuple[str | bytes, ChordError]]:
-        """Write many keys, so many at a time: one frame for each owner. Of two values for a key the later wins.
+        """Write many keys, in batches with one frame for each owner.
+
+        If a key occurs twice, the later value wins.
 
         Args:
-            pairs: keys and values, taken as they are needed: never all of them are in memory.
-            w, strict, ttl_s: as of `put`, for each key.
-            in_flight: so many keys are under way at a time, 1 to 4096: a batch.
-            on_progress: told after each batch how many keys have been tried by then.
+            pairs: keys and values. The iterable is consumed batch by batch, so it is never in memory as a whole.
+            w, strict, ttl_s: as for `put`, for each key.
+            in_flight: largest number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an
+                outcome.
+            on_progress: callback that gets the number of keys tried so far, after each batch.
 
         Returns:
-            The keys that could not be written and why; empty when all went well.
+            The keys that could not be written, each with its error; empty if all writes succeeded.
 
         Raises:
-            InvalidRequest: a key, a value or an argument is out of its bounds, or an item is no pair. The batches
-                before it were tried, and what failed of them is not told; of its own batch nothing was sent.
+            InvalidRequest: a key, a value or an argument is out of bounds, or an item is not a pair. The batches before
+                that item were tried, and their failures are lost. Nothing of its own batch was sent.
         """
         bulk = many_pairs(
             pairs,
@@ -180,12 +200,14 @@ class AsyncRing(ABC):
         return bulk.failures
 
     async def scan(self) -> AsyncIterator[Pair]:
-        """Yield every key and its values, clockwise from point 0. Not a snapshot: what changes meanwhile may show.
+        """Yield every key with its values, clockwise from point 0.
+
+        A scan is not a snapshot: changes made meanwhile may show.
 
         Raises:
-            OwnerDown: behind all that could be read: nodes that are down may hold more.
-            RecordDamaged: behind all that could be read: damaged records are not among it.
-            RecordTooLarge: behind all that could be read: no reply held all values of some records.
+            OwnerDown: raised after the last readable pair, if nodes that are down may hold more.
+            RecordDamaged: raised after the last readable pair, if damaged records were left out.
+            RecordTooLarge: raised after the last readable pair, if one reply could not hold all values of some records.
         """
         following = await self.drive(self.core.scan_start())
         while following is not None:
@@ -194,15 +216,18 @@ class AsyncRing(ABC):
                 yield pair
 
     async def records(self, *, of: str | None = None) -> AsyncIterator[Record]:
-        """Yield every record whole, with its clock, tombstones and quarantine: what a backup needs. See `merge`.
+        """Yield every record with its clock, tombstones and quarantine, for a backup.
+
+        Restore the records with `merge` or `merge_many`.
 
         Args:
-            of: only the records of the arcs the node at this address answers for.
+            of: address of a node; yield only the records of the arcs that this node owns. Default: all records.
 
         Raises:
-            OwnerDown: behind all that could be read: nodes that are down may hold more.
-            RecordDamaged: behind all that could be read: damaged records are not among it.
-            RecordTooLarge: behind all that could be read: no reply held all values of some records.
+            OwnerDown: raised after the last readable record, if nodes that are down may hold more.
+            RecordDamaged: raised after the last readable record, if damaged records were left out.
+            RecordTooLarge: raised after the last readable record, if one reply could not hold all values of some
+                records.
         """
         following = await self.drive(self.core.scan_start(of, "whole"))
         while following is not None:
@@ -211,18 +236,19 @@ class AsyncRing(ABC):
                 yield record
 
     async def merge(self, record: Record, *, w: int | None = None, bring_back: bool = False) -> Stored:
-        """Merge a record as it is, from `records`, into what the ring holds; doing it again changes nothing.
+        """Merge a record from `records` into the ring. Repeating it changes nothing.
 
-        What was overwritten since stays overwritten, what was written since stays beside it. `Stored.dead` says how
-        many values of the record were overwritten or deleted since.
+        Values that were overwritten or deleted since the backup stay so, and `Stored.dead` counts them. Newer values
+        stay beside the merged ones.
 
         Args:
-            w: as of `put`.
-            bring_back: write these values anew, beside what the key holds now.
+            record: a record as `records` yields it.
+            w: as for `put`.
+            bring_back: write the overwritten and deleted values anew, beside the present values of the key.
 
         Raises:
-            InvalidRequest: that is no record.
-            QuorumFailed, TooFewReplicas, WritesRefused: as of `put`.
+            InvalidRequest: the argument is not a record.
+            QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
         return await self.drive(self.core.write(self.core.to_merge(record, w, bring_back=bring_back)))
 
@@ -236,14 +262,23 @@ class AsyncRing(ABC):
         on_progress: Callable[[int], None] = lambda done: None,
         on_stored: Callable[[Stored], object] = lambda stored: None,
     ) -> list[tuple[bytes, ChordError]]:
-        """Merge many records, so many at a time; with arguments and errors as `put_many` has them.
+        """Merge many records, in batches with one frame for each owner.
 
         Args:
-            bring_back: as of `merge`.
-            on_stored: told of each record that was merged. `Stored.replicas` is empty.
+            records: records as `records` yields them. The iterable is consumed batch by batch, so it is never in memory
+                as a whole.
+            w: as for `put`, for each record.
+            in_flight: largest number of records in a batch, 1 to 4096.
+            bring_back: as for `merge`.
+            on_progress: callback that gets the number of records tried so far, after each batch.
+            on_stored: callback that gets the result for each merged record. `Stored.replicas` is empty.
 
         Returns:
-            The keys that could not be merged and why; empty when all went well.
+            The keys that could not be merged, each with its error; empty if all merges succeeded.
+
+        Raises:
+            InvalidRequest: an item is not a record, or an argument is out of bounds. The batches before that item were
+                tried, and their failures are lost. Nothing of its own batch was sent.
         """
         bulk = many_records(
             records,
@@ -260,15 +295,15 @@ class AsyncRing(ABC):
     # -- quarantine -------------------------------------------------------------------------------
 
     async def scan_quarantine(self) -> AsyncIterator[Quarantined]:
-        """Yield every key with values in quarantine, and these values, clockwise from point 0.
+        """Yield every key that has values in quarantine, clockwise from point 0.
 
-        A value is in quarantine if a node brought it back after an absence, and no other node can say whether it was
-        deleted meanwhile. Readers do not see it; all replicas keep it.
+        A value is in quarantine if a node brought it back after an absence and no other node can say whether it was
+        deleted meanwhile. Readers do not see the value; all replicas keep it.
 
         Raises:
-            OwnerDown: behind all that could be read: nodes that are down may hold more.
-            RecordDamaged: behind all that could be read: damaged records are not among it.
-            RecordTooLarge: behind all that could be read: no reply held all values of some records.
+            OwnerDown: raised after the last readable key, if nodes that are down may hold more.
+            RecordDamaged: raised after the last readable key, if damaged records were left out.
+            RecordTooLarge: raised after the last readable key, if one reply could not hold all values of some records.
         """
         following = await self.drive(self.core.scan_start(what="quarantine"))
         while following is not None:
@@ -277,45 +312,51 @@ class AsyncRing(ABC):
                 yield found
 
     async def get_quarantine(self, key: str | bytes, *, r: int | None = None) -> Quarantined:
-        """Read the values of a key that are in quarantine; there may be none.
+        """Read the quarantined values of a key. The result may have none.
 
         Args:
-            key, r: as of `get`.
+            key, r: as for `get`.
 
         Raises:
-            TooFewReplicas: too few replicas answered in time.
+            TooFewReplicas: fewer replicas than `r` answered in time.
+            OwnerDown: the replicas that answered hold no such value, and nodes that are down may hold one.
         """
         return await self.drive(self.core.get_quarantine(key, r))
 
     async def drop_quarantine(self, key: str | bytes, *, context: bytes | None = None, w: int | None = None) -> Decided:
-        """Discard the values of a key that are in quarantine, on all replicas and for good.
+        """Discard the quarantined values of a key, on all replicas and for good.
 
         Args:
-            key, w: as of `put`.
-            context: from `Quarantined.context`: decide about exactly these values. Default: about all there are.
+            key, w: as for `put`.
+            context: from `Quarantined.context`; discard only the values that it names. Default: all quarantined values.
+
+        Returns:
+            The number of values that were discarded, and of those left.
 
         Raises:
-            NotFound: without a context: no value of the key is in quarantine.
-            QuorumFailed, TooFewReplicas, WritesRefused: as of `put`.
+            NotFound: no context was given, and no value of the key is in quarantine.
+            QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
         return await self.drive(self.core.decide_quarantine(key, context, w, is_merge=False))
 
     async def merge_quarantine(
         self, key: str | bytes, *, context: bytes | None = None, w: int | None = None
     ) -> Decided:
-        """Bring the values of a key that are in quarantine back: each becomes a new value beside what the key holds.
+        """Bring the quarantined values of a key back as new values.
+
+        Each becomes a concurrent value beside the present values of the key.
 
         Args:
-            key, context, w: as of `drop_quarantine`.
+            key, context, w: as for `drop_quarantine`.
 
         Returns:
-            How many values were brought back. `Decided.left` counts those that had no room beside the others: settle
-            the key with a put, and merge again.
+            The number of values that were brought back. `Decided.left` counts the values that had no room beside the
+            others: resolve the concurrent values with a put, then merge again.
 
         Raises:
-            NotFound: without a context: no value of the key is in quarantine.
-            VersionConflict: the key holds too many values already: there is no room for any.
-            QuorumFailed, TooFewReplicas, WritesRefused: as of `put`.
+            NotFound: no context was given, and no value of the key is in quarantine.
+            VersionConflict: the key holds too many values already; none was brought back.
+            QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
         return await self.drive(self.core.decide_quarantine(key, context, w, is_merge=True))
 
@@ -330,62 +371,69 @@ class AsyncRing(ABC):
         route: Route = "classic",
         from_: Contact | str | None = None,
     ) -> Trace:
-        """Find the owner of a key, or of a point of the circle, and how one gets there.
+        """Find the owner of a key or of a point, and the path to it.
 
         Args:
-            key, key_id: what to look up; one of the two.
-            mode: who asks the next hop: the first node (iterative), each node in turn (recursive); or go from
-                successor to successor only (successor).
-            route: classic, with fingers and successor lists; or fast, as `get` and `put` do.
-            from_: who performs the lookup: a node's address or a vnode; default: the entry node.
+            key, key_id: the key, or the point as a number; exactly one of the two.
+            mode: iterative: the first node asks every hop. recursive: each node asks the next. successor: iterative,
+                along successors only.
+            route: classic: by fingers and successor lists. fast, as for `get` and `put`: remembered owners first, and
+                stop as soon as any successor list reaches the key.
+            from_: the node (an address) or vnode (a contact) that performs the lookup; default: the entry node.
 
         Raises:
-            LookupFailed: definite; no way was found.
-            InvalidRequest: neither or both of key and key_id, or a point that is not on the circle.
+            LookupFailed: definite; no path was found.
+            InvalidRequest: both or neither of `key` and `key_id` were given, or the point is not on the circle.
         """
         return await self.drive(self.core.lookup(key, key_id, mode, route, from_))
 
     async def describe(self, address: str | None = None) -> Description:
-        """Return what a node says of itself.
+        """Return the status of a node, as the node reports it.
 
         Args:
-            address: whom to ask; where it is silent, nobody else is asked. Default: the entry node.
+            address: the node to ask. If it does not answer, no other node is asked. Default: the entry node.
         """
         return await self.drive(self.core.describe(address))
 
     async def members(self, *, also: Iterable[str] = (), only: Sequence[str] = ()) -> dict[str, Outcome]:
-        """Ask every node that can be named to describe itself.
+        """Ask every node that can be found for its status.
+
+        The search begins at the entry nodes, and follows every address that a status names.
 
         Args:
-            also: addresses to visit besides the entry nodes.
-            only: if given, visit exactly these and follow nothing.
+            also: further addresses to begin at.
+            only: ask exactly these addresses, and follow no others.
 
         Returns:
-            For each address, in the order they were found, the `Description`, or the error that stood in its way.
+            A `Description` or an error for each address, in the order of discovery.
 
         Raises:
-            PeerUnreachable: no node answered at all; not with `only`.
+            PeerUnreachable: no node answered. Not raised if `only` is given.
         """
         return await self.drive(self.core.members(also, only))
 
     async def forget(self, address: str) -> dict[str, Outcome]:
-        """Say that the silent node last seen at this address will never be back.
+        """Declare that the node last seen at this address will never return.
 
-        The ring stops waiting for the node. Its replicas are made anew elsewhere, and records that only it held are
-        given up. If another node lives at the address now, the former node there is meant.
+        The ring stops waiting for the node. It makes new replicas on other nodes, and gives up records that only this
+        node held. If another node lives at the address now, the former node is meant.
 
         Returns:
-            What each node that was told answered, by its address: `Done`, or an error.
+            The answer of each node that was asked to forget it, by address: `Done` or an error.
 
         Raises:
-            InvalidRequest: the node answers, so make it leave; or the ring waits for no former node at its address.
+            InvalidRequest: a node of the ring answers at the address, and no node names a former one there. Make the
+                living node leave instead.
         """
         return await self.drive(self.core.forget(address))
 
     # -- driving operations -------------------------------------------------------------------------
 
     async def drive(self, operation: Operation[T]) -> T:
-        """Carry out an operation of `core`, within the caller's deadline, or else within five seconds."""
+        """Carry out an operation of `core` before the caller's deadline.
+
+        Without a deadline the limit is five seconds.
+        """
         now = trio.current_time()
         deadline = trio.current_effective_deadline()
         if math.isinf(deadline):
@@ -423,4 +471,4 @@ class AsyncRing(ABC):
 
     @abstractmethod
     async def _call(self, call: Call, deadline: float) -> Outcome:
-        """Make a call; the error it ends in is its outcome."""
+        """Make a call and return its outcome: a reply or an error."""

@@ -1,9 +1,9 @@
-"""An async client: talk to a ring from a Trio program without being a member of it.
+"""The Trio client: use a ring from a Trio program without being a member of it.
 
     async with chord.open_client("127.0.0.1:9000") as ring:
         await ring.put("user:42", b"Ada")
 
-Drives the operations of `chord.client.operations` over `chord.rpc`.
+`Client` drives the operations of `chord.client.operations` over `chord.rpc`.
 """
 
 from __future__ import annotations
@@ -32,21 +32,23 @@ from chord.wire.messages import Hello, StreamName
 async def open_client(
     *addresses: str, transport: Transport | None = None, limits: Limits | None = None, rng: random.Random | None = None
 ) -> AsyncIterator[Client]:
-    """Connect to a ring through the first of these nodes that answers.
+    """Connect to a ring through the first node that answers.
 
-    The block gets a `Client`, which hangs up at its end.
+    The `async with` block receives a `Client`, and closes its connections at the end.
 
     Args:
-        addresses: HOST:PORT of one or more nodes. The others stand in when the one in use falls silent.
-        limits: sizes, where the ring was given others than the default.
-        transport, rng: the seams; the defaults are the real world.
+        addresses: HOST:PORT of one or more nodes. If the node in use stops answering, the client turns to the next.
+        limits: size limits, if the ring uses other than the defaults.
+        transport, rng: network and random numbers, to be replaced in tests; the defaults are TCP and the system's
+            randomness.
 
     Raises:
-        ConfigError, InvalidRequest: an address is not HOST:PORT, or there is none.
+        ConfigError, InvalidRequest: an address is not HOST:PORT, or no address was given.
         PeerUnreachable: none of the nodes answers.
-        OtherRing: a node speaks another version of the protocol, or belongs to another ring than the others.
+        OtherRing: a node speaks another version of the protocol, or belongs to another ring than an earlier node.
 
-    Concurrency: checkpoints. Connecting takes at most five seconds, or as long as the caller's cancel scope lets it.
+    Concurrency: checkpoints. The caller's cancel scope bounds the time for connecting; without one the limit is five
+    seconds.
     """
     limits = limits or Limits()
     core = Core(addresses, rng=rng or random.Random(secrets.randbits(128)), arcs_max=CLIENT_ARCS_MAX)
@@ -58,7 +60,7 @@ async def open_client(
         on_hello=lambda hello: core.learn(hello.address, hello.bits, hello.ring),
         observe=ignore,
     )
-    with unwrapped():  # what the caller's own block raises should reach the caller as it was raised
+    with unwrapped():  # an exception of the caller's block must reach the caller unwrapped
         async with trio.open_nursery() as nursery:
             await nursery.start(rpc.run, None)
             client = Client(core, rpc, limits)
@@ -71,10 +73,12 @@ async def open_client(
 
 
 class Client(AsyncRing):
-    """A ring of nodes, seen from outside. Made by `open_client`; see `AsyncRing` for what it does.
+    """A ring of nodes, seen by a Trio client. Created by `open_client`.
+
+    Its operations are those of `AsyncRing`.
 
     Attributes:
-        is_closed: its block has ended; every operation is refused (`InvalidRequest`).
+        is_closed: whether the block of `open_client` has ended. Then every operation raises `InvalidRequest`.
     """
 
     def __init__(self, core: Core, rpc: Rpc, limits: Limits) -> None:
@@ -84,38 +88,39 @@ class Client(AsyncRing):
         self.is_closed = False
 
     async def enter(self) -> None:
-        """Find an entry node that answers. Done by `open_client`."""
+        """Find an entry node that answers. Called by `open_client`."""
         await self.drive(self.core.enter())
 
     @property
     def entry(self) -> str:
-        """The node operations go through at the moment."""
+        """The address of the entry node in use."""
         return self.core.entry
 
     @property
     def circle(self) -> Circle:
         """The ring's identifier circle."""
-        assert self.core.circle is not None  # learnt on entering
+        assert self.core.circle is not None  # `enter` has learnt it
         return self.core.circle
 
     async def leave(self, address: str) -> None:
-        """Tell a node to hand everything over and leave. Returns at once; the node ends when it has.
+        """Make another node hand everything over and leave the ring.
 
-        It is not asked whether it is the last one: then what it holds is gone with it.
+        Returns as soon as the node has the request; the node ends when it has handed over. The node does not check
+        whether it is the last one: in that case its records are lost.
 
         Args:
             address: HOST:PORT of the node.
 
         Raises:
-            ConfigError: that is no address; a name is none.
-            PeerUnreachable, PeerLost: it does not answer.
+            ConfigError: the argument is not HOST:PORT; node names are not accepted.
+            PeerUnreachable, PeerLost: the node does not answer.
         """
         await self.drive(self.core.leave(address))
 
     async def _call(self, call: Call, deadline: float) -> Outcome:
-        """Make a call; the error it ends in is its outcome."""
+        """Make a call and return its outcome: a reply or an error."""
         if self.is_closed:
-            return InvalidRequest("this client is closed, its block has ended; open another: chord.open_client(...)")
+            return InvalidRequest("this client is closed: its block has ended; open another: chord.open_client(...)")
         try:
             return await self._rpc.call(call.to, call.request, deadline=deadline)
         except ChordError as error:

@@ -1,7 +1,7 @@
-"""How many requests are made at a time, without I/O: one frame for each node, and each item until it has its answer.
+"""Client batches without I/O: a frame for each node, retries of single items.
 
-Items whose owner is remembered go to it, the others to the entry node, which cuts them by owner. A node that does not
-know batches, or refuses one as a whole, gets its items one by one.
+Items with a remembered owner go to that node. The others go to the entry node, which splits them by owner. If a node
+does not know batches, or rejects one as a whole, its items are sent one by one.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ if TYPE_CHECKING:
     import random
 
 IN_FLIGHT: Final = 512
-"""So many items are under way by default: with eight owners, a good frame for each."""
+"""Default number of items under way at a time. With eight owners it fills a frame for each."""
 
 IN_FLIGHT_MAX: Final = 4096
 
 ALONE_AT_ONCE: Final = 64
-"""So many requests of their own, where there are no batches; a node takes only so many of a connection."""
+"""Largest number of requests sent one by one at a time. A node limits the requests in progress of a connection."""
 
 ITEM_S: Final = 0.002
-"""An attempt may take so much longer for each item that is under way: they share the nodes."""
+"""Seconds added to the time limit of an attempt for each item under way, because the items share the nodes."""
 
 WINDOW_MIN, WINDOW_PART, WINDOW_TIMES = 8, 4, 2
-"""Where an attempt took too long, the next is made with a quarter of its items, and then with twice as many each time:
-a ring that is too slow for all at once would else do all of it again and again, and never in time."""
+"""After an attempt that ran out of time, the next one has a quarter of its items, but at least eight. Then the number
+doubles with each attempt that ends in time. Otherwise a ring that is too slow for all items at once would repeat all of
+them and never finish."""
 
 WITHOUT_BATCHES_MAX: Final = 64
-"""Of so many nodes it is remembered that they do not know batches; one that is forgotten is asked once more."""
+"""Number of nodes that are remembered not to know batches. A forgotten one gets a batch once more."""
 
 
 def require_in_flight(number: int) -> int:
-    """Return how many items are to be under way at a time.
+    """Return the number of items to have under way at a time.
 
     Raises:
-        InvalidRequest: it is not between 1 and 4096.
+        InvalidRequest: the number is not between 1 and 4096.
     """
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= IN_FLIGHT_MAX:
         raise InvalidRequest(f"in_flight is a number of keys, 1 to {IN_FLIGHT_MAX}, not {number!r}")
@@ -56,7 +57,13 @@ def require_in_flight(number: int) -> int:
 
 
 class _Parcel(NamedTuple):
-    """Items that go to one node in one frame. `way`: the short cut it takes, None: to the entry node."""
+    """The items that go to one node in one frame.
+
+    Attributes:
+        way: address of the remembered owner; None: the entry node.
+        places: indices of the items.
+        request: the frame's request.
+    """
 
     way: str | None
     places: list[int]
@@ -64,15 +71,15 @@ class _Parcel(NamedTuple):
 
 
 class _Round:
-    """What has become of many items so far.
+    """The state of a batch between attempts.
 
     Attributes:
-        asked: the items, as they are sent the next time.
-        known: what is known of each.
-        tries: how many attempts each has behind it.
-        alone: those that go in frames of their own.
-        room: so many items a frame holds; fewer where their answers were too many bytes for one.
-        window: so many items are under way at a time.
+        asked: the items, in the form in which they are sent next.
+        known: the latest outcome of each item; None: none yet.
+        tries: the number of failed attempts of each item.
+        alone: indices of the items that are sent in frames of their own.
+        room: largest number of items in a frame; it shrinks if the replies did not fit one frame.
+        window: largest number of items under way at a time.
     """
 
     def __init__(self, items: Sequence[Item]) -> None:
@@ -84,7 +91,7 @@ class _Round:
         self.window = len(items)
 
     def fail(self, place: int, error: ChordError) -> None:
-        """An attempt came to this."""
+        """Record the error of a failed attempt at one item."""
         before, item = self.known[place], self.asked[place]
         before = before if isinstance(before, ChordError) else None
         self.known[place] = telling(before, error, is_write=not isinstance(item, Get))
@@ -95,23 +102,30 @@ class _Round:
             self.asked[place] = retried
 
     def ended(self, late: ChordError | None = None) -> list[Outcome]:
-        """Return the outcomes; `late` is that of the items nothing is known of."""
+        """Return the outcomes of all items.
+
+        Args:
+            late: the outcome of items without any; they were not tried in time.
+        """
         outcomes = [late if outcome is None else outcome for outcome in self.known]
         return [outcome for outcome in outcomes if outcome is not None]
 
 
 class Many(Entries):
-    """Makes many requests at a time. See `Entries`."""
+    """Client state for requests in batches. See `Entries`."""
 
     def __init__(self, entries: Sequence[str], *, rng: random.Random, arcs_max: int = 0) -> None:
         super().__init__(entries, rng=rng, arcs_max=arcs_max)
         self._without_batches: dict[str, None] = {}
 
     def request_all(self, items: Sequence[Item]) -> Operation[list[Outcome]]:
-        """Make requests, all reads or all writes, at the same time, each until it is answered for good.
+        """Make requests at the same time, and retry each until its outcome is final.
+
+        Args:
+            items: the requests, all reads or all writes.
 
         Returns:
-            An outcome for each, in order: its reply, or the error that `request` would raise.
+            An outcome for each item, in order: its reply, or the error that `request` would raise.
         """
         state = _Round(items)
         waiting = list(range(len(items)))
@@ -146,7 +160,7 @@ class Many(Entries):
         return state.ended()
 
     def _parcels(self, state: _Round, waiting: Sequence[int], entry: str) -> tuple[list[_Parcel], list[int]]:
-        """Return the frames of this round, and the places whose turn is later."""
+        """Return the frames to send now, and the indices of the items to send later."""
         groups: dict[str | None, list[int]] = {}
         alone: list[_Parcel] = []
         later: list[int] = list(waiting[state.window :])
@@ -169,14 +183,18 @@ class Many(Entries):
     def _heard(
         self, state: _Round, parcel: _Parcel, entry: str, answer: Outcome
     ) -> tuple[list[int], list[int]]:
-        """Take note of what a frame came to. Returns the places that failed, and those to be asked again at once."""
+        """Take note of the answer to a frame.
+
+        Returns:
+            The indices of items to retry after a pause, and of items to send again at once.
+        """
         if is_refused_whole(parcel.request, answer):
             if isinstance(answer, UnknownRequest):
                 self._put_off_batches(parcel.way or entry)
             state.alone.update(dict.fromkeys(parcel.places))
             return [], parcel.places
         outcomes = unpack(parcel.request, answer)
-        if isinstance(answer, ChordError):  # one silence, however many it leaves without an answer
+        if isinstance(answer, ChordError):  # a single failure, however many items it leaves without a reply
             self.short_cuts.learn(self.circle, state.asked[parcel.places[0]], parcel.way, answer)
         answered = sum(isinstance(outcome, Reply) for outcome in outcomes)
         failed: list[int] = []
@@ -193,13 +211,13 @@ class Many(Entries):
         return failed, later
 
     def _is_failed(self, state: _Round, place: int, way: str | None, error: ChordError) -> bool:
-        """Take note of an error. Returns whether to ask again; if not, it is the outcome."""
+        """Record an error. Returns whether to retry; if not, the error is the outcome."""
         tries = state.tries[place]
         state.fail(place, error)
         if self.is_worth_retrying(error, tries) or (way is not None and isinstance(error, OtherRing)):
             return True
         if isinstance(state.asked[place], Get):
-            state.known[place] = error  # to a read, a definite answer is the answer; a write may have happened before
+            state.known[place] = error  # a definite error settles a read; an earlier write may have taken effect
         return False
 
     def _pause_s(self, state: _Round, place: int) -> float:
@@ -207,7 +225,7 @@ class Many(Entries):
         return self.backoff_s(state.tries[place] - 1, known if isinstance(known, ChordError) else None)
 
     def _put_off_batches(self, address: str) -> None:
-        """A node does not know batches: for a while it is not asked for any."""
+        """Send no batches to a node that does not know them, until it is forgotten."""
         self._without_batches[address] = None
         while len(self._without_batches) > WITHOUT_BATCHES_MAX:
             del self._without_batches[next(iter(self._without_batches))]

@@ -1,4 +1,4 @@
-"""Many writes at a time: cut into batches, each with its own timeout, and what came of them put together."""
+"""Many writes, cut into batches, and their collected failures."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class Bulk(Generic[T, K]):
-    """The writes of many items, a batch after the other.
+    """The writes of many items, one batch after another.
 
     Attributes:
-        failures: the keys, as the caller named them, that could not be written so far, and why.
+        failures: the keys that could not be written so far, as the caller named them, each with its error.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class Bulk(Generic[T, K]):
         self._done = 0
 
     def __iter__(self) -> Iterator[list[Put | Merge]]:
-        """Yield the requests of each batch; say with `ended` what came of it before taking the next."""
+        """Yield the requests of each batch. Call `ended` before taking the next batch."""
         for batch in self._todo:
             self._batch = batch
             yield [self._to_request(item) for item in batch]
 
     def ended(self, outcomes: list[Stored | ChordError]) -> None:
-        """Note what came of each request of the batch."""
+        """Record the outcome of each request of the batch."""
         for item, outcome in zip(self._batch, outcomes, strict=True):
             if isinstance(outcome, ChordError):
                 self.failures.append((self._key_of(item), outcome))
@@ -62,7 +62,12 @@ def many_pairs(
     bytes_max: int,
     on_progress: Callable[[int], None],
 ) -> Bulk[tuple[str | bytes, str | bytes], str | bytes]:
-    """Return the writes of many values, so many and of so many bytes at a time."""
+    """Return the writes of many pairs, in batches.
+
+    Args:
+        in_flight: largest number of pairs in a batch.
+        bytes_max: largest size of a batch in bytes.
+    """
     source = require_several(pairs, "pairs of key and value")
     todo = batches(map(to_pair, source), in_flight, bytes_max, pair_bytes, pair_key)
     return Bulk(todo, lambda pair: pair[0], to_put, on_progress)
@@ -76,7 +81,12 @@ def many_records(
     on_progress: Callable[[int], None],
     on_stored: Callable[[Stored], object],
 ) -> Bulk[Record, bytes]:
-    """Return the merges of many records, so many and of so many bytes at a time."""
+    """Return the merges of many records, in batches.
+
+    Args:
+        in_flight: largest number of records in a batch.
+        bytes_max: largest size of a batch in bytes.
+    """
     source = require_several(records, "records")
     todo = batches(map(to_record, source), in_flight, bytes_max, wire_bytes, record_key)
     return Bulk(todo, record_key, to_merge, on_progress, on_stored)
@@ -85,9 +95,10 @@ def many_records(
 def batches(
     items: Iterable[T], length: int, bytes_max: int, size_of: Callable[[T], int], key_of: Callable[[T], bytes]
 ) -> Iterator[list[T]]:
-    """Cut items into lists of at most so many, and of at most so many bytes (but one item at least).
+    """Cut items into lists of at most `length` items and `bytes_max` bytes.
 
-    No list names a key twice: what is written at the same time has no order, and the later item is to win.
+    An item larger than `bytes_max` is a list of its own. No list contains a key twice: writes made at the same time
+    have no order, and the later item must win.
     """
     source = iter(items)
     rest: list[T] = []
@@ -115,5 +126,5 @@ def record_key(record: Record) -> bytes:
 
 
 def pair_bytes(pair: tuple[str | bytes, str | bytes]) -> int:
-    """Return about how many bytes a pair takes on the wire."""
+    """Return the approximate size of a pair on the wire, in bytes."""
     return len(to_bytes(pair[0], "key")) + len(to_bytes(pair[1], "value"))

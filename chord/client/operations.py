@@ -1,6 +1,6 @@
-"""What a client of a ring does, without I/O: the one core both clients drive.
+"""The operations of a client, without I/O. Both clients and the node drive them.
 
-Owns the bounds and the shape of results; how a request is made is `chord.client.session`.
+This module checks arguments and shapes results. `chord.client.session` makes the requests.
 """
 
 from __future__ import annotations
@@ -65,19 +65,28 @@ from chord.wire.messages import (
     Written,
 )
 
-CRAWL_S = 1.0  # one node gets so long to describe itself
+CRAWL_S = 1.0  # time limit in seconds for one node's description
 CRAWL_NODES_MAX = 4096
 CRAWL_AT_ONCE = 128
-CUT_KEYS_MAX = 256  # keys of cut records that a scan remembers; it counts the others
-CUT_KEYS_NAMED = 5  # of these, how many the message names
+CUT_KEYS_MAX = 256  # keys of cut records that a scan remembers; the others are only counted
+CUT_KEYS_NAMED = 5  # keys that the error message names
 
 
 class Cursor(NamedTuple):
-    """Where a scan of an arc stands: the point and key it has read up to, and what that covers of the arc.
+    """The position of a scan within an arc.
 
-    `of` is the vnode that is asked; None: whoever owns the next point. `silent`: who may hold what was not shown.
-    `damaged`: how many records were not shown because they are damaged. `what`: as of `Scan`. `cut`: how many records
-    were shown only in part, and `cut_keys` the first of their keys. `rest`: the arcs to read after this one.
+    Attributes:
+        after: the point up to which the arc is read.
+        after_key: the last key of the previous page; None at the start of an owner's part.
+        covered: number of points of the arc that are read.
+        span: number of points of the arc.
+        of: the vnode to ask; None: the owner of the next point.
+        silent: vnodes that are down and may hold records that the scan did not show.
+        damaged: number of records left out because they are damaged.
+        what: the kind of scan; see `Scan`.
+        cut: number of records of which only some values were shown.
+        cut_keys: keys of these records, the first 256.
+        rest: the positions in the arcs to read after this one.
     """
 
     after: Point
@@ -94,7 +103,10 @@ class Cursor(NamedTuple):
 
 
 def _onward(cursor: Cursor) -> Cursor | None:
-    """Return where a scan goes on: in this arc, in the next one, or at an end that tells what the scan lacks."""
+    """Return where the scan continues: in this arc or in the next.
+
+    At the end, return None if the scan is complete. Otherwise return a cursor for which `scan_page` raises.
+    """
     if cursor.covered < cursor.span:
         return cursor
     if cursor.rest:
@@ -106,22 +118,22 @@ def _onward(cursor: Cursor) -> Cursor | None:
 
 
 def _lacking(cursor: Cursor) -> ChordError:
-    """Return the error that tells what a finished scan lacks. If there are several reasons, `also` has the others."""
+    """Return the error for an incomplete scan. Further reasons are in its `also`."""
     errors: list[ChordError] = []
     if cursor.silent:
         names = ", ".join(sorted({contact.address for contact in cursor.silent}))
-        down = f"these are not all: no answer from {names}, which may hold more"
+        down = f"the result is incomplete: no answer from {names}, which may hold more"
         errors.append(OwnerDown(down, peer=cursor.silent[0]))
     if cursor.damaged:
         records = "1 record is" if cursor.damaged == 1 else f"{cursor.damaged} records are"
-        damaged = RecordDamaged(f"{records} damaged, and not among these")
+        damaged = RecordDamaged(f"the result is incomplete: {records} damaged")
         damaged.records = cursor.damaged
         errors.append(damaged)
     if cursor.cut:
         names = ", ".join(repr(key.decode(errors="backslashreplace")) for key in cursor.cut_keys[:CUT_KEYS_NAMED])
         more = f" and {cursor.cut - CUT_KEYS_NAMED} more" if cursor.cut > CUT_KEYS_NAMED else ""
-        keys = "1 key is" if cursor.cut == 1 else f"{cursor.cut} keys are"
-        large = RecordTooLarge(f"{keys} not whole among these: {names}{more}; one reply must hold all values of a key")
+        keys = "1 key has" if cursor.cut == 1 else f"{cursor.cut} keys have"
+        large = RecordTooLarge(f"the result is incomplete: {keys} more values than one reply can hold: {names}{more}")
         large.records, large.keys = cursor.cut, cursor.cut_keys
         errors.append(large)
     first, *others = errors
@@ -130,7 +142,7 @@ def _lacking(cursor: Cursor) -> ChordError:
 
 
 def contacts_in(node: Description) -> list[Contact]:
-    """Return every vnode elsewhere that a node's description names."""
+    """Return every vnode of other nodes that a description names."""
     contacts: list[Contact] = []
     for vnode in node.vnodes:
         contacts += [vnode.predecessor] if vnode.predecessor else []
@@ -142,12 +154,12 @@ def contacts_in(node: Description) -> list[Contact]:
 
 
 def addresses_in(node: Description) -> list[str]:
-    """Return every address a node's description names, itself first, each once."""
+    """Return every address that a description names, its own first, each once."""
     return list(dict.fromkeys([node.address, *(contact.address for contact in contacts_in(node))]))
 
 
 class Core(Many):
-    """Everything that can be asked of a ring.
+    """The operations on a ring.
 
     Concurrency: synchronous; several operations may be under way at once.
     """
@@ -155,7 +167,7 @@ class Core(Many):
     # -- records ----------------------------------------------------------------------------------
 
     def get(self, key: str | bytes, r: int | None = None, resolve: Resolver | None = None) -> Operation[Found]:
-        """Read a key; raises NotFound where the ring is sure that nothing is there."""
+        """Read a key. Raises `NotFound` if the ring is certain that it has no value."""
         raw = to_key(key)
         found = _found(raw, (yield from self.request(Get(raw, to_quorum(r, "r")))))
         if isinstance(found, ChordError):
@@ -173,28 +185,39 @@ class Core(Many):
         strict: bool = False,
         ttl_s: float | None = None,
     ) -> Put:
-        """Return the request that writes a key under a new operation id; a value of None deletes.
+        """Return the request that writes a key, with a new operation id.
+
+        Args:
+            value: the value; None deletes the key.
+            context, blind, w, strict, ttl_s: see `AsyncRing.put`.
 
         Raises:
-            InvalidRequest: something is out of its bounds.
+            InvalidRequest: an argument is out of bounds.
         """
         if blind and context is not None:
-            raise InvalidRequest("a blind put covers nothing; it takes no context")
+            raise InvalidRequest("cannot put with both blind and context: a blind put replaces nothing")
         raw = None if value is None else to_value(value)
         covers = b"" if blind else to_context(context)
         return Put(to_key(key), raw, self.rng.randbytes(16), covers, to_quorum(w, "w"), bool(strict), to_ttl_ms(ttl_s))
 
     def write(self, request: Put | Merge) -> Operation[Stored]:
-        """Write until it is acknowledged: the same request each time, so that it is done once."""
+        """Write until the write is acknowledged.
+
+        All attempts have the same operation id, so that the write takes effect once.
+        """
         return _stored(request, (yield from self.request(request)))
 
     def to_merge(self, record: Record, w: int | None = None, *, bring_back: bool = False) -> Merge:
-        """Return the request that merges a record as it is; if asked for, it writes anew what is dead of the record."""
+        """Return the request that merges a record.
+
+        Args:
+            bring_back: write the deleted and replaced values of the record anew.
+        """
         to_key(to_record(record).key)
         return Merge(record, to_quorum(w, "w"), self.rng.randbytes(16) if bring_back else b"")
 
     def write_all(self, requests: Sequence[Put | Merge]) -> Operation[list[Stored | ChordError]]:
-        """Make these writes at the same time; the answer says for each how it was stored, or what went wrong."""
+        """Write many keys at once. Returns a result or an error for each, in order."""
         outcomes = yield from self.request_all(requests)
         return [
             outcome if isinstance(outcome, ChordError) else _stored(request, outcome)
@@ -202,7 +225,7 @@ class Core(Many):
         ]
 
     def get_all(self, keys: Sequence[str | bytes], r: int | None = None) -> Operation[list[Found | ChordError]]:
-        """Read these keys at the same time; the answer says for each what is there, or what went wrong."""
+        """Read many keys at once. Returns a result or an error for each, in order."""
         asked = [Get(to_key(key), to_quorum(r, "r")) for key in keys]
         outcomes = yield from self.request_all(asked)
         return [_found(get.key, outcome) for get, outcome in zip(asked, outcomes, strict=True)]
@@ -210,7 +233,7 @@ class Core(Many):
     # -- quarantine -------------------------------------------------------------------------------
 
     def get_quarantine(self, key: str | bytes, r: int | None = None) -> Operation[Quarantined]:
-        """Read what is in quarantine of a key."""
+        """Read the quarantined values of a key."""
         raw = to_key(key)
         reply = yield from self.request(GetQuarantine(raw, to_quorum(r, "r")))
         assert isinstance(reply, Quarantine)
@@ -219,17 +242,20 @@ class Core(Many):
     def decide_quarantine(
         self, key: str | bytes, context: bytes | None, w: int | None, *, is_merge: bool
     ) -> Operation[Decided]:
-        """Drop the values of a key that are in quarantine, or bring them back; without a context, all there are.
+        """Drop or merge the quarantined values of a key.
+
+        Args:
+            context: names the values to decide about; None: all of them.
 
         Raises:
-            NotFound: without a context: there are none.
-            VersionConflict: a merge has no room for any of them.
+            NotFound: no context was given, and no value is in quarantine.
+            VersionConflict: the record has no room for any of the values to merge.
         """
         raw, needed = to_key(key), to_quorum(w, "w")
         if context is not None:
             return (yield from self._decide(raw, to_context(context) or b"", needed, is_merge))
         last: Decided | None = None
-        while True:  # what has no room in one answer comes in several
+        while True:  # if the values do not fit one answer, several follow
             found = yield from self.get_quarantine(raw)
             if not found.values:
                 if last is None:
@@ -254,9 +280,13 @@ class Core(Many):
     # -- many records -----------------------------------------------------------------------------
 
     def scan_start(self, of: str | None = None, what: ScanOf = "live") -> Operation[Cursor | None]:
-        """Return where a scan begins: before the first point of the circle, or of the arcs a node answers for.
+        """Return the cursor at the start of a scan.
 
-        None: the node answers for no arc.
+        Args:
+            of: address of a node; scan only the arcs that it owns. Default: scan the circle from point 0.
+
+        Returns:
+            None if the node owns no arc.
         """
         circle = yield from self.known_circle()
         if of is None:
@@ -271,15 +301,15 @@ class Core(Many):
         return cursors[0]._replace(rest=tuple(cursors[1:])) if cursors else None
 
     def scan_page(self, cursor: Cursor) -> Operation[tuple[Page, Cursor | None]]:
-        """Read on; the cursor is None when everything is covered.
+        """Return the next page of a scan, and the next cursor or None at the end.
 
-        Whoever owns the next point answers up to its own id. The last owner's arc may reach past the start, and
-        the ring may change between two pages; what lies in the part already covered is left out.
+        The owner of the next point answers up to its own id. The last owner's arc may reach past the start, and the
+        ring may change between two pages. So records in the part already covered are left out.
 
         Raises:
-            OwnerDown: all that can be read was read, and nodes that are down may hold more.
-            RecordDamaged: all that can be read was read, and damaged records are not among it.
-            RecordTooLarge: all that can be read was read, and some records were shown only in part.
+            OwnerDown: the scan is finished, and nodes that are down may hold more.
+            RecordDamaged: the scan is finished, and damaged records were left out.
+            RecordTooLarge: the scan is finished, and only some values of some records were shown.
         """
         if cursor.covered >= cursor.span:
             raise _lacking(cursor)
@@ -312,7 +342,7 @@ class Core(Many):
     def lookup(
         self, key: str | bytes | None, key_id: int | None, mode: Mode, route: Route, start: Contact | str | None
     ) -> Operation[Trace]:
-        """Find the owner of a key or a point, and how one gets there from a node."""
+        """Find the owner of a key or a point, and the path to it from a node."""
         if (key is None) == (key_id is None):
             raise InvalidRequest("look up either a key or a key id")
         circle = yield from self.known_circle()
@@ -328,7 +358,7 @@ class Core(Many):
         return reply
 
     def describe(self, address: str | None) -> Operation[Description]:
-        """Return what a node says of itself."""
+        """Return the status of a node, as the node reports it."""
         if address is not None:
             split_address(address)
         reply = yield from self.request(Describe(), address)
@@ -336,17 +366,20 @@ class Core(Many):
         return reply
 
     def leave(self, address: str) -> Operation[None]:
-        """Tell a node to hand everything over and leave; it answers at once."""
+        """Make a node hand everything over and leave. The node answers before it is done."""
         split_address(address)
         yield from self.request(Leave(), address)
 
     def forget(self, address: str) -> Operation[dict[str, Outcome]]:
-        """Tell every node that answers that the one at this address will never be back; what each of them said.
+        """Make every node that answers forget the node last seen at an address.
 
-        If another node lives at the address now, the former node there is meant.
+        If another node lives at the address now, the former node is meant.
+
+        Returns:
+            The answer of each node that was asked, by address.
 
         Raises:
-            InvalidRequest: the node answers, so make it leave; or the ring waits for no former node at its address.
+            InvalidRequest: a node of the ring answers at the address, and no node names a former one there.
         """
         split_address(address)
         (outcome,) = yield Ask((Call(address, Describe()),), CRAWL_S)
@@ -359,7 +392,7 @@ class Core(Many):
         ):
             living = tuple(vnode.contact.id for vnode in outcome.vnodes)
             if not any(c.address == address and c.id not in living for node in nodes for c in contacts_in(node)):
-                raise InvalidRequest(f"{address} answers: it is not gone; make it leave")
+                raise InvalidRequest(f"cannot forget {address}: a node answers there; make it leave")
         answers: dict[str, Outcome] = {}
         for i in range(0, len(told), CRAWL_AT_ONCE):
             some = told[i : i + CRAWL_AT_ONCE]
@@ -368,14 +401,18 @@ class Core(Many):
         return answers
 
     def members(self, also: Iterable[str] = (), only: Sequence[str] = ()) -> Operation[dict[str, Outcome]]:
-        """Ask every node that can be named, from the entries outwards, to describe itself.
+        """Ask every node that can be found for its status, from the entry nodes outwards.
 
         Args:
             also: addresses to visit besides the entry nodes.
-            only: if given, visit exactly these and follow nothing; nobody needs to answer.
+            only: if given, visit exactly these addresses and follow no others.
+
         Returns:
-            By address, in the order of discovery: a `Description`, or the error that stood in its way. Addresses
-            by which a node is known besides its own are left out.
+            A `Description` or an error for each address, in the order of discovery. A node that answers appears only
+            under its own address.
+
+        Raises:
+            PeerUnreachable: no node answered. Not raised if `only` is given.
         """
         found: dict[str, Outcome] = {}
         ring: bytes | None = None
@@ -420,7 +457,7 @@ def _stored(request: Put | Merge, reply: Reply) -> Stored:
 
 
 def _found(key: bytes, outcome: Outcome) -> Found | ChordError:
-    """Return what a read found; that nothing is there is an error."""
+    """Return the result of a read; `NotFound` if there is no value."""
     if isinstance(outcome, ChordError):
         return outcome
     assert isinstance(outcome, Values)

@@ -1,6 +1,6 @@
-"""The open streams of a blocking client: one or two to each node it talks to, and calls over several at once.
+"""The connection pool of a blocking client: one or two streams to each node.
 
-Used by `chord.client.blocking` only.
+Only `chord.client.blocking` uses it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from chord.config import Limits
 from chord.errors import ChordError, OtherRing, UseBulk
 from chord.wire.messages import Contact, Merge, Request, StreamName, wire_bytes
 
-LINKS_MAX = 256  # open connections kept; a crawl of a large ring would else use up the files a process may open
-CLIENT_FRAME_SLACK = 256  # envelope, tag, key and op id around a value, at least
+LINKS_MAX = 256  # open connections kept: a crawl of a large ring must not exhaust the process's file descriptors
+CLIENT_FRAME_SLACK = 256  # bytes around a value, at least: envelope, tag, key and operation id
 
 Way: TypeAlias = tuple[str, StreamName]
-"""An address and the stream to it."""
+"""An address, and the kind of stream to it."""
 
 
 class Pool:
     """The open streams of one client.
 
     Args:
-        learn: takes note of what a node says of its ring on greeting: its address, bits and ring id; may raise
-            `OtherRing`.
+        limits: sizes of frames, and of requests that need the bulk stream.
+        learn: callback that gets the address, circle width and ring id of each hello. It may raise `OtherRing`.
     """
 
     def __init__(self, limits: Limits, learn: Callable[[str, int, bytes | None], None]) -> None:
@@ -36,13 +36,17 @@ class Pool:
         self._links: dict[Way, Link] = {}
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all streams."""
         for link in self._links.values():
             link.close()
         self._links.clear()
 
     def ask(self, calls: Sequence[Call], deadline: float) -> tuple[Outcome, ...]:
-        """Make calls at the same time, until a deadline on the monotonic clock; one outcome for each, in order."""
+        """Make calls at the same time. Returns one outcome for each, in order.
+
+        Args:
+            deadline: limit on the monotonic clock.
+        """
         ways: list[Way] = [(call.address, self._stream_for(call.request)) for call in calls]
         outcomes = self._ask_over(calls, ways, deadline)
         again = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, UseBulk)]
@@ -59,7 +63,7 @@ class Pool:
         return "bulk" if request.bulk or is_large else "control"
 
     def _ask_over(self, calls: Sequence[Call], ways: Sequence[Way], deadline: float) -> list[Outcome]:
-        """Open what is not open yet, send everything, then wait for the answers."""
+        """Open missing streams, send all requests, then wait for the replies."""
         outcomes: list[Outcome | None] = [None] * len(calls)
         failures = self.open(list(dict.fromkeys(ways)), deadline)
         sent: dict[Way, dict[int, int]] = {}
@@ -79,7 +83,7 @@ class Pool:
         return [outcome for outcome in outcomes if outcome is not None]
 
     def open(self, ways: Sequence[Way], deadline: float) -> dict[Way, ChordError]:
-        """Open links where there are none, all at the same time; return what failed."""
+        """Open the streams that are missing, all at the same time. Returns the failures."""
         for way in list(self._links)[: max(0, len(self._links) + len(ways) - LINKS_MAX)]:
             if way not in ways:
                 self._links.pop(way).close()
@@ -88,7 +92,7 @@ class Pool:
         for way in ways:
             if way not in self._links or not self._links[way].is_usable():
                 opening[way] = Link(*way, self._limits)
-        # Of several, one that never greets must leave the others time to be asked and to answer.
+        # A node that never sends its hello must leave time for requests to the others.
         by = deadline if len(ways) == 1 else (time.monotonic() + deadline) / 2
         for step in (Link.dial, lambda link: link.greet(by), lambda link: self._welcome(link, by)):
             for way, link in opening.items():

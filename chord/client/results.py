@@ -1,4 +1,4 @@
-"""What goes into a ring and what comes out: keys and values with their bounds, and the results of operations."""
+"""Keys and values with their bounds, and the results of operations."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ TTL_S_MAX = TTL_MS_MAX / 1000
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What is stored under a key.
+    """The values stored under a key.
 
     Attributes:
         key: the key that was read.
-        values: every live value for which one reply has room; more than one if writes were concurrent.
-        context: give it back to `put` or `delete` to replace exactly what was seen here.
+        values: the live values that fit one reply; more than one if writes were concurrent.
+        context: pass it to `put` or `delete` to replace exactly these values.
         owner: the vnode that coordinated the read.
-        r: so many replicas had answered by then.
-        r_needed: so many had to.
-        replicas: what each replica had to do with it; empty where many keys were read at a time.
-        written_ms: when each value was written, by the wall clock of its coordinator, in ms since 1970.
-        quarantined: how many more values of the key are in quarantine; see `get_quarantine`.
-        left: how many more live values there are, which had no room. Settle those shown, and the next read shows more.
+        r: number of replicas that had answered when the read ended.
+        r_needed: number of replicas that had to answer.
+        replicas: the part that each replica had in the read; empty if the key was read in a batch.
+        written_ms: time of each write by the wall clock of its coordinator, in ms since 1970.
+        quarantined: number of further values of the key that are in quarantine; see `get_quarantine`.
+        left: number of further live values that did not fit the reply. Resolve the values shown, and the next read
+            shows more.
     """
 
     key: bytes
@@ -55,76 +56,81 @@ class Found(msgspec.Struct, frozen=True):
 
     @property
     def value(self) -> bytes:
-        """The one value.
+        """The only value.
 
         Raises:
-            VersionConflict: there are several; look at `values` and settle them with a put under `context`.
+            VersionConflict: there are several values. Look at `values`, and resolve them with a put under `context`.
         """
         if self.siblings:
-            raise VersionConflict(f"{self.counted}; settle them with a put under their context")
+            raise VersionConflict(f"{self.counted}; resolve them with a put under their context")
         return self.values[0]
 
     @property
     def counted(self) -> str:
-        """How many concurrent values there are, in words, and how many of them are shown."""
-        shown = f", of which one reply has room for {len(self.values)}" if self.left else ""
+        """The number of concurrent values, as text, and how many of them are shown."""
+        shown = f", {len(self.values)} of them shown" if self.left else ""
         return f"{len(self.values) + self.left} concurrent values{shown}"
 
     @property
     def siblings(self) -> tuple[bytes, ...]:
-        """The concurrent values that are shown, or nothing if there is only one value."""
+        """The concurrent values that are shown; empty if there is only one value."""
         return self.values if len(self.values) > 1 or self.left else ()
 
 
 Resolver: TypeAlias = Callable[[Found], bytes]
-"""Makes one value of concurrent ones: called where there are several, with all of them and the context that covers
-them. What it returns need not be one of them: a union of carts, say."""
+"""Function that turns concurrent values into one. It is called only if a key has several values. It gets all of
+them, and the context that covers them. It may return a value that is none of them, for example the union of shopping
+carts."""
 
 
 def last_writer_wins(found: Found) -> bytes:
-    """Return the value written last, by the wall clocks of the nodes that coordinated the writes.
+    """Return the value written last, by the wall clocks of the coordinators.
 
-    A resolver for `get(key, resolve=chord.last_writer_wins)`. It is lossy: of two concurrent writes one is dropped
-    without a word, and which one depends on clocks that differ. A delete concurrent with a write loses. Use it where
-    the older value is worth nothing once there is a newer one.
+    Use it as a resolver: `get(key, resolve=chord.last_writer_wins)`. It is lossy. Of two concurrent writes it silently
+    drops one, and the clocks of different machines decide which. A delete that is concurrent with a write is undone.
+    Use it only if an older value is worthless once there is a newer one.
 
     Raises:
-        InvalidRequest: the node that answered is older than this client, and does not tell when values were written.
+        InvalidRequest: the node is older than this client, and does not report when values were written.
     """
     if len(found.written_ms) != len(found.values):
-        raise InvalidRequest("the node does not tell when values were written: it is older than this client")
-    # Of values written in the same millisecond the largest: every reader must choose alike.
+        raise InvalidRequest("the node does not report when values were written: it is older than this client")
+    # In the same millisecond the largest value wins: every reader must choose the same value.
     return max(zip(found.written_ms, found.values, strict=True))[1]
 
 
 def resolved(found: Found, resolve: Resolver) -> Found:
-    """Return what was found with concurrent values made one. The context still covers all of them."""
+    """Return a result with its concurrent values resolved into one.
+
+    The context of the result covers all of them.
+    """
     if len(found.values) < 2:
         return found
     return msgspec.structs.replace(found, values=(to_value(resolve(found)),), written_ms=())
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A write that was acknowledged.
+    """The result of an acknowledged write.
 
     Attributes:
         key: the key that was written.
-        context: covers what the write has replaced, and the write itself: give it to the next `put` of the same writer.
-            It never covers a value that stands beside this one; then even this one may stay, until somebody has read
-            both and settles them.
+        context: covers the write and the values that it replaced; pass it to the same writer's next `put`. It never
+            covers a value that stands beside this one. Then it may not cover this write either, until a client has read
+            both values and resolved them.
         owner: the vnode that coordinated the write.
-        w: it was durable on so many nodes by then.
-        w_needed: it had to be on so many.
-        is_sloppy: some of those keep it for a replica that does not answer.
-        replicas: what each replica had to do with it.
-        beside: how many concurrent values stand beside it. Read them, and put what becomes of them all under the
-            context of that read.
-        quorum: the ring's own write quorum: a majority of the N replicas that it is to keep.
-        is_under_replicated: nobody asked for fewer, but the ring has fewer nodes than its write quorum: the write is on
-            all of them, and a single lost disk may lose it.
-        dead: of a record that was merged: how many of its values were deleted or replaced since, and stay so.
-        brought_back: of a record that was merged: how many of such values were written as new values.
-        quarantined: how many values of the key are in quarantine; see `get_quarantine`.
+        w: number of nodes on which the write was durable when it was acknowledged.
+        w_needed: number of nodes on which it had to be durable.
+        is_sloppy: replicas alone do not back the write. Stand-ins keep it for replicas that do not answer, or the read
+            before it lacked a quorum of replicas in sync.
+        replicas: the part that each replica had in the write; empty if the key was written in a batch.
+        beside: number of concurrent values beside this one. Read them all, and put the result under the context of that
+            read.
+        quorum: the ring's write quorum, a majority of N.
+        is_under_replicated: no `w` was given, and the ring has fewer nodes than its write quorum. The write is on all
+            of them, but losing a single disk may lose it.
+        dead: of a merged record, the number of values that were deleted or replaced since the backup, and stay so.
+        brought_back: of a merged record, the number of such values that were written as new values.
+        quarantined: number of values of the key that are in quarantine; see `get_quarantine`.
     """
 
     key: bytes
@@ -146,11 +152,11 @@ class QuarantinedValue(msgspec.Struct, frozen=True):
     """A value that no node vouches for, so that readers do not see it.
 
     Attributes:
-        value: what was written; None: a delete.
-        written_ms: when, by the wall clock of its coordinator, in ms since 1970.
-        expires_ms: when its time to live ends, likewise; 0: never.
-        store: the incarnation of the store that took the write first. A node tells its own in `describe`.
-        key_epoch, number: which write of that store it was; together with `store` they name no other write of the key.
+        value: the value that was written; None for a delete.
+        written_ms: time of the write by the wall clock of its coordinator, in ms since 1970.
+        expires_ms: end of its lifetime by the same clock, in ms since 1970; 0 if it never expires.
+        store: incarnation of the store that took the write first. `describe` shows the incarnation of a node.
+        key_epoch, number: which write of that store it was. Together with `store` they identify one write of the key.
     """
 
     value: bytes | None
@@ -162,13 +168,13 @@ class QuarantinedValue(msgspec.Struct, frozen=True):
 
 
 class Quarantined(msgspec.Struct, frozen=True):
-    """What is in quarantine of a key.
+    """The quarantined values of a key.
 
     Attributes:
         key: the key.
-        values: the values in quarantine, those of one store in the order of their writes; nothing, if there are none.
-        context: names these values. Give it to `drop_quarantine` or `merge_quarantine` to decide about no others.
-        left: how many more there are, which had no room in the answer. Decide about these first.
+        values: the values in quarantine, those of one store in the order of their writes. May be empty.
+        context: names these values. Pass it to `drop_quarantine` or `merge_quarantine` to decide only about them.
+        left: number of further values that did not fit the answer. Decide about these first.
     """
 
     key: bytes
@@ -178,15 +184,15 @@ class Quarantined(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What became of the quarantine of a key.
+    """The result of a decision about the quarantine of a key.
 
     Attributes:
         key: the key.
-        values: how many values were dropped or merged.
-        left: how many values of the key are in quarantine still: the context does not name them, or a merge had no
+        values: number of values that were dropped or merged.
+        left: number of values of the key that are still in quarantine. The context did not name them, or a merge had no
             room for them.
-        w: the decision was durable on so many nodes by then.
-        w_needed: it had to be on so many.
+        w: number of nodes on which the decision was durable when it was acknowledged.
+        w_needed: number of nodes on which it had to be durable.
     """
 
     key: bytes
@@ -197,33 +203,38 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Pair(NamedTuple):
-    """A key and its live values, as a scan finds them: more than one where writes were concurrent."""
+    """A key with its live values; several if writes were concurrent."""
 
     key: bytes
     values: tuple[bytes, ...]
 
 
 class Page(NamedTuple):
-    """A page of a scan: records in ring order, and the wall clock of who answered, which judges what has expired."""
+    """A page of a scan.
+
+    Attributes:
+        records: the records, in ring order.
+        now_ms: wall clock of the node that answered, in ms since 1970. It decides which values have expired.
+    """
 
     records: tuple[Record, ...]
     now_ms: int
 
     def quarantined(self) -> Iterator[Quarantined]:
-        """Yield the keys of the page that have values in quarantine, and these values."""
+        """Yield each key of the page that has values in quarantine, with these values."""
         for record in self.records:
             if record.quarantine:
                 yield to_quarantined(record)
 
     def pairs(self) -> Iterator[Pair]:
-        """Yield the keys of the page that have a value, and their values."""
+        """Yield each key of the page that has a live value, with its values."""
         for record in self.records:
             if found := live_values(record, self.now_ms):
                 yield Pair(record.key, found)
 
 
 def to_quarantined(record: Record, left: int = 0) -> Quarantined:
-    """Return the quarantine of a record as users see it."""
+    """Return the quarantine of a record in the form that users see."""
     found = tuple(
         QuarantinedValue(
             version.value,
@@ -242,7 +253,7 @@ def to_key(key: str | bytes) -> bytes:
     """Return a key as bytes.
 
     Raises:
-        InvalidRequest: it is empty, longer than 1024 bytes, or neither text nor bytes.
+        InvalidRequest: the key is empty, longer than 1024 bytes, or neither text nor bytes.
     """
     raw = to_bytes(key, "key")
     if not 1 <= len(raw) <= KEY_BYTES_MAX:
@@ -252,18 +263,21 @@ def to_key(key: str | bytes) -> bytes:
 
 
 def to_bytes(item: object, what: str) -> bytes:
-    """Return text or bytes as bytes; `what` names it in the error.
+    """Return text or bytes as bytes.
+
+    Args:
+        what: name of the item in error messages.
 
     Raises:
-        InvalidRequest: it is neither, or text that UTF-8 cannot write.
+        InvalidRequest: the item is neither text nor bytes, or is text that UTF-8 cannot encode.
     """
     if isinstance(item, str):
         try:
             return item.encode()
         except UnicodeEncodeError as error:
             code = ord(item[error.start])
-            why = f"U+{code:04X} is half a character; expected Unicode text, or bytes"
-            raise InvalidRequest(f"the {what} is no text: {why}") from None
+            why = f"U+{code:04X} is a surrogate; expected Unicode text or bytes"
+            raise InvalidRequest(f"cannot encode the {what}: {why}") from None
     if isinstance(item, (bytes, bytearray, memoryview)):
         return bytes(item)
     raise InvalidRequest(f"a {what} is text or bytes, not {type(item).__name__}")  # bytes(5) would be five zeros
@@ -273,7 +287,7 @@ def to_value(value: str | bytes) -> bytes:
     """Return a value as bytes.
 
     Raises:
-        InvalidRequest: it is longer than 1 MiB, or neither text nor bytes.
+        InvalidRequest: the value is longer than 1 MiB, or neither text nor bytes.
     """
     raw = to_bytes(value, "value")
     if len(raw) > VALUE_BYTES_MAX:
@@ -282,10 +296,10 @@ def to_value(value: str | bytes) -> bytes:
 
 
 def to_quorum(number: int | None, name: str) -> int:
-    """Return R or W as it travels: 0 where the ring's own majority will do.
+    """Return R or W as sent in a request: 0 stands for the ring's majority.
 
     Raises:
-        InvalidRequest: it is not between 1 and 16.
+        InvalidRequest: the number is not between 1 and 16.
     """
     if number is None:
         return 0
@@ -295,20 +309,20 @@ def to_quorum(number: int | None, name: str) -> int:
 
 
 def to_ttl_ms(ttl_s: float | None) -> int:
-    """Return a time to live in ms; 0 where there is none.
+    """Return a lifetime in ms; 0 if none was given.
 
     Raises:
-        InvalidRequest: it is not a positive number of seconds.
+        InvalidRequest: the lifetime is not more than 0 s and at most ten years.
     """
     if ttl_s is None:
         return 0
-    if not 0 < ttl_s <= TTL_S_MAX:  # not a number, too
+    if not 0 < ttl_s <= TTL_S_MAX:  # also refuses NaN
         raise InvalidRequest(f"a time to live is more than 0 and at most {TTL_S_MAX:.0f} seconds, not {ttl_s!r}")
     return math.ceil(ttl_s * 1000)
 
 
 def live_values(record: Record, now_ms: int) -> tuple[bytes, ...]:
-    """Return the values of a record that are neither deleted nor expired by that wall clock."""
+    """Return the values of a record that are neither deleted nor expired at `now_ms`."""
     return tuple(
         v.value
         for v in versions.siblings(record)
@@ -317,10 +331,10 @@ def live_values(record: Record, now_ms: int) -> tuple[bytes, ...]:
 
 
 def to_context(context: bytes | None) -> bytes | None:
-    """Return a context as it came from `Found.context` or `Stored.context`.
+    """Return a context as bytes.
 
     Raises:
-        InvalidRequest: it is no bytes, or longer than any context.
+        InvalidRequest: the context is not bytes, or longer than 8192 bytes, the limit of every context.
     """
     if context is not None and not isinstance(context, (bytes, bytearray, memoryview)):
         raise InvalidRequest(
@@ -335,7 +349,7 @@ def to_pair(pair: object) -> tuple[str | bytes, str | bytes]:
     """Return a key and its value, as `put_many` takes them.
 
     Raises:
-        InvalidRequest: it is no pair. A text of two letters is none.
+        InvalidRequest: the item is not a pair. A text of two letters is no pair.
     """
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise InvalidRequest(f"put_many takes pairs (key, value), not {pair!r:.60}; of a dict: put_many(d.items())")
@@ -346,7 +360,7 @@ def to_keys(keys: Iterable[str | bytes]) -> list[str | bytes]:
     """Return several keys, each once.
 
     Raises:
-        InvalidRequest: the keys are one key or not iterable, or one of them is neither text nor bytes.
+        InvalidRequest: the argument is a single key or not iterable, or an item is neither text nor bytes.
     """
     if isinstance(keys, (str, bytes, bytearray, memoryview)):
         raise InvalidRequest(f"get_many takes several keys, not the one key {keys!r:.60}; put it in a list")
@@ -358,13 +372,16 @@ def to_keys(keys: Iterable[str | bytes]) -> list[str | bytes]:
 
 
 def require_several(items: Iterable[T], what: str) -> Iterable[T]:
-    """Return the items if they are iterable; `what` names them in the error.
+    """Return the items if they are iterable.
+
+    Args:
+        what: name of the items in error messages.
 
     Raises:
         InvalidRequest: the items are not iterable, or are text or bytes.
     """
     if isinstance(items, (str, bytes, bytearray, memoryview)) or not isinstance(items, Iterable):
-        raise InvalidRequest(f"several {what} are expected, not {items!r:.60}; put them in a list")
+        raise InvalidRequest(f"expected several {what}, not {items!r:.60}; put them in a list")
     return items
 
 
@@ -372,8 +389,8 @@ def to_record(item: Record) -> Record:
     """Return an item if it is a record.
 
     Raises:
-        InvalidRequest: the item is no record.
+        InvalidRequest: the item is not a record.
     """
     if not isinstance(item, Record):
-        raise InvalidRequest(f"a record is expected, as `records` gives them, not {item!r:.60}")
+        raise InvalidRequest(f"expected a record, as `records` yields them, not {item!r:.60}")
     return item

@@ -1,8 +1,8 @@
-"""Straight to the owner: what a client remembers of the ring, and whom it does not reach.
+"""Partition-aware routing: a client's cache of owners.
 
-An address heard from others is a hint and no more: a node passes on what is not for it, and its answer tells whose it
-is. A client may not reach every address that nodes have for each other: one that fails is left alone for a while,
-counted in requests, longer each time.
+A cached owner is only a hint. A node forwards a request that it does not own, and the reply names the owner. A client
+may not reach every address that nodes have for each other. After a failure it avoids that address for 32 requests, and
+for twice as many after each further failure, up to 4096.
 """
 
 from __future__ import annotations
@@ -27,27 +27,28 @@ from chord.wire.messages import (
 )
 
 CLIENT_ARCS_MAX = 256
-"""A client keeps a connection to each owner that it asks; they end when nothing uses them."""
+"""Number of arcs with a remembered owner. A client keeps a connection to each owner that it asks, until it has been
+idle."""
 
 LEFT_ALONE_FIRST, LEFT_ALONE_MAX = 32, 4096
-"""So many requests go another way after a first failure, and at most."""
+"""Number of requests that avoid an address after its first failure, and the most after repeated failures."""
 
 
 class ShortCuts:
-    """Who answered for which arc.
+    """The owner cache of a client.
 
     Args:
-        arcs_max: so many arcs are remembered; 0: none.
+        arcs_max: number of arcs with a remembered owner; 0: none.
     """
 
     def __init__(self, arcs_max: int) -> None:
         self._max = arcs_max
         self._arcs: ArcCache | None = None
         self._asked = 0
-        self._left_alone: dict[str, tuple[int, int]] = {}  # by address: until which request, and how many the next time
+        self._left_alone: dict[str, tuple[int, int]] = {}  # by address: until which request, next span
 
     def to(self, circle: Circle | None, request: Request) -> str | None:
-        """Return the address of who probably answers for a request, or None."""
+        """Return the address of the probable owner of a request's key, or None."""
         key = _key_of(request)
         if self._arcs is None or circle is None or key is None:
             return None
@@ -58,14 +59,18 @@ class ShortCuts:
         return owner.address
 
     def another(self, known: Container[str]) -> str | None:
-        """Return the address of a node that has answered for a key, and is none of these; None: there is no such."""
+        """Return the address of a remembered owner that is not in `known`, or None."""
         addresses = () if self._arcs is None else self._arcs.addresses()
         return next((address for address in addresses if address not in known), None)
 
     def learn(
         self, circle: Circle | None, request: Request, short_cut: str | None, outcome: Reply | ChordError
     ) -> None:
-        """Take note of what came of a request, and of the short cut it took, if any."""
+        """Take note of the outcome of a request.
+
+        Args:
+            short_cut: the cached owner that the request was sent to, if any.
+        """
         key = _key_of(request)
         if not self._max or circle is None or key is None:
             return

@@ -1,8 +1,8 @@
-"""How a request is made, without I/O: which entry node is asked, how often, and what its answers come to.
+"""A client session without I/O: entry nodes, retries, backoff, error precedence.
 
-An operation is a generator: it yields effects (`Ask`, `Pause`) and is sent what came of them. A driver answers `Ask`
-with one outcome per call, and throws `DeadlineExceeded` in when an effect would begin after the operation's deadline.
-`chord.client.blocking` and `chord.client.api` are the drivers.
+An operation is a generator. It yields effects (`Ask`, `Pause`) and receives their results. The driver answers `Ask`
+with one outcome for each call. If an effect would begin after the operation's deadline, the driver throws
+`DeadlineExceeded` into the operation. The drivers are `chord.client.blocking` and `chord.client.api`.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ from chord.wire.messages import WRITES, Contact, Describe, Description, Reply, R
 if TYPE_CHECKING:
     import random
 
-ATTEMPT_S = 1.5  # with another entry node to turn to, one attempt gets so long
-ENTRIES_MAX = 16  # more are not learnt; any number may be named
-REMOTE_FAILURES_MAX = 3  # a bug on the other side does not go away by asking for ever
+ATTEMPT_S = 1.5  # limit of one attempt in seconds, if another entry node can be tried
+ENTRIES_MAX = 16  # no entry node is learnt beyond this number; callers may name more
+REMOTE_FAILURES_MAX = 3  # attempts: a bug of the peer does not go away by retrying
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.02, 0.5
 
 T = TypeVar("T")
 
 
 class Call(NamedTuple):
-    """One request to a vnode (a contact) or to the node at an address."""
+    """A request to a vnode (a contact) or to the node at an address."""
 
     to: Contact | str
     request: Request
 
     @property
     def address(self) -> str:
-        """The node that is called."""
+        """The address of the node to call."""
         return self.to if isinstance(self.to, str) else self.to.address
 
 
 class Ask(NamedTuple):
-    """Effect: make these calls at the same time; the answer is one outcome for each, in order.
+    """Effect: make calls at once. The result is one outcome for each, in order.
 
-    `within_s` limits the calls besides the operation's deadline.
+    Attributes:
+        calls: the calls.
+        within_s: time limit in seconds, besides the operation's deadline; None: no further limit.
     """
 
     calls: tuple[Call, ...]
@@ -59,7 +61,7 @@ class Ask(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Effect: wait so long; the answer is None."""
+    """Effect: wait for a number of seconds. The result is None."""
 
     seconds: float
 
@@ -70,10 +72,10 @@ Operation: TypeAlias = Generator[Effect, Any, T]
 
 
 def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True) -> ChordError:
-    """Return which error of two attempts to tell the caller.
+    """Return the error to report after two failed attempts.
 
-    Once an attempt to write may have had its effect, no later one may say that nothing happened. And an answer, like
-    "one replica of two", says more than silence after it.
+    If an attempt to write may have taken effect, no later error may claim that nothing happened. An error reply such as
+    "one replica of two" has precedence over a later silence.
     """
     if not is_write and before is not None:
         return before if isinstance(now, SILENCE) and not isinstance(before, SILENCE) else now
@@ -85,7 +87,10 @@ def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True
 
 
 def nobody(failures: Mapping[str, Outcome]) -> ChordError:
-    """Return what to raise when none of several nodes could be talked to: what one said, else all silences."""
+    """Return the error to raise if none of several nodes gave a useful answer.
+
+    An error reply has precedence over silences. Several silences become one `PeerUnreachable` that names them all.
+    """
     errors = [outcome for outcome in failures.values() if isinstance(outcome, ChordError)]
     spoken = [error for error in errors if not isinstance(error, SILENCE)]
     if spoken or len(errors) == 1:
@@ -94,23 +99,23 @@ def nobody(failures: Mapping[str, Outcome]) -> ChordError:
 
 
 class Entries:
-    """What operations share: the entry nodes, the one in use, the circle once it is known, and who owns which arc.
+    """The state that operations share: entry nodes, circle, and owner cache.
 
     Args:
-        arcs_max: of so many arcs it is remembered who answered for them; requests for their keys go there straight.
+        arcs_max: number of arcs with a remembered owner; requests for their keys go straight to the owner. 0: none.
 
     Attributes:
-        entries: addresses of nodes to ask: as named, and behind them who took the place of a silent one.
-        circle: of the ring; None until it is known.
-        rng: draws pauses and operation ids.
-        short_cuts: who answers for which keys.
+        entries: addresses of entry nodes: those that the caller named, then learnt ones that replace unreachable ones.
+        circle: the ring's circle; None until it is known.
+        rng: source of pauses and operation ids.
+        short_cuts: the owner cache.
 
     Concurrency: synchronous; several operations may be under way at once.
     """
 
     def __init__(self, entries: Sequence[str], *, rng: random.Random, arcs_max: int = 0) -> None:
         if not entries:
-            raise InvalidRequest("name at least one node of the ring, HOST:PORT")
+            raise InvalidRequest("no address was given; expected at least one HOST:PORT")
         for entry in entries:
             split_address(entry)
         self.entries = tuple(dict.fromkeys(entries))
@@ -122,30 +127,38 @@ class Entries:
 
     @property
     def entry(self) -> str:
-        """The entry node in use."""
+        """The address of the entry node in use."""
         return self.entries[self._at]
 
     def learn(self, address: str, bits: int, ring_id: bytes | None) -> None:
-        """Take note of what a node says of its ring; the ring id is None where it has not joined yet.
+        """Take note of a node's ring.
+
+        Args:
+            address: the node's address.
+            bits: width of its circle.
+            ring_id: id of its ring; None if the node has not joined yet.
 
         Raises:
-            OtherRing: it is not the ring already known.
+            OtherRing: the ring differs from that of earlier nodes.
         """
         if self.circle is not None and self.circle.bits != bits:
-            raise OtherRing(f"{address} has {bits} bits, the nodes met before {self.circle.bits}: not one ring")
+            raise OtherRing(f"{address} belongs to another ring: it has {bits} bits, others {self.circle.bits}")
         if None not in (ring_id, self._ring_id) and ring_id != self._ring_id:
-            raise OtherRing(f"{address} belongs to another ring than the nodes met before")
+            raise OtherRing(f"{address} belongs to another ring than earlier nodes")
         self.circle = Circle(bits)
         self._ring_id = self._ring_id or ring_id
 
     def request(self, request: Request, to: Contact | str | None = None) -> Operation[Reply]:
-        """Make a request until it is answered for good: by one place, or by whichever entry node answers.
+        """Make a request, and retry it until its outcome is final.
 
-        A place that was named is not asked again when it is silent: that it does not answer is the answer.
+        Args:
+            request: the request.
+            to: the only vnode or node to ask. If it does not answer, the request is not retried. Default: the
+                remembered owner of the key, then the entry nodes.
 
         Raises:
-            ChordError: the answer, where it is an error that asking again does not change; else, at the deadline,
-                the last error: an indefinite one if any attempt may have had its effect.
+            ChordError: the error reply, if a retry cannot change it. At the deadline the last error, and an indefinite
+                one if any attempt may have taken effect.
         """
         attempt = 0
         known: ChordError | None = None
@@ -165,10 +178,10 @@ class Entries:
             if isinstance(outcome, IndefiniteError):
                 request = as_retry(request)
             if short_cut is not None and (self.is_worth_retrying(outcome, 0) or isinstance(outcome, OtherRing)):
-                short_cut = None  # the entry node may know better, at once
+                short_cut = None  # ask the entry node at once: it may know the present owner
                 continue
             if not self.is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, SILENCE)):
-                # To a read, a definite answer is the answer. A write may have happened in an earlier attempt.
+                # A definite error settles a read. A write may have happened in an earlier attempt.
                 raise known if isinstance(request, WRITES) else outcome
             if isinstance(outcome, SILENCE):
                 self.turn_from(entry)
@@ -179,7 +192,7 @@ class Entries:
             attempt += 1
 
     def enter(self) -> Operation[None]:
-        """Find an entry node that answers, each asked once, and learn the circle from it."""
+        """Find an entry node that answers, trying each once, and learn the circle from it."""
         failures: dict[str, Outcome] = {}
         for _ in self.entries:
             entry = self.entry
@@ -192,7 +205,7 @@ class Entries:
         raise nobody(failures)
 
     def known_circle(self) -> Operation[Circle]:
-        """Return the ring's circle, asking for it where no connection has told it yet."""
+        """Return the ring's circle. Asks a node for it if no hello has shown it yet."""
         if self.circle is None:
             node = yield from self.request(Describe())
             assert isinstance(node, Description)
@@ -201,15 +214,15 @@ class Entries:
         return self.circle
 
     def attempt_s(self, short_cut: str | None = None) -> float | None:
-        """Return how long one attempt may take, None: as long as the operation."""
+        """Return the time limit of one attempt in seconds; None: only the operation's."""
         if short_cut is not None or len(self.entries) > 1 or self.short_cuts.another(self.entries) is not None:
             return ATTEMPT_S
         return None
 
     def turn_from(self, entry: str) -> None:
-        """Use another entry node from now on, unless another operation has turned away already.
+        """Use the next entry node, unless another operation has switched already.
 
-        Who has answered for a key is good for an entry, too, when one that was named is silent.
+        A remembered owner becomes an entry node as well: the nodes that the caller named may all be down.
         """
         if entry == self.entry:
             learnt = self.short_cuts.another(self.entries) if len(self.entries) < ENTRIES_MAX else None
@@ -219,13 +232,13 @@ class Entries:
 
     @staticmethod
     def is_worth_retrying(error: ChordError, attempt: int) -> bool:
-        """Whether the same request may be answered otherwise the next time."""
+        """Return whether the same request may have another outcome the next time."""
         if isinstance(error, RemoteFailure):
             return attempt + 1 < REMOTE_FAILURES_MAX
         return error.is_retryable or isinstance(error, IndefiniteError)
 
     def backoff_s(self, attempt: int, error: ChordError | None) -> float:
-        """Return how long to wait before the next attempt."""
+        """Return the time in seconds to wait before the next attempt."""
         if isinstance(error, SILENCE) and attempt + 1 < len(self.entries):
             return 0.0  # another entry node has not been tried yet
         least = BACKOFF_FIRST_S * 2.0 ** min(attempt, 10)

@@ -1,8 +1,9 @@
-"""Plain blocking sockets that speak the wire protocol: one `Link` is one stream to one node.
+"""Blocking sockets that speak the wire protocol.
 
-Used by `chord.client.blocking` only. Every wait is bounded by a deadline on the monotonic clock. Dialling, greeting,
-sending and receiving are separate steps, so that a caller with many nodes to ask can begin with all of them
-before it waits for any.
+A `Link` is one stream to one node.
+
+Only the blocking client uses them. Every wait has a deadline on the monotonic clock. Connecting, handshake, sending and
+receiving are separate steps. So a caller with many nodes can begin with all of them before it waits for any.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ READ_BYTES = 1 << 16
 
 
 class Link:
-    """One stream to a node, from dialling to closing.
+    """One stream to a node, from connecting to closing.
 
     Attributes:
-        codec: set once the node has greeted.
-        hello: what the node said of itself, likewise.
-        is_open: whether new calls may be made on it.
+        codec: the wire codec; None before the handshake.
+        hello: the node's hello; None before the handshake.
+        is_open: whether the stream takes new calls.
     """
 
     def __init__(self, address: str, kind: StreamName, limits: Limits) -> None:
@@ -46,19 +47,21 @@ class Link:
         self._targets: list[tuple[socket.AddressFamily, object]] = []
         self._expected: dict[int, type[Reply]] = {}
         self._last_call_id = 0
-        self._opened_at = 0.0  # the handshake has ended
+        self._opened_at = 0.0  # end of the handshake, on the monotonic clock
 
-    # -- opening: dial, then greet ------------------------------------------------------------------
+    # -- opening: connect, handshake ------------------------------------------------------------------
 
     def dial(self) -> None:
-        """Begin to connect; does not wait for the network (but for the resolver, where the host is a name).
+        """Begin to connect, without waiting for the connection.
+
+        If the host is a name, the call waits for the resolver.
 
         Raises:
-            PeerUnreachable: the host is unknown or none at all, or refused at once.
+            PeerUnreachable: the host is unknown or invalid, or the connection was refused at once.
         """
         host, port = to_dial(self.address)
         try:
-            name = host.encode() if host.isascii() else host  # a text would import what encodes names of any alphabet
+            name = host.encode() if host.isascii() else host  # a str would import the IDNA codec
             found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise PeerUnreachable(f"{self.address}: the host is unknown ({error.strerror})", is_unknown=True) from None
@@ -71,7 +74,7 @@ class Link:
             self._close_socket()
             try:
                 self._socket = socket.socket(family, socket.SOCK_STREAM)
-            except OSError as error:  # no more files may be opened, or no such family on this machine
+            except OSError as error:  # no file descriptor is left, or the machine lacks this address family
                 reason = str(error.strerror).lower()
                 continue
             self._socket.setblocking(False)
@@ -84,10 +87,10 @@ class Link:
         raise PeerUnreachable(f"no answer from {self.address} ({reason})")
 
     def greet(self, deadline: float) -> None:
-        """Wait until connected, and send the first frame.
+        """Wait for the connection, and send the hello.
 
         Raises:
-            PeerUnreachable: nobody listens there, or nobody answered in time.
+            PeerUnreachable: the connection was refused, or not made in time.
         """
         while True:
             assert self._socket is not None
@@ -106,26 +109,26 @@ class Link:
             raise PeerUnreachable(f"no answer from {self.address} ({error.message})") from None
 
     def hear_greeting(self, deadline: float) -> Hello:
-        """Wait for the node's first frame; afterwards calls can be made.
+        """Wait for the node's hello. After it, calls can be made.
 
         Raises:
-            ChordError: the node refused us, or speaks another language.
-            PeerUnreachable: it did not answer in time; nothing was asked of it yet.
+            ChordError: the node refused the client, or does not speak the protocol.
+            PeerUnreachable: no hello came in time, or the stream broke; no request was sent.
         """
         try:
             kind, body = self._next_frame(deadline)
             refusal = decode_refusal(body) if kind is Kind.ERROR else None
             if kind not in (Kind.HELLO, Kind.ERROR):
-                raise MalformedMessage("it does not greet")
+                raise MalformedMessage("its first frame is not a hello")
             hello = decode_hello(body) if refusal is None else None
         except (DeadlineExceeded, PeerLost) as error:
             self.close()
             is_late = isinstance(error, DeadlineExceeded)
-            why = "what listens there says nothing" if is_late else error.message
+            why = "connected, but received no hello" if is_late else error.message
             raise PeerUnreachable(f"no answer from {self.address} ({why})", is_late=is_late, is_taken=True) from None
         except MalformedMessage as error:
             self.close()
-            raise MalformedMessage(f"what listens at {self.address} is not a chord node ({error.message})") from None
+            raise MalformedMessage(f"the program at {self.address} is not a chord node ({error.message})") from None
         if hello is None:
             self.close()
             assert refusal is not None
@@ -145,11 +148,11 @@ class Link:
     # -- calls ----------------------------------------------------------------------------------------
 
     def send(self, request: Request, vnode: Point | None, deadline: float) -> int:
-        """Send a call; return its id, for `receive`.
+        """Send a call. Returns its id, for `receive`.
 
         Raises:
             PeerLost: the stream broke; the call may have arrived.
-            DeadlineExceeded: the node does not take it; the call may have arrived.
+            DeadlineExceeded: the node does not take the bytes; the call may have arrived.
         """
         assert self.codec is not None
         self._last_call_id += 1
@@ -160,7 +163,7 @@ class Link:
         try:
             self._send(frame, deadline)
         except DeadlineExceeded:
-            self.close()  # part of a frame may be out: the stream is of no further use
+            self.close()  # part of a frame may be sent: the stream cannot be used any more
             raise
         except PeerLost as error:
             self.close()
@@ -168,16 +171,19 @@ class Link:
         return self._last_call_id
 
     def receive(self, waiting: set[int], deadline: float) -> dict[int, Reply | ChordError]:
-        """Wait until every waiting call is answered or can no longer be; return one outcome for each."""
+        """Wait for the outcome of every waiting call.
+
+        A call without a reply ends in an error at the deadline, or if the stream breaks.
+        """
         outcomes: dict[int, Reply | ChordError] = {}
         try:
             while waiting - outcomes.keys():
                 call_id, outcome = self._next_outcome(deadline)
-                if call_id in waiting:  # else the late answer to a call that was given up
+                if call_id in waiting:  # otherwise a late reply to an abandoned call
                     outcomes[call_id] = outcome
         except DeadlineExceeded as error:
             outcomes.update(dict.fromkeys(waiting - outcomes.keys(), error))
-        except (PeerLost, MalformedMessage) as error:  # what was asked on a broken stream may have been done
+        except (PeerLost, MalformedMessage) as error:  # calls on a broken stream may have taken effect
             self.close()
             lost = PeerLost(f"the connection to {self.address} was lost ({error.message})")
             outcomes.update(dict.fromkeys(waiting - outcomes.keys(), lost))
@@ -204,7 +210,7 @@ class Link:
                 self.is_open = False
 
     def is_usable(self) -> bool:
-        """Return whether the link can carry a new call: open, and the node has not hung up or said goodbye since."""
+        """Return whether the stream takes a new call: open, and no goodbye has come since."""
         if not self.is_open:
             return False
         try:
@@ -218,7 +224,7 @@ class Link:
         return self.is_open
 
     def close(self) -> None:
-        """Hang up; harmless when done already."""
+        """Close the stream. Repeated calls do nothing."""
         self.is_open = False
         self._close_socket()
 
@@ -259,7 +265,7 @@ class Link:
     def _wait(self, event: Literal["read", "write"], deadline: float) -> bool:
         if self._socket is None:
             return False
-        poll = select.poll()  # not select(): that one fails beyond 1024 open files
+        poll = select.poll()  # select() fails beyond 1024 open files
         poll.register(self._socket, select.POLLIN if event == "read" else select.POLLOUT)
         return bool(poll.poll(max(0.0, deadline - monotonic()) * 1000))
 

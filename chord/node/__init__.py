@@ -1,10 +1,10 @@
-"""A peer: builds the parts, owns the nurseries, lives and ends.
+"""A node of a ring: its services, its nurseries, its start and its end.
 
-    connections nursery     outer: the calls layer; a peer's failure ends there, as an event
-    └─ maintenance nursery  inner: joining, stabilize, fix fingers, self-lookup, misplaced records
+    connections nursery     outer: RPC; a peer's failure ends there, as an event
+    └─ maintenance nursery  inner: joining, stabilize, fix fingers, self-lookup, handoff
 
-stop: say goodbye, cancel the inner, let calls in flight drain, cancel the outer. leave: first hand
-everything over, with maintenance still running.
+`stop` says goodbye, cancels the inner nursery, lets calls in progress finish, and cancels the outer nursery. `leave`
+first hands everything over, with maintenance still running.
 """
 
 from __future__ import annotations
@@ -63,20 +63,21 @@ from chord.wire.messages import Contact, Description, NodeState
 
 
 class Node(AsyncRing):
-    """One peer of a ring; it reads and writes like any client of it (`AsyncRing`).
+    """A node of a ring. It reads and writes like a client (`AsyncRing`).
 
     Args:
-        config: see `NodeConfig`.
-        transport, calls, storage, identity, wall_now_ms, rng, observe: the seams; the defaults are the real world.
+        config: the node's configuration, see `NodeConfig`.
+        transport, calls, storage, identity, wall_now_ms, rng, observe: the node's environment, to be replaced in tests.
+            The defaults are TCP, the data directory or memory, the system's clock and randomness, and no observer.
 
     Attributes:
-        config: as it was given.
-        state: where it is in its life: starting, joining or resuming, ready, leaving, then left or stopped.
-        started_at: when it began to take calls, on the clock of its event loop.
+        config: the configuration that was given.
+        state: starting, joining or resuming, ready, leaving, then left or stopped.
+        started_at: time at which the node began to take calls, on Trio's clock.
         closed: set when `run` has ended.
 
-    It reads and writes once `run` has told its address; before `ready` the ring may not know of it yet, and what is
-    asked is asked again until it does. `leave` and `stop` end this node itself.
+    Operations may begin as soon as `run` has reported the address. Until the node is ready the ring may not know it,
+    and operations are retried. `leave` and `stop` end this node.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Node(AsyncRing):
             observe=observe,
         )
         peers = Peers(self._rpc, config.timing, observe, config.limits)
-        if storage is None:  # an empty one is false: it has a length
+        if storage is None:  # not `storage or …`: an empty store has length 0 and is false
             storage = restart.storage(config, rng.randbytes(8))
         self.host = Host(config, peers, storage, rng, wall_now_ms, observe, self._greeter)
         if isinstance(transport, TcpTransport):
@@ -146,52 +147,56 @@ class Node(AsyncRing):
         self.started_at = 0.0
         self._goodbye: tuple[str, ...] = ()
         self._limits = config.limits
-        self._kept: Kept | None = None  # what it was started with
-        self._others = config.join  # addresses to ask for news besides those in the lists
+        self._kept: Kept | None = None  # the persisted state at the start
+        self._others = config.join  # addresses to ask about other rings, besides the ring pointers
 
-    # -- life -----------------------------------------------------------------------------------
+    # -- lifecycle -----------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
-        """HOST:PORT under which others reach this node; "" before it runs."""
+        """HOST:PORT under which other nodes reach this node; "" before it runs."""
         return self.host.address
 
     @property
     def ring_id(self) -> bytes | None:
-        """The ring's sixteen bytes; None before one was founded or joined."""
+        """The ring's id, sixteen bytes; None before the node has founded or joined a ring."""
         return self._greeter.ring_id
 
     @property
     def name(self) -> str:
-        """The name for people; the address where none was given."""
+        """The configured name; the address if none was given."""
         return self.config.name or self.address
 
     @property
     def origin(self) -> Literal["created", "joined", "resumed"]:
-        """How a node that is ready came to its ring."""
+        """How the node, once ready, got into its ring."""
         if self._kept is not None and self._kept.ring is not None:
             return "resumed"
         return "joined" if any(address != self.address for address in self._others) else "created"
 
     @property
     def contact(self) -> Contact:
-        """The first vnode; `NotReady` before the node runs."""
+        """The contact of the first vnode.
+
+        Raises:
+            NotReady: the node does not run yet.
+        """
         for parts in self.parts.values():
             return parts.vnode.me
-        raise NotReady("the node does not run yet: where it stands is not known")
+        raise NotReady("the node does not run yet, so its id is not known: start `run` first")
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Live: listen, join or create a ring, keep it, until `stop` or `leave` is asked for.
+        """Listen, join or found a ring, and serve it until `stop` or `leave` is called.
 
-        `task_status.started` gets the bound address as soon as calls are accepted.
+        `task_status.started` receives the bound address as soon as the node accepts calls.
 
         Raises:
             ConfigError: the data directory belongs to another configuration, or cannot be used.
-            OSError: the address cannot be listened on.
-            OtherRing, DuplicateId: the ring does not take this node.
+            OSError: the node cannot listen on the address.
+            OtherRing, DuplicateId: the ring refuses this node.
             WritesRefused: the disk failed, or the data directory is gone.
 
-        Concurrency: cancelling it is a crash: nobody is told and nothing is handed over.
+        Concurrency: cancelling it is a crash. The node sends no goodbye and hands nothing over.
         """
         try:
             kept = self._kept = await restart.find(self._identity, self.host)
@@ -205,7 +210,7 @@ class Node(AsyncRing):
                     self.started_at = trio.current_time()
                     self._settle_address(bound, kept)
                     task_status.started(bound)
-                    del task_status  # it would keep what `Nursery.start` made for the while, two kilobytes a node
+                    del task_status  # it would keep objects of `Nursery.start` alive, two kilobytes a node
                     async with trio.open_nursery() as maintenance:
                         await self._live(maintenance, kept)
                     await self._part()
@@ -234,33 +239,38 @@ class Node(AsyncRing):
         maintenance.cancel_scope.cancel()
 
     async def _end_with_disk(self, failed: trio.Event, scope: trio.CancelScope) -> None:
-        """If the disk fails, end as in a crash: what this node says and hands over could be wrong."""
+        """If the disk fails, end as in a crash.
+
+        The records that the node would hand over could be wrong.
+        """
         self._fatal = await DiskWatch(self.host, self._farewell, self._maintenance.woke).run(failed)
         scope.cancel()
 
     async def ready(self) -> None:
-        """Wait until every vnode is a member.
+        """Wait until every vnode is a member of the ring.
 
         Raises:
-            OtherRing, DuplicateId, ConfigError: the ring does not take this node; `run` ends with the same error.
+            OtherRing, DuplicateId, ConfigError: the ring refuses the node. `run` ends with the same error.
+            WritesRefused: the disk failed, or the data directory is gone.
         """
         await self._ready.wait()
         if self._fatal is not None:
             raise self._fatal
 
     async def stop(self) -> None:
-        """Stop and keep the data: tell the neighbours to route around, finish calls within `drain_s`, end.
+        """Stop and keep the data.
 
-        Waits for the end; cancelling that wait changes nothing for the node.
+        The node tells its neighbours to route around it, and finishes calls in progress within `drain_s`. The method
+        returns when the node has ended. Cancelling it does not stop the node from ending.
         """
         self._end("stop")
         await self.closed.wait()
 
     async def leave(self) -> None:
-        """Hand everything over within `leave_s`, leave the ring and end; `state` is then "left".
+        """Hand everything over within `leave_s`, leave the ring and end.
 
-        Where nobody took all of it in that time, the others see a crash, and `state` is "stopped". Waits for the end;
-        cancelling that wait changes nothing for the node.
+        Afterwards `state` is "left". If the handover was not complete in time, the other nodes see a crash, and `state`
+        is "stopped". The method returns when the node has ended. Cancelling it does not stop the node from ending.
         """
         self.begin_leave()
         await self.closed.wait()
@@ -280,10 +290,13 @@ class Node(AsyncRing):
             self.state = state
             self.host.tell([NodeStateChanged(state, self.address)])
 
-    # -- beginning ------------------------------------------------------------------------------
+    # -- start ------------------------------------------------------------------------------
 
     def _settle_address(self, bound: str, kept: Kept | None) -> None:
-        """Fix the advertised address and the vnodes: stored ids first, then the configured one, then SHA-1."""
+        """Fix the advertised address and the vnodes.
+
+        The ids are the persisted ones, otherwise the configured one, otherwise SHA-1 hashes of the address.
+        """
         self.host.address = self.host.peers.address = address = self.config.advertise or bound
         self._core = Core((address,), rng=self.host.rng)
         self._core.circle = self.host.circle
@@ -302,11 +315,11 @@ class Node(AsyncRing):
             recall(kept, self.host)
 
     async def _take_part(self, kept: Kept | None) -> None:
-        """Become a member with every vnode, then keep the ring."""
+        """Join the ring with every vnode, then start maintenance."""
         try:
             await self._refuse_address_of_another()
             if kept is None:
-                await self._save()  # before there is a record: somebody must say whose it is
+                await self._save()  # before the first record: a store without an identity is refused
             joins = [address for address in self.config.join if address != self.address]
             remembered = restart.whom_to_ask(kept, self.host, is_told=bool(joins))
             if kept is not None and (joins or remembered):
@@ -328,15 +341,15 @@ class Node(AsyncRing):
         if kept is None:
             self.host.start_task(self._farewell.say_back, self._others)
         else:
-            await self._farewell.say_back(self._others)  # once it says "ready", no other node calls it down
+            await self._farewell.say_back(self._others)  # before "ready": then no other node takes it for down
         self._change("ready")
         self._ready.set()
 
     async def _refuse_address_of_another(self) -> None:
-        """Refuse to start if another node answers at the address that this node advertises.
+        """Refuse to start if another node answers at the advertised address.
 
-        If no node answers, the address may still be right: in some networks only other nodes reach it. Before an owner
-        gives an arc to this node, it opens a connection to the address.
+        If no node answers, the address may still be right: in some networks only other nodes can reach it. Before an
+        owner gives this node an arc, the owner opens a connection to the address.
 
         Raises:
             ConfigError: another node answers.
@@ -355,9 +368,10 @@ class Node(AsyncRing):
             )
 
     async def _resume(self, kept: Kept, known: list[Contact | str]) -> None:
-        """Come back with all vnodes at the same time: a vnode of another node may wait for any of them.
+        """Rejoin with all vnodes at the same time.
 
-        The first vnode that the ring refuses ends the others' attempts, and is the reason why the node stops.
+        A vnode of another node may wait for any of them. If the ring refuses a vnode, the other attempts end, and the
+        node stops with that error.
         """
         self._change("resuming")
 
@@ -375,7 +389,7 @@ class Node(AsyncRing):
                 nursery.start_soon(resume, parts, last_time(vnode, self.host), nursery.cancel_scope)
 
     async def _enter(self, parts: Parts, kept: Kept | None, index: int) -> None:
-        """Become a member with one vnode of a node that is new, or was the only one: join, or found a ring."""
+        """Join a ring or found one with a vnode of a node that is new or was alone."""
         mine: list[Contact | str] = [p.vnode.me for p in self.parts.values() if p.vnode.ring.is_member]
         joins: list[Contact | str] = [*mine, *(a for a in self.config.join if a != self.address)]
         if kept is not None and joins:
@@ -394,12 +408,12 @@ class Node(AsyncRing):
 
     async def _save(self, *, has_left: bool = False) -> bool:
         kept = to_keep(self.host, self.parts, self.ring_id, self._kept, has_left=has_left)
-        if kept is self._kept:  # it has not got anywhere yet
+        if kept is self._kept:  # nothing to save: no vnode has got further than its persisted state
             return True
         return await self._saver.save(self.contact.id, kept)
 
     def _end_without_directory(self) -> None:
-        self._fatal = self._fatal or WritesRefused(f"the data directory of {self.name} is gone; it stopped")
+        self._fatal = self._fatal or WritesRefused(f"the data directory of {self.name} is gone; the node stopped")
         self._end("stop")
 
     async def _look_for_files(self, files: OpenFiles) -> None:
@@ -410,20 +424,21 @@ class Node(AsyncRing):
             self._fatal = self._fatal or WritesRefused(f"{path} of {self.name} was removed or replaced; it stopped")
             self._end("stop")
 
-    # -- ending ---------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------
 
     async def _part(self) -> None:
-        """Say goodbye, answer *moved* for a while after a leave, and let calls in flight finish.
+        """Say goodbye and drain calls in progress.
 
-        A leave that could not hand everything over takes back that it leaves, and ends like a crash: the others mark
-        what they take over instead of denying it.
+        After a leave the node redirects callers for a while. If a leave did not hand everything over, the node
+        withdraws it and ends as in a crash. The other nodes then wait for it, instead of denying keys that only it
+        holds.
         """
         has_left = self._how == "leave" and self._farewell.has_handed_over(self._goodbye)
         if has_left or self._how == "stop":
             await self._farewell.say(self._goodbye, has_left=has_left)
         elif self._how == "leave":
             await self._farewell.say_back(self._goodbye)
-        with trio.move_on_after(self.host.timing.leave_s):  # a disk that hangs must not keep the node from its end
+        with trio.move_on_after(self.host.timing.leave_s):  # a disk that hangs must not keep the node from ending
             await self._save(has_left=has_left)
         if has_left and self._goodbye:
             await self._farewell.linger(self._goodbye)
@@ -432,10 +447,10 @@ class Node(AsyncRing):
             await self._rpc.drain()
         self._change("left" if has_left else "stopped")
 
-    # -- views and calls ------------------------------------------------------------------------
+    # -- status and calls ------------------------------------------------------------------------
 
     async def _call(self, call: Call, deadline: float) -> Outcome:
-        """Make a call of an operation, without the network where it is for this node."""
+        """Make a call of an operation; a call to this node does not use the network."""
         try:
             with trio.fail_at(deadline):
                 return await self.host.peers.call(call.to, call.request, call.request.reply)
@@ -445,7 +460,7 @@ class Node(AsyncRing):
             return DeadlineExceeded(f"{call.address} did not answer in time")
 
     def description(self) -> Description:
-        """Return the node as it sees itself."""
+        """Return the status of the node, as the node sees it."""
         me = NodeFacts(
             self.name,
             self.state,
@@ -459,4 +474,4 @@ class Node(AsyncRing):
 
 
 def _start_nothing(task: object, *args: object) -> None:
-    """The node is ending: new work is not begun."""
+    """Ignore new work, because the node is ending."""

@@ -1,9 +1,9 @@
-"""A watchdog on a node's disk: a disk that fails ends the node, a disk that hangs first takes it out of service.
+"""A disk watchdog: a failed disk ends the node, a hanging disk pauses it.
 
-A disk that hangs fails nothing: a transaction is under way, and its end does not come. Meanwhile the node would answer
-pings and stay owner of its arc, and every write there would wait. So it tells its neighbours that it pauses, answers
-every call as if nobody listened, and makes none. When the disk answers in time, the node takes part again, like a
-process that was stopped. Otherwise it ends as after a failed sync.
+A hanging disk reports no error: a transaction is under way and does not end. Meanwhile the node would answer pings and
+stay the owner of its arc, and every write there would wait. So the node tells its neighbours that it pauses, answers
+every call as unreachable, and makes no calls. When the disk answers in time, the node takes part again, like a process
+that was stopped. Otherwise it ends as after a failed sync.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from chord.node.shutdown import Farewell
 from chord.ring.context import Host
 
 LOOKS = 4
-"""So often it looks within `disk_stall_s`."""
+"""Number of checks within `disk_stall_s`."""
 
 
 class DiskWatch:
-    """The watchdog of one node, whose storage can fail.
+    """The watchdog of one node with a store that can fail.
 
     Args:
-        woke: called when the disk answers again.
+        woke: callback when the disk answers again.
     """
 
     def __init__(self, host: Host, farewell: Farewell, woke: Callable[[], None]) -> None:
@@ -33,10 +33,10 @@ class DiskWatch:
         self._woke = woke
 
     async def run(self, failed: trio.Event) -> WritesRefused:
-        """Watch until the node has to end; return why.
+        """Watch until the node must end. Returns the reason.
 
         Args:
-            failed: of the storage.
+            failed: the store's event for a failed disk.
         """
         timing = self._host.timing
         while True:
@@ -54,16 +54,19 @@ class DiskWatch:
 
     @property
     def _name(self) -> str:
-        """The name of the node for people; its address is not known from the beginning."""
+        """The node's configured name, otherwise its address, which is known only later."""
         return self._host.config.name or self._host.address
 
     def _stalled_s(self) -> float:
-        """Return for how long the transaction under way has run."""
+        """Return for how many seconds the transaction under way has run."""
         since = self._host.storage.busy_since
         return 0.0 if since is None else trio.current_time() - since
 
     async def _pause(self, stalled_s: float) -> None:
-        """Serve nobody, and say so again and again: a step that was under way may have called a peer meanwhile."""
+        """Stop serving, and tell the neighbours at every check.
+
+        A step that was under way may have called a peer meanwhile, so once is not enough.
+        """
         if not self._host.is_stalled:
             self._host.is_stalled = True
             self._host.health.report("disk", f"the disk has not answered for {stalled_s:.0f} s")

@@ -1,4 +1,4 @@
-"""A peer inside a Trio program, for the length of a block."""
+"""A node inside a Trio program, for the length of a block."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ async def open_node(
     ring: RingConstants | None = None,
     observe: Observer = ignore,
 ) -> AsyncIterator[Node]:
-    """Run a peer inside a Trio program for the length of the block.
+    """Run a node inside a Trio program, for the length of an `async with` block.
 
-    It is a member when the block begins, which waits for that as long as it takes: bound it with a cancel scope. The
-    block gets the `Node`. At the block's end it stops and keeps its data where it has a data
-    directory; without one it first hands its keys over and leaves, within the preset's `leave_s`. An exception that
-    leaves the block goes on after that.
+    The block receives the `Node` once it is a member of the ring. Joining has no time limit; bound it with a cancel
+    scope. At the end of the block a node with a data directory stops and keeps its data. A node without one hands its
+    keys over and leaves, within the preset's `leave_s`. Exceptions raised in the block propagate once the node has
+    ended.
 
     Args:
         listen, join, name, advertise, data_dir, vnodes: see `NodeConfig`.
-        preset: local, lan or wan; periods and timeouts.
-        ring: the ring's constants, `chord.RingConstants`; all members must agree on them.
-        observe: called with every event, one of `chord.events`; it must not raise, and must not take long.
+        preset: local, lan or wan; selects periods and timeouts.
+        ring: the ring's constants, `chord.RingConstants`. All members must have the same.
+        observe: callback that gets every event, one of `chord.events`. It must not raise, and must return quickly.
 
     Raises:
-        ConfigError: the arguments contradict each other, or the data directory is another node's.
-        OSError: the address cannot be listened on; the message names it.
-        OtherRing, DuplicateId: the ring does not take this node.
+        ConfigError: the arguments contradict each other, or the data directory belongs to another node.
+        OSError: the node cannot listen on the address; the message names it.
+        OtherRing, DuplicateId: the ring refuses this node.
         WritesRefused: the disk failed, or the data directory is gone; the block is cancelled.
 
-    Concurrency: checkpoints. Cancelling the block is a crash: nobody is told, nothing is handed over.
+    Concurrency: checkpoints. Cancelling the block is a crash: the node sends no goodbye and hands nothing over.
     """
     config = NodeConfig(
         listen=listen,
@@ -64,12 +64,12 @@ async def open_node(
             try:
                 await node.ready()
             except ChordError:
-                await trio.sleep_forever()  # `run` raises the very same error, once
+                await trio.sleep_forever()  # `run` raises the same error
             part = node.stop if data_dir else node.leave
             try:
                 yield node
             except BaseException as error:
-                if isinstance(error, Exception):  # of the program, and no crash of the node; being cancelled is one
+                if isinstance(error, Exception):  # the program failed, not the node; a cancellation is a crash
                     await part()
                 raise
             await part()

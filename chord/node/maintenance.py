@@ -1,4 +1,4 @@
-"""The steps a node repeats to keep the ring, its copies and its own memory of them: which, and how often."""
+"""The periodic steps that keep the ring, the replicas and the persisted state."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from chord.store.storage import Batch
 from chord.wire.messages import Contact
 
 STANDSTILL_S: Final = 0.5
-"""If no step begins for this much longer than the longest interval between two rounds, the process stood still."""
+"""If no step begins for this many seconds more than the longest interval between two rounds, the process stood
+still."""
 
 NO_KEY: Final = b""
-"""A key that no record has: a key is not empty."""
+"""A key that no record has, because keys are not empty."""
 
 
 class Maintenance:
     """The periodic steps of one node.
 
     Args:
-        parts: of every vnode.
-        save: writes down what a restart must know.
-        look: finds out whether that could not be written for too long.
-        say_back: tells the neighbours that this node is there again.
+        parts: the services of every vnode.
+        save: persists the node's state.
+        look: reports if the state could not be persisted for too long.
+        say_back: tells the neighbours that this node is back.
 
     Attributes:
-        run: the coroutine function that does them; see `Timetable.run`.
+        run: coroutine function that runs the steps; see `Timetable.run`.
     """
 
     def __init__(
@@ -69,12 +70,16 @@ class Maintenance:
         )
         host.note_running = self._timetable.note_running
         self._stabilizing: list[Periodic] = []
-        self._woken_at: dict[Point, float] = {}  # of vnodes that stood still, and are not confirmed yet
+        self._woken_at: dict[Point, float] = {}  # of vnodes that stood still and are not confirmed yet
         self.run = self._timetable.run
 
     def keep(self, parts: Parts, others: tuple[str, ...]) -> None:
-        """Begin the steps of a vnode that has become a member; `others` are asked for news of other rings."""
-        # Each step by itself: a silent predecessor, a slow lookup must not keep the list from being repaired.
+        """Begin the steps of a vnode that has become a member.
+
+        Args:
+            others: addresses that the self-lookup asks about other rings.
+        """
+        # Separate steps: an unreachable predecessor or a slow lookup must not delay the repair of the list.
         timing, stabilizer, vnode = self._host.timing, parts.stabilizer, parts.vnode.id
         stabilize = partial(self._round, parts)
         look_for_others = partial(parts.self_lookup.look_for_others, others)
@@ -88,7 +93,7 @@ class Maintenance:
         self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s)
 
     def keep_at_home(self, contact: Contact) -> None:
-        """Begin the steps that the node's first vnode does for all: to bring records home, to save, to scrub."""
+        """Begin the node-wide steps, run by its first vnode: handoff, save, scrub."""
         self._repeat(contact.id, "save_identity", self._save, self._host.timing.stabilize_s)
         step = partial(self.bring_home, contact)
         bring_home = self._repeat(contact.id, "bring_home", step, 4 * self._host.timing.stabilize_s)
@@ -98,33 +103,39 @@ class Maintenance:
             self._repeat(contact.id, "scrub", scrub.step, scrub.period_s)
 
     def keep_watch(self, contact: Contact, look: Callable[[], Awaitable[object]]) -> None:
-        """Begin to check at regular intervals whether the files of the node are in their place."""
+        """Begin to check regularly that the node's files are in place."""
         self._repeat(contact.id, "look_for_files", look, 2 * self._host.timing.stabilize_s)
 
     async def bring_home(self, contact: Contact) -> None:
-        """Bring misplaced records home, unless an arc is being given away just now; and try a store that refused."""
+        """Hand misplaced records to their replicas, unless an arc is being given away.
+
+        Also test a store that refused a write.
+        """
         if self._host.storage.refusal:
             await self._try_store()
-        self._host.health.reasons()  # the observer is told what changed, though nobody asks
+        self._host.health.reasons()  # reports changes to the observer even if no status is requested
         is_giving = any(p.mover.outbound for p in self._parts.values())
         if not is_giving:
             await self._misplaced.bring_home(contact)
 
     async def _try_store(self) -> None:
-        """Write something that changes nothing: a store that refused a change may take them again."""
+        """Write a batch that changes nothing, to see whether the store takes writes again."""
         with suppress(WritesRefused):
-            self._host.storage.next_key_epoch()  # this alone is worth a transaction
+            self._host.storage.next_key_epoch()  # this alone causes a transaction
             await self._host.storage.commit(Batch(removals=(NO_KEY,)))
 
     def woke(self) -> None:
-        """Distrust what others may have changed while this node stood still, and let them compare at once."""
+        """Take up work after a standstill of the process.
+
+        Other nodes may have written meanwhile. So no arc counts as in sync, and the neighbours compare at once.
+        """
         for parts in self._parts.values():
             self._woken_at[parts.vnode.id] = trio.current_time()
             parts.repair.stood_still()
         self._host.start_task(self._say_back)
 
     def stabilize_soon(self) -> None:
-        """Do not wait for the next round."""
+        """Stabilize now instead of at the next round."""
         for periodic in self._stabilizing:
             periodic.kick()
 
@@ -136,11 +147,11 @@ class Maintenance:
         self._host.tell([StepFailed(vnode, name, word)])
 
     async def _repair(self, parts: Parts) -> None:
-        """Repair, unless this node stood still and its predecessor has not named it since.
+        """Repair, unless the node stood still and its predecessor has not named it since.
 
-        A process that was stopped for long wakes up with the arc it had, and others may stand in it by now. Who is no
-        owner must not bring others level in that arc: together they would deny what the owner holds. With one copy of
-        each record, it waits until it has left to a new predecessor what is the predecessor's.
+        After a long standstill a process has its old arc, and other vnodes may own parts of it by now. A vnode that is
+        not the owner must not put replicas in sync there: together they would deny keys that the owner holds. With one
+        copy of each record, the vnode also waits until a new predecessor has its part of the arc.
         """
         vnode, ring = parts.vnode.id, parts.vnode.ring
         if parts.bounds.confirmed_at < self._woken_at.get(vnode, -math.inf):
@@ -152,12 +163,15 @@ class Maintenance:
         if self._has_replicas:
             await parts.repair.repair()
             return
-        if has_stood_still:  # the vnodes that stand behind this one by now
+        if has_stood_still:  # asks the vnodes that are behind this one now
             parts.repair.stood_still()
         await parts.repair.fetch_marked()
 
     async def _round(self, parts: Parts) -> None:
-        """One stabilize round. What is kept of it is saved by a step of its own, which a disk may hold up for ever."""
+        """Run one stabilize round.
+
+        A separate step persists its result, because a disk may block that step for ever.
+        """
         await parts.stabilizer.stabilize()
         for contact in (*parts.vnode.ring.successors, *parts.vnode.ring.predecessors):
             self._host.peers.passive.moved(contact)

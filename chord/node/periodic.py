@@ -1,8 +1,8 @@
-"""The steps a node repeats for ever: staggered start, jittered interval, under a deadline, none overlapping itself.
+"""The schedule of a node's steps: staggered start, jitter, deadline, no overlap.
 
-All steps of a node share one sleeping task, for an idle task costs kilobytes; a step that is due gets
-one of its own, so that a slow step keeps no other waiting. An expected failure (a `ChordError`, a
-deadline) is an event, and the step runs again. Anything else is a bug and ends the node.
+All steps of a node share one sleeping task, because an idle task costs kilobytes. A step that is due gets a task of its
+own, so that a slow step delays no other. An expected failure (a `ChordError`, a deadline) is an event, and the step
+runs again. Any other exception is a bug and ends the node.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import random
 
 _RUNNING: Final = 0
-"""The number of a step that stands on no line of the timetable."""
+"""The `number` of a step that has no line in the timetable."""
 
 
 class Periodic:
-    """One step, and where it stands in the timetable. Made by `Timetable.add`."""
+    """One step, and its line in the timetable. Created by `Timetable.add`."""
 
     __slots__ = ("deadline_s", "is_kicked", "name", "number", "period_s", "step", "timetable", "vnode")
 
@@ -49,7 +49,7 @@ class Periodic:
         self.is_kicked = False
 
     def kick(self) -> None:
-        """Run the step soon instead of waiting for the interval to pass. One that is running runs once more."""
+        """Run the step soon. If it is running, run it once more."""
         if self.number == _RUNNING:
             self.is_kicked = True
         else:
@@ -57,14 +57,14 @@ class Periodic:
 
 
 class Timetable:
-    """When each step of a node is due.
+    """The times at which the steps of a node are due.
 
     Args:
-        timers: of the node, which are swept by the same task.
-        failed: told the vnode, the name of its step and the word of the error when a run fails as expected.
-        is_paused: asked before each run; if so, the run is left out.
-        standstill_s: if `note_running` is not called for longer than this, the process stood still.
-        woke: called after a standstill, before another step is begun.
+        failed: callback for an expected failure. It gets the vnode, the name of the step and the word of the error.
+        timers: timers of the node; the same task sweeps them.
+        is_paused: asked before each run; if it returns True, the run is skipped.
+        standstill_s: if `note_running` is not called for longer than this many seconds, the process stood still.
+        woke: callback after a standstill, before the next step begins.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Timetable:
         self._is_paused = is_paused
         self._standstill_s = standstill_s
         self._woke = woke
-        self._ran_at = math.inf  # when this process is known to have run last
+        self._ran_at = math.inf  # time at which the process was last known to run
         self._timers = timers
-        self._lines: list[tuple[float, int, Periodic]] = []  # a heap: when, the number of the line, what
+        self._lines: list[tuple[float, int, Periodic]] = []  # a heap: due time, number of the line, step
         self._last_number = _RUNNING
         self._start_task: Callable[..., None] | None = None
 
@@ -97,41 +97,41 @@ class Timetable:
         period_s: float,
         deadline_s: float,
     ) -> Periodic:
-        """Run a step every `period_s` on average, each interval drawn from 0.5 to 1.5 of it.
+        """Run a step every `period_s` on average, with jitter from 0.5 to 1.5 of it.
 
         Args:
-            vnode, name: whose step it is and what it is called, for `failed`.
-            step: the coroutine function to run. Cancelled, it leaves what its own docstring says.
-            period_s: the mean interval in seconds; the first run comes within one, so that nodes started together do
-                not step together.
-            deadline_s: a run is cancelled after so long.
+            vnode, name: the step's vnode and name, for `failed`.
+            step: the coroutine function to run. A cancelled run leaves the state that its own docstring describes.
+            period_s: mean interval in seconds. The first run comes within one interval, at random, so that nodes
+                started together do not run in step.
+            deadline_s: a run is cancelled after this many seconds.
         """
         periodic = Periodic(self, vnode, name, step, period_s, deadline_s)
         self.put(periodic, trio.current_time() + self._rng.uniform(0, period_s))
         return periodic
 
     def note_running(self) -> None:
-        """Note that the process runs, and find out whether it stood still since the last note.
+        """Note that the process runs, and detect a standstill since the last call.
 
-        Call this before a request is answered, too: after a standstill, a request may come before any step.
+        Also call it before a request is answered: after a standstill, a request may come before any step.
         """
         now = trio.current_time()
         stood_still_s, self._ran_at = now - self._ran_at, now
-        if stood_still_s > self._standstill_s and self._lines:  # without a step there was nothing to run
+        if stood_still_s > self._standstill_s and self._lines:  # without steps nothing had to run
             self._woke()
 
     def put(self, periodic: Periodic, due: float) -> None:
-        """Let a step begin at a time, whatever was planned before."""
+        """Schedule a step at a given time, in place of its former schedule."""
         self.note_running()
         self._last_number = periodic.number = self._last_number + 1
         heappush(self._lines, (due, periodic.number, periodic))
         self._timers.alarm.by(due)
 
     async def run(self, start_task: Callable[..., None]) -> None:
-        """Begin what is due, until cancelled.
+        """Start the steps that are due, until cancelled.
 
         Args:
-            start_task: runs an async function in a task; it is cancelled together with this one.
+            start_task: runs an async function in a task. That task is cancelled together with this one.
         """
         self._start_task = start_task
         await self._timers.alarm.run(self._begin_due)
@@ -142,7 +142,7 @@ class Timetable:
         lines = self._lines
         while lines and lines[0][0] <= now:
             _, number, periodic = heappop(lines)
-            if number == periodic.number:  # else it was kicked, and has another line
+            if number == periodic.number:  # otherwise it was kicked, and has a newer line
                 periodic.number = _RUNNING
                 self._start_task(self._perform, periodic, name=periodic.name)
         due = self._timers.sweep(now)

@@ -1,6 +1,6 @@
-"""What a node writes down of itself for its next life, and what it makes of that when it starts again.
+"""The state that a node persists for its next start, and its restoration.
 
-The file itself is `identity`; whether what it says still counts, `earlier`.
+`store/identity.py` writes the file. `node/restart.py` decides whether its content still applies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from chord.wire.messages import Contact
 
 
 def _arc_to_keep(own: Ownership) -> tuple[Point | None, tuple[Contact, ...]]:
-    """Return where the arc begins and who stands there; what is being switched counts as given."""
+    """Return where the arc to persist begins, and the vnodes at and before that point.
+
+    A part that is being switched to another vnode counts as given away.
+    """
     if own.giving is None:
         return own.start, own.before
     end = own.giving.arc.end
@@ -42,16 +45,16 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
 
 
 def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: Kept | None, *, has_left: bool) -> Kept:
-    """Return what the node wants to remember after a restart.
+    """Return the state to persist.
 
     Args:
-        last: what it was started with; of a vnode that is not back in the ring yet, that still counts.
+        last: the persisted state at the start; it still applies to vnodes that have not rejoined yet.
     """
     vnodes = tuple(_vnode_to_keep(p.vnode) for p in parts.values())
-    before = (contact for vnode in vnodes for contact in vnode.before)  # a joiner with an arc may be in no list yet
+    before = (contact for vnode in vnodes for contact in vnode.before)  # a joiner with an arc may be in no list
     known = tuple(dict.fromkeys(c.address for c in (*host.contacts(), *before) if c.address != host.address))
     if last is None and not all(p.vnode.ring.is_member for p in parts.values()):
-        known = tuple(dict.fromkeys((*known, *host.config.join)))  # told to join, it never founds a ring of its own
+        known = tuple(dict.fromkeys((*known, *host.config.join)))  # a node configured to join never founds a ring
     ring = None if ring_id is None else ring_id.hex()
     incarnation = host.storage.incarnation.hex()
     ring_constants = host.constants
@@ -75,9 +78,10 @@ def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: 
 
 
 def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
-    """Return what to keep while a node comes back: what was kept last time, except where a vnode has got further.
+    """Return the state to persist while a node rejoins.
 
-    A start that ends before the node is a member must not cost it its memory of the ring.
+    It is the earlier state, except for vnodes that have got further. If this start ends before the node is a member,
+    the node must not lose its memory of the ring.
     """
     if all(vnode.ring.is_member for vnode in vnodes):
         return now
@@ -87,9 +91,9 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
     for vnode, old, new in zip(vnodes, last.vnodes, now.vnodes, strict=True):
         if vnode.ring.is_member:
             merged.append(new)
-        elif vnode.ownership.epoch:  # an arc has come, and may be gone again; the pointers are still missing
+        elif vnode.ownership.epoch:  # it got an arc, and may have lost it again; its pointers are still missing
             merged.append(msgspec.structs.replace(new, predecessor=old.predecessor, successors=old.successors))
-        else:  # of other records than those that are here now nothing was settled
+        else:  # the arcs in sync are those of the former store: a new store has none
             is_same = last.incarnation == now.incarnation
             merged.append(msgspec.structs.replace(old, settled=old.settled if is_same else ()))
     known = tuple(dict.fromkeys((*now.known, *last.known)))
@@ -97,7 +101,7 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
 
 
 def recall(kept: Kept, host: Host) -> None:
-    """Remember what counts from the first moment: who is silent, and of which arcs everything was held."""
+    """Restore which nodes are down, left or forgotten, and which arcs were in sync."""
     host.peers.learn_left([point for point in kept.left if point not in host.vnodes])
     for address, living in kept.forgotten:
         for own in host.vnodes.values():
@@ -108,16 +112,17 @@ def recall(kept: Kept, host: Host) -> None:
         for contact in vnode.downs:
             host.vnodes[vnode.id].view.fell_silent(contact, host.peers.now())
     if kept.incarnation != host.storage.incarnation.hex():
-        return  # the disk was lost, and with it what was held
-    for vnode in kept.vnodes:  # others may have gone on without this node: only a comparison settles it again
+        return  # the store is new: the records of the last run are lost
+    for vnode in kept.vnodes:  # other nodes may have written since: only a comparison puts it in sync again
         for owner, start, end in vnode.settled:
             host.vnodes[vnode.id].view.was_settled(owner, Arc(start, end))
 
 
 def last_time(kept: KeptVnode, host: Host) -> LastTime:
-    """Return what one vnode remembers. Marks count from now: how long the dead were down before is not known.
+    """Return the place of a vnode before the restart.
 
-    The vnodes of this node stand where it listens now, and nowhere else.
+    Pending takeovers count from now: the persisted state does not say how long their owners were down. Vnodes of this
+    node get its present address.
     """
 
     def where(contact: Contact) -> Contact:

@@ -1,11 +1,11 @@
-"""What a node finds of its life before: who it was, and its records. Do they belong together?
+"""Restart recovery: check the identity and the records in the data directory.
 
-Identity and records are two files, and people move and lose files. Records without an identity are refused, for nobody
-can say whose they are. An identity without its records is kept: it is a node that lost its disk, and its replicas
-bring the records back.
+Identity and records are two files, and operators move and lose files. Records without an identity are refused, because
+no node can say which node they belong to. An identity without records is accepted: it is a node that lost its disk, and
+its replicas restore the records.
 
-How long the node was away does not matter. Its records count, and the reap logs of the others show which of them do
-not (`store/reap_log.py`).
+The length of the absence does not matter. The records count, and the reap logs of the other nodes show which of them
+are dead (`store/reap_log.py`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ _CONSTANT = (
 
 
 def storage(config: NodeConfig, incarnation: bytes) -> Storage:
-    """Return where a node keeps its records: in its data directory, if it has one."""
+    """Return the store of a node: in its data directory, if it has one."""
     if config.data_dir is None:
         return MemoryStorage(config.ring.circle, incarnation)
     path, staged_bytes_max = Path(config.data_dir) / RECORDS, config.limits.staged_bytes_max
 
     def require_there() -> None:
-        """A removed file goes on taking what is written; nobody will find it again."""
+        """Raise `OSError` if the file is gone.
+
+        Writes to a removed file succeed, but no later start finds them.
+        """
         os.stat(path)
 
     return SqliteStorage(
@@ -45,17 +48,20 @@ def storage(config: NodeConfig, incarnation: bytes) -> Storage:
 
 
 async def find(identity: IdentityStore, host: Host) -> Kept | None:
-    """Open the store and return what was kept of the identity; None: the node is new.
+    """Open the store, and return the persisted state.
+
+    Returns:
+        None if the node is new, or had left its ring.
 
     Raises:
-        ConfigError: what is there cannot be read, does not belong together, or belongs to another configuration.
+        ConfigError: the files cannot be read, do not belong together, or belong to another configuration.
     """
     kept, config = identity.load(), host.config
     require_same(kept, config)
     await host.storage.open()
     if kept is None and config.data_dir is not None and len(host.storage):
         raise ConfigError(
-            f"{config.data_dir} has records but no {FILE_NAME} that says whose they are; "
+            f"{config.data_dir} has records but no {FILE_NAME} to name their node; "
             "put it back, or move the records away to start as a new node"
         )
     if host.storage.damaged_notes:
@@ -70,7 +76,7 @@ async def find(identity: IdentityStore, host: Host) -> Kept | None:
 
 
 def require_same(kept: Kept | None, config: NodeConfig) -> None:
-    """Check that a configuration fits the kept identity.
+    """Check that a configuration fits the persisted state.
 
     Raises:
         ConfigError: the data directory belongs to another ring, or to a node with other points.
@@ -80,18 +86,18 @@ def require_same(kept: Kept | None, config: NodeConfig) -> None:
     where = f"the data directory {config.data_dir}" if config.data_dir is not None else "what was kept"
     if kept.bits != config.ring.bits:
         raise ConfigError(f"{where} belongs to a ring of {kept.bits} bits, not {config.ring.bits}; {_CONSTANT}")
-    if kept.ring is not None:  # a node that its first ring refused may return with that ring's constants
+    if kept.ring is not None:  # a node that was never in a ring may start again with other constants
         _check_ring(kept, config.ring, where)
     if config.id is not None and [v.id for v in kept.vnodes] != [config.id]:
         raise ConfigError(f"{where} belongs to vnode {kept.vnodes[0].id}, not {config.id}")
-    # On a toy ring some vnodes of a node fall on one point.
+    # On a small circle several vnodes of a node may have the same id.
     wanted = {vnode_id(config.ring.circle, kept.address, i) for i in range(config.vnodes)}
     if config.vnodes > 1 and len(wanted) != len(kept.vnodes):
         raise ConfigError(f"{where} belongs to a node with {len(kept.vnodes)} vnodes, not {len(wanted)}")
 
 
 def require_same_on_disk(config: NodeConfig) -> None:
-    """Check a configuration against its data directory, and create nothing.
+    """Check a configuration against its data directory, without creating anything.
 
     Raises:
         ConfigError: see `require_same`; or the identity file cannot be read.
@@ -101,7 +107,10 @@ def require_same_on_disk(config: NodeConfig) -> None:
 
 
 def _check_ring(kept: Kept, ring: RingConstants, where: str) -> None:
-    """Refuse other constants than last time: where all nodes are started with them, no other node could tell."""
+    """Refuse ring constants that differ from the persisted ones.
+
+    If every node restarted with the new constants, no peer would notice the mismatch.
+    """
     for name in ("successors", "replicas", "cluster"):
         before, now = getattr(kept, name), getattr(ring, name)
         if before not in (None, now):
@@ -109,15 +118,18 @@ def _check_ring(kept: Kept, ring: RingConstants, where: str) -> None:
 
 
 def whom_to_ask(kept: Kept | None, host: Host, *, is_told: bool) -> tuple[Address, ...]:
-    """Return which other nodes it knew last time; none, where it is new, or was the only one.
+    """Return the addresses of other nodes from the persisted state.
 
-    At the address that was its own another node may listen now.
+    The result is empty if the node is new or was alone. Another node may listen at this node's former address now, so
+    that address is included.
 
     Args:
-        is_told: the node has somebody else to ask. Where it never got into a ring, only these count.
+        is_told: whether the operator named a node to join. In that case the persisted addresses do not count for a node
+            that never got into a ring.
 
     Raises:
-        ConfigError: it was in a ring with others, and nobody knows with whom: it must not found one of its own.
+        ConfigError: the node was in a ring with others, and no address of them is known. It must not found a ring of
+            its own.
     """
     if kept is None or (kept.ring is None and is_told):
         return ()

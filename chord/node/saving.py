@@ -1,4 +1,7 @@
-"""Writing down what a restart must know, in a step of its own: a disk that hangs stops nothing else."""
+"""Persist the node's state, in a step of its own.
+
+A disk that hangs blocks no other step.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,19 @@ from chord.store.sqlite_file import FILE_NAME as RECORDS
 class OpenFiles:
     """The files that a node has open in its data directory.
 
-    Each must stay in its place: a later start does not find the writes to a file that was removed or moved away.
+    Each must stay in its place: if a file was removed or moved away, a later start does not find the writes to it.
     """
 
     def __init__(self, directory: str) -> None:
         self._paths = (Path(directory) / LOCK_NAME, Path(directory) / RECORDS)
         self._known: dict[Path, tuple[int, int]] = {}
-        self._threads = trio.CapacityLimiter(1)  # a disk that hangs holds one thread
+        self._threads = trio.CapacityLimiter(1)  # a disk that hangs blocks one thread only
         self._missing()
 
     async def missing(self) -> Path | None:
-        """Return the first file that is missing or was replaced; None if all are in their place.
+        """Return the first file that is missing or was replaced; None if all are in place.
 
-        Concurrency: checkpoints; if it is cancelled, its thread goes on, and the next look waits for the thread.
+        Concurrency: checkpoints. If it is cancelled, its thread continues, and the next call waits for that thread.
         """
         return await trio.to_thread.run_sync(self._missing, abandon_on_cancel=True, limiter=self._threads)
 
@@ -42,7 +45,7 @@ class OpenFiles:
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
                     return path
-                continue  # the disk fails, and the next write shows that
+                continue  # the disk fails: the next write reports it
             this = (found.st_dev, found.st_ino)
             if self._known.setdefault(path, this) != this:
                 return path
@@ -50,10 +53,10 @@ class OpenFiles:
 
 
 class Saver:
-    """Keeps the identity file as the node wants it, and knows for how long it could not.
+    """Keeps the identity file up to date, and knows for how long that has failed.
 
     Args:
-        is_gone: called when the data directory is gone, and the records with it.
+        is_gone: callback for a data directory that is gone, and the records with it.
     """
 
     def __init__(self, host: Host, identity: IdentityStore, is_gone: Callable[[], None]) -> None:
@@ -65,15 +68,17 @@ class Saver:
         self._is_told = False
 
     async def save(self, vnode: Point, kept: Kept) -> bool:
-        """Keep this, durably. If it cannot be written, that is an event, and the next save tries again.
+        """Write the state durably.
+
+        A failure is an event, and the next save retries.
 
         Args:
-            vnode: whose step it is, for the event.
+            vnode: the vnode that the event names.
 
         Returns:
-            Whether it was written.
+            Whether the state was written.
 
-        Concurrency: checkpoints. Cancelled, the system may still be at it; the next save waits for that.
+        Concurrency: checkpoints. If it is cancelled, the system may still be writing; the next save waits for that.
         """
         if self._unsaved_since is None:
             self._unsaved_since, self._reason = trio.current_time(), "it takes too long"
@@ -83,7 +88,7 @@ class Saver:
             self._reason = str(error.strerror)
             self._host.counters["identity_unsaved"] += 1
             self._host.tell([StepFailed(vnode, "save_identity", self._reason)])
-            if error.errno == errno.ENOENT:  # not the file but its directory, and the records went with it
+            if error.errno == errno.ENOENT:  # the directory is gone, and the records with it
                 self._is_gone()
             return False
         self._unsaved_since, self._is_told = None, False
@@ -91,14 +96,14 @@ class Saver:
         return True
 
     def trouble(self) -> str:
-        """Return what to tell people if the file could not be written for `unsaved_s`; "" if it could."""
+        """Return a text if the file could not be written for `unsaved_s`; "" otherwise."""
         unsaved_s = self._unsaved_s()
         if unsaved_s < self._host.timing.unsaved_s:
             return ""
         return f"{FILE_NAME} could not be written for {unsaved_s:.0f} s ({self._reason.lower()})"
 
     def look(self) -> None:
-        """Tell the observer once, if the file could not be written for `unsaved_s`."""
+        """Report once if the file could not be written for `unsaved_s`."""
         if not self._is_told and (why := self.trouble()):
             self._is_told = True
             self._host.health.report(FILE_NAME, why)

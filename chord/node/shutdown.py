@@ -1,7 +1,7 @@
-"""How a node parts from its ring: hand everything over, say goodbye, answer *moved* for a while; and that it is back.
+"""Shutdown: handover, goodbye, redirection of callers; also the announced return.
 
-A stop keeps the data and only says so. A leave says first that it is going to be, so that others take its place in the
-replica sets; then every arc goes to its successor, and every record to those who are to hold it from now on.
+A stop keeps the data and only says goodbye. A leave is announced first, so that other nodes take this node's place in
+the replica sets. Then every arc goes to its successor, and every record to its new replicas.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Farewell:
         self._misplaced = misplaced
 
     def neighbours(self) -> tuple[str, ...]:
-        """Return whom to tell: every other node in a list of one of the vnodes."""
+        """Return the addresses of the other nodes in the vnodes' ring pointers."""
         found: dict[str, None] = {}
         for parts in self._parts.values():
             ring = parts.vnode.ring
@@ -40,19 +40,19 @@ class Farewell:
         return tuple(found)
 
     async def say_back(self, known: Iterable[str]) -> None:
-        """Tell the neighbours that this node is there, with what it has: they compare it with what they have.
+        """Announce that this node is back with its records; the neighbours compare theirs.
 
         Args:
-            known: of last time. The list of predecessors grows one by one, and all of them are to hear of it.
+            known: further addresses to tell. The list of predecessors grows one by one, and all predecessors must hear.
         """
         if self._host.constants.replicas > 1:
             others = dict.fromkeys(a for a in (*self.neighbours(), *known) if a != self._host.address)
             await self._tell(others, Returned(self._host.address))
 
     async def hand_over(self) -> None:
-        """Leave: hand over every arc, and bring all records home, within `leave_s`.
+        """Hand over every arc, and bring all records to their replicas, within `leave_s`.
 
-        Concurrency: checkpoints; cancelled, what was not acknowledged is still here.
+        Concurrency: checkpoints. If it is cancelled, this node still has all that was not acknowledged.
         """
         with trio.move_on_after(self._host.timing.leave_s):
             await self._say_leaving()
@@ -66,7 +66,7 @@ class Farewell:
                 if not others:
                     return
                 if not await self._misplaced.bring_home(others[0]) and not self._misplaced.is_done():
-                    await self._say_leaving()  # who began meanwhile, or did not hear it, goes on choosing this node
+                    await self._say_leaving()  # nodes that missed it still choose this node
                     await trio.sleep(self._host.jitter(RETRY_MS / 1000))
 
     async def _say_leaving(self) -> None:
@@ -74,10 +74,10 @@ class Farewell:
             await self._tell(self.neighbours(), Retiring(self._host.address))
 
     def has_handed_over(self, neighbours: tuple[str, ...]) -> bool:
-        """Whether nothing is left here that others would have to know of.
+        """Return whether this node holds nothing that other nodes may need.
 
-        Who lost every neighbour, or has not found one yet, is not alone. Neither is who knows silent nodes: these may
-        come back, and what was written without them is here alone.
+        A node that lost every neighbour, or has not found one yet, is not alone. Nor is a node that knows unreachable
+        nodes: they may return, and only this node holds the writes that they missed.
         """
         vnodes = [parts.vnode for parts in self._parts.values()]
         is_alone = not neighbours and not any(self._host.peers.passive.contacts())
@@ -86,7 +86,13 @@ class Farewell:
         return is_last or (not owns and self._misplaced.is_done())
 
     async def say(self, neighbours: tuple[str, ...], *, has_left: bool) -> None:
-        """Say goodbye, the predecessors first: until they know, their lists may need this node."""
+        """Say goodbye, to the predecessors first.
+
+        Until they know, their lists may need this node.
+
+        Args:
+            has_left: announce a leave; otherwise a stop.
+        """
         vnodes = [parts.vnode for parts in self._parts.values()]
         request: Request = Pausing(self._host.address)
         if has_left:
@@ -100,12 +106,12 @@ class Farewell:
         await self._tell([address for address in neighbours if address not in first], request)
 
     async def linger(self, neighbours: tuple[str, ...]) -> None:
-        """Answer *moved*, until all who may still ask here have heard."""
+        """Keep redirecting callers until every neighbour must have heard of the leave."""
         slowest = max(self._host.peers.suspicion.timeout(address) for address in neighbours)
         await trio.sleep(2 * slowest + self._host.timing.stabilize_s)
 
     async def _tell(self, addresses: Iterable[str], request: Request) -> None:
-        """Say something to other nodes, all at once and once; who does not answer in time has not heard it."""
+        """Send a request to other nodes at the same time, once. Failures are only counted."""
         async with trio.open_nursery() as nursery:
             for address in addresses:
                 nursery.start_soon(self._tell_one, address, request)

@@ -1,4 +1,4 @@
-"""A node as it describes itself to others."""
+"""The status that a node reports to others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chord.wire.messages import LIST_ENTRIES_MAX, Description, TransferInfo, Vno
 
 
 class NodeFacts(NamedTuple):
-    """What only the node itself knows."""
+    """The part of the status that only the node itself knows."""
 
     name: str
     state: str
@@ -27,7 +27,7 @@ class NodeFacts(NamedTuple):
 
 
 def describe(me: NodeFacts, host: Host, parts: dict[Point, Parts], misplaced: Misplaced) -> Description:
-    """Return the description a `Describe` is answered with. Lists longer than a message may hold are cut."""
+    """Return the answer to `Describe`. Lists that exceed a message are cut."""
     now = host.peers.now()
     constants = host.constants
     counters = {
@@ -87,7 +87,7 @@ def _transfers(parts: dict[Point, Parts], misplaced: Misplaced) -> Iterator[Tran
 
 
 def _under_replicated(parts: Parts, host: Host) -> int:
-    """Return how many keys of a vnode's arc have a replica that is silent or not level yet."""
+    """Return the number of keys in a vnode's arc with a replica down or not in sync."""
     if host.constants.replicas == 1:
         return 0
     return sum(
@@ -98,7 +98,7 @@ def _under_replicated(parts: Parts, host: Host) -> int:
 
 
 def _quarantined(parts: Parts, host: Host) -> int:
-    """Return how many versions are in quarantine in a vnode's arc."""
+    """Return the number of versions in quarantine in a vnode's arc."""
     arc = parts.vnode.ownership.arc
     return 0 if arc is None else host.storage.count_quarantined(arc)
 

@@ -1,8 +1,10 @@
-"""A world in memory for tests: a network with faults, virtual time, whole rings. For users' own tests too.
+"""Test support: whole rings, a network with faults and virtual time, in memory.
 
-chord.testing.ring(16, seed=7)         a ring of real nodes, an async context manager
-chord.testing.run(fn, seed=7)          virtual time; the same seed, the same run
-chord.testing.MemoryNetwork(seed=7)    hosts and streams with delays, cuts, partitions, crashes
+It is for this project's tests and for tests of users.
+
+- `chord.testing.ring(16, seed=7)`: a ring of real nodes, an async context manager.
+- `chord.testing.run(fn, seed=7)`: virtual time; the same seed gives the same run.
+- `chord.testing.MemoryNetwork(seed=7)`: hosts and streams with delays, cuts, partitions, crashes.
 """
 
 from __future__ import annotations

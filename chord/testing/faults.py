@@ -1,6 +1,6 @@
-"""What can go wrong between hosts: cuts, one-way blocks, partitions, frozen and vanished hosts.
+"""Faults between hosts: cuts, one-way blocks, partitions, frozen and lost hosts.
 
-One set of faults for both networks, the one of byte streams and the one of whole messages.
+The network of byte streams and the network of whole messages share these faults.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ Passage: TypeAlias = Literal["open", "stalled", "cut"]
 
 
 class Seams(TypedDict, total=False):
-    """The seam a network gives a node: byte streams to make calls over, or the calls themselves."""
+    """A network's part of a node: byte streams, or the calls themselves."""
 
     transport: Transport
     calls: CallsService
 
 
 class Faults:
-    """What is wrong with a network at the moment."""
+    """The present faults of a network."""
 
     def __init__(self) -> None:
         self.rules: dict[tuple[str, str], Passage] = {}
         self.islands: dict[str, int] = {}
         self.between_islands: Passage = "stalled"
         self.frozen: dict[str, bool] = {}
-        self.down: dict[str, bool] = {}  # silently
+        self.down: dict[str, bool] = {}  # vanished without a reset
 
     @property
     def any(self) -> bool:
-        """Whether anything is wrong at all."""
+        """Whether there is any fault."""
         return bool(self.rules or self.islands or self.frozen or self.down)
 
     def passage(self, source: str, target: str) -> Passage:
-        """Return how things stand for what goes from one host to another."""
+        """Return whether traffic from one host to another passes, stalls or is cut."""
         rule = self.rules.get((source, target), "open")
         if rule == "cut":
             return rule
@@ -51,10 +51,12 @@ class Faults:
 
 
 class FaultyNetwork(ABC):
-    """A network whose faults are injected by hand. A subclass says what a change means for what is under way.
+    """A network with faults injected by hand.
+
+    Subclasses define what a change of faults means for traffic under way.
 
     Attributes:
-        faults: what is wrong at the moment.
+        faults: the present faults.
     """
 
     def __init__(self) -> None:
@@ -62,31 +64,41 @@ class FaultyNetwork(ABC):
 
     @abstractmethod
     def seams(self, host: str) -> Seams:
-        """Return what a node on a host is built with; after a crash, this is the host's restart."""
+        """Return the network for a new node on a host.
+
+        If the host has crashed, this restarts it.
+        """
 
     @abstractmethod
     def crash(self, host: str, *, is_silent: bool = False) -> None:
-        """End a host's process, as kill -9 does; silently, as if its machine went too."""
+        """End the process of a host, as kill -9 does.
+
+        Args:
+            is_silent: the machine vanishes with the process; peers see no reset.
+        """
 
     def cut(self, a: str, b: str) -> None:
-        """Reset all streams between two hosts and let none of them be opened."""
+        """Reset all streams between two hosts, and refuse to open new ones."""
         self.faults.rules[a, b] = self.faults.rules[b, a] = "cut"
         self.after_change()
 
     def block(self, source: str, target: str) -> None:
-        """Let nothing through one way, silently: it is delivered when the block is lifted. Dials stall as well."""
+        """Stall all traffic in one direction, silently.
+
+        It is delivered when the block is lifted. Dials stall as well.
+        """
         self.faults.rules[source, target] = "stalled"
 
     def unblock(self, source: str, target: str) -> None:
-        """Lift a block or one direction of a cut."""
+        """Lift a block, or one direction of a cut."""
         self.faults.rules.pop((source, target), None)
         self.after_change()
 
     def partition(self, *groups: Iterable[str], is_cut: bool = False) -> None:
-        """Separate groups of hosts; those not named are one more group.
+        """Separate groups of hosts. The hosts that are not named form one more group.
 
         Args:
-            is_cut: reset the streams between groups and refuse to dial, instead of stalling both.
+            is_cut: reset the streams between groups and refuse new ones; default: stall both.
         """
         self.faults.islands = {host: number for number, group in enumerate(groups) for host in group}
         self.faults.between_islands = "cut" if is_cut else "stalled"
@@ -99,24 +111,24 @@ class FaultyNetwork(ABC):
         self.after_change()
 
     def freeze(self, host: str) -> None:
-        """Let nothing in or out of a host, as if its process were stopped (SIGSTOP)."""
+        """Let no traffic in or out of a host, as if its process were stopped (SIGSTOP)."""
         self.faults.frozen[host] = True
 
     def unfreeze(self, host: str) -> None:
-        """Let a frozen host go on; what it missed arrives now."""
+        """Unfreeze a host. The traffic that it missed arrives now."""
         self.faults.frozen.pop(host, None)
         self.after_change()
 
     def stop(self, host: str) -> None:  # noqa: B027
-        """The tasks of a host's process are stopped (see `stop_tasks`): what arrives waits in its buffers."""
+        """Note that a host's tasks are stopped; arrivals wait in its buffers."""
 
     def wake(self, host: str) -> None:  # noqa: B027
-        """The tasks of a stopped process go on."""
+        """Note that the tasks of a stopped host run again."""
 
     def passage(self, source: str, target: str) -> Passage:
-        """Return how things stand for what goes from one host to another."""
+        """Return whether traffic from one host to another passes, stalls or is cut."""
         return self.faults.passage(source, target) if self.faults.any else "open"
 
     @abstractmethod
     def after_change(self) -> None:
-        """Faults came or went: look at everything under way again."""
+        """Apply a change of faults to all traffic under way."""

@@ -1,9 +1,9 @@
-"""A network in memory: the twin of `TcpTransport`, with faults on request.
+"""A network in memory: the counterpart of `TcpTransport`, with faults on request.
 
-Hosts have names (`n7`), addresses are `n7:1`. What is sent one way on a stream arrives in order,
-after a drawn delay on Trio's clock, in multiples of a quantum so that ties occur. Windows are
-bounded: a sender that nobody reads from waits. Under `chord.testing.run` deliveries need no task;
-under any other clock one system task sees to them. Everything is in the order of the seed.
+Hosts have names (`n7`), addresses are `n7:1`. Items sent on a stream in one direction arrive in order. Each arrives
+after a random delay on Trio's clock, rounded up to a quantum, so that ties occur. Windows are bounded: a sender waits
+if its peer does not read. Under `chord.testing.run` deliveries need no task. Under any other clock a system task makes
+them. The seed determines the order of all events.
 """
 
 from __future__ import annotations
@@ -25,23 +25,35 @@ from chord.testing.runner import VirtualClock
 from chord.testing.streams import Connection, MemoryStream, Pipe, Signal
 
 Delay: TypeAlias = Callable[[random.Random, str, str], float]
-"""Draws the seconds one message takes from a host to another."""
+"""Returns the delay in seconds of one message between two hosts."""
 
 BACKLOG_MAX = 128
 
 
 def uniform(low_s: float, high_s: float) -> Delay:
-    """Delays drawn evenly from a range."""
+    """Return delays with a uniform distribution between two bounds, in seconds."""
     return lambda rng, source, target: rng.uniform(low_s, high_s)
 
 
 def exponential(mean_s: float) -> Delay:
-    """Delays with an exponential distribution, as in the papers' churn experiments."""
+    """Return delays with an exponential distribution.
+
+    The papers' churn experiments use such delays.
+    """
     return lambda rng, source, target: rng.expovariate(1 / mean_s)
 
 
 def lossy(delay: Delay, share: float, retransmit_s: float = 0.2) -> Delay:
-    """Let some messages be lost: on a stream that shows as a stall until they are sent again."""
+    """Lose some messages of a network.
+
+    On a stream, a loss shows as a stall until the message is sent again.
+
+    Args:
+        delay: the delays of messages that are not lost.
+        share: probability that a message is lost, 0.0 to 1.0.
+        retransmit_s: seconds until a lost message is sent again. The wait doubles with each further loss of the
+            message; ten losses are the most.
+    """
 
     def draw(rng: random.Random, source: str, target: str) -> float:
         lost = 0
@@ -56,18 +68,18 @@ LAN_DELAY = uniform(0.0005, 0.001)
 
 
 class MemoryNetwork(FaultyNetwork):
-    """Hosts, streams between them, and what can go wrong with both.
+    """Hosts, streams between them, and faults of both.
 
     Args:
-        seed: of the delays.
-        delay: draws each message's delay; 0.5 to 1 ms by default.
-        quantum_s: arrivals happen at multiples of this.
-        window_bytes: sent and not yet read on one stream, one way.
+        seed: seed of the delays.
+        delay: draws the delay of each message; default: 0.5 to 1 ms.
+        quantum_s: arrivals happen at multiples of this many seconds.
+        window_bytes: most bytes sent and not yet read, for each direction of a stream.
         is_traced: keep a digest of all deliveries.
 
     Attributes:
-        deliveries: messages that arrived, signals of closing included.
-        bytes_delivered: their bytes.
+        deliveries: number of messages that arrived, closing signals included.
+        bytes_delivered: number of bytes that arrived.
     """
 
     def __init__(
@@ -98,7 +110,10 @@ class MemoryNetwork(FaultyNetwork):
     # -- hosts and faults -----------------------------------------------------------------------
 
     def transport(self, host: str) -> MemoryTransport:
-        """Return a way onto the network for a host; after a crash, this is its restart."""
+        """Return a transport for a host.
+
+        If the host has crashed, this restarts it.
+        """
         if self.faults.down.pop(host, False):
             for connection in self._of(host):
                 connection.reset()
@@ -108,16 +123,17 @@ class MemoryNetwork(FaultyNetwork):
         return made
 
     def seams(self, host: str) -> Seams:
-        """Return what a node on a host is built with."""
+        """Return the network for a new node on a host."""
         return {"transport": self.transport(host)}
 
     def crash(self, host: str, *, is_silent: bool = False) -> None:
-        """End a host's process, as kill -9 does: what it had sent still arrives, then its streams are reset.
+        """End the process of a host, as kill -9 does.
 
-        Its listeners are gone, so that dials are refused, and whatever its tasks still try fails.
+        Data that it had sent still arrives, then its streams are reset. Its listeners are gone, so that dials are
+        refused. All further calls of its tasks fail.
 
         Args:
-            is_silent: the machine is gone, not the process: the other ends hear nothing, dials stall.
+            is_silent: the machine vanishes with the process. Peers see no reset, and dials stall.
         """
         for transport in self._hosts.get(host, ()):
             transport.is_dead = True
@@ -132,29 +148,35 @@ class MemoryNetwork(FaultyNetwork):
                     end.die(is_silent=is_silent)
 
     def set_delay(self, delay: Delay) -> None:
-        """Draw the delays of what is sent from now on differently. What was sent before still arrives before it."""
+        """Draw the delays of later messages from another distribution.
+
+        Earlier messages still arrive first.
+        """
         self._delay = delay
 
     # -- counting -------------------------------------------------------------------------------
 
     @property
     def connections(self) -> int:
-        """Streams that are open, at either end."""
+        """Number of connections that are open at one end or both."""
         return len(self._connections)
 
     def digest(self) -> str:
-        """Return a digest of every delivery so far: when, from whom, to whom, what. Needs `is_traced`."""
+        """Return a digest of every delivery so far: time, source, target, content.
+
+        Only with `is_traced`.
+        """
         assert self._trace is not None, "MemoryNetwork(is_traced=True)"
         return self._trace.hexdigest()
 
     def check(self) -> list[str]:
-        """Return what is wrong with any stream, in words; nothing, if all is well."""
+        """Return the violated invariants of all streams, in words."""
         return [line for connection in self._connections.values() for line in connection.check()]
 
     # -- for streams, listeners and transports ----------------------------------------------------
 
     def send(self, pipe: Pipe, item: bytes | Signal) -> None:
-        """Put something on its way."""
+        """Send an item: it arrives after its delay."""
         due = max(self._due(pipe.source, pipe.target), pipe.last_due)
         pipe.last_due = due
         pipe.flying.append((due, item))
@@ -169,14 +191,14 @@ class MemoryNetwork(FaultyNetwork):
             self._trace.update(f"{now:.9f} {pipe.source} {pipe.target} {len(content)} ".encode() + content)
 
     def on_closed(self, connection: Connection) -> None:
-        """Forget a connection both ends of which are closed."""
+        """Forget a connection that is closed at both ends."""
         self._connections.pop(connection.id, None)
 
     async def travel(self, source: str, target: str) -> None:
-        """Take the time of one message from one host to another; wait while the way is stalled.
+        """Take the time of one message between two hosts; wait while the path is stalled.
 
         Raises:
-            PeerUnreachable: the way is cut.
+            PeerUnreachable: the path is cut.
         """
         while True:
             passage = self.passage(source, target)
@@ -202,7 +224,7 @@ class MemoryNetwork(FaultyNetwork):
         return listener
 
     def listener_at(self, host: str, port: int) -> MemoryListener | None:
-        """Return who takes dials there, or None."""
+        """Return the listener at an address if it has room for a dial, otherwise None."""
         listener = self._listeners.get((host, port))
         return listener if listener is not None and listener.has_room else None
 
@@ -211,7 +233,7 @@ class MemoryNetwork(FaultyNetwork):
         return host in self._hosts
 
     def forget_listener(self, listener: MemoryListener) -> None:
-        """A listener was closed."""
+        """Remove a listener that was closed."""
         if self._listeners.get((listener.host, listener.port)) is listener:
             del self._listeners[listener.host, listener.port]
 
@@ -225,11 +247,11 @@ class MemoryNetwork(FaultyNetwork):
     # -- deliveries -----------------------------------------------------------------------------
 
     def next_due(self) -> float:
-        """When the next message arrives, in seconds; infinity for never."""
+        """Return the time of the next arrival in seconds, or infinity."""
         return self._heap[0][0] if self._heap else math.inf
 
     def advance(self, now: float) -> None:
-        """Deliver what is due."""
+        """Deliver all messages that are due."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             _, _, pipe = heappop(heap)
@@ -274,14 +296,14 @@ class MemoryNetwork(FaultyNetwork):
         return [one for one in self._connections.values() if host in one.pipes[0].hosts]
 
     def after_change(self) -> None:
-        """Reset what is cut now, send on what is no longer stalled, let stalled dials look again."""
+        """Reset streams that are cut now; resume streams and dials that no longer stall."""
         for connection in list(self._connections.values()):
             for pipe in connection.pipes:
                 passage = self.passage(pipe.source, pipe.target)
                 if passage == "cut":
                     connection.reset()
                 elif passage == "open" and pipe.flying and pipe.flying[0][0] <= trio.current_time():
-                    due = self._due(pipe.source, pipe.target)  # it was held up; sent again now
+                    due = self._due(pipe.source, pipe.target)  # it was stalled: sent again now
                     pipe.flying = [(max(at, due), item) for at, item in pipe.flying]
                     pipe.last_due = max(pipe.last_due, due)
                     for at, _ in pipe.flying:
@@ -290,10 +312,10 @@ class MemoryNetwork(FaultyNetwork):
 
 
 class MemoryTransport:
-    """A host's way onto the network. Satisfies `chord.net.transport.Transport`.
+    """The transport of one host. Implements `chord.net.transport.Transport`.
 
     Attributes:
-        is_dead: the host crashed; whatever still uses this finds no network.
+        is_dead: the host crashed; calls on this transport fail.
     """
 
     def __init__(self, network: MemoryNetwork, host: str) -> None:
@@ -302,10 +324,12 @@ class MemoryTransport:
         self.is_dead = False
 
     async def open_stream(self, address: str) -> MemoryStream:
-        """Connect to HOST:PORT; takes a round trip, and as long as a stall lasts.
+        """Connect to HOST:PORT.
+
+        It takes one round trip, and longer while the path is stalled.
 
         Raises:
-            PeerUnreachable: refused where the host is up and nobody listens; else no route, or no such host or address.
+            PeerUnreachable: the connection was refused, there is no route, or the host or the address does not exist.
         """
         host, port = to_dial(address)
         network = self._network
@@ -330,7 +354,7 @@ class MemoryTransport:
         """Listen at HOST:PORT of this host; port 0 takes a free one.
 
         Raises:
-            OSError: the address is in use or not ours.
+            OSError: the address is in use, or belongs to another host.
         """
         await trio.lowlevel.checkpoint()
         host, port = split_address(address)
@@ -340,7 +364,10 @@ class MemoryTransport:
 
 
 class MemoryListener:
-    """Accepts streams at one address of a host. Satisfies `chord.net.transport.Listener`."""
+    """Accepts streams at one address of a host.
+
+    Implements `chord.net.transport.Listener`.
+    """
 
     def __init__(self, network: MemoryNetwork, host: str, port: int) -> None:
         self._network = network
@@ -361,7 +388,7 @@ class MemoryListener:
         return not self._is_closed and len(self._backlog) < BACKLOG_MAX
 
     def offer(self, stream: MemoryStream) -> None:
-        """A stream was dialled."""
+        """Queue a dialled stream."""
         self._backlog.append(stream)
         self._lot.unpark()
 
@@ -369,25 +396,25 @@ class MemoryListener:
         """Wait for the next stream.
 
         Raises:
-            trio.ClosedResourceError: the listener is, or was meanwhile, closed.
+            trio.ClosedResourceError: the listener is closed, or was closed during the wait.
         """
         await trio.lowlevel.checkpoint()
         while not self._is_closed:
             if self._backlog:
                 return self._backlog.pop(0)
             await self._lot.park()
-            await trio.lowlevel.checkpoint()  # cancelled and closed at once, as by a crash: the cancellation counts
+            await trio.lowlevel.checkpoint()  # if a crash cancels and closes at once, the cancellation has precedence
         raise trio.ClosedResourceError("this listener is closed")
 
     def close(self) -> None:
-        """Stop accepting; what was dialled and not accepted is reset."""
+        """Stop accepting. Streams that were dialled and not accepted are reset."""
         self._is_closed = True
         while self._backlog:
             self._backlog.pop(0).connection.reset()
         self._lot.unpark_all()
 
     async def aclose(self) -> None:
-        """Stop accepting; what was dialled and not accepted is reset."""
+        """Stop accepting. Streams that were dialled and not accepted are reset."""
         self._network.forget_listener(self)
         self.close()
         await trio.lowlevel.checkpoint()

@@ -1,12 +1,12 @@
-"""A whole ring of real nodes in memory: start, kill, leave, restart, and wait until it has converged.
+"""A ring of real nodes in memory: start, kill, leave, restart, await convergence.
 
     async def test_heals(autojump_clock):
         async with chord.testing.ring(16, seed=7) as ring:
             await ring.kill(ring[3])
             await ring.converged()
 
-The nodes are the very ones that run on TCP, with the codec and flow control included; the network,
-the identities and the dice are in memory and drawn from the seed.
+The nodes are the same as on TCP, codec and flow control included. The network and the identities are in memory, and all
+randomness comes from the seed.
 """
 
 from __future__ import annotations
@@ -37,23 +37,26 @@ CONVERGED_WITHIN_S = 60.0
 
 
 def network_host(node: Node) -> str:
-    """Return the host of the network at which a node listens: the one of its name, unless its address has changed."""
+    """Return the network host at which a node listens.
+
+    It is the host of the node's name, unless the node's address has changed.
+    """
     return (node.config.listen or "").partition(":")[0]
 
 
 class NotConverged(AssertionError):
-    """The ring did not become Ideal in time; the message says who waits for what."""
+    """The ring did not become Ideal in time. The message lists the reasons."""
 
 
 class MemoryRing:
-    """Nodes on one in-memory network. Made by `ring`.
+    """Nodes on one in-memory network. Created by `ring`.
 
     Attributes:
-        network: where faults are injected; node `n3` is host "n3".
-        nodes: the living nodes, in the order they were started.
-        counts: how often each kind of event happened, all nodes together.
-        steps: how many events there were.
-        expected: errors with which a node's life may end; a test may add to them.
+        network: the network, to inject faults; node `n3` is on host "n3".
+        nodes: the running nodes, in the order of their start.
+        counts: number of events of each kind, of all nodes together.
+        steps: number of events.
+        expected: errors with which a node may end; a test may add to them.
     """
 
     expected: tuple[type[ChordError], ...] = (OtherRing, DuplicateId)
@@ -90,15 +93,18 @@ class MemoryRing:
     async def start(
         self, *, join: Sequence[Node] | None = None, name: str | None = None, listen: str | None = None, **changes: Any
     ) -> Node:
-        """Start one more node and return it as soon as it listens; `await node.ready()` waits until it is a member.
+        """Start one more node, and return it as soon as it listens.
 
-        A node that ends before it listens is returned too: it was killed, or its disk could not be opened.
+        `await node.ready()` waits until it is a member. A node that ends before it listens is returned, too: it was
+        killed, or its disk could not be opened.
 
         Args:
-            join: by whom it joins; default: three of the living, drawn. Empty: it founds a ring of its own.
-            name: its host; default: the next free one. A name used before is that host again, with its identity.
-            listen: its address; default: port 1 of its host.
-            changes: fields of `NodeConfig` that differ from the ring's.
+            join: nodes to join by; default: three running nodes, chosen at random. Empty: the node founds a ring of its
+                own.
+            name: the node's host; default: the next unused name. A name that was used before means that host, with its
+                identity.
+            listen: the node's address; default: port 1 of its host.
+            changes: fields of `NodeConfig` that differ from those of the ring.
         """
         host = name or f"n{self._started}"
         self._started += 1
@@ -121,7 +127,7 @@ class MemoryRing:
         return node
 
     def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
-        """Build a node on a host. What a node is built with, others may build it with differently."""
+        """Build a node on a host. Subclasses may build it in another way."""
         return Node(
             config,
             **self.network.seams(host),
@@ -132,11 +138,11 @@ class MemoryRing:
         )
 
     def identity(self, host: str) -> MemoryIdentity:
-        """Return what a host remembers of its node from one life to the next."""
+        """Return the identity that a host keeps from one start of its node to the next."""
         return self._identities.setdefault(host, MemoryIdentity())
 
     def forget_identity(self, host: str) -> None:
-        """Let the next node of a host be a new one."""
+        """Make the next node of a host a new one."""
         self._identities.pop(host, None)
 
     async def _live(self, node: Node, host: str, task_status: trio.TaskStatus[str]) -> None:
@@ -147,51 +153,56 @@ class MemoryRing:
                 await life
             self.ended(node)
         except self.expected:
-            self.refused(node)  # `node.ready()` raises it to whoever waits
+            self.refused(node)  # `node.ready()` raises the error
         finally:
             self._ended.update(node.host.counters)
             if node in self.nodes:
                 self.nodes.remove(node)
 
     def ended(self, node: Node) -> None:
-        """A node has come to its end, and it was no error."""
+        """Called when a node has ended without an error."""
 
     def refused(self, node: Node) -> None:
-        """A node has come to its end by an error that is expected."""
+        """Called when a node has ended with an expected error."""
 
     async def kill(self, node: Node, *, is_silent: bool = False) -> None:
-        """End a node as kill -9 does: nothing is said, nothing is handed over. Its memory is gone, its identity kept.
+        """End a node as kill -9 does: without a goodbye and without a handover.
+
+        Its memory is lost, and its identity is kept.
 
         Args:
-            is_silent: as if the machine went with it: peers hear nothing, not even a reset.
+            is_silent: the machine vanishes with the node; peers see no reset.
         """
         host = node.config.name or ""
         if node in self.nodes:
             self.nodes.remove(node)
         self._scopes[host].cancel()
         at = network_host(node)
-        self.network.crash(at, is_silent=is_silent)  # before its tasks run again: their clean-up reaches nobody
+        self.network.crash(at, is_silent=is_silent)  # before its tasks run again, so that their clean-up sends nothing
         await node.closed.wait()
 
     async def restart(self, node: Node) -> Node:
-        """Kill a node and start it again with the same identity and an empty memory; it listens when this returns."""
+        """Kill a node and start it again with the same identity and an empty memory.
+
+        Returns when the node listens.
+        """
         await self.kill(node)
         return await self.start(join=(), name=node.config.name)
 
-    # -- what there is --------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------
 
     def vnodes(self) -> dict[Point, Vnode]:
-        """Return the vnodes of the living that are members, by id in ascending order."""
+        """Return the vnodes of running nodes that are members, by id in ascending order."""
         all_of_them = [v for node in self.nodes for v in node.host.vnodes.values()]
         found = {v.id: v for v in all_of_them if v.ring.is_member and v.state != "left"}
         return dict(sorted(found.items()))
 
     def totals(self) -> Counter[str]:
-        """Return the named totals of all nodes together, of those that have ended too."""
+        """Return the counters of all nodes together, ended nodes included."""
         return sum((node.host.counters for node in self.nodes), start=self._ended.copy())
 
     def snapshot(self) -> dict[int, Member]:
-        """Return the pointers of all members, as the invariants want them."""
+        """Return the pointers of all members, in the form that the invariants take."""
         return {
             point: Member(
                 predecessor=None if v.ring.predecessor is None else v.ring.predecessor.id,
@@ -203,11 +214,14 @@ class MemoryRing:
         }
 
     def violations(self) -> list[Violation]:
-        """Return what is wrong with the pointers now: the invariants of the corrected protocol."""
+        """Return the present violations of the corrected protocol's invariants."""
         return invariants.violations(self.snapshot(), self._template.ring.successors)
 
     def waiting(self) -> list[Violation]:
-        """Return what the ring still lacks to be Ideal: exact pointers, and exactly one owner for every point."""
+        """Return what the ring lacks to be Ideal.
+
+        An Ideal ring has exact pointers, and exactly one owner for every point.
+        """
         ring = self._template.ring
         arcs = {point: [v.ownership.arc] if v.ownership.arc else [] for point, v in self.vnodes().items()}
         return [
@@ -216,10 +230,16 @@ class MemoryRing:
         ]
 
     async def converged(self, within_s: float = CONVERGED_WITHIN_S) -> float:
-        """Wait until all living nodes are members and the ring is Ideal. Returns how long it took, in seconds.
+        """Wait until all running nodes are members and the ring is Ideal.
+
+        Args:
+            within_s: time limit in seconds; default: 60.
+
+        Returns:
+            The seconds that it took.
 
         Raises:
-            NotConverged: it did not happen in time.
+            NotConverged: the time limit passed.
         """
         began = trio.current_time()
         while True:
@@ -234,7 +254,7 @@ class MemoryRing:
             await trio.sleep(self._template.timing.stabilize_s / 5)
 
     def on_event(self, event: Event) -> None:
-        """Count an event and pass it on. A handler's bug ends the run."""
+        """Count an event and pass it on. Raises if the event reports a bug of a handler."""
         self.steps += 1
         self.counts[type(event).__name__] += 1
         self._observe(event)
@@ -258,15 +278,18 @@ async def ring(
     observe: Observer = ignore,
     is_converged: bool = True,
 ) -> AsyncIterator[MemoryRing]:
-    """Run a ring of n nodes in memory for the length of the block; then all of them are gone at once.
+    """Run a ring of n nodes in memory, for the length of an `async with` block.
+
+    At the end of the block all nodes end at once.
 
     Args:
-        n: how many nodes; the first founds the ring, all others join at once.
-        seed: draws ids' addresses apart, everything: delays, jitter, session ids.
+        n: number of nodes. The first founds the ring; all others join by it.
+        seed: seed of all random choices: delays, jitter, session ids. The nodes' addresses, and so their ids, do not
+            depend on it.
         successors, bits, vnodes, replicas, timing, limits: see `chord.config`.
-        ids: the nodes' points, for toy rings; n of them.
-        network: where they live; default: one of their own.
-        observe: called with every event of every node.
+        ids: n points, one for each node; for toy rings. Default: hashes of the addresses.
+        network: the network of the nodes; default: a new one.
+        observe: callback that gets every event of every node.
         is_converged: wait until the ring is Ideal before the block begins.
 
     Concurrency: checkpoints. Run it on virtual time: `chord.testing.run`, or pytest-trio's `autojump_clock`.

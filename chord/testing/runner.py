@@ -1,8 +1,8 @@
-"""Run an async function on virtual time, the same way every time. The one file with Trio's private switches.
+"""Run an async function on virtual time, deterministically.
 
-Trio's scheduler is random by design: it shuffles the tasks that are ready. Three switches, all
-needed, make the shuffle repeat itself: the one that sorts the tasks before shuffling them, the seed
-of its dice, and the one by which signals wake it. They are put back afterwards.
+Trio's scheduler is random by design: it shuffles the tasks that are ready. Three private switches, all needed, make the
+shuffle reproducible. One sorts the tasks before the shuffle, one seeds its random numbers, and one disables wake-ups by
+signals. They are restored afterwards. This is the only file that uses private parts of Trio.
 """
 
 from __future__ import annotations
@@ -24,32 +24,33 @@ Ts = TypeVarTuple("Ts")
 _A_LONG_TIME_S = 1e9
 
 GARBAGE_OBJECTS = 50_000
-"""So many new objects make the collector look for rubbish. Thousands of nodes are millions of objects that stay."""
+"""Number of new objects that start a garbage collection. Thousands of nodes are millions of objects that stay."""
 
 
 class Stuck(Exception):
-    """Every task waits, and there is no timer, no delivery, nothing that could ever wake one of them."""
+    """Every task waits, and no timer or delivery can ever wake one of them."""
 
 
 class TimedSource(Protocol):
-    """Something that happens at points of virtual time without a task of its own."""
+    """A source of events at points of virtual time, without a task of its own."""
 
     def next_due(self) -> float:
-        """When the next thing happens, in seconds; infinity for never."""
+        """Return the time of the next event in seconds, or infinity."""
 
     def advance(self, now: float) -> None:
-        """It is `now`: do what is due. May reschedule tasks."""
+        """Handle the events that are due at `now`. May reschedule tasks."""
 
 
 class VirtualClock(trio.abc.Clock):
-    """A clock that stands still while any task runs and jumps to the next event when all wait.
+    """A clock that stands still while a task runs, and jumps if all tasks wait.
 
-    Trio asks the clock how long to sleep exactly when no task is ready. That is the moment to jump: no detour
-    through an idle system call as in `trio.testing.MockClock`, and network deliveries need no task.
+    The clock jumps to the next event. Trio asks the clock how long to sleep exactly when no task is ready. That is the
+    moment to jump. Unlike `trio.testing.MockClock` the jump needs no idle system call, and network deliveries need no
+    task.
 
     Attributes:
-        when_failed: told what went wrong while no task ran: a delivery failed, or nothing can happen any more. Raised
-            there, it would bring Trio itself down and leave every task where it stands.
+        when_failed: callback for an error outside of all tasks: a delivery failed, or nothing can happen any more.
+            Raised there, the error would end Trio itself and leave every task as it is.
     """
 
     def __init__(self) -> None:
@@ -58,22 +59,26 @@ class VirtualClock(trio.abc.Clock):
         self.when_failed: Callable[[Exception], None] | None = None
 
     def attach(self, source: TimedSource) -> None:
-        """Let a source of events take part."""
+        """Add a source of events."""
         self._sources.append(source)
 
     def start_clock(self) -> None:
-        """Nothing to start."""
+        """Do nothing: the clock needs no start."""
 
     def current_time(self) -> float:
-        """The virtual time, in seconds since the run began."""
+        """Return the virtual time, in seconds since the run began."""
         return self._now
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """Jump to the next event, if that is what everybody waits for. Returns the real time to sleep: none."""
+        """Jump to the next event if every task waits for one.
+
+        Returns:
+            The real seconds to sleep; 0 after a jump.
+        """
         runner = scheduler.GLOBAL_RUN_CONTEXT.runner
         if runner.waiting_for_idle:
-            return _A_LONG_TIME_S  # somebody is in wait_all_tasks_blocked, and all are: that comes before time
-        while not runner.runq:  # many a delivery wakes nobody, and needs no pass of the scheduler
+            return _A_LONG_TIME_S  # a task in wait_all_tasks_blocked has precedence over time
+        while not runner.runq:  # many deliveries wake no task, and need no pass of the scheduler
             due = math.inf
             for source in self._sources:
                 due = min(due, source.next_due())
@@ -91,7 +96,7 @@ class VirtualClock(trio.abc.Clock):
                         when_failed, self.when_failed = self.when_failed, None
                         if when_failed is None:
                             raise
-                        self._sources.clear()  # nothing more will happen: all tasks are to end
+                        self._sources.clear()  # no more deliveries: all tasks must end
                         when_failed(error)
                         break
             deadline = runner.deadlines.next_deadline()
@@ -106,7 +111,7 @@ class VirtualClock(trio.abc.Clock):
 
 
 class _Queue(deque[trio.lowlevel.Task]):
-    """Trio's queue of the tasks that can run, without those of processes that are stopped."""
+    """Trio's queue of ready tasks, without the tasks of stopped processes."""
 
     def __init__(self, tasks: Iterable[trio.lowlevel.Task]) -> None:
         super().__init__()
@@ -114,7 +119,7 @@ class _Queue(deque[trio.lowlevel.Task]):
         self.extend(tasks)
 
     def append(self, task: trio.lowlevel.Task) -> None:
-        """Let a task run, or hold it until its process goes on."""
+        """Queue a task, or hold it until its process runs again."""
         name = self._process_of(task)
         if name is None:
             super().append(task)
@@ -122,7 +127,7 @@ class _Queue(deque[trio.lowlevel.Task]):
             self.held[name].append(task)
 
     def _process_of(self, task: trio.lowlevel.Task) -> str | None:
-        """Return the stopped process to which a task belongs: the name of one of its ancestors."""
+        """Return the stopped process of a task: the name of one of its ancestors."""
         nursery = task.parent_nursery
         while nursery is not None:
             if task.name in self.held:
@@ -133,10 +138,12 @@ class _Queue(deque[trio.lowlevel.Task]):
 
 
 def stop_tasks(name: str) -> None:
-    """Let no task of a process run until `wake_tasks`, as SIGSTOP does: timers and arrivals only queue up.
+    """Stop all tasks of a process until `wake_tasks`, as SIGSTOP does.
+
+    Timers and arrivals queue up meanwhile.
 
     Args:
-        name: of the task that the process began with; all tasks below it are stopped.
+        name: name of the process's first task; all tasks below it are stopped.
     """
     runner = scheduler.GLOBAL_RUN_CONTEXT.runner
     if not isinstance(runner.runq, _Queue):
@@ -150,7 +157,7 @@ def stop_tasks(name: str) -> None:
 
 
 def wake_tasks(name: str) -> None:
-    """Let the tasks of a stopped process go on; it is none, if it was not stopped."""
+    """Let the tasks of a process run again, if it was stopped."""
     runner = scheduler.GLOBAL_RUN_CONTEXT.runner
     queue = runner.runq
     if isinstance(queue, _Queue):
@@ -161,14 +168,20 @@ def wake_tasks(name: str) -> None:
 
 
 def run(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int | str = 0) -> T:
-    """Run an async function to its end on virtual time; the same seed gives the same run, step for step.
+    """Run an async function on virtual time.
 
-    Nothing inside may wait for the real world: no sockets, no threads.
+    The same seed gives the same run, step by step. The function must not wait for the real world: no sockets, no
+    threads.
+
+    Args:
+        fn, args: the function and its arguments.
+        seed: seed of the scheduler.
 
     Returns:
-        What the function returned.
+        The result of the function.
+
     Raises:
-        Stuck: everything waits, and nothing can happen any more.
+        Stuck: every task waits, and nothing can happen any more.
     """
     clock = VirtualClock()
 
@@ -192,10 +205,11 @@ def run(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int | str = 0) -> T
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Let no signal wake Trio: that would be one more task to run, and another throw of the scheduler's dice.
+    """Disable wake-ups of Trio by signals.
 
-    To silence it once it runs is too late, and to hold signals back meanwhile is not enough: they are the process's,
-    and another thread may take them. Ctrl-C finds its way without.
+    A wake-up would be one more task to run, and one more random choice of the scheduler. Disabling it after Trio has
+    started is too late. Blocking signals is not enough, because they belong to the process and another thread may take
+    them. Ctrl-C works without it.
     """
     before = WakeupSocketpair.wakeup_on_signals
     WakeupSocketpair.wakeup_on_signals = lambda self: None  # type: ignore[method-assign]
@@ -212,7 +226,7 @@ def _deterministic(seed: int | str) -> Iterator[None]:
     is_freezing = gc.get_freeze_count() == 0
     thresholds = gc.get_threshold()
     if is_freezing:
-        gc.freeze()  # what exists already need not be looked at again and again: twice the speed
+        gc.freeze()  # existing objects need no repeated scans: this doubles the speed
     gc.set_threshold(GARBAGE_OBJECTS, *thresholds[1:])
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     scheduler._r.seed(f"chord/{seed}")

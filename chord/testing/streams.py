@@ -1,7 +1,7 @@
-"""Streams in memory: two pipes between two ends, bounded windows, closing and resetting.
+"""Streams in memory: two ends, two pipes, bounded windows, closing and resetting.
 
-A pipe is one direction: items fly, arrive in order, wait to be read. The network decides when they
-arrive; a pipe decides what that means.
+A pipe is one direction: items fly, arrive in order, and wait to be read. The network decides when they arrive, and the
+pipe handles the arrival.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ READ_BYTES = 1 << 16
 
 
 class Signal(Enum):
-    """What travels besides bytes."""
+    """Items that travel on a pipe besides bytes."""
 
     EOF = b"eof"  # no more bytes this way
-    CLOSE = b"close"  # and the end that says so does not read any more either
-    RESET = b"reset"  # the end is gone; both directions are broken
+    CLOSE = b"close"  # the sending end does not read any more, either
+    RESET = b"reset"  # the sending end is gone; both directions are broken
 
 
 class Pipe:
@@ -31,8 +31,8 @@ class Pipe:
 
     Attributes:
         flying: (due, item) in order, not yet arrived.
-        unread: bytes sent and not yet read, flying ones included; bounded by the window.
-        is_broken: reset; whatever was under way is lost.
+        unread: number of bytes sent and not yet read, flying ones included; bounded by the window.
+        is_broken: the connection was reset, and its traffic is lost.
         is_deaf: the reading end is closed, as far as the writing end knows.
     """
 
@@ -73,23 +73,23 @@ class Pipe:
 
     @property
     def hosts(self) -> tuple[str, str]:
-        """From where to where."""
+        """The source and the target host."""
         return self.source, self.target
 
     @property
     def room(self) -> int:
-        """Bytes that may be sent at once."""
+        """Number of bytes that may be sent at once."""
         return self._window - self.unread
 
     def send(self, item: bytes | Signal) -> None:
-        """Put an item on its way; bytes only as far as there is room."""
+        """Send an item. Bytes must fit the room in the window."""
         if isinstance(item, bytes):
             self.unread += len(item)
             assert self.unread <= self._window
         self._network.send(self, item)
 
     def arrive(self, now: float) -> None:
-        """Take in what is due."""
+        """Handle the items that are due."""
         flying = self.flying
         while flying and flying[0][0] <= now:
             _, item = flying.pop(0)
@@ -108,7 +108,7 @@ class Pipe:
         self.wake_reader()
 
     def take(self, max_bytes: int) -> bytes:
-        """Return up to so many bytes that arrived; make room for the writer."""
+        """Return up to `max_bytes` that have arrived, and make room for the writer."""
         arrived = self._arrived
         data = arrived.pop(0)
         while arrived and len(data) + len(arrived[0]) <= max_bytes:
@@ -126,7 +126,7 @@ class Pipe:
         return bool(self._arrived)
 
     def break_off(self) -> None:
-        """Lose everything under way and wake whoever waits."""
+        """Lose all traffic under way, and wake reader and writer."""
         self.is_broken = True
         self.flying.clear()
         self._arrived.clear()
@@ -134,14 +134,14 @@ class Pipe:
         self.wake_writer()
 
     async def wait_to_write(self) -> None:
-        """Wait until something changes for the writer."""
+        """Wait until the state changes for the writer."""
         self.writer = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._forget_writer)
 
-    # Forgotten at once: a reset before the cancelled task runs must not wake it a second time.
+    # A cancelled task is forgotten at once: a reset before it runs must not wake it a second time.
 
     def forget_reader(self, _: object) -> trio.lowlevel.Abort:
-        """The task that waited to read is cancelled."""
+        """Forget the reading task, because it was cancelled."""
         self.reader = None
         return trio.lowlevel.Abort.SUCCEEDED
 
@@ -150,19 +150,19 @@ class Pipe:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake_reader(self) -> None:
-        """Let a waiting reader look again."""
+        """Wake a waiting reader."""
         if self.reader is not None:
             trio.lowlevel.reschedule(self.reader)
             self.reader = None
 
     def wake_writer(self) -> None:
-        """Let a waiting writer look again."""
+        """Wake a waiting writer."""
         if self.writer is not None:
             trio.lowlevel.reschedule(self.writer)
             self.writer = None
 
     def check(self) -> list[str]:
-        """Return what is wrong with the pipe, in words; nothing, if all is well."""
+        """Return the violated invariants, in words."""
         held = sum(map(len, self._arrived)) + sum(len(item) for _, item in self.flying if isinstance(item, bytes))
         if not self.is_broken and held != self.unread:
             return [f"{self.source} to {self.target}: {held} bytes under way, {self.unread} counted"]
@@ -175,8 +175,8 @@ class MemoryStream(trio.abc.HalfCloseableStream):
     """One end of a connection.
 
     Attributes:
-        host: where this end is.
-        remote_host: where the other end is.
+        host: the host of this end.
+        remote_host: the host of the other end.
     """
 
     def __init__(self, connection: Connection, outgoing: Pipe, incoming: Pipe) -> None:
@@ -196,7 +196,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         return self._is_closed or self._is_dead
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send; waits for room in the window."""
+        """Send all bytes; wait for room in the window."""
         self._begin_sending()
         try:
             await trio.lowlevel.checkpoint()
@@ -214,9 +214,10 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self._is_sending = False
 
     def send_nowait(self, data: bytes) -> int:
-        """Send as much as there is room for, without waiting, and return how much that was; nothing where it cannot be.
+        """Send as many bytes as there is room for, without waiting.
 
-        What is wrong, the next `send_all` says.
+        Returns:
+            The number of bytes sent; 0 if the stream is not writable. The next `send_all` raises the reason.
         """
         if self._is_sending or not self._is_writable():
             return 0
@@ -238,7 +239,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self._is_sending = False
 
     async def send_eof(self) -> None:
-        """Say that no more bytes will come."""
+        """Announce that no more bytes will come."""
         self._begin_sending()
         try:
             await trio.lowlevel.checkpoint()
@@ -251,7 +252,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self._is_sending = False
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return what has arrived, or wait for something; b"" for the end."""
+        """Return bytes that have arrived, or wait for some; b"" at the end."""
         if max_bytes is None:
             max_bytes = READ_BYTES
         elif not isinstance(max_bytes, int):
@@ -277,7 +278,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self._is_receiving = False
 
     async def aclose(self) -> None:
-        """Close this end; what was sent still arrives."""
+        """Close this end. Bytes that were sent still arrive."""
         if not self._is_closed:
             self._is_closed = True
             if not self._out.is_broken and not self._is_dead:
@@ -290,7 +291,11 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         await trio.lowlevel.checkpoint()
 
     def die(self, *, is_silent: bool) -> None:
-        """The host crashed: nothing works at this end any more; the other hears of it unless it is silent."""
+        """Make this end unusable, because its host crashed.
+
+        Args:
+            is_silent: do not reset the other end.
+        """
         if self._is_dead or self._out.is_broken:
             return
         self._is_dead = True
@@ -325,7 +330,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
 
 
 class Connection:
-    """Two ends and the two pipes between them."""
+    """Two ends, and the two pipes between them."""
 
     __slots__ = ("_network", "acceptor", "dialler", "id", "pipes")
 
@@ -339,26 +344,26 @@ class Connection:
         self.acceptor = MemoryStream(self, back, forth)
 
     def other(self, pipe: Pipe) -> Pipe:
-        """Return the pipe that goes the other way."""
+        """Return the pipe of the opposite direction."""
         forth, back = self.pipes
         return back if pipe is forth else forth
 
     @property
     def ends(self) -> tuple[MemoryStream, MemoryStream]:
-        """Both ends, the one that dialled first."""
+        """Both ends, the dialling end first."""
         return self.dialler, self.acceptor
 
     def reset(self) -> None:
-        """Break both directions at once; what is under way is lost."""
+        """Break both directions at once; traffic under way is lost."""
         for pipe in self.pipes:
             pipe.break_off()
         self._network.on_closed(self)
 
     def on_closed(self) -> None:
-        """One end was closed: forget the connection when the other is as well and all has arrived."""
+        """Forget the connection if both ends are closed."""
         if self.dialler.is_closed and self.acceptor.is_closed:
             self._network.on_closed(self)
 
     def check(self) -> list[str]:
-        """Return what is wrong with either direction, in words."""
+        """Return the violated invariants of both directions, in words."""
         return [line for pipe in self.pipes for line in pipe.check()]

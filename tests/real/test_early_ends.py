@@ -66,7 +66,7 @@ def test_a_peer_whose_directory_is_removed_says_so_and_stops(tmp_path: Path) -> 
         peers.start("--join", peer.address)  # in vain
         assert peer.ended() == 1
         said = peer.errors()
-        assert "the data directory of gone is gone; it stopped" in said
+        assert "the data directory of gone is gone; the node stopped" in said
         assert "ERROR in" not in said
 
 

@@ -97,7 +97,7 @@ def test_records_without_an_identity_are_refused_and_an_identity_without_records
         (directory / "node.json").rename(tmp_path / "node.json")
         refused = peers.start("--data", str(directory))
         assert refused.ended() == 2
-        assert f"{directory} has records but no node.json that says whose they are" in refused.errors()
+        assert f"{directory} has records but no node.json to name their node" in refused.errors()
         (tmp_path / "node.json").rename(directory / "node.json")
         named = incarnation(directory)
         (directory / FILE_NAME).unlink()
