@@ -91,7 +91,7 @@ class Lookups(Router):
         path = self.new_path(point, start, "iterative", "classic")
         await self.find_way(path)
         if not path.candidates:
-            raise LookupFailed(f"{path.predecessor.address} names nobody behind it")
+            raise LookupFailed(f"{path.predecessor.address} names no vnode behind it")
         return path.predecessor, path.candidates[0].contact
 
     async def deliver(

@@ -135,7 +135,7 @@ def _with_attempts(hop: HopTrace, attempts: list[HopTrace]) -> HopTrace:
     """Return the line of a hop that was asked in vain several times."""
     if not hop.is_dead or len(attempts) < 2:
         return hop
-    times = f"asked {len(attempts)} times, in vain until {attempts[-1].at_ms / 1000:.1f} s"
+    times = f"asked {len(attempts)} times, no answer until {attempts[-1].at_ms / 1000:.1f} s"
     return msgspec.structs.replace(hop, outcome=f"{attempts[-1].outcome}; {times}")
 
 
@@ -209,7 +209,7 @@ class Router:
             # Nobody on offer answered: ask the same vnode for others, or go back one hop.
             again = await self._ask_again(path, trail)
             if again is None:
-                raise LookupFailed(f"nobody asked knows a way on; {len(path.tried)} were tried")
+                raise LookupFailed(f"no vnode asked knows a next hop; {len(path.tried)} were tried")
             step = again
         path.predecessor, path.candidates = trail[-1].contact, step.candidates
 
@@ -300,7 +300,7 @@ class Router:
             hops.append(HopTrace(hop.contact, hop.via, hop.remaining, own_rtt, hop.at_ms))
             elapsed = 1000 * (trio.current_time() - began)
             return Forwarded((*hops, *rest.hops), rest.candidates, elapsed, (step.spacing + rest.spacing) / 2)
-        raise LookupFailed(f"no way on from {me.address}")
+        raise LookupFailed(f"no next hop from {me.address}")
 
     async def _pass_on(self, to: Contact, request: Forward) -> Forwarded:
         """Pass a recursive lookup on.

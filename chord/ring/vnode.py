@@ -103,7 +103,7 @@ class Vnode:
         if request.adopt:
             is_known = ring.predecessor is not None and ring.predecessor.address == asker
             if self.state == "leaving" and self.ownership.start is None and not is_known:
-                raise Leaving("this vnode is leaving and is nobody's new successor", after_ms=RETRY_MS)
+                raise Leaving("this vnode is leaving and cannot be a new successor", after_ms=RETRY_MS)
             if ring.busy_steps:
                 raise Busy("a protocol step is being completed", after_ms=RETRY_MS)
             ring.observed += 1
