@@ -1,7 +1,7 @@
 """Configuration: the constants of a ring, the settings of a node, and the presets.
 
-All nodes of a ring must have the same `RingConstants`. They are fixed when the ring is created and travel in the first
-frame, where a node refuses a peer with other constants. `Timing` and `Limits` are each node's own. `NodeConfig`
+All nodes of a ring must have the same `RingConstants`, which are fixed when the ring is created. The first frame
+carries them, and a node refuses a peer with other constants. `Timing` and `Limits` are each node's own. `NodeConfig`
 combines them and refuses values that contradict each other.
 """
 
@@ -214,8 +214,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         record_bytes_max: bytes of a record with several concurrent values. Beyond it a put must replace some of them
             (`VersionConflict`). With 16 KiB more it must fit `frame_bulk_bytes_max`.
         siblings_max: concurrent values of a record; at most 64. Beyond it a put must replace some of them.
-        context_ahead_max: writes of one coordinator that a context may claim beyond those known here; at most 2^32, or
-            counts might one day not fit a message.
+        context_ahead_max: writes of one coordinator that a context may claim beyond those known here; at most 2^32, so
+            that counts always fit a message.
         page_bytes: approximate bytes of records in one page of a scan, transfer or repair.
         repair_bytes_s: bytes of records per second that replica sync moves.
         scrub_bytes_s: bytes of records per second that the scrub reads.
@@ -336,10 +336,10 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for address in (*self.join, *((self.advertise,) if self.advertise else ())):
             host, port = split_address(address)
             if port == 0:
-                raise ConfigError(f"invalid address {address}: port 0 is not one that other nodes can reach")
+                raise ConfigError(f"invalid address {address}: other nodes cannot reach port 0")
             if host in EVERYWHERE:
                 raise ConfigError(
-                    f"invalid address {address}: it means every interface; expected one that other nodes can reach"
+                    f"invalid address {address}: means every interface, not an address that other nodes can reach"
                 )
         if not 1 <= self.vnodes <= 64:
             raise ConfigError(f"vnodes must be between 1 and 64, not {self.vnodes}")

@@ -1,8 +1,8 @@
 """The finger table: shortcuts around the circle to successor(n + 2**i).
 
 Only O(log N) of the m entries are distinct, so the table keeps *runs*: consecutive entries that point to one vnode. All
-positions are clockwise distances from n. start(i) lies at distance 2**i, and the distances of the runs strictly grow.
-One verified reply covers every start in the replying vnode's arc.
+positions are clockwise distances from n, the own point of the vnode. start(i) lies at distance 2**i, and the distances
+of the runs strictly grow. One verified reply covers every start in the replying vnode's arc.
 
 Entries are hints. An entry that points to n itself says that no vnode stands between its start and n.
 """

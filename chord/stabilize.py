@@ -34,7 +34,7 @@ class PeerGone(Exception):
 
 
 class Latest:
-    """Handles announced candidates with one task, of which only the best one waits."""
+    """Handles announced candidates in one task; only the best candidate waits."""
 
     def __init__(
         self,

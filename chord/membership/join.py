@@ -347,8 +347,8 @@ class Membership:
     async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
         """Return the vnode that took this vnode's arc over while it was down, or None.
 
-        The first member behind this vnode tells. This vnode must not wait for the vnodes in between. A dead one never
-        replies. One that restarted at the same time may be waiting for this vnode. And no vnode replaces them until
+        The first member behind this vnode tells. This vnode must not wait for the vnodes in between. A dead vnode never
+        replies. A vnode that restarted at the same time may be waiting for this vnode. And no vnode replaces them until
         this vnode is back in its place.
 
         Args:

@@ -93,7 +93,8 @@ class Resumption:
 
         Args:
             others: the contacts to join through.
-            asked: nodes of which at least one must stay a member. If empty, the vnode can only join and waits for it.
+            asked: the nodes to watch. If none of them is a member any more, the join is given up. If empty, the vnode
+                can only join.
         """
         with unwrapped():
             async with trio.open_nursery() as nursery:

@@ -62,7 +62,7 @@ class Host:
         config: the node's configuration.
         circle: the identifier circle.
         greeter: holds the ring id.
-        peers: the calls to other nodes, and what is known of them.
+        peers: calls to other nodes, and this node's verdicts on them.
         storage: the node's record store.
         reap_log: the log of reaped records of `storage`.
         rng: the source of random numbers.
@@ -164,7 +164,7 @@ class Host:
         return max((abs(skew) for skew, heard in self._skews.values() if heard > since), default=0)
 
     def far_clock(self) -> str:
-        """Return the address of the neighbour whose clock recently differed most.
+        """Return the address of the neighbour with the largest recent clock difference.
 
         If no neighbour's clock is known, return this node's own address.
         """

@@ -5,7 +5,7 @@ never moves ownership.
 
 A vnode answers for one contiguous arc, (start, me]. Four more fields describe parts of the circle:
 
-- `taken` marks parts inside the arc whose previous owner is down. The ring still waits for that owner.
+- `taken` marks parts inside the arc that belonged to a down owner. The ring still waits for that owner.
 - `giving` is the part at the low end of the arc that a Switch is handing to another vnode.
 - `moved` lists arcs before `start` that a Switch handed away, until their new owner becomes the predecessor.
 - `doubtful` lists parts of the arc in which this vnode may lack acknowledged writes.
@@ -28,7 +28,7 @@ MOVED_MAX = 16  # bounds `moved`; a lookup that needs an older move follows the 
 
 
 class Taken(NamedTuple):
-    """A mark: a part of the arc whose previous owner is down.
+    """A mark: a part of the arc that belonged to an owner that is down.
 
     Attributes:
         arc: the marked part. The down owner may hold the only copies of its records.
@@ -201,8 +201,7 @@ class Ownership:
         """Yield the giver's marks, except for the parts that this vnode owned itself.
 
         This vnode is back, so nothing that it owned is missing. The vnode that took over from it may have marked more
-        than this vnode ever owned, because it did not know which other owners had died before. That surplus stays
-        marked.
+        than this vnode ever owned. It did not know the other owners that had died before. That surplus stays marked.
         """
         old = self.last.start
         for mark in taken:

@@ -160,8 +160,8 @@ class RingState:
     def forget_head(self, dead: Contact, *, has_left: bool = False) -> list[Event]:
         """STAB_SUCC without a reply: drop the head.
 
-        The list is shorter for a while, never padded. A vnode whose last entries went down is isolated, not alone, even
-        if the very last one left. A vnode whose last neighbours all left is alone.
+        The list is shorter for a while, never padded. If the last entries of a list went down, the vnode is isolated,
+        not alone, even if the very last one left. If all of them left, the vnode is alone.
         """
         if self.is_alone or not self.is_member or self.successors[0].id != dead.id:
             return []

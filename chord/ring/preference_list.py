@@ -10,7 +10,7 @@ vnode stays in the replica sets until one of these events:
 
 Otherwise every restart would move records, and failures would lower W.
 
-The marks of `ring/ownership.py` remember the down vnodes before this one, whose arcs were taken over. The `View`
+The marks of `ring/ownership.py` remember the down vnodes before this one: those with arcs that it took over. The `View`
 remembers the down vnodes behind this one. It is fed like the successor list. Beyond the head of the list the head's
 view counts. Up to the head this vnode's own view counts.
 
@@ -174,9 +174,8 @@ class View:
     ) -> tuple[Place, ...]:
         """Return the nodes beyond the replica set of a key that may hold it.
 
-        Each newcomer moves an older node one place back. In the other part of a split ring, where the newcomer is
-        unknown, that older node may still take writes of the key. So newcomers do not count towards the places of a
-        key.
+        Each newcomer moves an older node one place back. If the other part of a split ring does not know the newcomer,
+        that older node may still take writes of the key there. So newcomers do not count towards the places of a key.
 
         Args:
             key: a point of the circle.
@@ -230,7 +229,7 @@ class View:
         self._retiring = dict([*self._retiring.items(), (address, now)][-RETIRING_MAX:])
 
     def is_back(self, address: str) -> None:
-        """Note that a node is up, new or again, and drop what was known of it before."""
+        """Note that a node is up, new or again, and drop earlier knowledge about it."""
         self.stays(address)
         self._forgotten.pop(address, None)
 

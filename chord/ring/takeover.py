@@ -191,7 +191,7 @@ class Bounds:
                     self._stabilizer.remember_silent(contact)
 
     def _replicated_with(self, gone: Iterable[Contact]) -> Arc:
-        """Return the arc of which this vnode was a replica before these nodes were gone.
+        """Return the arc that this vnode replicated before these nodes were gone.
 
         This vnode's list of predecessors may have been too short to tell. If so, it kept records of other arcs, too.
 

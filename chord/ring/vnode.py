@@ -174,7 +174,7 @@ class Vnode:
         )
 
     def downs(self) -> tuple[Down, ...]:
-        """Return the down vnodes behind this one that still count as replicas.
+        """Return the down vnodes behind this one, which still count as replicas.
 
         The result is in the form that other nodes receive.
         """
@@ -284,9 +284,9 @@ class Vnode:
     def _leavers(self) -> list[Contact]:
         """Return the nodes in the list that are about to leave, sorted by address.
 
-        All owners use the same order, otherwise leavers would wait for each other in a circle. The order does not
-        depend on the key: in an arc as large as that of the last staying nodes, some listed nodes do not follow the
-        key.
+        All owners use the same order. Otherwise leavers would wait for each other in a circle. The result does not
+        depend on a key. When only few nodes stay, their arcs are so large that listed nodes may not follow a key in
+        them.
         """
         leaving = [c for c in self.ring.successors if c.address in self.view.retiring]
         up = {c.address: c for c in leaving if not self.host.peers.is_doubtful(c)}
@@ -303,7 +303,7 @@ class Vnode:
         return not place.is_waited_for and not self.host.peers.is_doubtful(place.contact)
 
     def replicated(self) -> list[Arc]:
-        """Return the arcs whose records this vnode keeps.
+        """Return the arcs that this vnode replicates.
 
         These are its own arc and those of the N - 1 nodes before it.
         """
