@@ -7,7 +7,7 @@ A vnode answers for one contiguous arc, (start, me]. Four more fields describe p
 
 - `taken` marks parts inside the arc that belonged to a down owner. The ring still waits for that owner.
 - `giving` is the part at the low end of the arc that a Switch is handing to another vnode.
-- `moved` lists arcs before `start` that a Switch handed away, until their new owner becomes the predecessor.
+- `moved` lists arcs before `start` that this vnode gave up, until their new owner becomes the predecessor.
 - `doubtful` lists parts of the arc in which this vnode may lack acknowledged writes.
 
 The epoch grows with every change, so that a receiver recognises a repeated Switch.
@@ -33,7 +33,7 @@ class Taken(NamedTuple):
     Attributes:
         arc: the marked part. The down owner may hold the only copies of its records.
         dead: the down owner.
-        since: when the owner went down, in seconds on the event loop's clock.
+        since: when the owner was found down, in seconds on the event loop's clock.
     """
 
     arc: Arc

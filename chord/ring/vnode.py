@@ -54,7 +54,7 @@ class Vnode:
         state: the stage of its membership, as `Ping` reports it; "left" after a goodbye.
         rounds: completed stabilize rounds.
         isolated_since: when every neighbour had become unreachable; None while there are neighbours.
-        eager_looks: how many self-lookups remain to be made in every round after a restart.
+        eager_looks: after a restart, every round makes a self-lookup until this many have changed nothing.
         has_met_quorum: whether other nodes may have written in its arc since its node started; see `Pong`.
         answered: the addresses that replied when it came back after a restart. None of them was a member.
         is_stuck: whether all live members have been compared, and only down nodes can tell what this arc lacks.
@@ -149,7 +149,7 @@ class Vnode:
         return NextHops(False, self._alive_first(self._preceding(key), tried), self.spacing)
 
     def on_confirm(self, request: Confirm) -> Confirmed:
-        """Return the replica set of a key that this vnode answers for.
+        """Confirm that this vnode answers for a key, and return the key's replica set.
 
         Raises:
             Busy, NotOwner, OwnerDown: see `require_owner`.
@@ -206,7 +206,7 @@ class Vnode:
 
     @property
     def waits_for(self) -> tuple[Contact, ...]:
-        """The down vnodes that alone can tell what this arc lacks, if the arc lacks any.
+        """The down vnodes that alone can tell what this arc lacks; see `is_stuck`.
 
         Vnodes that seem to be on their way back are left out.
         """
@@ -376,7 +376,7 @@ class Vnode:
         heir = self.ownership.verdict(self.id).peer
         if own is None and heir is not None:  # having given all away, it does not help with others either
             raise NotOwner("left to another vnode", peer=heir)
-        # Vnodes inside my arc are leaving and own nothing. The first vnode outside bounds the keys before my arc.
+        # Vnodes inside this arc are leaving and own nothing. The first vnode outside bounds the keys before the arc.
         outside = [c for c in (predecessor, *self.ring.predecessors[1:]) if own is None or c.id not in own]
         predecessor = outside[0] if outside else predecessor
         if between(predecessor.id, key, self.id) or key == self.id:
