@@ -222,11 +222,7 @@ def test_a_mistake_in_a_file_is_said_to_be_there_with_the_nearest_key(tmp_path: 
 
 def test_a_negative_epoch_is_damage() -> None:
     kept = {
-        "version": 1,
-        "bits": 8,
-        "ring": None,
-        "address": "a:1",
-        "known": [],
+        "version": 1, "bits": 8, "ring": None, "address": "a:1", "known": [],
         "vnodes": [{"id": "1", "owned_from": None, "epoch": -3, "predecessor": None, "successors": []}],
     }
     with pytest.raises(ConfigError, match=r"node\.json is damaged"):
