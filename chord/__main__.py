@@ -8,7 +8,8 @@ import signal
 def main() -> None:
     """Run the command line and exit.
 
-    While its modules load, Ctrl-C ends the process at once and without a traceback, because nothing has begun yet.
+    While the command's modules load, Ctrl-C ends the process at once without a traceback, because no work has begun
+    yet.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

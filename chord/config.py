@@ -1,8 +1,8 @@
-"""What all nodes of a ring must agree on, what each node may choose, and the presets.
+"""Configuration: the constants of a ring, the settings of a node, and the presets.
 
-`RingConstants` are fixed when a ring is created, travel in the first frame and are refused when
-different. `Timing` and `Limits` are each node's own. `NodeConfig` puts them together and refuses
-what contradicts itself.
+All nodes of a ring must have the same `RingConstants`, which are fixed when the ring is created. The first frame
+carries them, and a node refuses a peer with other constants. `Timing` and `Limits` are each node's own. `NodeConfig`
+combines them and refuses values that contradict each other.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from chord.ids import BITS_MAX, BITS_MIN, Circle
 
 PROTOCOL_VERSION = 1
 FALLBACKS_MAX = 3
-"""Nodes behind the replicas of a key that may stand in for one that does not answer."""
+"""How many nodes behind the replicas of a key may stand in for a down replica."""
 
 EVERYWHERE = ("0.0.0.0", "::")
-NO_HOST_HAS = frozenset(" /?#@[]\\")  # what has one of these is a URL, or nothing at all
+NO_HOST_HAS = frozenset(" /?#@[]\\")  # a text with one of these is a URL or no address at all
 SKEW_REPORTED_MS = 5_000
 SKEW_REFUSED_MS = 60_000
-"""Where clocks differ by more, nothing is stored that is to live for a time."""
+"""Clock difference beyond which writes with a time to live are refused."""
 
 Preset: TypeAlias = Literal["local", "lan", "wan"]
 
@@ -33,12 +33,14 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The constants of a ring.
 
     Attributes:
-        bits: m, the width of the identifier circle; 3 to 160.
-        successors: r, the successor list spans so many other nodes; 1 to 64. 8 serves up to some 250 nodes, 16 above.
-        replicas: N, nodes that keep a copy of each record; 1 to 16, and at most `successors` + 1.
-        cluster: a name, so that rings of different purpose never mix; 1 to 64 characters.
+        bits: m, the width of the identifier circle in bits; 3 to 160.
+        successors: r, the number of other nodes that a successor list spans; 1 to 64. 8 suffices up to about 250 nodes,
+            16 above.
+        replicas: N, the number of nodes that keep a copy of each record; 1 to 16, and at most `successors` + 1.
+        cluster: a name that keeps rings for different purposes apart; 1 to 64 characters.
 
-    All nodes of a ring must have the same; who does not is refused in the first frame (`OtherRing`).
+    All nodes of a ring must have the same constants. A peer with other constants is refused in the first frame
+    (`OtherRing`).
     """
 
     bits: int = 160
@@ -68,7 +70,7 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def fallbacks(self) -> int:
-        """How many nodes behind the replicas of a key may stand in for one that does not answer."""
+        """The number of nodes behind the replicas of a key that may stand in for one."""
         return 0 if self.replicas == 1 else min(FALLBACKS_MAX, self.successors + 1 - self.replicas)
 
     @property
@@ -78,7 +80,7 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits, equal exactly where all constants are."""
+        """Sixteen hexadecimal digits, equal if and only if all constants are equal."""
         text = f"chord/{PROTOCOL_VERSION} m={self.bits} r={self.successors} N={self.replicas} {self.cluster}"
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -87,31 +89,35 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Periods and timeouts, in seconds.
 
     Attributes:
-        stabilize_s: T, a round of the protocol that keeps the ring; each interval is drawn from 0.5 T to 1.5 T.
-        finger_s: one finger entry is refreshed this often.
-        self_lookup_rounds: a self-lookup every so many stabilize rounds, on average; at least 1.
-        timeout_floor_s: the least timeout of a call. It is srtt + 4 rttvar, as measured with that peer.
-        timeout_stranger_s: the timeout of a call to a peer never heard of; from the floor to the cap.
+        stabilize_s: T, the mean period of the stabilize rounds that maintain the ring. Each interval is drawn from 0.5
+            T to 1.5 T.
+        finger_s: the period at which one finger entry is refreshed.
+        self_lookup_rounds: the mean number of stabilize rounds between two self-lookups; at least 1.
+        timeout_floor_s: the smallest timeout of a call. The timeout is srtt + 4 rttvar, as measured with that peer.
+        timeout_stranger_s: the timeout of a call to a peer without a measurement; from the floor to the cap.
         timeout_cap_s: the largest timeout of a call.
-        suspect_misses: so many unanswered calls in a row, and a peer is routed around; at least 1.
-        dead_misses: so many unanswered calls in a row, and a peer leaves the lists; at least `suspect_misses`.
-        dead_refusals: so many refused connections in a row, and a peer leaves the lists; at least 1.
-        reprobe_first_s: who fell silent is tried once more soon, then after so long, after twice that, and so on.
+        suspect_misses: unanswered calls in a row after which a peer is suspect, so lookups route around it; at least 1.
+        dead_misses: unanswered calls in a row after which a peer is dead and leaves the lists; at least
+            `suspect_misses`.
+        dead_refusals: refused connections in a row after which a peer is dead and leaves the lists; at least 1.
+        reprobe_first_s: the wait between the first and the second probe of a down vnode. Each further wait is twice as
+            long.
         reprobe_max_s: the longest of these waits.
-        down_out_s: a silent node is waited for this long before its copies are made anew elsewhere. If it may hold
-            more than the others, they deny no key until it is back, or `chord forget` says that it is lost.
-        anti_entropy_s: an arc is compared with each of its replicas this often.
-        lease_s: a joiner's slot is freed after so long without progress.
-        leave_s: a leave hands over for at most this long; for so long others believe one that they were told of.
-        drain_s: calls in flight get this long when the node stops.
-        unsaved_s: a node that could not write its identity file for so long says so.
-        disk_stall_s: a node whose disk has worked at one transaction for so long serves nobody until it is done.
-        disk_stop_s: after so long it stops as if it had crashed; at least `disk_stall_s`.
-        scrub_s: every record of a store on a disk is read and checked once in so long, unless that takes more than
-            `scrub_bytes_s`. A week: two copies of a record hardly rot in the same one.
-        resume_s: a restarted node waits so long for a running ring before it resumes with its stored lists.
-        grace_s: tombstones and expired values take room for this long. Then they are reaped: an entry in the reap log
-            remains. A node may be down for longer; it keeps its store.
+        down_out_s: how long a down node keeps its place before other nodes get copies of its records. If it may hold
+            more than the others, they deny no key until it is back, or `chord forget` declares it lost.
+        anti_entropy_s: the period at which an owner compares its arc with each replica.
+        lease_s: how long a transfer may go without progress before its slot is freed.
+        leave_s: how long a leave may spend on handing over. Other nodes count a node as leaving for this long at most.
+        drain_s: how long calls in flight may take to finish when the node stops.
+        unsaved_s: how long the node may be unable to write its identity file before it reports that.
+        disk_stall_s: how long the disk may work on one transaction before the node serves no requests until it is done.
+        disk_stop_s: how long the disk may do so before the node stops as in a crash; at least `disk_stall_s`.
+        scrub_s: the period in which the scrub reads and checks every record of a store on a disk. It takes longer if
+            `scrub_bytes_s` requires that. The default is a week, because two copies of a record hardly rot in the same
+            week.
+        resume_s: how long a restarted node waits for a running ring before it resumes with its stored lists.
+        grace_s: how long tombstones and expired values take room before they are reaped. An entry in the reap log
+            remains. A node may be down for longer, because it keeps its store.
 
     Bounds: each time is more than 0, and finite.
     """
@@ -169,56 +175,63 @@ PRESETS: dict[str, Timing] = {
 
 
 _NOT_GIVEN = Timing()
-"""An object of its own, told from all others by identity: `PRESETS["lan"]` may be given with any preset."""
+"""A marker, recognised by identity.
+
+So `PRESETS["lan"]` may be combined with any preset.
+"""
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Maxima. Beyond each of them stands a clear error, never a growing queue.
+    """Upper limits on resources.
+
+    Work beyond a limit gets a clear error, so no queue grows without a bound.
 
     Attributes:
-        frame_control_bytes_max: bytes of a frame's body on the control stream; more than `bulk_from_bytes`.
-        frame_bulk_bytes_max: bytes of a frame's body on the bulk stream; at least as many, and less than 16 MiB.
-        frame_items_max: CBOR items of a frame, each string, number and array; at least `page_bytes`, which is more than
-            a page ever has.
-        partial_bytes_max: bytes of frames that have begun and not ended, all connections together; beyond it the
-            connections are cut that have kept one waiting longest. At least `frame_bulk_bytes_max`.
-        bulk_from_bytes: requests and replies of more bytes go to the bulk stream.
-        buffer_bytes_max: bytes waiting to be written to one peer; beyond it the peer's requests are refused. Of a
-            client: bytes in a batch of `put_many` or `merge_many`.
-        inflight_bytes_max: bytes of requests being worked on, all peers together.
-        calls_per_connection_max: requests being worked on from one peer.
-        calls_max: requests being worked on in all; and as many items of batches.
-        clients_share: of `calls_max`, `inflight_bytes_max` and `connections_max`, clients and what is asked on their
-            behalf may take this share; the rest is for what nodes ask of each other. At most 1.
+        frame_control_bytes_max: bytes in the body of a frame on the control stream; more than `bulk_from_bytes`.
+        frame_bulk_bytes_max: bytes in the body of a frame on the bulk stream; at least `frame_control_bytes_max`, and
+            less than 16 MiB.
+        frame_items_max: CBOR items in a frame (each string, number and array); at least `page_bytes`, which is more
+            than a page ever has.
+        partial_bytes_max: bytes of incomplete frames on all connections together; at least `frame_bulk_bytes_max`.
+            Beyond it the connections that have kept a frame incomplete the longest are cut.
+        bulk_from_bytes: requests and replies with more bytes than this use the bulk stream.
+        buffer_bytes_max: bytes waiting to be written to one peer. Beyond it the peer's requests are refused. For a
+            client, bytes in one batch of `put_many` or `merge_many`.
+        inflight_bytes_max: bytes of requests in progress, from all peers together.
+        calls_per_connection_max: requests in progress on one connection.
+        calls_max: requests in progress in all. The same number limits the batch items in progress.
+        clients_share: the share of `calls_max`, `inflight_bytes_max` and `connections_max` that clients may use, and
+            nodes on their behalf; at most 1. The rest is reserved for requests between nodes.
         connections_max: accepted streams in all.
-        connections_per_host_max: accepted streams from one address outside loopback, without those of nodes.
-        lookups_max: host names looked up at once; beyond it dials to other names fail.
+        connections_per_host_max: accepted streams from one address outside loopback, not counting those of nodes.
+        lookups_max: host names being looked up at once. Beyond it dials to other names fail.
         handshake_s: seconds for the first frames of a stream.
         frame_s: seconds for the rest of a frame once it has begun.
         idle_s: seconds until an unused stream is closed.
-        stuck_s: seconds until a peer that takes nothing is cut off.
+        stuck_s: seconds until a peer that reads nothing is cut off.
         key_bytes_max: bytes of a key; at most 1024.
         value_bytes_max: bytes of a value; at most 1 MiB.
-        record_bytes_max: bytes of a record with several concurrent values: then a put must cover some of them
+        record_bytes_max: bytes of a record with several concurrent values. Beyond it a put must replace some of them
             (`VersionConflict`). With 16 KiB more it must fit `frame_bulk_bytes_max`.
-        siblings_max: concurrent values of a record, likewise; at most 64.
-        context_ahead_max: a context may claim so many writes of one coordinator beyond what is known here; at most
-            2^32, or counts might one day not fit a message.
-        page_bytes: about so many bytes of records go in one page, as scans, transfers and repairs read them.
-        repair_bytes_s: bytes of records that are brought level with other replicas, per second.
-        scrub_bytes_s: bytes of records that the scrub reads, per second.
-        staged_bytes_max: bytes of changes that wait for the disk; a write beyond it is refused (`Overloaded`). At least
-            two bulk frames.
-        hints_max: records kept for replicas that do not answer; beyond it no more are taken.
-        passive_max: addresses of silent vnodes that a node probes and names; it remembers the others as well.
-        silent_max: silent vnodes beyond these that a node remembers; if there are more, it loses the oldest.
-        forgotten_max: addresses that each vnode remembers an operator to have forgotten.
-        arcs_max: arcs of which it is remembered who answered for them last.
-        reap_log_entries: entries that the reap log of a slice, a 4,096th of the circle, keeps for stores that are away.
-            Beyond it the oldest go when every replica has seen them and no node is silent; 0 and more.
-        reap_log_entries_max: beyond it the oldest go in any case; at least as many.
+        siblings_max: concurrent values of a record; at most 64. Beyond it a put must replace some of them.
+        context_ahead_max: writes of one coordinator that a context may claim beyond those known here; at most 2^32, so
+            that counts always fit a message.
+        page_bytes: approximate bytes of records in one page of a scan, transfer or repair.
+        repair_bytes_s: bytes of records per second that replica sync moves.
+        scrub_bytes_s: bytes of records per second that the scrub reads.
+        staged_bytes_max: bytes of changes that wait for the disk; at least two bulk frames. A write beyond it is
+            refused (`Overloaded`).
+        hints_max: records kept for replicas that are down. Beyond it no more are taken.
+        passive_max: addresses of down vnodes that a node probes and reports. It also remembers others, up to
+            `silent_max`.
+        silent_max: down vnodes beyond `passive_max` that a node remembers. Beyond it the node loses the oldest.
+        forgotten_max: addresses forgotten by an operator that each vnode remembers.
+        arcs_max: arcs in the owner cache.
+        reap_log_entries: entries that the reap log of a slice, a 4,096th of the circle, keeps for stores that are away;
+            0 and more. Beyond it the oldest go when every replica has seen them and no node is down.
+        reap_log_entries_max: entries beyond which the oldest go in any case; at least `reap_log_entries`.
 
-    Bounds: each is more than 0, and finite, if nothing else is said.
+    Bounds: each is more than 0, and finite, unless stated otherwise.
     """
 
     frame_control_bytes_max: int = 64 * 1024
@@ -272,9 +285,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"not {self.staged_bytes_max}"
             )
         if self.partial_bytes_max < self.frame_bulk_bytes_max:
-            raise ConfigError("partial_bytes_max must be at least frame_bulk_bytes_max: one frame is to fit")
+            raise ConfigError("partial_bytes_max must be at least frame_bulk_bytes_max, so that one frame fits")
         if self.frame_items_max < self.page_bytes:
-            raise ConfigError("frame_items_max must be at least page_bytes: a page is to fit a frame")
+            raise ConfigError("frame_items_max must be at least page_bytes, so that a page fits a frame")
         if self.context_ahead_max > 1 << 32:
             raise ConfigError(f"context_ahead_max must be at most 2^32, not {self.context_ahead_max}")
         if self.clients_share > 1:
@@ -287,17 +300,18 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One node's configuration.
 
     Attributes:
-        listen: HOST:PORT to accept calls on; port 0 takes a free one. `[::1]:9000` for IPv6.
-        advertise: HOST:PORT under which others reach it; default: the bound address.
-        join: addresses of members to join by; empty creates a ring, or resumes the stored one.
-        name: for people, 1 to 64 printable characters; default: the advertised address.
-        vnodes: points this node holds on the circle, 1 to 64.
-        id: the node's point on the circle, for toys and tests; only with one vnode.
-        data_dir: where records, identity and known peers are kept; None: in memory, and a node is new each time.
+        listen: HOST:PORT to accept calls on. Port 0 takes a free one. IPv6 is written `[::1]:9000`.
+        advertise: HOST:PORT under which other nodes reach this one; default: the bound address.
+        join: addresses of members to join by. If empty, the node creates a ring or resumes the stored one.
+        name: a name for people, 1 to 64 printable characters; default: the advertised address.
+        vnodes: the number of points this node holds on the circle, 1 to 64.
+        id: the node's point on the circle, for demonstrations and tests; only with one vnode.
+        data_dir: the directory for records, identity and known peers. None keeps them in memory, so the node is new at
+            each start.
         ring: the constants of the ring, see `RingConstants`.
-        preset: local (one machine), lan or wan: what `timing` starts from, and what `status` says.
+        preset: local (one machine), lan or wan. It supplies the defaults of `timing`, and `status` reports it.
         timing: periods and timeouts, see `Timing`; default: those of the preset.
-        limits: maxima, see `Limits`.
+        limits: upper limits, see `Limits`.
     """
 
     listen: str = "127.0.0.1:0"
@@ -316,13 +330,17 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.timing is _NOT_GIVEN:
             msgspec.structs.force_setattr(self, "timing", PRESETS[self.preset])
         if split_address(self.listen)[0] in EVERYWHERE and self.advertise is None:
-            raise ConfigError(f"{self.listen} is every address of this machine: advertise the one others can reach")
+            raise ConfigError(
+                f"listen address {self.listen} means every interface: advertise an address that other nodes can reach"
+            )
         for address in (*self.join, *((self.advertise,) if self.advertise else ())):
             host, port = split_address(address)
             if port == 0:
-                raise ConfigError(f"{address}: port 0 is not an address others can reach")
+                raise ConfigError(f"invalid address {address}: other nodes cannot reach port 0")
             if host in EVERYWHERE:
-                raise ConfigError(f"{address} is every address of a machine, and not one others can reach")
+                raise ConfigError(
+                    f"invalid address {address}: means every interface, not an address that other nodes can reach"
+                )
         if not 1 <= self.vnodes <= 64:
             raise ConfigError(f"vnodes must be between 1 and 64, not {self.vnodes}")
         if self.id is not None:
@@ -332,7 +350,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 top = self.ring.circle.size - 1
                 raise ConfigError(f"id {self.id} is not on a circle of {self.ring.bits} bits (0 to {top})")
         if self.data_dir == "":
-            raise ConfigError("the data directory's name is empty; name a directory, or give none")
+            raise ConfigError("data_dir is empty: expected a directory, or no data_dir to keep the data in memory")
         if self.name is not None and not (1 <= len(self.name) <= 64 and self.name.isprintable()):
             raise ConfigError("name must have 1 to 64 printable characters")
 
@@ -341,25 +359,25 @@ def split_address(address: str) -> tuple[str, int]:
     """Split `host:port` (`[::1]:9000` for IPv6) into host and port.
 
     Raises:
-        ConfigError: it is not of that form, no host can have that name, or the port is not 0 to 65535.
+        ConfigError: the text has another form, no host can have that name, or the port is not 0 to 65535.
     """
-    if not isinstance(address, str):  # a list of them, for one: addresses are given one by one
-        raise ConfigError(f"an address is a text, HOST:PORT, not {address!r}")
+    if not isinstance(address, str):  # for example a list of addresses
+        raise ConfigError(f"invalid address {address!r}: expected a string, HOST:PORT")
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535 or len(address) > 255:
-        raise ConfigError(f"{address!r} is not HOST:PORT")
+        raise ConfigError(f"invalid address {address!r}: expected HOST:PORT")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     if not _is_name(host):
-        raise ConfigError(f"{address!r} is not HOST:PORT: no host has such a name")
+        raise ConfigError(f"invalid address {address!r}: expected HOST:PORT with a valid host name")
     return host, int(port)
 
 
 def to_dial(address: str) -> tuple[str, int]:
-    """Split an address that others told of, and that may be none.
+    """Split an address that another node reported and that may be invalid.
 
     Raises:
-        PeerUnreachable: nobody can ever be there, which is as good as a refusal.
+        PeerUnreachable: no node can be at that address, which counts as a refused connection.
     """
     try:
         return split_address(address)
@@ -368,7 +386,10 @@ def to_dial(address: str) -> tuple[str, int]:
 
 
 def _is_name(host: str) -> bool:
-    """Whether a resolver takes it: at a label that is empty or too long it raises something else than `OSError`."""
+    """Return whether a resolver accepts a host name.
+
+    For a label that is empty or too long, a resolver raises an error other than `OSError`.
+    """
     if not host.isprintable() or set(host) & NO_HOST_HAS:
         return False
     if host.isascii():
@@ -400,23 +421,26 @@ def from_mapping(values: dict[str, Any]) -> NodeConfig:
 
 
 def _refuse_unknown(values: dict[str, Any], struct: type[msgspec.Struct], table: str) -> None:
-    """Refuse a key that no field has, and name the nearest that there is."""
-    from difflib import get_close_matches  # only who mistypes a key pays for it
+    """Refuse a key that no field has, and suggest the most similar field."""
+    from difflib import get_close_matches  # rarely needed, so imported here
 
     tables: dict[str, type[msgspec.Struct]] = {"ring": RingConstants, "timing": Timing, "limits": Limits}
     for key, value in values.items():
         if key not in struct.__struct_fields__:
             where = f" in [{table}]" if table else ""
             near = get_close_matches(key, struct.__struct_fields__, 1, 0.5)
-            there = f"did you mean {near[0]}?" if near else f"there are {', '.join(struct.__struct_fields__)}"
+            there = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(struct.__struct_fields__)}"
             raise ConfigError(f"unknown key {key}{where}; {there}")
         if not table and key in tables and isinstance(value, dict):
             _refuse_unknown(value, tables[key], key)
 
 
 def _in_words(error: str) -> str:
-    """Return what msgspec says of a value that is none, with its key first: `$.ring.bits` is bits in [ring]."""
-    for word, plain in (("`int`", "a whole number"), ("`float`", "a number"), ("`str`", "a text"),
+    """Return an error of msgspec with its key first, in words.
+
+    For example, `$.ring.bits` becomes bits in [ring].
+    """
+    for word, plain in (("`int`", "a whole number"), ("`float`", "a number"), ("`str`", "a string"),
                         ("`object`", "a table"), ("`array`", "a list"), ("`bool`", "true or false")):
         error = error.replace(word, plain)
     what, _, path = error.partition(" - at `$.")

@@ -1,8 +1,8 @@
-"""Every error the package raises, its wire code, and whether anything happened.
+"""Errors of the package: their wire codes, and whether the operation took effect.
 
-A `DefiniteError` says: no effect, and there never will be. An `IndefiniteError` says: it may
-have happened. Only silence (`PeerUnreachable`, `PeerLost`, `DeadlineExceeded`) is evidence of a
-peer's death; an error *reply* proves the peer alive.
+A `DefiniteError` says that the operation had no effect and never will. An `IndefiniteError` says that it may have had
+one. Only `PeerUnreachable`, `PeerLost` and `DeadlineExceeded` are evidence that a peer is dead. An error *reply* proves
+the peer alive.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 
 class ChordError(Exception):
-    """Base of everything this package raises on purpose.
+    """Base of every error that this package raises on purpose.
+
+    The first line of a class's docstring is its default message.
 
     Attributes:
-        peer: a contact the error speaks of (a better owner, a leaver's successor, a dead owner), or None.
-        after_ms: when retrying makes sense, in ms from now; or for `OwnerDown`, how long it has been down. Or None.
+        peer: a contact that the error names (a better owner, a leaver's successor, a down owner), or None.
+        after_ms: when a retry makes sense, in ms from now, or None. For `OwnerDown`, how long the owner has been down.
         also: other errors of the same scan; () for all other operations.
     """
 
@@ -34,16 +36,16 @@ class ChordError(Exception):
 
     @property
     def message(self) -> str:
-        """The sentence for people."""
+        """The message for people."""
         return str(self.args[0])
 
 
 class DefiniteError(ChordError):
-    """Nothing happened, and nothing will."""
+    """The operation had no effect, and never will."""
 
 
 class IndefiniteError(ChordError):
-    """It may have happened, or may still happen."""
+    """The operation may have had an effect, or may still have one."""
 
 
 # -- definite ---------------------------------------------------------------------------------
@@ -98,7 +100,7 @@ class Leaving(DefiniteError):
 
 
 class OwnerDown(DefiniteError):
-    """Nodes that are down may hold more than the others can tell: `peer` is one of them, down for `after_ms`."""
+    """Down nodes may hold more than the others; `peer` has been down for `after_ms`."""
 
     code, word = 9, "owner_down"
 
@@ -115,7 +117,7 @@ class NotFound(DefiniteError):
 
 
 class VersionConflict(DefiniteError):
-    """The record holds more concurrent versions than allowed; put with a context that covers them."""
+    """Too many concurrent versions; put with a context that covers some of them."""
 
     code, word = 11, "version_conflict"
 
@@ -127,13 +129,16 @@ class InvalidRequest(DefiniteError):
 
 
 class UseBulk(DefiniteError):
-    """The reply is too large for the control stream; ask on the bulk stream. Handled inside `rpc`."""
+    """The reply is too large for the control stream; ask on the bulk stream.
+
+    `rpc` handles this error itself.
+    """
 
     code, word = 13, "use_bulk"
 
 
 class OtherRing(DefiniteError):
-    """The peer belongs to another ring: ring id, cluster, bits, successors, replicas or version differ."""
+    """The peer's ring id, cluster, bits, successors, replicas or version differ."""
 
     code, word = 14, "other_ring"
 
@@ -154,11 +159,12 @@ class PeerUnreachable(DefiniteError):
     """The peer could not be reached; nothing was sent.
 
     Attributes:
-        is_refused: the machine answered, and nobody listens at the port: a sign of death sooner than silence is.
+        is_refused: the machine answered, but no process listens at the port. This indicates death sooner than a timeout
+            does.
         is_unknown: no host has that name.
-        is_late: the time that the caller gave it ran out; nothing else is known.
-        is_taken: a program took the connection, and did not answer as a node does.
-        is_own: the node that answers says so of itself: its caller is to take it for silent.
+        is_late: the caller's deadline passed; nothing else is known.
+        is_taken: another program took the connection, and did not answer as a node does.
+        is_own: the answering node says this of itself, so the caller treats it as unreachable.
         is_ended: the calling node has ended; nothing is known of the peer.
     """
 
@@ -199,16 +205,16 @@ class WritesRefused(DefiniteError):
 
 
 class TooFewReplicas(DefiniteError):
-    """Fewer nodes than asked for can take the write, or answer the read; nothing was written."""
+    """Too few nodes can take the write or answer the read; nothing was written."""
 
     code, word, is_retryable = 20, "too_few_replicas", True
 
 
 class RecordDamaged(DefiniteError):
-    """The copies of a record are damaged, and no node has a whole one; or a scan lacks records for that reason.
+    """Every copy of a record is damaged, or a scan lacks records for that reason.
 
     Attributes:
-        records: how many; as far as this client knows.
+        records: the number of damaged records that this client knows.
     """
 
     code, word = 21, "record_damaged"
@@ -216,13 +222,13 @@ class RecordDamaged(DefiniteError):
 
 
 class Behind(DefiniteError):
-    """The two stores have not applied the same reap log entries to a slice: one has to catch up first."""
+    """The stores have applied different reap log entries; one must catch up first."""
 
     code, word, is_retryable = 22, "behind", True
 
 
 class RecordTooLarge(DefiniteError):
-    """A scan shows only some values of a record, because together they exceed what one reply holds.
+    """A scan shows only some values of a record: together they exceed one reply.
 
     Attributes:
         records: how many such records the scan met.
@@ -235,7 +241,10 @@ class RecordTooLarge(DefiniteError):
 
 
 class ClocksDiffer(DefiniteError):
-    """The wall clocks of the coordinator and of a neighbour differ too much for a time to live; nothing was written."""
+    """The coordinator's and a neighbour's clocks differ too much for a time to live.
+
+    Nothing was written.
+    """
 
     code, word = 24, "clocks_differ"
 
@@ -268,7 +277,7 @@ class QuorumFailed(IndefiniteError):
 
 
 class unwrapped:
-    """Raise an exception that a nursery wrapped as itself again, where it is the only one."""
+    """A context manager that raises the only exception of a nursery's group as itself."""
 
     __slots__ = ()
 
@@ -283,11 +292,14 @@ class unwrapped:
 
 
 SILENCE = (PeerUnreachable, PeerLost, DeadlineExceeded)
-"""The errors that are evidence of death; every other error is a sign of life."""
+"""The errors that are evidence of death; any other error proves the peer alive."""
 
 
 def retold(error: ChordError) -> ChordError:
-    """Return what to answer a call with that failed so: a third node's silence must not pass for our own."""
+    """Return the error to reply with if a call to a third node failed.
+
+    The caller must not take the third node's failure for this node's own.
+    """
     if isinstance(error, PeerUnreachable):
         return PeerUnreachable(error.message) if error.is_own else LookupFailed(error.message)
     if isinstance(error, (PeerLost, DeadlineExceeded)):
@@ -303,5 +315,5 @@ BY_CODE: dict[int, type[ChordError]] = {c.code: c for c in _subclasses(ChordErro
 
 
 def from_wire(code: int, message: str, peer: Contact | None, after_ms: int | None) -> ChordError:
-    """Return the error a peer answered with; an unknown code is a `RemoteFailure`."""
+    """Return the error a peer replied with; an unknown code gives a `RemoteFailure`."""
     return BY_CODE.get(code, RemoteFailure)(message, peer=peer, after_ms=after_ms)

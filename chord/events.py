@@ -1,7 +1,7 @@
-"""The closed set of things worth observing, as frozen structs.
+"""The events of a node: the closed set of observable changes, as frozen structs.
 
-Protocol code has no log strings: it emits one of these, synchronously, and logs, metrics, the
-simulator's checkers and the tests read them. An `observe` callable never raises.
+Protocol code writes no log lines. It emits one of these events, synchronously. Logs, metrics, the simulator's checkers
+and the tests read them. An `observe` callable never raises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class VnodeEvent(Event, frozen=True):
-    """Something that happened to one vnode."""
+    """An event of one vnode."""
 
     vnode: Point
 
@@ -39,40 +39,43 @@ class RingJoined(VnodeEvent, frozen=True):
 
 
 class RingResumed(VnodeEvent, frozen=True):
-    """A restarted vnode took up its stored or still-known place."""
+    """A restarted vnode took up its stored or still listed place."""
 
     predecessor: Contact | None
     successor: Contact
 
 
 class SuccessorAdopted(VnodeEvent, frozen=True):
-    """A new head of the successor list."""
+    """The successor list has a new head."""
 
     new: Contact
     old: Contact | None
 
 
 class ListCopied(VnodeEvent, frozen=True):
-    """The list behind the head changed with the head's own."""
+    """The list behind the head changed, as the head's own did."""
 
     head: Contact
 
 
 class HeadForgotten(VnodeEvent, frozen=True):
-    """A dead head of the successor list was dropped."""
+    """The head of the successor list was dropped, because it is dead or has left."""
 
     old: Contact
 
 
 class PredecessorAdopted(VnodeEvent, frozen=True):
-    """A new predecessor."""
+    """The vnode has a new predecessor."""
 
     new: Contact
     old: Contact | None
 
 
 class StepAborted(VnodeEvent, frozen=True):
-    """Abort-if-observed: the state was served while a step waited for its answer, so the answer was discarded."""
+    """Abort-if-observed: a step discarded a reply.
+
+    The pointers were served for adoption while the step waited for that reply.
+    """
 
     step: Literal["stabilize", "rectify", "adopt"]
 
@@ -99,7 +102,10 @@ class FingerChanged(VnodeEvent, frozen=True):
 
 
 class SplitFound(VnodeEvent, frozen=True):
-    """A self-lookup was answered with somebody else's successor: two rings, or a loop that is being untangled."""
+    """A self-lookup found other neighbours around this vnode's id.
+
+    Either two rings exist, or a loopy ring is being untangled.
+    """
 
     asked: Contact
     predecessor: Contact
@@ -138,7 +144,7 @@ class TransferStarted(VnodeEvent, frozen=True):
 
 
 class TransferEnded(VnodeEvent, frozen=True):
-    """A transfer ended: `outcome` is moved, aborted or a word for the error."""
+    """A transfer ended: `outcome` is "moved" or "aborted"."""
 
     arc: Arc
     to: Contact
@@ -147,25 +153,31 @@ class TransferEnded(VnodeEvent, frozen=True):
 
 
 class RecordsReceived(VnodeEvent, frozen=True):
-    """Records of an arc that is received are stored."""
+    """Records of an arc in transfer have been stored."""
 
     records: int
 
 
 class RecordUnmerged(Event, frozen=True):
-    """A record from elsewhere cannot be merged with what is held of its key: `why` names it. Both stay."""
+    """A record from another node cannot be merged with the local one; both stay.
+
+    `why` names the key and the reason.
+    """
 
     why: str
 
 
 class ValuesQuarantined(Event, frozen=True):
-    """After an absence this node put so many values in quarantine, as no other node vouches for them."""
+    """After an absence, this node put `values` values of records in quarantine.
+
+    No other node vouches for them.
+    """
 
     values: int
 
 
 class RecordsDropped(VnodeEvent, frozen=True):
-    """Records were let go of after their owner acknowledged them."""
+    """Misplaced records were dropped, because every node that must hold them does."""
 
     records: int
     to: Contact
@@ -175,7 +187,7 @@ class RecordsDropped(VnodeEvent, frozen=True):
 
 
 class PeerChanged(Event, frozen=True):
-    """What we think of a peer node changed."""
+    """This node's verdict on a peer changed."""
 
     address: str
     state: PeerState
@@ -205,45 +217,57 @@ class ConnectionRefused(Event, frozen=True):
 
 
 class NodeStateChanged(Event, frozen=True):
-    """The node moved to another stage of its life."""
+    """The node moved to another state."""
 
     state: NodeState
     address: str
 
 
 class HealthChanged(Event, frozen=True):
-    """The node no longer serves all requests: `why`; or it does again, and `why` is empty. See `chord.ring.health`."""
+    """The health of a subject changed: `why` says what fails, or is empty.
+
+    While `why` is not empty, the node does not serve all requests; see `chord.ring.health`.
+    """
 
     subject: str
     why: str
 
 
 class RecordsDamaged(Event, frozen=True):
-    """The scrub found so many damaged records in the store of this node; they count as missing."""
+    """The scrub found `records` damaged records in this node's store.
+
+    They count as missing.
+    """
 
     address: str
     records: int
 
 
 class ClockSkewed(Event, frozen=True):
-    """The wall clock of a neighbour and our own differ by so many ms: values that live for a time may err by that."""
+    """A neighbour's wall clock differs from this node's by `skew_ms`.
+
+    Values with a time to live may expire early or late by that much.
+    """
 
     address: str
     skew_ms: int
 
 
 class StoreBegun(Event, frozen=True):
-    """The node begins with an empty store under a new incarnation, though it is not new itself.
+    """A node that is not new begins with an empty store and a new incarnation.
 
-    `why`: lost, if other nodes may have copies of the records of last time. Lost for good, if the ring keeps one copy
-    of each record, or the node knew no other node.
+    `why` is "lost" if other nodes may have copies of the earlier records. It is "lost for good" if the ring keeps one
+    copy of each record, or the node knew no other node.
     """
 
     why: Literal["lost", "lost for good"]
 
 
 class HandlerFailed(Event, frozen=True):
-    """ERROR: a handler or step raised something it should not. A simulation that sees one has failed."""
+    """ERROR: a handler or step raised an unexpected exception.
+
+    A simulation that sees this event has failed.
+    """
 
     where: str
     traceback: str

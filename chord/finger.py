@@ -1,10 +1,10 @@
-"""The finger table: shortcuts around the circle, from own point n to successor(n + 2**i).
+"""The finger table: shortcuts around the circle to successor(n + 2**i).
 
-Only O(log N) of the m entries are distinct, so the table keeps *runs*: consecutive entries that
-point to one vnode. Everything is measured as clockwise distance from n: start(i) lies at 2**i,
-and the distances of the runs strictly grow. One verified answer covers every start in its arc.
+Only O(log N) of the m entries are distinct, so the table keeps *runs*: consecutive entries that point to one vnode. All
+positions are clockwise distances from n, the own point of the vnode. start(i) lies at distance 2**i, and the distances
+of the runs strictly grow. One verified reply covers every start in the replying vnode's arc.
 
-Entries are hints. An entry that points to n itself says that nobody stands between its start and n.
+Entries are hints. An entry that points to n itself says that no vnode stands between its start and n.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from chord.wire.messages import Contact, FingerRun
 
 
 class _Run(NamedTuple):
-    """Entries first to last point to `contact`, which stands at this distance (the whole circle for n itself)."""
+    """Entries `first` to `last`, which point to `contact` at this distance.
+
+    For n itself the distance is the whole circle.
+    """
 
     first: int
     last: int
@@ -27,7 +30,10 @@ class _Run(NamedTuple):
 
 
 class FingerTable:
-    """The finger table of one vnode. Changes only through `adopt`, `adopt_arc` and `forget`."""
+    """The finger table of one vnode.
+
+    The table changes only through `adopt`, `adopt_arc` and `forget`.
+    """
 
     __slots__ = ("_bits", "_cursor", "_distances", "_own", "_runs", "_size")
 
@@ -40,37 +46,42 @@ class FingerTable:
         self._cursor = 0
 
     def start(self, index: int) -> Point:
-        """Return the point whose successor entry `index` is to be: n + 2**index.
+        """Return the start of an entry, n + 2**index; the entry points to its successor.
 
         Source: Stoica et al. 2001, Table 1.
         """
         return Point((self._own + (1 << index)) & (self._size - 1))
 
     def entry(self, index: int) -> Contact | None:
-        """Return the contact of one entry, or None where nothing is known."""
+        """Return the contact of one entry, or None if the entry is unknown."""
         for run in self._runs:
             if run.last >= index:
                 return run.contact if run.first <= index else None
         return None
 
     def runs(self) -> list[FingerRun]:
-        """Return the known entries, consecutive equal ones together, in ascending order."""
+        """Return the known entries in ascending order, with consecutive equal ones merged."""
         return [FingerRun(run.first, run.last, run.contact) for run in self._runs]
 
     def contacts(self) -> list[Contact]:
-        """Return the distinct vnodes in the table except our own, nearest first."""
+        """Return the distinct vnodes in the table except n itself, nearest first."""
         return [run.contact for run in self._runs if run.distance != self._size]
 
     # -- transitions ----------------------------------------------------------------------------
 
     def adopt(self, index: int, contact: Contact) -> tuple[int, int] | None:
-        """Record a verified answer: `contact` is the successor of start(index).
+        """Record a verified reply: `contact` is the successor of start(index).
 
-        It is then the successor of every later start up to its own point as well, and earlier entries that point
-        beyond it were wrong. An answer that lies past n is left alone: n itself stands in between.
+        It is then also the successor of every later start up to its own point. Earlier entries that point beyond it
+        were wrong. A reply that lies past n is ignored, because n itself stands in between.
+
+        Args:
+            index: the entry, 0 to m - 1.
+            contact: the successor of its start.
 
         Returns:
             The first and last entry that changed, or None.
+
         Source: Stoica et al. 2001, section 4.4 (a finger often serves as its neighbour too).
         """
         distance = self._distance(contact.id)
@@ -79,9 +90,13 @@ class FingerTable:
         return self._assign(index, contact, distance)
 
     def adopt_arc(self, arc_start: Point, contact: Contact) -> tuple[int, int] | None:
-        """Record an arc a verified owner stated: every start in (arc_start, contact.id] is its.
+        """Record an arc that a verified owner stated: it owns every start in the arc.
 
-        Of an arc that reaches round past n, only the part after n counts: the owner does not know n yet.
+        If the arc reaches round past n, only the part after n counts, because the owner does not know n yet.
+
+        Args:
+            arc_start: the start of the arc, which is not in it.
+            contact: the owner; the arc ends at its id.
 
         Returns:
             The first and last entry that changed, or None.
@@ -94,7 +109,7 @@ class FingerTable:
         return self._assign(first, contact, distance)
 
     def forget(self, contact: Contact) -> tuple[int, int] | None:
-        """Clear the entries of a dead vnode. Returns the first and last of them, or None."""
+        """Clear the entries of a dead vnode; return the first and last of them, or None."""
         for position, run in enumerate(self._runs):
             if run.contact.id == contact.id:
                 del self._runs[position], self._distances[position]
@@ -104,14 +119,16 @@ class FingerTable:
     # -- questions ------------------------------------------------------------------------------
 
     def closest_preceding(self, key: int, excluding: Collection[int] = ()) -> Iterator[tuple[Contact, int]]:
-        """Yield the known vnodes in the open arc (n, key), the one closest to the key first, each with its entry.
+        """Yield the known vnodes in the open arc (n, key), closest to the key first.
 
-        The entry named is the last of its run, the one the paper's loop from m down to 1 meets first.
+        Each vnode comes with the last entry of its run. The paper's loop from m down to 1 meets that entry first. The
+        iterator never falls back to n itself.
 
         Args:
             key: a point of the circle; n itself means once round.
-            excluding: ids not wanted.
-        Source: Stoica et al. 2003 (ToN), Fig. 5, closest_preceding_node. Never falls back to n itself.
+            excluding: ids to skip.
+
+        Source: Stoica et al. 2003 (ToN), Fig. 5, closest_preceding_node.
         """
         runs = self._runs
         for position in range(bisect_left(self._distances, self._distance(key)) - 1, -1, -1):
@@ -120,12 +137,13 @@ class FingerTable:
                 yield run.contact, run.last
 
     def next_to_refresh(self) -> int | None:
-        """Return the next entry worth verifying, round robin over the first entries of runs and gaps.
+        """Return the next entry worth verifying.
 
-        Entries that share the successor (entry 0, which stabilize keeps) need no refresh of their own.
+        The choice is round robin over the first entries of runs and gaps. Entries that share the successor with entry 0
+        need no refresh of their own, because stabilize maintains entry 0.
 
         Returns:
-            The entry's index, or None when the successor covers the whole table.
+            The entry's index, or None if the successor covers the whole table.
         """
         boundaries: list[int] = []
         covered = 0
@@ -144,7 +162,7 @@ class FingerTable:
         return self._cursor
 
     def check(self) -> list[str]:
-        """Return what is wrong with the table, in words; nothing, if all is well."""
+        """Return descriptions of the invariants that do not hold; an empty list if none."""
         wrong = []
         covered, beyond = 0, 0
         for run in self._runs:
@@ -167,7 +185,7 @@ class FingerTable:
     def _assign(self, first: int, contact: Contact, distance: int) -> tuple[int, int] | None:
         last = min(distance.bit_length(), self._bits) - 1
         at = bisect_left(self._distances, distance)
-        if at < len(self._runs):  # most answers confirm what is known
+        if at < len(self._runs):  # most replies confirm known entries
             there = self._runs[at]
             if there.contact == contact and there.first <= first and there.last == last:
                 return None
@@ -178,7 +196,7 @@ class FingerTable:
             if run.distance < distance:
                 before.append(run)
                 continue
-            first = min(first, run.first)  # it pointed beyond, or to the same: both starts lie before the contact
+            first = min(first, run.first)  # the run points at or beyond the contact: both starts lie before it
             if run.contact == contact:
                 known = run
             elif run.last > last:

@@ -1,9 +1,10 @@
-"""The m-bit circle: points, hashing, arcs.
+"""The m-bit circle: points, hashing and arcs.
 
-Owns the arithmetic of the identifier circle and nothing else. A point is an integer
-0 <= p < 2**m; clockwise is upwards, modulo 2**m. `between` is strict on both sides and
-`between(x, y, x)` holds for every y != x, because a lone node's arc is the whole circle
-(Zave 2017, section III); `Arc` is half-open, `(start, end]`, and `(x, x]` is everything.
+This module holds the arithmetic of the identifier circle and nothing else. A point is an integer with 0 <= p < 2**m.
+Clockwise is upwards, modulo 2**m.
+
+`between` is strict on both sides. `between(x, y, x)` holds for every y != x, because a lone node's arc is the whole
+circle (Zave 2017, section III). `Arc` is half-open, `(start, end]`, and `(x, x]` is the whole circle.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 BITS_MIN = 3
-BITS_MAX = 160  # SHA-1 has no more to give
+BITS_MAX = 160  # the length of a SHA-1 hash
 HASHES_KEPT = 4096
 ADDRESS_CHARS_MAX = 255
 
@@ -27,13 +28,16 @@ PeerState: TypeAlias = Literal["alive", "suspect", "dead", "left", "paused"]
 
 
 class Point(int):
-    """A point of the circle. A type of its own so that the codec can give it a fixed width on the wire."""
+    """A point of the circle.
+
+    The codec recognises this type and gives it a fixed width on the wire.
+    """
 
     __slots__ = ()
 
 
 class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A vnode elsewhere: its point on the circle and the address of its node."""
+    """A vnode of any node: its point on the circle and its node's address."""
 
     id: Point
     address: Address
@@ -81,7 +85,9 @@ class Circle(NamedTuple):
 
 
 def vnode_id(circle: Circle, address: str, index: int) -> Point:
-    """Return the id of a node's index-th vnode: SHA-1 of `host:port`, then of `host:port#1`, ….
+    """Return the id of a node's index-th vnode.
+
+    The id is the SHA-1 of `host:port` for index 0, then of `host:port#1`, ….
 
     Source: Stoica et al. 2001, section 4.2 (a node's id is the hash of its address) and 6.1 (virtual nodes).
     """
@@ -91,7 +97,7 @@ def vnode_id(circle: Circle, address: str, index: int) -> Point:
 def between(low: int, point: int, high: int) -> bool:
     """Return whether a point lies strictly inside the clockwise arc (low, high).
 
-    `between(x, y, x)` is true for every y != x: from a node once round to itself.
+    `between(x, y, x)` is true for every y != x: the arc goes from a node once round to itself.
 
     Source: Zave 2017 (TSE), section III.
     """
@@ -101,7 +107,10 @@ def between(low: int, point: int, high: int) -> bool:
 
 
 class Arc(NamedTuple):
-    """The points after `start` up to and including `end`; the whole circle where the two are equal."""
+    """The points after `start` up to and including `end`.
+
+    If both are equal, the arc is the whole circle.
+    """
 
     start: Point
     end: Point

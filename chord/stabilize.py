@@ -1,11 +1,11 @@
-"""Stabilize, rectify, fix fingers: the steps that keep a vnode's pointers true. (The self-lookup: `self_lookup`;
-the arc: `bounds`.)
+"""Stabilize, rectify and fix fingers: the steps that maintain a vnode's pointers.
 
-Each step of the corrected protocol is one question to a peer and then one transition of
-`RingState`, decided against the state of that moment. *Abort-if-observed* makes the step atomic
-without locks: if our own pointers were served for adoption between question and answer, the
-answer is discarded and the question asked again (our replacement for the "response pending" of
-Zave's 2018 model).
+The self-lookup is in `ring/merge.py`, and the maintenance of the arc in `ring/takeover.py`.
+
+Each step of the corrected protocol asks a peer one question and then makes one transition of `RingState`. The
+transition decides against the state of that moment. *Abort-if-observed* makes a step atomic without locks. If this
+vnode served its own pointers for adoption between question and reply, it discards the reply and asks again. This
+replaces the "response pending" of Zave's 2018 model.
 
 Source: Zave 2017 (TSE), section III; Stoica et al. 2003, Fig. 6.
 """
@@ -25,7 +25,7 @@ from chord.ring.lookup import Lookups
 from chord.ring.vnode import Vnode
 from chord.wire.messages import Confirm, Confirmed, Contact, Done, GetRing, Notify, Offer, RingPointers
 
-DISCARDS_MAX = 3  # disturbed so often, a step asks others to wait until it is done
+DISCARDS_MAX = 3  # after this many discarded replies, a step makes other vnodes wait until it is done
 BUSY_RETRIES_MAX = 8
 
 
@@ -34,7 +34,7 @@ class PeerGone(Exception):
 
 
 class Latest:
-    """However many candidates are announced, one waits, the best, and one task works."""
+    """Handles announced candidates in one task; only the best candidate waits."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Latest:
         self._is_working = False
 
     def announce(self, contact: Contact) -> None:
-        """Handle this candidate soon, unless a better one comes before its turn."""
+        """Handle this candidate soon, unless a better one is announced before its turn."""
         if self._waiting is None or self._is_better(contact, self._waiting):
             self._waiting = contact
         if not self._is_working:
@@ -89,10 +89,10 @@ class Stabilizer:
     # -- stabilize ------------------------------------------------------------------------------
 
     async def stabilize(self) -> None:
-        """One round: refresh the list from the head, adopt a closer successor, notify.
+        """Run one round: refresh the list from the head, adopt a closer successor, notify.
 
-        STAB_SUCC, STAB_PRED and NOTIFY of Zave 2017. A head is asked even if it counts as dead: it may be back, and
-        then the list depends on it.
+        These are STAB_SUCC, STAB_PRED and NOTIFY of Zave 2017. A head is asked even if it counts as dead. It may be
+        back, and then the list depends on it.
 
         Concurrency: checkpoints; cancellation between steps leaves a consistent state, as each step is one transition.
         """
@@ -114,7 +114,10 @@ class Stabilizer:
         self._done("stabilize")
 
     async def consider_successor(self, contact: Contact) -> bool:
-        """STAB_PRED, and the answer to an `Offer`: query a vnode and adopt it if it lies before the successor."""
+        """STAB_PRED: query a vnode, and adopt it if it lies before the successor.
+
+        An `Offer` leads to the same step. Return whether the vnode was adopted.
+        """
         if not self._ring.is_member or not between(self._vnode.id, contact.id, self._ring.successor.id):
             return False
         before = self._ring.successor
@@ -125,7 +128,10 @@ class Stabilizer:
         return self._ring.successor.id == contact.id != before.id
 
     def offered(self, contact: Contact) -> None:
-        """An `Offer` arrived: consider the closest one heard of, in a task of its own."""
+        """Consider the vnode of an `Offer` in a separate task.
+
+        Of several waiting offers only the closest is considered.
+        """
         self._offers.announce(contact)
 
     async def _notify_successor(self) -> None:
@@ -139,13 +145,13 @@ class Stabilizer:
             self._host.tell([events.StepFailed(self._vnode.id, "notify", error.word)])
 
     def _learn_downs(self, contact: Contact, reply: RingPointers) -> None:
-        """Learn from the head which vnodes behind it are silent and waited for, and what time it is."""
+        """Learn the down vnodes behind the head, and its wall clock, from its reply."""
         self._host.note_clock(contact.address, reply.now_ms)
         if self._ring.successor.id == contact.id != self._vnode.id:
             now = trio.current_time()
             downs = [(down.contact, now - down.since_ms / 1000) for down in reply.downs]
             self._vnode.view.adopt(self._ring.successors, downs, is_full=self._ring.is_full)
-            for silent, _ in self._vnode.view.downs():  # they are waited for; then the passive list remembers them
+            for silent, _ in self._vnode.view.downs():  # the ring waits for them, so the passive list remembers them
                 self.remember_silent(silent)
             if self._host.constants.replicas == 1:
                 self._vnode.ownership.learn_only_copies(downs)
@@ -163,13 +169,17 @@ class Stabilizer:
     # -- rectify --------------------------------------------------------------------------------
 
     def notified(self, contact: Contact) -> None:
-        """NOTIFY arrived: run RECTIFY for the closest one heard of, in a task of its own."""
+        """Run RECTIFY for a vnode that sent NOTIFY, in a separate task.
+
+        Of several waiting vnodes only the closest is handled.
+        """
         self._notices.announce(contact)
 
     async def rectify(self, contact: Contact) -> None:
-        """RECTIFY: adopt a closer predecessor, or any if the present one is found dead; then tell the old one.
+        """RECTIFY: adopt a closer predecessor, or any if the current one is dead.
 
-        The predecessor itself notifies from another address if its node has moved there.
+        Then offer the new one to the old one. If a node has moved, its vnode notifies from another address although it
+        is already the predecessor.
         """
         ring = self._ring
         if not ring.is_member:
@@ -205,7 +215,15 @@ class Stabilizer:
         return self._ring.replace_predecessor(contact, dead)
 
     async def offer_to(self, to: Contact, contact: Contact) -> bool:
-        """Tell a vnode of one that might be its successor; it will query it itself. Returns whether it was told."""
+        """Offer a vnode to another as its possible successor; the other queries it itself.
+
+        Args:
+            to: the vnode that gets the offer.
+            contact: the possible successor.
+
+        Returns:
+            Whether the offer was delivered.
+        """
         if to.id == self._vnode.id:
             await self.consider_successor(contact)
             return True
@@ -219,14 +237,19 @@ class Stabilizer:
     # -- asking ---------------------------------------------------------------------------------
 
     async def _ask_pointers(self, contact: Contact, step: Literal["stabilize", "adopt"]) -> RingPointers | None:
-        """Ask a vnode for pointers and adopt them in one transition, unless ours were observed meanwhile.
+        """Ask a vnode for pointers and adopt them in one transition.
 
-        `stabilize` adopts the list of the head, `adopt` a new head with its list.
+        If this vnode's own pointers were observed meanwhile, discard the reply and ask again.
 
-        Returns None where the peer is alive but has no pointers to give now.
+        Args:
+            contact: the vnode to ask.
+            step: `stabilize` adopts the list of the head, `adopt` a new head with its list.
+
+        Returns:
+            The pointers, or None if the vnode is alive but has no pointers to give now.
 
         Raises:
-            PeerGone: it is dead.
+            PeerGone: the vnode is dead.
         """
         ring = self._ring
         transition = ring.adopt_list if step == "stabilize" else ring.adopt_successor
@@ -273,9 +296,11 @@ class Stabilizer:
     # -- fingers --------------------------------------------------------------------------------
 
     async def fix_finger(self) -> None:
-        """Refresh the next run of the finger table: one call where its entry still owns the start, else a lookup.
+        """Refresh the next run of the finger table.
 
-        Source: Stoica et al. 2003, Fig. 6, fix_fingers; one verified answer covers every start in its arc.
+        If the entry still owns the start, that takes one call. Otherwise a lookup finds the owner.
+
+        Source: Stoica et al. 2003, Fig. 6, fix_fingers; one verified reply covers every start in its arc.
         """
         fingers = self._vnode.fingers
         if not self._ring.is_member:
@@ -297,7 +322,7 @@ class Stabilizer:
                 if self._peers.is_dead(entry):
                     self._forget_finger(entry)
             except ChordError:
-                pass  # alive, but the start is another's now: look it up
+                pass  # the vnode is alive, but another vnode owns the start now: look it up
         if found is None:
             with trio.fail_after(self._host.timing.timeout_cap_s):
                 trace = await self._lookups.find(start, self._vnode.me)
@@ -314,13 +339,13 @@ class Stabilizer:
     # -- small things ---------------------------------------------------------------------------
 
     def remember_silent(self, contact: Contact) -> None:
-        """Put a contact on the passive list: a self-lookup asks it now and then whether it is back.
+        """Put a down contact on the passive list, so that self-lookups probe it.
 
-        Not who has left: it will not be back, and as long as anybody is waited for, no tombstone goes.
+        A vnode that has left is not added. It will not be back, and this node trims no reap log while the list has
+        entries.
         """
         if contact.id not in self._host.vnodes and not self._peers.is_known_to_have_left(contact):
             self._peers.passive.add(contact, trio.current_time())
 
     def _done(self, step: str) -> None:
         self._host.tell([events.StepDone(self._vnode.id, step)])
-

@@ -62,13 +62,16 @@ from chord.wire.messages import Description
         (("up", "--replicas", "5", "--successors", "1"), "See: chord up --help"),
         (
             ("get", "k", "--node", "http://127.0.0.1:9200/x"),
-            "'http://127.0.0.1:9200/x' is not HOST:PORT. Leave http:// out: 127.0.0.1:9200",
+            "invalid address 'http://127.0.0.1:9200/x': expected HOST:PORT. Leave http:// out: 127.0.0.1:9200",
         ),
         (
             ("get", "k", "--node", "http://127.0.0.1"),
             "Leave http:// out, and write host and port, like 127.0.0.1:9000",
         ),
-        (("node", "--join", "user@host:9000"), "'user@host:9000' is not HOST:PORT: no host has such a name"),
+        (
+            ("node", "--join", "user@host:9000"),
+            "invalid address 'user@host:9000': expected HOST:PORT with a valid host name",
+        ),
     ],
 )
 def test_misuse_is_exit_2_with_a_way_out(run: Run, args: tuple[str, ...], said: str) -> None:
@@ -211,9 +214,9 @@ def test_a_mistake_in_a_file_is_said_to_be_there_with_the_nearest_key(tmp_path: 
     assert said('listn = "x"') == f"{file}: unknown key listn; did you mean listen?"
     near = "unknown key stabilise_s in [timing]; did you mean stabilize_s?"
     assert said("[timing]\nstabilise_s = 1.0") == f"{file}: {near}"
-    assert "unknown key zzz; there are listen, advertise" in said("zzz = 1")
-    assert said('vnodes = "two"') == f"{file}: vnodes: expected a whole number, got a text"
-    assert said('[ring]\nbits = "x"') == f"{file}: bits in [ring]: expected a whole number, got a text"
+    assert "unknown key zzz; expected one of listen, advertise" in said("zzz = 1")
+    assert said('vnodes = "two"') == f"{file}: vnodes: expected a whole number, got a string"
+    assert said('[ring]\nbits = "x"') == f"{file}: bits in [ring]: expected a whole number, got a string"
     assert said('name = "ada"', vnodes=0).startswith("vnodes must be"), "a flag is not the file's mistake"
 
 

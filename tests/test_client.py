@@ -983,7 +983,7 @@ async def test_a_context_that_is_none_is_told_in_words(open_ring: Open, context:
 async def test_a_name_is_no_address(open_ring: Open, name: str) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
-            with pytest.raises(ConfigError, match="'n2' is not HOST:PORT"):
+            with pytest.raises(ConfigError, match="'n2': expected HOST:PORT"):
                 await getattr(ring, name)("n2")
 
 

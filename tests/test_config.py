@@ -182,7 +182,7 @@ def test_other_strings_are_no_addresses(address: str) -> None:
 @pytest.mark.parametrize("host", ["a..b", ".a", "x" * 64, "ü..x", "ü" * 70, ".", "a.."])
 def test_names_that_no_host_can_have_are_no_addresses(host: str) -> None:
     """A resolver would raise a `UnicodeError`, which passed for a bug."""
-    with pytest.raises(ConfigError, match="no host has such a name"):
+    with pytest.raises(ConfigError, match="with a valid host name"):
         split_address(f"{host}:1")
     for near in ("x" * 63, "a.b.", "bücher.example"):
         assert split_address(f"{near}:1") == (near, 1)
@@ -195,7 +195,7 @@ def test_a_name_is_for_people_to_read(name: str) -> None:
 
 
 def test_a_list_in_place_of_addresses_is_told_so() -> None:
-    with pytest.raises(ConfigError, match="an address is a text, HOST:PORT, not"):
+    with pytest.raises(ConfigError, match="expected a string, HOST:PORT"):
         split_address(["host:1"])  # type: ignore[arg-type]
 
 
@@ -257,11 +257,11 @@ def test_a_preset_brings_its_timing(preset: Preset) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
 def test_an_address_that_stands_for_all_is_none_that_others_can_reach(host: str) -> None:
     for fields in ({"listen": f"{host}:9000"}, {"advertise": f"{host}:9000"}, {"join": (f"{host}:9000",)}):
-        with pytest.raises(ConfigError, match="others can reach"):
+        with pytest.raises(ConfigError, match="other nodes can reach"):
             NodeConfig(**fields)  # type: ignore[arg-type]
     assert NodeConfig(listen=f"{host}:9000", advertise="10.0.0.1:9000").listen == f"{host}:9000"
 
 
 def test_config_with_an_empty_name_of_the_data_directory_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the data directory's name is empty"):
+    with pytest.raises(ConfigError, match="data_dir is empty"):
         NodeConfig(data_dir="")

@@ -66,7 +66,7 @@ def test_the_dead_owner_stands_behind_the_hop_that_named_it() -> None:
     assert path.hops == []
     late = [msgspec.structs.replace(hop, at_ms=hop.at_ms + 900) for hop in (start, before, other)]
     path.hops = list(late)
-    twice = "no answer; suspect; asked 2 times, in vain until 0.5 s"
+    twice = "no answer; suspect; asked 2 times, no answer until 0.5 s"
     assert path.shown() == (start, before, msgspec.structs.replace(dead, outcome=twice), other)
     path.earlier = ()
     assert path.shown() == tuple(late), "of one attempt it is as it was"

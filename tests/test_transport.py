@@ -54,7 +54,7 @@ NO_ADDRESSES = ("", "here", "localhost:", ":80", "localhost:http", "localhost:70
 async def test_what_is_no_address_is_refused_like_one_where_nobody_is(address: str) -> None:
     """Others may tell of anything; a `UnicodeError` would end the node, a `ConfigError` count as a sign of life."""
     for transport in (TCP, MemoryNetwork(1).transport("here")):
-        with pytest.raises(PeerUnreachable, match="is not HOST:PORT") as caught:
+        with pytest.raises(PeerUnreachable, match="expected HOST:PORT") as caught:
             await transport.open_stream(address)
         assert caught.value.is_refused
 

@@ -1,1 +1,1 @@
-"""Joining a ring, leaving it, and coming back to it."""
+"""Membership: how a vnode joins a ring, leaves it and rejoins it."""

@@ -1,8 +1,8 @@
-"""How a vnode becomes a member and stops being one: join, leave. (After a restart: `membership/rejoin.py`.)
+"""Join and leave: how a vnode becomes a member of a ring and stops being one.
 
-Join: find the owner of my id, receive the part of its arc up to me (`replication/transfer.py`), and only
-then take the predecessor's list and notify. Leave: hand the arc to the successor, under a
-deadline the caller opened.
+A join finds the owner of the vnode's id and receives the part of its arc up to that id (`replication/transfer.py`).
+Only then does the vnode take the predecessor's successor list and notify its neighbours. A leave hands the arc to the
+successor, under a deadline that the caller opened. A vnode that restarts uses `membership/rejoin.py`.
 
 Source: Zave 2017, section III (JOIN); the hand-over of keys, Stoica et al. 2001, section 4.4.
 """
@@ -51,9 +51,9 @@ from chord.wire.messages import (
     RingPointers,
 )
 
-LOOK_AGAIN_MS = 250  # when the ring has to heal first
+LOOK_AGAIN_MS = 250  # the wait while the ring heals
 LEARNT_MAX = 16
-STEPS_MAX = 16  # how often one attempt follows a "not mine, ask that one"
+STEPS_MAX = 16  # how often one attempt follows a redirect to another vnode
 
 FATAL = (OtherRing, DuplicateId)
 
@@ -73,7 +73,7 @@ class Membership:
     """Takes one vnode into a ring and out of it.
 
     Attributes:
-        last: its place before a restart, where that counts.
+        last: the vnode's place before a restart; empty if it did not restart.
     """
 
     def __init__(self, vnode: Vnode, mover: Mover) -> None:
@@ -88,20 +88,20 @@ class Membership:
     # -- join -----------------------------------------------------------------------------------
 
     async def join(self, contacts: list[Contact | str]) -> None:
-        """Join by any of the contacts; they are tried in turn until one leads into the ring.
+        """Join through the contacts, trying them in turn until one leads into the ring.
 
         Raises:
-            OtherRing, DuplicateId: definite; this ring does not take the node.
+            OtherRing, DuplicateId: definite; the ring does not accept the node.
 
-        Concurrency: checkpoints; waits as long as nobody answers. Cancelled before the arc was switched, the ring
-        is as before; afterwards the arc is ours, and a later `join` completes the pointers.
+        Concurrency: checkpoints; waits as long as no contact answers. If cancelled before the arc was switched, the
+        ring is unchanged. If cancelled afterwards, this vnode owns the arc, and a later `join` completes the pointers.
         """
         turn = silences = 0
         self._vnode.state = "joining"
         self._learnt.clear()
         while not self._ring.is_member:
             every = [*contacts, *self._learnt]
-            if silences or turn >= len(every):  # a member may list this vnode, and call it, that no contact knows
+            if silences or turn >= len(every):  # a member that no contact knows may list this vnode and call it
                 every += [a for a in self._peers.suspicion.alive()[-LEARNT_MAX:] if a != self._host.address]
             via = every[turn % len(every)]
             patience_s = self._patience_s(silences)
@@ -127,7 +127,10 @@ class Membership:
         await self.announce()
 
     def _learn(self, *contacts: Contact) -> None:
-        """Note whom an answer named: all the given contacts may be gone before this vnode is a member."""
+        """Remember the contacts that a reply named.
+
+        All the given contacts may be gone before this vnode is a member.
+        """
         for contact in contacts:
             if contact.address != self._host.address:
                 self._learnt[contact.address] = None
@@ -135,10 +138,14 @@ class Membership:
             del self._learnt[next(iter(self._learnt))]
 
     def _patience_s(self, silences: int) -> float:
-        """How long to wait for a contact to look up my place, after so many did not answer in time.
+        """Return how long to wait for a contact to look up this vnode's place, in seconds.
 
-        One that fell silent looks like one that takes long. Meanwhile others may be taking over an arc that is mine
-        already, for all they know is that its giver died: none may hold me up for long where another would answer.
+        A slow contact looks like a down one, so the wait doubles with each timeout. It starts short. Meanwhile other
+        nodes may take over an arc that this vnode already owns, because they only know that its giver died. A down
+        contact must not delay this vnode for long if another contact would reply.
+
+        Args:
+            silences: how many contacts have timed out so far.
         """
         timing = self._host.timing
         return min(2 * timing.timeout_cap_s, 2 * timing.timeout_stranger_s * (1 << min(silences, 8)))
@@ -152,7 +159,7 @@ class Membership:
         return around.successor.id == self._vnode.id
 
     async def _receive_arc(self, owner: Contact) -> None:
-        """Ask the owner of my id for my arc, and wait until it has switched it to me."""
+        """Ask the owner of this vnode's id for the arc, and wait for the Switch."""
         session = self._host.rng.randbytes(16)
         inbound = self._mover.expect(session, owner.address)
         for _ in range(STEPS_MAX):
@@ -166,33 +173,42 @@ class Membership:
                 self._learn(owner)
                 inbound = self._mover.expect(session, owner.address)
         else:
-            raise LookupFailed("nobody admits to owning this id")
+            raise LookupFailed("no vnode answers for this id")
         while not inbound.ended.is_set():
-            # Reading the property frees a slot whose lease ran out; the giver may have died.
+            # Reading the property frees a slot with an expired lease: the giver may have died.
             with trio.move_on_after(self._host.timing.lease_s / 4):
                 await inbound.ended.wait()
             _ = self._mover.inbound
         if not inbound.is_switched:
             raise TransferFailed(f"{owner.address} did not complete the transfer")
         await self._renounce_if_taken_back(owner)
-        self._vnode.mark_only_copies(self.last.successors)  # the giver may not know to which of them this vnode gave it
+        self._vnode.mark_only_copies(self.last.successors)  # the giver may not know which of these took the arc
 
     async def _renounce_if_taken_back(self, owner: Contact) -> None:
-        """Give the arc up where another owns it after all; what I hold of it goes there by and by.
+        """Give the arc up if another vnode owns it after all.
+
+        The records of the arc then move to the owner in the background.
 
         Raises:
-            TransferFailed: so it is.
+            TransferFailed: another vnode owns the arc.
         """
         if await self._is_taken_back(owner):
             self._host.tell(self._vnode.ownership.renounce())
-            raise TransferFailed(f"{owner.address} or one before it owns the arc again")
+            raise TransferFailed(f"{owner.address} or a vnode before it owns the arc again")
 
     async def _is_taken_back(self, giver: Contact) -> bool:
-        """Find out whether another owns my id after all, before anybody is told that I do.
+        """Return whether another vnode owns this vnode's id after all.
 
-        A Switch may reach me so late that the giver has taken me for dead, owns the arc again or has given it to the
-        next; or the giver died, nobody knows of me yet, and the next has taken all of its arc over. Then I hold an old
-        copy, and would deny what was written since.
+        The check runs before the ring learns of this vnode.
+
+        Another vnode owns the id in two cases:
+
+        - The Switch arrived so late that the giver had taken this vnode for dead. The giver owns the arc again, or has
+          given it to the next vnode.
+        - The giver died, and the ring does not know this vnode yet. The next vnode has taken over the giver's whole
+          arc.
+
+        In both cases this vnode holds an old copy, and would deny keys that were written since.
         """
         asked = giver
         for _ in range(STEPS_MAX):
@@ -205,7 +221,7 @@ class Membership:
                 if error.peer is None or error.peer.id == self._vnode.id:
                     return False
                 asked = error.peer
-            except Busy:  # my acknowledgement is still on its way
+            except Busy:  # this vnode's acknowledgement is still on its way
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000))
             except SILENCE:
                 continue
@@ -214,7 +230,10 @@ class Membership:
         return False
 
     async def _take_pointers(self, via: Contact | str, patience_s: float) -> None:
-        """JOIN: the predecessor's whole list at once, if I still fit right behind it; else look again."""
+        """JOIN: take the predecessor's whole list if this vnode still fits behind it.
+
+        Otherwise look up the predecessor again.
+        """
         for _ in range(STEPS_MAX):
             with trio.fail_after(patience_s):
                 around = await self._around(via)
@@ -231,7 +250,10 @@ class Membership:
         raise LookupFailed("no predecessor to join behind")
 
     async def announce(self) -> None:
-        """Notify the successor, and hint to the vnode before: it need not wait for its next round."""
+        """Tell the successor and the predecessor at once that this vnode is a member.
+
+        They need not wait for their next round.
+        """
         self._vnode.state = "member"
         predecessor = self._ring.predecessor
         for contact, request in ((self._ring.successor, Notify(self._vnode.me)), (predecessor, Offer(self._vnode.me))):
@@ -245,7 +267,9 @@ class Membership:
     # -- my own place is still listed -----------------------------------------------------------
 
     async def _reclaim_place(self, around: NeighboursOf) -> None:
-        """The ring still lists my id: it is me from before a restart, or somebody else.
+        """Take back a place at which the ring still lists this vnode's id.
+
+        The listed vnode is this one from before a restart, or another node's.
 
         Raises:
             DuplicateId: another node answers for that id.
@@ -257,26 +281,27 @@ class Membership:
         if self._vnode.ownership.start is None:
             others, _ = await self._others_behind(p)
             taker = await self._taker_of_my_arc([*others, p])
-            if self._vnode.ownership.start is not None:  # the Switch of an earlier attempt has come at last
+            if self._vnode.ownership.start is not None:  # the Switch of an earlier attempt has arrived after all
                 await self._renounce_if_taken_back(others[0])
             elif taker is None:
                 self._own_again(p, others)
             else:
-                await self._receive_arc(taker)  # like any joiner
+                await self._receive_arc(taker)  # the same way as any joiner
         if not self._ring.is_member:
-            # Asked last: what is adopted must be as fresh as in JOIN. The list asked for above may be old by now.
+            # Asked last: the adopted list must be as fresh as in JOIN. The list fetched above may be old by now.
             others, downs = await self._others_behind(p)
             self._host.tell(self._ring.resume(p, others))
             self._learn_silent(downs)
 
     def _own_again(self, predecessor: Contact, others: Iterable[Contact]) -> None:
-        """Own the arc of last time, or what is left of it behind the predecessor.
+        """Own the arc from before the restart, or the part behind the predecessor.
 
-        If that one stands further back, whoever stood where my arc began is dead: then it is for a take-over to say so,
-        and to mark what died with it. Without a memory of last time all of it is mine.
+        If the predecessor stands further back, the vnodes at the start of the arc are dead. A takeover then extends the
+        arc and marks their parts. Without a memory of an arc, this vnode owns everything behind the predecessor.
 
         Args:
-            others: the vnodes behind this one. Those that restart as well may have owned the arc meanwhile.
+            predecessor: the vnode directly before this one.
+            others: the vnodes behind this one. A vnode that restarts as well may have owned the arc meanwhile.
         """
         last = self.last
         start, before = last.start, last.before
@@ -286,7 +311,10 @@ class Membership:
         self._vnode.mark_only_copies(dict.fromkeys((*last.successors, *others)))
 
     def _learn_silent(self, downs: Iterable[Down]) -> None:
-        """Wait for the vnodes that the one before me waits for: without them the ring would look smaller than it is."""
+        """Wait for the down vnodes that the predecessor waits for.
+
+        Without them the ring would look smaller than it is.
+        """
         now, view = trio.current_time(), self._vnode.view
         view.adopt(
             self._ring.successors,
@@ -298,10 +326,12 @@ class Membership:
                 self._peers.passive.add(contact, now)
 
     async def _others_behind(self, p: Contact) -> tuple[list[Contact], tuple[Down, ...]]:
-        """Return the list of the vnode before me, which still lists me first, without me; and whom it waits for.
+        """Return the predecessor's list without this vnode, and its down vnodes.
+
+        The predecessor still lists this vnode first.
 
         Raises:
-            Busy: there is nobody else, or it has learnt of somebody nearer; look again.
+            Busy: no other vnode is left, or the predecessor has learnt of a nearer one. Look again.
         """
         me = self._vnode.me
         reply = await self._peers.call(p, GetRing(adopt=p.id != me.id), RingPointers)
@@ -311,14 +341,21 @@ class Membership:
         if not others and p.id != me.id:
             others = [p]
         if not others:
-            raise Busy("nobody else is left to ask", after_ms=LOOK_AGAIN_MS)
+            raise Busy("no other vnode is left to ask", after_ms=LOOK_AGAIN_MS)
         return others, reply.downs
 
     async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
-        """Find out whether somebody behind me has noticed that I was down and taken my arc over; None: nobody has.
+        """Return the vnode that took this vnode's arc over while it was down, or None.
 
-        The first member behind me tells. Dead ones in between never will, those that were restarted with me wait for me
-        as I might for them, and as long as I am not back in my place nobody replaces them: I must not wait for them.
+        The first member behind this vnode tells. This vnode must not wait for the vnodes in between. A dead vnode never
+        replies. A vnode that restarted at the same time may be waiting for this vnode. And no vnode replaces them until
+        this vnode is back in its place.
+
+        Args:
+            after: the vnodes behind this one, in ring order.
+
+        Raises:
+            Busy: no vnode behind this one answers for an arc.
         """
         for contact in after:
             while not self._peers.is_dead(contact):
@@ -330,10 +367,10 @@ class Membership:
                     continue
                 except (UnknownVnode, NotReady):
                     break
-                if start is None:  # it has handed its arc on
+                if start is None:  # it has handed its arc to another vnode
                     break
                 return contact if self._vnode.id in Arc(start, contact.id) else None
-        raise Busy("nobody behind this vnode answers for an arc", after_ms=LOOK_AGAIN_MS)
+        raise Busy("no vnode behind this one answers for an arc", after_ms=LOOK_AGAIN_MS)
 
     async def _refuse_if_alive(self, holder: Contact) -> None:
         try:
@@ -345,19 +382,19 @@ class Membership:
     # -- leave ----------------------------------------------------------------------------------
 
     async def leave(self) -> None:
-        """Hand the arc to the next vnode of another node, however often it takes.
+        """Hand the arc to the next vnode of another node, retrying as often as necessary.
 
-        Ends with the arc still ours only where no other node is left to take it. Stabilization must go on meanwhile:
-        the successor may change. Of several vnodes of this node in a row the last one goes first.
+        The arc is still this vnode's at the end only if no other node is left to take it. Stabilization must go on
+        meanwhile, because the successor may change. Of several adjacent vnodes of this node, the last one goes first.
 
-        Concurrency: checkpoints; cancelled, the arc is still ours, or wholly the other's.
+        Concurrency: checkpoints; if cancelled, the arc belongs wholly to this vnode or wholly to the receiver.
         """
         self._vnode.state = "leaving"
         while self._vnode.ownership.start is not None:
             others = [c for c in self._ring.successors if c.address != self._host.address]
             if not others and not self._ring.is_isolated:
                 return
-            if not others:  # they may be back before the time for leaving is over
+            if not others:  # the neighbours may be back before the time for leaving is over
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000))
                 continue
             to = next(c for c in self._ring.successors if c in others or self._still_owns(c))
@@ -373,12 +410,17 @@ class Membership:
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000))
 
     async def _receiver(self, successor: Contact, session: bytes) -> Contact:
-        """Offer my arc to the successor, or where that leaves too and has given its own away, to who has it now.
+        """Offer the arc to the successor and return the vnode that accepts it.
 
-        Neither may wait for the other to be gone: it brings home what is left there, and some of that is mine.
+        If the successor is leaving too and has given its arc away, offer the arc to the vnode that has it now. Neither
+        leaver may wait until the other is gone, because each brings its remaining records home. Some of those belong to
+        the other's arc.
+
+        Raises:
+            Leaving: every vnode asked is leaving.
         """
         to, asked = successor, dict[Point, None]()
-        while to.id not in asked and len(asked) < LIST_ENTRIES_MAX:  # more may leave in a row than a list is long
+        while to.id not in asked and len(asked) < LIST_ENTRIES_MAX:  # more vnodes in a row may leave than a list names
             asked[to.id] = None
             try:
                 await self._peers.call(to, HandOver(self._vnode.me, session), Done)
@@ -387,7 +429,7 @@ class Membership:
                 if error.peer is None or error.peer.address == self._host.address:
                     raise
                 to = error.peer
-        raise Leaving("all who follow are leaving", after_ms=RETRY_MS)
+        raise Leaving("every vnode behind this one is leaving", after_ms=RETRY_MS)
 
     def _still_owns(self, contact: Contact) -> bool:
         vnode = self._host.vnodes.get(contact.id)

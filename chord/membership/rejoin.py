@@ -1,6 +1,7 @@
-"""How a vnode comes back after a restart: a running ring decides what became of its place.
+"""Rejoin: how a vnode comes back to its ring after a restart.
 
-Only where nobody runs one do the stored pointers count.
+If a ring is running, that ring decides what became of the vnode's place. The stored pointers count only if no known
+node is a member.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from chord.ring.ownership import Remembered
 from chord.ring.vnode import Vnode
 from chord.wire.messages import Contact, Ping, Pong
 
-EAGER_LOOKS = 2  # after a restart: a self-lookup every round until so many changed nothing
+EAGER_LOOKS = 2  # self-lookups in every round after a restart, until this many have changed nothing
 
 
 class Resumption:
@@ -35,16 +36,19 @@ class Resumption:
         known: list[Contact | str],
         named: Collection[str] = (),
     ) -> None:
-        """Come back after a restart, with the pointers of last time.
+        """Come back after a restart, with the pointers from before it.
 
-        A known node that answers as a member decides: we rejoin by it. If for `resume_s` none does (all are restarting
-        too, or nobody answers), the stored lists count, live entries first. A new ring is never started.
+        If a known node replies as a member, this vnode rejoins through that node. If none does for `resume_s`, the
+        stored lists count, live entries first. All known nodes may be restarting too, or none may reply. This method
+        never starts a new ring.
 
         Args:
-            named: those of the known that the operator told this node to join by; each is heard, if it answers.
+            last: the vnode's place before the restart.
+            known: contacts and addresses that may be members.
+            named: the addresses among `known` that the operator gave to join by. Each of them is heard if it replies.
 
         Raises:
-            OtherRing, DuplicateId: definite; the ring does not take the node back, or a named one is of another ring.
+            OtherRing, DuplicateId: definite; the ring does not take the node back, or a named node is of another ring.
         """
         self._vnode.state = "resuming"
         self._membership.last = last
@@ -55,14 +59,14 @@ class Resumption:
         returning: dict[str, None] = {}
         states = await self._states_of(asked, named, returning) if asked else {}
         members = [address for address, state in states.items() if state in ("member", "leaving")]
-        has_gone_on = any(address not in returning for address in members)  # else they were away as this vnode was
+        has_gone_on = any(address not in returning for address in members)  # otherwise they were away too
         self._vnode.has_met_quorum = has_gone_on
-        for contact in last.successors:  # until the lists have those that live again, they are counted here
+        for contact in last.successors:  # remember them until the lists name them again
             if states.get(contact.address) in ("member", "resuming") and contact.address != self._host.address:
                 self._peers.passive.add(contact, trio.current_time())
-        while members or last.start is None:  # without an arc of its own it can only join, however long that takes
+        while members or last.start is None:  # a vnode without an arc can only join, however long that takes
             others = [*members, *(asked or known)]
-            if len(self._host.vnodes) > 1:  # another vnode of this node may be the only member there is
+            if len(self._host.vnodes) > 1:  # another vnode of this node may be the only member
                 others.append(self._host.address)
             if await self._has_joined(others, asked if last.start is not None else []):
                 return
@@ -83,12 +87,14 @@ class Resumption:
         await self._membership.announce()
 
     async def _has_joined(self, others: list[Contact | str], asked: list[Contact | str]) -> bool:
-        """Join, unless all members are gone meanwhile. Return whether this vnode is a member.
+        """Join, unless all members are gone; return whether this vnode is a member.
 
-        A member that answered may have stopped, and all others may wait to join as this vnode does.
+        A member that replied may have stopped since. Then all other nodes may wait to join, as this vnode does.
 
         Args:
-            asked: the nodes of which one must be a member; none: it can only join.
+            others: the contacts to join through.
+            asked: the nodes to watch. If none of them is a member any more, the join is given up. If empty, the vnode
+                can only join.
         """
         with unwrapped():
             async with trio.open_nursery() as nursery:
@@ -99,11 +105,11 @@ class Resumption:
         return self._ring.is_member
 
     async def _until_no_member(self, asked: list[Contact | str], scope: trio.CancelScope) -> None:
-        """Cancel a join when for `resume_s` none of these answers as a member."""
+        """Cancel a join if none of these nodes replies as a member for `resume_s`."""
         while True:
             await trio.sleep(self._host.jitter(self._host.timing.resume_s))
             states: dict[str, str] = {}
-            with suppress(*FATAL):  # the join hears of it, too
+            with suppress(*FATAL):  # the join gets the same error
                 states = await self._states_of(asked, (), {})
             if not {"member", "leaving"}.intersection(states.values()):
                 scope.cancel()
@@ -112,11 +118,18 @@ class Resumption:
     async def _states_of(
         self, contacts: list[Contact | str], named: Collection[str], returning: dict[str, None]
     ) -> dict[str, str]:
-        """Ask all of them at once, again and again, until one answers as a member or `resume_s` is over.
+        """Return the state of each node that replies.
+
+        All nodes are asked at once, and again until one replies as a member or `resume_s` is over.
 
         Args:
-            returning: filled with those without which no write can have been acknowledged: they were coming back when
-                they were first asked, or have not met a quorum since.
+            contacts: the nodes to ask.
+            named: the addresses that the operator gave. Each of them is waited for, even if another node is a member.
+            returning: filled with the nodes without which no write can have been acknowledged. Such a node was itself
+                coming back when it was asked, or has not met a quorum since.
+
+        Raises:
+            OtherRing, DuplicateId: definite; no node replied as part of the ring, or a named node is of another ring.
         """
         states: dict[str, str] = {}
         refused: dict[str, ChordError] = {}
@@ -126,7 +139,7 @@ class Resumption:
         async def ask(address: str, scope: trio.CancelScope) -> None:
             while True:
                 try:
-                    with trio.fail_after(self._peers.suspicion.timeout(address)):  # what is lost is asked again
+                    with trio.fail_after(self._peers.suspicion.timeout(address)):  # a lost call is repeated
                         pong = await self._peers.call(address, Ping(), Pong)
                     states[address] = pong.state
                     if pong.state == "resuming" or not pong.has_met_quorum:
@@ -139,9 +152,9 @@ class Resumption:
                 except PeerUnreachable:
                     states.pop(address, None)
                 except (ChordError, trio.TooSlowError):
-                    pass  # what it said before still counts
+                    pass  # its earlier reply still counts
                 unheard.discard(address)
-                if not unheard and "member" in states.values():  # a leaver may be gone before this vnode has joined
+                if not unheard and "member" in states.values():  # a leaving node may go first
                     scope.cancel()
                 await trio.sleep(self._host.jitter(self._host.timing.resume_s / 8))
 

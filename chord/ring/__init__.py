@@ -1,1 +1,1 @@
-"""The ring: pointers, ownership, lookups, and their repair."""
+"""The ring: pointers, ownership, lookups and their repair."""

@@ -1,4 +1,7 @@
-"""What the vnodes of one node share: configuration, peers, storage, dice, clock, observer, counters."""
+"""The node context: what the vnodes of one node share.
+
+It holds configuration, peers, storage, random numbers, clock, observer and counters.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,18 @@ if TYPE_CHECKING:
 
 
 PAGE_RECORDS_SERVING = 32
-"""So many records make a page of work that can wait: a few milliseconds of the loop, in which nobody else is served."""
+"""Page size of background work while clients are active, in records.
+
+A page takes a few milliseconds of event-loop time, in which the node serves no request.
+"""
 
 PAGE_RECORDS_IDLE = PAGE_RECORDS_MAX
-"""The same where no client is served: fewer round trips, and syncs that carry more."""
+"""Page size while no client is active, in records.
 
-SERVING_S = 0.25  # after the last get or put a node counts as serving for so long
+Larger pages take fewer round trips, and each sync carries more.
+"""
+
+SERVING_S = 0.25  # a node counts as serving for this long after the last get or put
 
 LAG_S = 0.002
 LAG_FACTOR = 4
@@ -40,28 +49,38 @@ REST_FACTOR = 3
 LAG_WAIT_MAX_S = 0.25
 SKEWS_MAX = 64
 SKEW_ROUNDS = 20
-"""What a neighbour's clock said counts for so many rounds of stabilize: it may have left, or been set right."""
+"""How many stabilize rounds a neighbour's clock reading counts.
+
+After that the neighbour may have left, or its clock may have been set right.
+"""
 
 
 class Host:
-    """The surroundings of a vnode.
+    """The context of a vnode.
 
     Attributes:
+        config: the node's configuration.
         circle: the identifier circle.
-        reap_log: what was reaped of the records in `storage`.
-        save: write down what the node is to remember after a restart; returns when it is durable.
-        note_running: find out whether the process stood still; see `Timetable.note_running`.
-        bring_home_soon: look for misplaced records now instead of at the next round.
-        is_receiving: whether any vnode is in the middle of receiving an arc; then nothing is dropped.
-        start_task: run an async function in the node's maintenance nursery; it ends with the node.
-        greeter: knows the ring id.
-        health: why this node does not serve all requests, if it does not.
+        greeter: holds the ring id.
+        peers: calls to other nodes, and this node's verdicts on them.
+        storage: the node's record store.
+        reap_log: the log of reaped records of `storage`.
+        rng: the source of random numbers.
+        wall_now_ms: returns the wall clock, in ms since 1970.
+        address: HOST:PORT under which other nodes reach this node; "" before it runs.
+        vnodes: the vnodes of this node, by id.
         counters: named totals since the start.
-        is_leaving: the node hands everything over and accepts nothing new.
-        is_ending: the node begins no new work.
-        is_stalled: the disk hangs; the node serves nobody and calls nobody until it answers (`disk_watch`).
-        timers: run with the maintenance.
-        on_write: called with every key that changes, just before it does, so that a transfer sends it again.
+        health: why this node does not serve all requests, if it does not.
+        is_leaving: whether the node is handing everything over and accepts nothing new.
+        is_ending: whether the node begins no new work.
+        is_stalled: whether the disk hangs. Meanwhile the node serves no requests and makes no calls (`disk_watch`).
+        timers: the timers that run with the maintenance.
+        on_write: called with the point and key of every change, just before it, so that a transfer sends the key again.
+        start_task: runs an async function in the node's maintenance nursery. The task ends with the node.
+        save: writes the persisted state and returns when it is durable: True if it was written.
+        note_running: finds out whether the process stood still; see `Timetable.note_running`.
+        bring_home_soon: starts the search for misplaced records now instead of at the next round.
+        is_receiving: returns whether any vnode is receiving an arc. Meanwhile no record is dropped.
     """
 
     def __init__(
@@ -87,8 +106,8 @@ class Host:
         self.address = ""
         self.vnodes: dict[Point, Vnode] = {}
         self.counters: Counter[str] = Counter()
-        self._skews: dict[str, tuple[int, float]] = {}  # by how many ms a neighbour's clock is ahead, and heard when
-        self._served = 0  # gets and puts, when somebody last looked
+        self._skews: dict[str, tuple[int, float]] = {}  # address to (ms by which its clock is ahead, when heard)
+        self._served = 0  # gets and puts at the last look
         self._served_at = -math.inf
         self.health = Health(self.tell)
         if not storage.is_instant:
@@ -105,14 +124,17 @@ class Host:
         self.is_receiving: Callable[[], bool] = lambda: False
 
     def tell(self, happened: list[Event]) -> bool:
-        """Pass events on to the observer and count them. Returns whether there were any."""
+        """Pass events to the observer and count them; return whether there were any."""
         for event in happened:
             self.counters[type(event).__name__] += 1
             self._observe(event)
         return bool(happened)
 
     def note_clock(self, address: str, now_ms: int) -> None:
-        """A neighbour has told the time. A clock that is off is reported once, until it is right again."""
+        """Note the time on a neighbour's wall clock, in ms since 1970.
+
+        A clock that is off is reported once, until it is right again.
+        """
         skew = now_ms - self.wall_now_ms()
         before, _ = self._skews.pop(address, (0, 0.0))
         self._skews[address] = skew, trio.current_time()
@@ -123,18 +145,21 @@ class Host:
 
     @property
     def skew_ms(self) -> int:
-        """By how much the clocks of this node and of a neighbour heard of lately differ at most."""
+        """The largest recent difference to a neighbour's wall clock, in ms."""
         since = trio.current_time() - SKEW_ROUNDS * self.timing.stabilize_s
         return max((abs(skew) for skew, heard in self._skews.values() if heard > since), default=0)
 
     def far_clock(self) -> str:
-        """Return the address of the neighbour whose clock differs most from this node's, of those heard of lately."""
+        """Return the address of the neighbour with the largest recent clock difference.
+
+        If no neighbour's clock is known, return this node's own address.
+        """
         since = trio.current_time() - SKEW_ROUNDS * self.timing.stabilize_s
         heard = {address: abs(skew) for address, (skew, at) in self._skews.items() if at > since}
         return max(heard, key=heard.__getitem__, default=self.address)
 
     def is_serving(self) -> bool:
-        """Whether a client has been served lately."""
+        """Return whether this node has served a client recently."""
         served, now = self.counters["gets"] + self.counters["puts"], trio.current_time()
         if served != self._served:
             self._served, self._served_at = served, now
@@ -142,15 +167,20 @@ class Host:
 
     @property
     def page_records(self) -> int:
-        """So many records make the next page of what is compared, handed over or fetched."""
+        """The number of records in the next page to compare, hand over or fetch."""
         return PAGE_RECORDS_SERVING if self.is_serving() else PAGE_RECORDS_IDLE
 
     async def give_way(self, since: float) -> None:
-        """Between two pages of work that can wait: let others go first, the longer the more there is to do.
+        """Let other tasks run between two pages of background work.
 
-        The lag of the loop is measured, not guessed: an idle one costs next to nothing. And while clients are served
-        here, work that began then is followed by a rest three times as long: on a machine that nodes share, what one of
-        them does for another is taken from all.
+        The event loop's lag is measured, so the pause on an idle loop costs almost nothing. While this node serves
+        clients, the pause is also three times as long as the work since `since`. On a machine that several nodes share,
+        background work for one node slows all of them.
+
+        Args:
+            since: when the page began, in seconds.
+
+        Concurrency: checkpoints.
         """
         began = trio.current_time()
         await trio.lowlevel.checkpoint()
@@ -162,20 +192,22 @@ class Host:
             await trio.sleep(min(wait_s, LAG_WAIT_MAX_S))
 
     def jitter(self, seconds: float) -> float:
-        """Return an interval drawn uniformly from half to one and a half times its mean."""
+        """Return an interval drawn uniformly from 0.5 to 1.5 times the given seconds."""
         return seconds * self.rng.uniform(0.5, 1.5)
 
     def contacts(self) -> tuple[Contact, ...]:
-        """Return every vnode of other nodes that this node could name: silent ones, fingers, lists."""
+        """Return every known vnode of other nodes: down ones, fingers and list entries."""
         vnodes = self.vnodes.values()
         named = [c for vnode in vnodes for c in (*vnode.fingers.contacts(), *vnode.listed())]
         named += self.peers.passive.contacts()
         return tuple({(c.id, c.address): c for c in named if c.address != self.address}.values())
 
     def nodes_known(self) -> set[str]:
-        """Return every other node that this node could name, by its address; of a vnode that moved, the present one.
+        """Return the addresses of all other nodes that this node knows.
 
-        A node that was last seen at an address where another lives now counts all the same, as `once ADDRESS`.
+        A moved vnode counts with its new address.
+
+        A node last seen at an address that now belongs to another node still counts, as `once ADDRESS`.
         """
         vnodes = self.vnodes.values()
         fingers = {c.id: c.address for vnode in vnodes for c in vnode.fingers.contacts()}
@@ -201,12 +233,12 @@ def _refuses(why: str) -> str:
 
 
 async def _remember_nothing() -> bool:
-    """A vnode outside of any node has nothing to write, and nowhere."""
+    """Do nothing: a vnode outside a node has no state to save."""
     return True
 
 
 def _nothing() -> None:
-    """Before the node runs there is nothing to be done."""
+    """Do nothing: the node does not run yet."""
 
 
 def _no_tasks(task: Callable[..., Awaitable[Any]], *args: Any) -> None:

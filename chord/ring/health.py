@@ -1,7 +1,7 @@
-"""Why a node does not serve all that it is asked for, if it does not: the one place that knows.
+"""Health: why a node does not serve all requests.
 
-Whatever finds a trouble reports it under a subject (`records`, `node.json`, `descriptors`, …) and clears it when it is
-over. `status` and `check` tell of the reasons, and a node that has one does not say that it is ready.
+A component that finds a problem reports it under a subject (`records`, `node.json`, `descriptors`, …), and clears it
+when it is over. `status` and `check` show the reasons. A node with a reason does not report that it is ready.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from chord.events import Event, HealthChanged
 
 
 class Health:
-    """The troubles of one node.
+    """The health problems of one node.
 
     Args:
-        tell: is told when a reason appears, changes or goes.
+        tell: called with an event when a reason appears, changes or goes.
 
     Concurrency: synchronous.
     """
@@ -28,11 +28,11 @@ class Health:
         self._sources: dict[str, Callable[[], str]] = {}
 
     def report(self, subject: str, why: str) -> None:
-        """From now on the node does not serve all requests.
+        """Report that the node does not serve all requests.
 
         Args:
-            subject: what has the trouble; a later report on it takes the place of this one.
-            why: a clause for people; "" as `clear`.
+            subject: the part of the node with the problem. A later report on it replaces this one.
+            why: a clause for people; "" clears the subject.
         """
         if self._reasons.get(subject, "") != why:
             self._reasons[subject] = why
@@ -41,15 +41,20 @@ class Health:
             self._reasons.pop(subject, None)
 
     def clear(self, subject: str) -> None:
-        """The trouble is over, if there was one."""
+        """Clear a subject, because its problem is over."""
         self.report(subject, "")
 
     def watch(self, subject: str, why: Callable[[], str]) -> None:
-        """Ask for the trouble of a subject whenever the reasons are looked at; "" means that there is none."""
+        """Call a function for a subject's problem whenever the reasons are read.
+
+        Args:
+            subject: the part of the node.
+            why: returns the problem, or "" if the subject has no problem.
+        """
         self._sources[subject] = why
 
     def reasons(self) -> tuple[str, ...]:
-        """Return why the node does not serve all requests; nothing, if it does."""
+        """Return why the node does not serve all requests; an empty tuple if it does."""
         for subject, why in self._sources.items():
             self.report(subject, why())
         return tuple(self._reasons.values())

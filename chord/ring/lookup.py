@@ -1,9 +1,13 @@
-"""Find the successor of an id, and the trace of how we got there.
+"""Lookups: find the owner of a key and bring a request to it, with a trace.
 
-A lookup has two phases. *Route* (`ring/routing.py`): hop by hop to the key's predecessor. *Deliver*: give the request
-(for a plain lookup, `Confirm`) to the candidate; follow `NotOwner` back along predecessors, step over dead candidates,
-and where the arc is changing hands wait a moment and route again, until the caller's deadline. A wrong "not found"
-cannot come out, because only an owner answers.
+A lookup has two phases:
+
+1. *Route* (`ring/routing.py`) goes hop by hop to the key's predecessor. 2. *Deliver* gives the request to the candidate
+owner. For a plain lookup the request is `Confirm`.
+
+Delivery follows `NotOwner` back along predecessors, and steps over dead candidates. If the arc is changing hands, it
+waits a moment and routes again, until the caller's deadline. A wrong "not found" is impossible, because only an owner
+answers.
 
 Source: Stoica et al. 2001, section 4.3-4.4.
 """
@@ -39,14 +43,14 @@ R = TypeVar("R", bound=Reply)
 
 WAIT_FIRST_S = 0.005
 WAIT_MAX_S = 0.25
-TELL_BEFORE_S = 0.1  # before the deadline, the last refusal sets out for the caller
+TELL_BEFORE_S = 0.1  # how long before the deadline the last refusal is sent to the caller
 
 
 class Lookups(Router):
-    """Lookups made by one node, from any of its vnodes or on behalf of another.
+    """Lookups made by one node, from any of its vnodes or on behalf of another node.
 
     Attributes:
-        arcs: who answered for what; fast lookups try that first.
+        arcs: the owner cache; fast lookups try it first.
     """
 
     def __init__(self, host: Host) -> None:
@@ -66,11 +70,12 @@ class Lookups(Router):
 
         Args:
             key: a point of the circle.
-            start: the vnode that performs the first step, usually one of ours.
-            mode: iterative (we ask each hop), recursive (each hop asks the next), successor (O(N), for teaching).
-            route: classic (fingers and successor, as in the papers) or fast (ask who answered for the key before; else
-                stop when any list brackets the key).
-            is_remembered: False: a fast lookup asks nobody because of earlier ones.
+            start: the vnode that performs the first step, usually one of this node's.
+            mode: iterative (this node asks each hop), recursive (each hop asks the next), or successor (O(N), for
+                teaching).
+            route: classic or fast. Classic uses fingers and the successor, as in the papers. Fast tries the owner cache
+                first, and otherwise stops as soon as any list brackets the key.
+            is_remembered: whether a fast lookup may use the owner cache.
 
         Raises:
             OwnerDown: definite; the owner paused.
@@ -83,15 +88,19 @@ class Lookups(Router):
         return self._trace(confirmed, path, via, rtt_ms)
 
     async def neighbours(self, point: Point, start: Contact) -> tuple[Contact, Contact]:
-        """Return the vnodes (q, t) between which a point lies: q says that t follows.
+        """Return the vnodes (q, t) between which a point lies: q names t as its successor.
+
+        Args:
+            point: a point of the circle.
+            start: the vnode that performs the first step.
 
         Raises:
-            LookupFailed: nobody could be found.
+            LookupFailed: no such vnodes were found.
         """
         path = self.new_path(point, start, "iterative", "classic")
         await self.find_way(path)
         if not path.candidates:
-            raise LookupFailed(f"{path.predecessor.address} names nobody behind it")
+            raise LookupFailed(f"{path.predecessor.address} names no vnode behind it")
         return path.predecessor, path.candidates[0].contact
 
     async def deliver(
@@ -105,11 +114,24 @@ class Lookups(Router):
         *,
         is_remembered: bool = True,
     ) -> tuple[R, Path, Via, float]:
-        """Bring a request to the key's owner: its reply, the path, how the owner was reached, round-trip ms.
+        """Bring a request to the key's owner.
 
-        Definite errors that will not pass (`OwnerDown`, `InvalidRequest`, …) are raised; all others are met by
-        looking up again, until the enclosing deadline. The last of them is raised shortly before that: what somebody
-        said is worth more than that time is up.
+        Errors that a retry cannot change (`OwnerDown`, `InvalidRequest`, …) are raised. After any other error the
+        lookup starts again, until the enclosing deadline. Shortly before the deadline the last refusal is raised,
+        because a refusal says more than a timeout. If an earlier attempt of a write may have taken effect, no definite
+        error is raised.
+
+        Args:
+            request: the request for the owner.
+            expect: the type of the reply.
+            key: a point of the circle.
+            start: the vnode that performs the first step.
+            mode: see `find`.
+            route: see `find`.
+            is_remembered: see `find`.
+
+        Returns:
+            The reply, the path, how the owner was reached, and the round-trip time in ms.
         """
         path = self.new_path(key, start, mode, route)
         wait = WAIT_FIRST_S
@@ -127,7 +149,7 @@ class Lookups(Router):
             if found is not None:
                 reply, via, rtt_ms = found
                 return reply, path, via, rtt_ms
-            if known is not None and known.via.kind == "cache":  # it was no more than a hint
+            if known is not None and known.via.kind == "cache":  # the cache is only a hint
                 self.arcs.forget(known.contact.address)
                 path.forget_hops()
                 known, path.candidates = None, ()
@@ -143,9 +165,10 @@ class Lookups(Router):
     # -- deliver --------------------------------------------------------------------------------
 
     def _known(self, path: Path, is_remembered: bool) -> Candidate | None:
-        """Return who need not be searched for: the start itself, or who answered for the key before.
+        """Return a candidate that needs no search: the start itself, or the cached owner.
 
-        Else who has answered for a key shortly before it is a good place to ask: its list may reach the key.
+        If the cache only knows an owner shortly before the key, note that vnode as a shortcut. Its list may reach the
+        key.
         """
         if any(v.ownership.is_owner(path.key) for v in self.host.vnodes.values() if v.me == path.start):
             return Candidate(path.start, Via("start"))
@@ -160,14 +183,19 @@ class Lookups(Router):
         return None
 
     async def _offer(self, path: Path, request: Request, expect: type[R]) -> tuple[R, Via, float] | None:
-        """Offer the request to the candidates and those they point to. None: wait and look up again."""
+        """Offer the request to the candidates and to the vnodes they point to.
+
+        Returns:
+            The reply, how the owner was reached, and the round-trip time in ms. None if the caller must wait and look
+            up again.
+        """
         queue = list(path.candidates)
         steps_back = 2 * self.host.constants.successors
         while queue:
             candidate = queue.pop(0)
             sent = trio.current_time()
             if path.restarts == 0 and self.peers.is_dead(candidate.contact):
-                # At first; but who others go on naming may be back, and only a call can tell.
+                # Only at first: a vnode that others go on naming may be back, and only a call can tell.
                 path.hops.append(self.hop(candidate, path.key, path.began, sent, PeerUnreachable(NOT_ASKED)))
                 continue
             self.count_call(path, candidate.contact)
@@ -180,7 +208,7 @@ class Lookups(Router):
                 steps_back -= 1
                 queue.insert(0, Candidate(error.peer, Via("predecessor")))
             except UnknownVnode:
-                continue  # it is gone, and whoever named it does not know yet
+                continue  # the vnode is gone, and the vnode that named it does not know yet
             except SILENCE as error:
                 path.timeouts += 1
                 path.hops.append(self.hop(candidate, path.key, path.began, sent, error))

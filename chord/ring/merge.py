@@ -1,8 +1,8 @@
-"""The self-lookup: ask somebody to look up my own id, and heal what stabilization cannot.
+"""Ring merge: heal split rings and loopy rings with self-lookups.
 
-Two rings, and loops that run round the circle more than once, are stable under stabilization.
-Somebody else's view of where I belong shows them: if another vnode stands in my place there, it is
-offered me, and I consider it. Each is an ordinary step of the protocol.
+Two separate rings are stable under stabilization. So is a loop that runs round the circle more than once. A self-lookup
+detects both. The vnode asks a contact to look up the vnode's own id. If another vnode stands in its place there, that
+vnode is offered this one, and this vnode considers that one. Every repair is an ordinary step of the protocol.
 """
 
 from __future__ import annotations
@@ -29,22 +29,28 @@ class SelfLookup:
         self._stabilizer = stabilizer
 
     async def ask(self, contact: Contact | str) -> None:
-        """Ask a contact to look up my own id. Where somebody else stands in my place, offer and adopt.
+        """Ask a contact to look up this vnode's own id, and heal what that reveals.
 
-        Stabilization can repair neither split rings nor loopy cycles; this heals both, by ordinary steps.
-        (Looking up id + 1 would stall.)
+        If another vnode stands in this vnode's place, this vnode offers itself there and adopts nearer neighbours. A
+        lookup of id + 1 would stall.
+
+        Args:
+            contact: a vnode, or the address of a node.
+
+        Raises:
+            ChordError: the contact did not reply. If a down vnode was asked, the ring is asked about it first.
         """
         me = self._vnode.me
         try:
             with trio.fail_after(2 * self._host.timing.timeout_cap_s):
                 answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
-        except (OtherRing, UnknownVnode, *SILENCE):  # another node may live at a silent one's address
+        except (OtherRing, UnknownVnode, *SILENCE):  # another node may live at a down vnode's address
             if isinstance(contact, Contact) and contact.id in self._peers.passive:
                 self._peers.passive.asked_in_vain(contact.id)
                 await self._seek(contact)
             raise
         except ChordError:
-            self._ask_again(contact)  # it is there, and not ready to answer
+            self._ask_again(contact)  # the contact is up, but not ready to reply
             raise
         self._host.tell([events.StepDone(me.id, "self_lookup")])
         await self._adopt(contact, answer)
@@ -52,7 +58,7 @@ class SelfLookup:
             await self._welcome(contact)
 
     async def _adopt(self, contact: Contact | str, answer: NeighboursOf) -> None:
-        """Look at who stands in this vnode's place as another sees it, and adopt a nearer one."""
+        """Adopt neighbours that another vnode sees around this one, if they are nearer."""
         me, q, t = self._vnode.me, answer.predecessor, answer.successor
         if t.id == me.id or q.id == me.id:
             self._vnode.eager_looks -= self._vnode.eager_looks > 0
@@ -60,11 +66,14 @@ class SelfLookup:
         asked = contact if isinstance(contact, Contact) else q
         self._host.tell([events.SplitFound(me.id, asked, q, t)])
         await self._stabilizer.consider_successor(t)
-        if await self._stabilizer.offer_to(q, me):  # it answered, so it is not hearsay
+        if await self._stabilizer.offer_to(q, me):  # q replied, so it is not hearsay
             await self._stabilizer.rectify(q)
 
     async def _seek(self, silent: Contact) -> None:
-        """Ask the ring about a silent contact, which may have moved or left while this node was away."""
+        """Ask the ring about a down contact, which may have moved or left meanwhile.
+
+        This node may have been away when the contact did so.
+        """
         around = await self._peers.call(self._host.address, FindNeighbours(silent.id), NeighboursOf)
         if around.successor.id == silent.id:
             if around.successor.address != silent.address:
@@ -79,7 +88,10 @@ class SelfLookup:
                 return
 
     def _other_neighbours(self, around: NeighboursOf) -> list[Contact]:
-        """Return the nearest vnode of another node on each side of a point: both were told if a vnode left there."""
+        """Return the nearest vnode of another node on each side of a point.
+
+        Both heard the goodbye if a vnode left there.
+        """
         own = self._host.vnodes
         after, before = [around.successor], [around.predecessor]
         if around.successor.id in own:
@@ -89,16 +101,20 @@ class SelfLookup:
         return [c for side in (after, before) for c in [x for x in side if x.address != self._host.address][:1]]
 
     def _any_other(self) -> list[Contact]:
-        """Return any vnode of another node, if one is known: the nearest may have been away themselves."""
+        """Return a random known vnode of another node, if there is one.
+
+        The nearest vnodes may have been away themselves.
+        """
         known = (*self._ring.successors, *self._vnode.fingers.contacts())
         others = [contact for contact in known if contact.address != self._host.address]
         return [self._host.rng.choice(others)] if others else []
 
     async def _welcome(self, contact: Contact) -> None:
-        """A silent contact answers. Wait for it no longer if this ring lists it; else offer it to the vnode before it.
+        """Handle a down contact that replies again.
 
-        The contact may belong to another half of the ring, and offers me in the same way. Or it woke up, and for a
-        moment the lists lack it, as if there were fewer nodes.
+        If the ring and this node's lists have the contact, stop waiting for it. Otherwise probe it again soon. If the
+        ring lacks it, offer it to the vnode before its place. The contact may belong to another part of a split ring,
+        which offers this vnode in the same way. Or it has just come back, and the lists lack it for a moment.
         """
         around = await self._peers.call(self._host.address, FindNeighbours(contact.id), NeighboursOf)
         is_listed = around.successor == contact
@@ -110,10 +126,10 @@ class SelfLookup:
             await self._stabilizer.offer_to(around.predecessor, contact)
 
     def _has_its_place(self, contact: Contact) -> bool:
-        """Return whether no vnode here is still without a contact that belongs in its list.
+        """Return whether each vnode of this node lists a contact that its list must name.
 
-        Until the list has it, the node is waited for as before: else its place would count as empty for a moment, and
-        a write would need one node less.
+        Until then the node is waited for as before. Otherwise its place would count as empty for a moment, and a write
+        would need one node less.
         """
         for vnode in self._host.vnodes.values():
             ring = vnode.ring
@@ -128,7 +144,14 @@ class SelfLookup:
         self._peers.passive.hurry(address, trio.current_time() + self._host.timing.stabilize_s)
 
     async def look_for_others(self, joins: tuple[str, ...]) -> None:
-        """Every few rounds, and in every one while isolated: a self-lookup by somebody. Isolated too long is alone."""
+        """Make the self-lookup step of a round.
+
+        A self-lookup is made every few rounds on average, and in every round while this vnode is isolated or just
+        restarted. A vnode that stays isolated for `down_out_s` counts as alone.
+
+        Args:
+            joins: addresses to ask besides known vnodes.
+        """
         await self._ask_whether_back()
         vnode, now = self._vnode, trio.current_time()
         if not self._ring.is_isolated:
@@ -144,9 +167,9 @@ class SelfLookup:
                 await self.ask(contact)
 
     async def _ask_whether_back(self) -> None:
-        """Ask each vnode that said goodbye, and that a list still names, whether it has joined again.
+        """Ask each vnode that said goodbye but is still listed whether it is back.
 
-        Only the vnode itself can tell: the list may be older than the goodbye.
+        Only the vnode itself can tell, because the list may be older than the goodbye.
         """
         for contact in dict.fromkeys(self._vnode.listed() if self._peers.left else ()):
             if self._peers.is_known_to_have_left(contact):
@@ -155,7 +178,10 @@ class SelfLookup:
                     self._peers.took_its_place(contact, is_owner=pong.is_owner)
 
     def pick(self, joins: tuple[str, ...]) -> Contact | str | None:
-        """Choose whom to ask: a silent contact whose probe is due, else a finger, list entry or join address."""
+        """Choose the contact for the next self-lookup.
+
+        A down vnode with a due probe comes first. Otherwise choose a random finger, list entry or join address.
+        """
         due = self._peers.passive.due(trio.current_time(), self._host.rng)
         if due is not None:
             return due

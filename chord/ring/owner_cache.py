@@ -1,8 +1,8 @@
-"""Which arcs of the circle belong to whom, as far as answers have told: so that the next request goes there straight.
+"""The owner cache: which vnode owns which arc, as learnt from replies.
 
-Whoever answers for a point owns all points from there up to its own id. That is all that is kept, and it is never more
-than a hint: a node that does not own a point (any more) says so, or passes the request on, and the answer then tells
-better. The arcs used longest ago are forgotten first.
+An owner of a point also owns all points from there up to its own id. The cache stores only that, and it is only a hint.
+A node that does not own a point says so or passes the request on, and the reply then names the owner. When the cache is
+full, the least recently used arcs are dropped.
 """
 
 from __future__ import annotations
@@ -17,23 +17,30 @@ ARCS_MAX = 4096
 
 
 class ArcCache:
-    """Arcs and their owners, by what was heard last.
+    """Arcs and their owners, as last learnt.
 
     Args:
-        size_max: so many arcs are remembered; 0: none.
+        circle: the identifier circle.
+        size_max: how many arcs to remember; 0 disables the cache.
     """
 
     def __init__(self, circle: Circle, size_max: int = ARCS_MAX) -> None:
         self._circle = circle
         self._max = size_max
         self._ends: list[Point] = []  # the owners' ids, sorted
-        self._known: dict[Point, tuple[Contact, int]] = {}  # by id: who it is, how many points before it; latest last
+        self._known: dict[Point, tuple[Contact, int]] = {}  # by id: owner, length; latest used last
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def learn(self, point: int, owner: Contact, start: int | None = None) -> None:
-        """Somebody has answered for a point. `start`: where its arc begins (that point is not in it), if it says so."""
+        """Record that a vnode answered for a point.
+
+        Args:
+            point: a point of the circle.
+            owner: the vnode that answered.
+            start: the start of its arc if the vnode reported it. That point is not in the arc.
+        """
         if not self._max:
             return
         length = self._circle.distance(point, owner.id)
@@ -41,7 +48,7 @@ class ArcCache:
             length = (self._circle.distance(start, owner.id) or self._circle.size) - 1
         before = self._known.get(owner.id)
         if before is not None and before[0] == owner and start is None and length <= before[1]:
-            self._put(*before)  # nothing new, as nearly always
+            self._put(*before)  # nothing new, the usual case
             return
         for other in self._between(owner.id, length):
             self._forget(other)
@@ -53,7 +60,7 @@ class ArcCache:
             self._forget(next(iter(self._known)))
 
     def find(self, point: int) -> Contact | None:
-        """Return who probably owns a point, or None."""
+        """Return the vnode that probably owns a point, or None."""
         if not self._ends:
             return None
         end = self._ends[bisect_left(self._ends, point) % len(self._ends)]
@@ -64,26 +71,29 @@ class ArcCache:
         return owner
 
     def before(self, point: int) -> Contact | None:
-        """Return the last known owner that stands before a point, or None where nobody else is known."""
+        """Return the last known owner before a point, or None if no other is known."""
         if not self._ends or self._ends == [point]:
             return None
         owner, _ = self._known[self._ends[bisect_left(self._ends, point) - 1]]
         return owner
 
     def addresses(self) -> Iterator[str]:
-        """Yield the addresses of the owners, whose arc was used last first; one may come more than once."""
+        """Yield the addresses of the owners, the most recently used first.
+
+        An address may occur more than once.
+        """
         for owner, _ in reversed(self._known.values()):
             yield owner.address
 
     def forget(self, address: str) -> None:
-        """Nothing is known any more of what a node owns: it does not answer."""
+        """Drop all arcs of a node, because it does not answer."""
         for end in [end for end, (owner, _) in self._known.items() if owner.address == address]:
             self._forget(end)
 
     # -- inside ---------------------------------------------------------------------------------
 
     def _put(self, owner: Contact, length: int) -> None:
-        """Remember an arc as the one used last."""
+        """Record an arc as the most recently used."""
         self._known.pop(owner.id, None)
         self._known[owner.id] = owner, length
 
@@ -92,7 +102,7 @@ class ArcCache:
         del self._ends[bisect_left(self._ends, end)]
 
     def _between(self, end: Point, length: int) -> list[Point]:
-        """Return the owners in an arc, but for the one at its end: they are not there any more."""
+        """Return the owners inside an arc, except its own: they are no longer there."""
         found: list[Point] = []
         at = bisect_left(self._ends, end)
         for i in range(1, len(self._ends) + 1):
@@ -103,7 +113,7 @@ class ArcCache:
         return found
 
     def _shorten_next(self, end: Point) -> None:
-        """The arc after this one does not reach back over it."""
+        """Shorten the arc behind this one so that it does not overlap."""
         following = self._ends[(bisect_left(self._ends, end) + 1) % len(self._ends)]
         owner, length = self._known[following]
         gap = self._circle.distance(end, following)

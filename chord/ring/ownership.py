@@ -1,10 +1,16 @@
-"""Which arcs a vnode answers for, and in which epoch. Nothing else decides who owns a key.
+"""Ownership of arcs: which keys one vnode answers for, and in which epoch.
 
-`ring/pointers.py` says who the neighbours are; a pointer change never moves ownership by itself. A vnode
-answers for one contiguous arc (start, me]. Inside it, `taken` marks parts whose previous owner
-is silent and waited for; `giving` is the part at its low end that is being switched to another
-vnode; `moved` are arcs before `start` that were switched away and whose new owner is not yet the
-predecessor. The epoch grows with every change, so that a repeated Switch is recognised.
+No other module decides which vnode owns a key. `ring/pointers.py` holds the neighbours, and a pointer change alone
+never moves ownership.
+
+A vnode answers for one contiguous arc, (start, me]. Four more fields describe parts of the circle:
+
+- `taken` marks parts inside the arc that belonged to a down owner. The ring still waits for that owner.
+- `giving` is the part at the low end of the arc that a Switch is handing to another vnode.
+- `moved` lists arcs before `start` that this vnode gave up, until their new owner becomes the predecessor.
+- `doubtful` lists parts of the arc in which this vnode may lack acknowledged writes.
+
+The epoch grows with every change, so that a receiver recognises a repeated Switch.
 """
 
 from __future__ import annotations
@@ -17,12 +23,18 @@ from chord.events import Event
 from chord.ids import Arc, Point, between
 from chord.wire.messages import Contact, OwnedArc
 
-_NONE_NAMED: dict[Point, float] = {}  # never changed; one for all vnodes
-MOVED_MAX = 16  # remembered moves; a lookup that knows only an older one finds its way by the pointers
+_NONE_NAMED: dict[Point, float] = {}  # shared by all vnodes, so it must never be changed
+MOVED_MAX = 16  # bounds `moved`; a lookup that needs an older move follows the pointers instead
 
 
 class Taken(NamedTuple):
-    """A part of the arc whose owner is silent, and waited for."""
+    """A mark: a part of the arc that belonged to an owner that is down.
+
+    Attributes:
+        arc: the marked part. The down owner may hold the only copies of its records.
+        dead: the down owner.
+        since: when the owner was found down, in seconds on the event loop's clock.
+    """
 
     arc: Arc
     dead: Contact
@@ -30,7 +42,7 @@ class Taken(NamedTuple):
 
 
 class Giving(NamedTuple):
-    """A part of the arc that is being switched: from the Switch until its acknowledgement."""
+    """A part of the arc that a Switch hands over, until the receiver acknowledges it."""
 
     arc: Arc
     to: Contact
@@ -38,9 +50,14 @@ class Giving(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a vnode says about a point: yes, retry (being switched), moved to `peer`, or not mine.
+    """Whether a vnode answers for a point.
 
-    `taken` is set with yes: an absent key there is not proof of absence.
+    Attributes:
+        answer: "owned", "giving" (a Switch is under way, so the client retries), "moved" or "foreign" (another
+            vnode's).
+        peer: the receiver of a "giving" or "moved" arc; otherwise None.
+        taken: the mark on an "owned" point, or None. In a marked part an absent key does not prove that no value
+            exists.
     """
 
     answer: Literal["owned", "giving", "moved", "foreign"]
@@ -52,7 +69,13 @@ _OWNED = Verdict("owned")
 
 
 class Remembered(NamedTuple):
-    """An arc that was held before a restart, or given up: where it began, at whom, and its marks."""
+    """The arc that a vnode held before a restart, or before it renounced the arc.
+
+    Attributes:
+        start: the low end of the arc; None if there was no arc.
+        boundary: the vnode that stood at `start`, if known.
+        taken: the marks in the arc.
+    """
 
     start: Point | None = None
     boundary: Contact | None = None
@@ -60,7 +83,12 @@ class Remembered(NamedTuple):
 
 
 class Ownership:
-    """The arc of one vnode. `start` is None while it answers for nothing; equal to its id, for the whole circle."""
+    """The arc of one vnode.
+
+    `start` is None while the vnode answers for nothing. If `start` equals the vnode's id, the arc is the whole circle.
+
+    Concurrency: every method is synchronous and atomic.
+    """
 
     __slots__ = (
         "_listed_at",
@@ -80,24 +108,24 @@ class Ownership:
     def __init__(self, me: Contact) -> None:
         self.me = me
         self.start: Point | None = None
-        self.boundary: Contact | None = None  # the vnode known to stand at `start`
-        self.before: tuple[Contact, ...] = ()  # who was last seen to stand at and before `start`, nearest first
-        self._listed_at: float | None = None  # when the predecessor was asked for its list
-        self._named = _NONE_NAMED  # when those beyond its end were named last
+        self.boundary: Contact | None = None  # the vnode at `start`, if known
+        self.before: tuple[Contact, ...] = ()  # the vnodes last seen at and before `start`, nearest first
+        self._listed_at: float | None = None  # when a predecessor last sent its list
+        self._named = _NONE_NAMED  # for vnodes kept in `before` that the latest list omits: when a list last named them
         self.epoch = 0
         self.giving: Giving | None = None
-        self.doubtful: tuple[Arc, ...] = ()  # where this vnode has not coordinated every write since it knew all
+        self.doubtful: tuple[Arc, ...] = ()  # parts where this vnode may lack acknowledged writes
         self.taken: tuple[Taken, ...] = ()
         self.moved: tuple[Giving, ...] = ()
         self.last = Remembered()
 
     @property
     def arc(self) -> Arc | None:
-        """The arc this vnode answers for, the part being given included."""
+        """The arc this vnode answers for, including the part being handed over."""
         return None if self.start is None else Arc(self.start, self.me.id)
 
     def verdict(self, point: int) -> Verdict:
-        """Return what to say about a point."""
+        """Return whether this vnode answers for a point."""
         if self.start is not None and point in Arc(self.start, self.me.id):
             if self.giving is not None and point in self.giving.arc:
                 return Verdict("giving", self.giving.to)
@@ -111,21 +139,25 @@ class Ownership:
         return Verdict("foreign")
 
     def is_owner(self, point: int) -> bool:
-        """Whether this vnode answers for a point right now."""
+        """Return whether this vnode answers for a point right now."""
         return self.verdict(point).answer == "owned"
 
     # -- transitions ----------------------------------------------------------------------------
 
     def create(self) -> list[Event]:
-        """Own the whole circle: the founder of a ring."""
+        """Own the whole circle, as the founder of a ring."""
         assert self.start is None
         return self._gain(self.me.id, self.me, "created", self.epoch + 1)
 
     def resume(self, start: Point, before: tuple[Contact, ...], epoch: int = 0) -> list[Event]:
-        """Own (start, me] again after a restart that nobody noticed, with the remembered marks that lie in it.
+        """Own (start, me] again after a restart that no other node noticed.
+
+        The remembered marks that lie in the arc apply again. The whole arc becomes doubtful.
 
         Args:
-            before: who was last seen to stand at `start` and before it, nearest first; as much as is known.
+            start: the low end of the arc.
+            before: the vnodes last seen at and before `start`, nearest first, as far as known.
+            epoch: the epoch before the restart. The new epoch is greater.
         """
         assert self.start is None
         boundary = before[0] if before and before[0].id == start else None
@@ -139,14 +171,20 @@ class Ownership:
     def receive(
         self, arc: Arc, epoch: int, boundary: Contact | None, taken: Iterable[Taken], before: Iterable[Contact] = ()
     ) -> list[Event]:
-        """Own an arc that was switched to this vnode: its first (a join) or one right before its own (a leave).
+        """Own an arc that a Switch handed to this vnode.
+
+        A join hands over the vnode's first arc. A leave hands over the arc directly before its own.
 
         Args:
-            boundary, before: who stands where the arc begins and before that, nearest first; as much as is known. If
-                all of them die at once, each is waited for.
+            arc: the arc that the giver hands over.
+            epoch: the giver's epoch. The new epoch is at least this.
+            boundary: the vnode at the start of the arc, if known.
+            taken: the giver's marks in the arc.
+            before: the vnodes before `boundary`, nearest first, as far as known. If all of them die at once, this vnode
+                still marks the part of each.
 
         Returns:
-            No events if the arc does not fit; then nothing changed and the giver keeps it.
+            No events if the arc does not fit. Then nothing changed, and the giver keeps the arc.
         """
         fits = arc.end == self.me.id if self.start is None else arc.end == self.start and self.me.id not in arc
         if not fits or self.giving is not None:
@@ -160,9 +198,10 @@ class Ownership:
         return gained
 
     def _without_mine(self, taken: Iterable[Taken], arc: Arc) -> Iterator[Taken]:
-        """Yield the marks of an arc as they are now that I am back: of what I owned nothing is missing any more.
+        """Yield the giver's marks, except for the parts that this vnode owned itself.
 
-        Who took over from me may have marked more as mine than I ever owned, because it did not know who died before.
+        This vnode is back, so nothing that it owned is missing. The vnode that took over from it may have marked more
+        than this vnode ever owned. It did not know the other owners that had died before. That surplus stays marked.
         """
         old = self.last.start
         for mark in taken:
@@ -172,13 +211,16 @@ class Ownership:
                 yield mark._replace(arc=Arc(mark.arc.start, old), dead=self.last.boundary or mark.dead)
 
     def _recalled(self, arc: Arc) -> tuple[Taken, ...]:
-        """Return the remembered marks that lie in an arc, once: whoever took it over meanwhile knew only of me."""
+        """Remove the remembered marks in an arc from memory and return them.
+
+        A vnode that took the arc over meanwhile knew only about this vnode, so its marks lack these.
+        """
         found = tuple(t for t in self.last.taken if t.arc.end in arc and t.dead.id != self.me.id)
         self.last = self.last._replace(taken=tuple(t for t in self.last.taken if t not in found))
         return tuple(t._replace(arc=Arc(arc.start, t.arc.end)) if arc.start in t.arc else t for t in found)
 
     def begin_switch(self, end: Point, to: Contact) -> Giving:
-        """From now on answer *retry* for (start, end]: it is about to be `to`'s."""
+        """Start to hand (start, end] over; until the Switch ends, the verdict is "giving"."""
         assert self.start is not None, "nothing to give"
         assert self.giving is None, "one switch at a time"
         assert end in Arc(self.start, self.me.id), "not mine to give"
@@ -187,7 +229,10 @@ class Ownership:
         return self.giving
 
     def finish_switch(self) -> list[Event]:
-        """The receiver acknowledged: the arc is its own. Answer *moved* until it is the predecessor."""
+        """Let the arc go, because the receiver acknowledged the Switch.
+
+        The verdict stays "moved" until the receiver is the predecessor.
+        """
         giving = self.giving
         assert giving is not None
         self.giving = None
@@ -195,7 +240,7 @@ class Ownership:
         return [events.ArcLost(self.me.id, giving.arc, giving.epoch, "moved")]
 
     def reclaim(self) -> list[Event]:
-        """The receiver died before it acknowledged: own the arc again, two epochs on."""
+        """Own the arc again, two epochs on: the receiver did not acknowledge the Switch."""
         giving = self.giving
         assert giving is not None
         self.giving = None
@@ -203,9 +248,13 @@ class Ownership:
         return [events.ArcGained(self.me.id, giving.arc, self.epoch, "reclaimed")]
 
     def take_over(self, predecessor: Contact, dead: Iterable[Contact], now: float) -> list[Event]:
-        """The owner before `start` is dead and `predecessor` names this vnode as its head: the gap is mine.
+        """Extend the arc back to the predecessor, because the owners in the gap are dead.
 
-        Each of the `dead` in the gap answered for the part that ends at it: that part is marked as its.
+        The caller has checked that `predecessor` names this vnode as the head of its successor list. Each dead vnode in
+        the gap owned the part that ends at it, so that part is marked with it.
+
+        Returns:
+            No events if this vnode has no arc, the predecessor does not stand before the arc, or a Switch is under way.
 
         Source: protocol of this project; compare Scatter (SOSP 2011), section 2, on the two-owner anomaly.
         """
@@ -227,10 +276,13 @@ class Ownership:
         return gained
 
     def learn_silent(self, silent: Iterable[tuple[Contact, float]]) -> None:
-        """Others are known to be silent, and since when: those that stood in a marked part owned what ends at them.
+        """Add marks for down vnodes that stood inside a marked part.
 
-        Who took over named all whom its predecessor list did, and that may have been too short. The owner that it named
-        may have taken such a part over, so its own mark stays whole.
+        The takeover marked only vnodes that this vnode knew, and its list of predecessors may have been too short. The
+        owner already marked may have taken such a part over before it died, so its own mark stays whole.
+
+        Args:
+            silent: down vnodes, each with the time when it went down.
         """
         known = {mark.dead.id for mark in self.taken} | {self.me.id}
         for contact, since in silent:
@@ -241,7 +293,10 @@ class Ownership:
                     break
 
     def shrink(self, predecessor: Contact) -> list[Event]:
-        """A member that joined elsewhere (healed split, untangled loop) stands inside my arc: that part is its own."""
+        """Give up the part of the arc that a member inside it owns.
+
+        Such a member joined elsewhere and appears when a split ring heals or a loopy ring is untangled.
+        """
         if self.start is None or self.giving is not None or not between(self.start, predecessor.id, self.me.id):
             return []
         self.epoch += 1
@@ -250,7 +305,10 @@ class Ownership:
         return [events.ArcLost(self.me.id, lost.arc, self.epoch, "shrunk")]
 
     def renounce(self) -> list[Event]:
-        """The giver had given this vnode up before it heard the acknowledgement: the arc is another's."""
+        """Give up the whole arc, because another vnode owns it.
+
+        The giver had taken this vnode for dead before the acknowledgement arrived.
+        """
         assert self.giving is None
         arc = self.arc
         assert arc is not None, "nothing to renounce"
@@ -267,17 +325,21 @@ class Ownership:
         *,
         keeps_all: bool = False,
     ) -> None:
-        """The predecessor stands exactly where my arc begins: moves to it are common knowledge now.
+        """Record the vnodes before the arc, as a predecessor at its start names them.
 
-        A list that a newcomer tells, or a vnode behind a newcomer, is short at first. So the vnodes beyond its end stay
-        for a while.
+        Moves of arcs to this predecessor are forgotten, because the pointers lead there from now on. If the predecessor
+        stands elsewhere, nothing happens.
+
+        The list of a newcomer, or of a vnode behind one, is short at first. So vnodes beyond its end stay for a while.
 
         Args:
-            now, keep_s: how long they stay, in seconds, after they were named last.
-            keeps_all: the vnodes that the list passes over stay as well. Such a vnode may be on its way back to an arc
-                that the predecessor took over, and have the only copies there.
-            further: who stands before it, as far as it knows: N + 2 nodes with it. A key has N + 3 places at most: two
-                who took over from that many, and do not know who else is silent, are not both among the key's places.
+            predecessor: the current predecessor.
+            further: the predecessors known to it. With the predecessor itself they span up to N + 2 nodes. That bound
+                keeps two successive takeovers from both claiming a place in one preference list of at most N + 3 nodes.
+            now: the current time, in seconds.
+            keep_s: how long an unlisted vnode stays after a list last named it, in seconds.
+            keeps_all: also keep vnodes that the list skips. Such a vnode may be on its way back to an arc that the
+                predecessor took over, and hold the only copies there.
         """
         if predecessor.id == self.start:
             self.boundary = predecessor
@@ -293,7 +355,7 @@ class Ownership:
             self.moved = tuple(m for m in self.moved if m.to.id != predecessor.id)
 
     def _backwards(self, nearest: Contact, further: Iterable[Contact]) -> tuple[Contact, ...]:
-        """Return these vnodes as far as each stands before the last, and none of them behind me."""
+        """Return the vnodes up to the first that is not farther back than the one before."""
         found = [nearest]
         for contact in further:
             if not between(self.me.id, contact.id, found[-1].id):
@@ -302,43 +364,50 @@ class Ownership:
         return tuple(found)
 
     def _sorted_backwards(self, contacts: Iterable[Contact]) -> tuple[Contact, ...]:
-        """Return these vnodes, the nearest before me first."""
+        """Return the vnodes sorted by their distance before this vnode, nearest first."""
         end = self.me.id
         return tuple(sorted(contacts, key=lambda c: (c.id < end, c.id), reverse=True))
 
     def doubt(self, arc: Arc) -> None:
-        """Others coordinated writes of this part, and this vnode may have missed what they acknowledged."""
+        """Mark an arc as doubtful: this vnode may lack acknowledged writes in it."""
         self.sure(arc)
         self.doubtful = (arc, *self.doubtful)
 
     def sure(self, arc: Arc) -> None:
-        """All that was acknowledged in this part is known here, or it is another's affair."""
+        """Clear the doubt about an arc that this vnode knows in full, or has given up."""
         self.doubtful = tuple(left for doubtful in self.doubtful for left in _without(doubtful, arc))
 
     def is_doubtful(self, arc: Arc) -> bool:
-        """Whether anything may have been acknowledged in some part of this arc that is not known here."""
+        """Return whether this vnode may lack acknowledged writes in some part of an arc."""
         return any(overlap(doubtful, arc) for doubtful in self.doubtful)
 
     def expire(self, now: float, down_out_s: float) -> None:
-        """Stop waiting for owners that have been down too long: other nodes have copies of their records."""
+        """Drop the marks of owners that have been down for `down_out_s` seconds or longer.
+
+        By then other nodes have copies of their records.
+        """
         if self.taken:
             self.taken = tuple(t for t in self.taken if now - t.since < down_out_s)
 
     def mark(self, arc: Arc, others: Iterable[Contact], now: float) -> None:
-        """Each of these vnodes may have taken this part over while this node stood still, and have the only copies."""
+        """Mark an arc for each vnode that may have taken it over while this node was away.
+
+        Each of them may hold the only copies of records in the arc.
+        """
         marked = {(t.arc, t.dead.id) for t in self.taken}
         self.taken = (*self.taken, *(Taken(arc, c, now) for c in others if (arc, c.id) not in marked))
 
     def learn_marks(self, arc: Arc, marks: Iterable[Taken]) -> None:
-        """Take over the marks of another vnode that lie in an arc of mine: it waited for these owners there."""
+        """Adopt another vnode's marks, as far as they lie in an arc of this vnode."""
         found = [mark._replace(arc=part) for mark in marks for part in _common(mark.arc, arc)]
         known = {(mark.arc, mark.dead.id) for mark in self.taken}
         self.taken = (*self.taken, *(m for m in found if (m.arc, m.dead.id) not in known and m.dead.id != self.me.id))
 
     def learn_only_copies(self, silent: Iterable[tuple[Contact, float]]) -> None:
-        """Each of these silent vnodes that stood inside this arc has the only copies of a part that ends at it.
+        """For each down vnode inside the arc, mark the part from the arc's start to it.
 
-        A vnode that returns to its arc has no marks. The vnode behind it had them, and names the silent ones to it.
+        That vnode may hold the only copies there. A vnode that returns to its arc has no marks. Its successor had them,
+        and reports the down vnodes to it.
         """
         known = {mark.dead.id for mark in self.taken}
         for contact, since in silent:
@@ -346,18 +415,18 @@ class Ownership:
                 self.taken = (*self.taken, Taken(Arc(self.start, contact.id), contact, since))
 
     def fetched(self, mark: Taken) -> None:
-        """Drop a mark, because all records that the returned owner had of the marked part are here."""
+        """Drop a mark, because all records of the returned owner there are here now."""
         self.taken = tuple(t for t in self.taken if t != mark)
 
     def owner_left(self, vnodes: Container[Point]) -> None:
-        """Wait no longer for dead owners that have left, or that an operator has given up."""
+        """Drop the marks of owners that left or that an operator has given up."""
         if self.taken:
             self.taken = tuple(t for t in self.taken if t.dead.id not in vnodes)
 
     # -- views ----------------------------------------------------------------------------------
 
     def arcs(self) -> tuple[OwnedArc, ...]:
-        """Return every arc this vnode has a say in, its own first, for status and checkers."""
+        """Return the own arc, then the marked, giving and moved arcs, for status reports."""
         if self.start is None:
             found: list[OwnedArc] = []
         else:
@@ -369,7 +438,7 @@ class Ownership:
         return tuple(found)
 
     def check(self) -> list[str]:
-        """Return what is wrong with the state, nothing when all is well."""
+        """Return descriptions of the local invariants that do not hold; normally none."""
         wrong: list[str] = []
         arc = self.arc
         if arc is None and (self.giving or self.taken):
@@ -407,7 +476,7 @@ class Ownership:
             self.before = (lost.to, *self.before)[:MOVED_MAX]
             kept = []
             for mark in self.taken:
-                if mark.arc.end not in lost.arc:  # wholly above, or cut: keep the part above the new start
+                if mark.arc.end not in lost.arc:  # the mark reaches above the new start: keep that part
                     start = end if end in mark.arc else mark.arc.start
                     kept.append(mark._replace(arc=Arc(start, mark.arc.end)))
             self.taken = tuple(kept)
@@ -416,7 +485,7 @@ class Ownership:
 
 
 def overlap(one: Arc, other: Arc) -> bool:
-    """Whether two arcs have a point in common."""
+    """Return whether two arcs have a point in common."""
     return one.end in other or other.end in one
 
 
@@ -429,7 +498,7 @@ def _common(one: Arc, other: Arc) -> list[Arc]:
 
 
 def _without(arc: Arc, part: Arc) -> list[Arc]:
-    """Return what is left of an arc without another."""
+    """Return the parts of an arc that lie outside another arc."""
     if part.is_whole:
         return []
     if not overlap(arc, part):
@@ -441,7 +510,7 @@ def _without(arc: Arc, part: Arc) -> list[Arc]:
 
 
 def marks_within(taken: Iterable[Taken], arc: Arc) -> list[Taken]:
-    """Return the marks, or the parts of them, that lie within an arc with the same start as the owner's."""
+    """Return the marks within an arc that starts at the owner's start, cut at its end."""
     found: list[Taken] = []
     for mark in taken:
         if mark.arc.end in arc:

@@ -1,14 +1,13 @@
-"""A vnode's predecessor and successor list, and the only transitions allowed to change them.
+"""Ring pointers: a vnode's predecessor and successor list.
 
-Every method is one atomic step of the corrected protocol (Zave 2017, section III, with the 2018
-model): it decides against the *current* state, applies, checks, and returns the events. Callers
-ask peers first and then call exactly one transition; what the answer was asked for may have
-changed meanwhile, so each transition tests its own precondition and returns nothing when it no
-longer holds.
+Only the transitions in this module change them. Each is one atomic step of the corrected protocol (Zave 2017, section
+III, with the 2018 model). It decides against the *current* state, applies the change, checks the invariants, and
+returns the events. Callers ask peers first and then call exactly one transition. The state may have changed meanwhile,
+so each transition tests its own precondition. If that no longer holds, it returns no events.
 
-Lists never wrap: entries are copied only while their clockwise distance from this vnode strictly
-grows. A lone vnode's list is itself, and that entry is never copied. (Zave's `butLast`, taken
-literally, makes duplicates in every ring of at most r members.)
+Lists never wrap. Entries are copied only while their clockwise distance from this vnode strictly grows. The list of a
+lone vnode is the vnode itself, and that entry is never copied. (Zave's `butLast`, taken literally, makes duplicates in
+every ring of at most r members.)
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from chord.events import Event
 from chord.ids import Circle, between
 from chord.wire.messages import Contact
 
-ENTRIES_PER_SUCCESSOR_MAX = 4  # vnodes of one node may stand side by side
+ENTRIES_PER_SUCCESSOR_MAX = 4  # several vnodes of one node may be adjacent
 
 
 class RingState:
@@ -28,13 +27,18 @@ class RingState:
 
     Attributes:
         me: this vnode.
-        predecessor: the closest vnode known to precede it; itself when alone; None before it has joined.
-        successors: consecutive vnodes that follow it, spanning r other nodes at most.
-        predecessors: consecutive vnodes that precede it, nearest first: a hint, outside the proof.
-        observed: how often the pair was served to be adopted (abort-if-observed).
-        busy_steps: steps that were disturbed too often; `GetRing` answers `Busy` until they are done.
-        is_isolated: nobody is left in the list, and not all of them left politely: some fell silent.
-        lost_touch: a head fell silent since a list was last copied: there may be others that only it knew.
+        circle: the identifier circle.
+        r: how many other nodes the successor list spans at most.
+        reach: how many nodes the predecessor list spans at most: N + 1.
+        predecessor: the closest vnode known to precede it. It is the vnode itself when alone, and None before the vnode
+            has joined.
+        successors: consecutive vnodes that follow it, spanning at most r other nodes.
+        predecessors: consecutive vnodes that precede it, nearest first. This is a hint, outside the proof.
+        observed: how often the pointers were served for adoption (abort-if-observed).
+        busy_steps: steps that were disturbed too often. `GetRing` answers `Busy` until they are done.
+        is_isolated: whether the list has no other vnode left, and at least one of them went down instead of leaving.
+        lost_touch: whether a head went down since a list was last copied. Then it may have known vnodes that this one
+            does not.
     """
 
     __slots__ = (
@@ -55,7 +59,7 @@ class RingState:
         self.me = me
         self.circle = circle
         self.r = successors
-        self.reach = reach  # distinct nodes the predecessor list spans: N + 1
+        self.reach = reach  # distinct nodes that the predecessor list spans: N + 1
         self.predecessor: Contact | None = None
         self.successors: tuple[Contact, ...] = ()
         self.predecessors: tuple[Contact, ...] = ()
@@ -71,7 +75,7 @@ class RingState:
 
     @property
     def successor(self) -> Contact:
-        """The head of the list. Only of a member."""
+        """The head of the successor list; the vnode must be a member."""
         return self.successors[0]
 
     @property
@@ -81,27 +85,31 @@ class RingState:
 
     @property
     def is_full(self) -> bool:
-        """Whether the successor list spans as many nodes as it may: there may be others behind them."""
+        """Whether the successor list spans r nodes, so that others may stand behind them."""
         return len({contact.address for contact in self.successors} - {self.me.address}) >= self.r
 
     @property
     def is_cut(self) -> bool:
-        """Whether the successor list may end before the ring does: it is full, or has as many entries as it may."""
+        """Whether the successor list may end before the ring does.
+
+        The list is full, or has as many entries as it may hold.
+        """
         return self.is_full or len(self.successors) >= ENTRIES_PER_SUCCESSOR_MAX * self.r
 
     # -- transitions ----------------------------------------------------------------------------
 
     def create(self) -> list[Event]:
-        """Found a ring of one."""
+        """Found a ring of one vnode."""
         assert not self.is_member
         self.successors, self.predecessor = (self.me,), self.me
         self._check()
         return [events.RingCreated(self.me.id)]
 
     def join(self, predecessor: Contact, its_successors: Iterable[Contact]) -> list[Event]:
-        """JOIN: take the predecessor's whole list at once, if this vnode still fits right behind it.
+        """JOIN: take the predecessor's whole list if this vnode still fits behind it.
 
-        Returns no events when it does not; then look up the predecessor again.
+        Returns:
+            No events if this vnode does not fit. Then look up the predecessor again.
         """
         assert not self.is_member
         theirs = tuple(its_successors)
@@ -121,7 +129,11 @@ class RingState:
         return [events.RingResumed(self.me.id, predecessor, self.successor)]
 
     def adopt_list(self, head: Contact, its_successors: Iterable[Contact]) -> list[Event]:
-        """STAB_SUCC: the head answered; take its list behind it. Nothing when it is no longer the head."""
+        """STAB_SUCC: take the head's list behind the head, because the head replied.
+
+        Returns:
+            No events if `head` is no longer the head, or the list stays the same.
+        """
         if not self.is_member or self.successors[0].id != head.id:
             return []
         self.lost_touch = False
@@ -133,7 +145,10 @@ class RingState:
         return [events.ListCopied(self.me.id, head)]
 
     def adopt_successor(self, new: Contact, its_successors: Iterable[Contact]) -> list[Event]:
-        """STAB_PRED and self-lookup: a vnode just queried lies between this one and its successor."""
+        """STAB_PRED and self-lookup: adopt a vnode between this one and its successor.
+
+        The vnode was just queried. If it does not lie there, return no events.
+        """
         if not self.is_member or not between(self.me.id, new.id, self.successor.id):
             return []
         old = self.successor
@@ -143,10 +158,10 @@ class RingState:
         return [events.SuccessorAdopted(self.me.id, new, None if old.id == self.me.id else old)]
 
     def forget_head(self, dead: Contact, *, has_left: bool = False) -> list[Event]:
-        """STAB_SUCC, no answer: drop the head. The list is shorter for a while, never padded.
+        """STAB_SUCC without a reply: drop the head.
 
-        A vnode whose last entries fall silent is isolated, not alone, even if the very last one left; one whose last
-        neighbours all left is alone.
+        The list is shorter for a while, never padded. If the last entries of a list went down, the vnode is isolated,
+        not alone, even if the very last one left. If all of them left, the vnode is alone.
         """
         if self.is_alone or not self.is_member or self.successors[0].id != dead.id:
             return []
@@ -156,33 +171,40 @@ class RingState:
         return [events.HeadForgotten(self.me.id, dead), *self._isolated()]
 
     def inherit(self, leaver: Contact, its_successors: Iterable[Contact]) -> list[Event]:
-        """The head leaves and hands its list down: take it as the leaver's own, so that its going costs no entry.
+        """Take the successor list of a head that leaves.
 
-        That is STAB_SUCC a last time and then the drop of the head, with the one entry that did not fit before.
+        The list replaces this vnode's own, so the leave costs no entry. That equals a last STAB_SUCC, then dropping the
+        head, plus the one entry for which there was no room before.
         """
         if not self.is_member or self.is_alone or self.successors[0] != leaver:
             return []
         inherited = self._copied(tuple(c for c in its_successors if c.id != leaver.id))
-        if inherited == (self.me,):  # it knew of nobody: what we know of others still counts
+        if inherited == (self.me,):  # the leaver knew no other vnode: this vnode's entries still count
             inherited = self.successors[1:] or inherited
         self.successors = inherited
         self._check()
         return [events.HeadForgotten(self.me.id, leaver), *self._isolated()]
 
     def learn_predecessor(self, new: Contact) -> list[Event]:
-        """RECTIFY, first branch: a predecessor where there was none, or a closer one."""
+        """RECTIFY, first branch: adopt a first or a closer predecessor."""
         if not self.is_better_predecessor(new):
             return []
         return self._set_predecessor(new)
 
     def replace_predecessor(self, new: Contact, dead: Contact) -> list[Event]:
-        """RECTIFY, second branch: the predecessor that was pinged is dead and still the predecessor."""
+        """RECTIFY, second branch: replace a dead predecessor.
+
+        The dead vnode was pinged. If it is no longer the predecessor, this is the first branch.
+        """
         if self.predecessor is not None and self.predecessor.id == dead.id and new != dead:
             return self._set_predecessor(new)
         return self.learn_predecessor(new)
 
     def learn_predecessors(self, nearest: Contact, further: Iterable[Contact]) -> None:
-        """Copy the predecessor's own predecessor list behind it, backwards, never wrapping."""
+        """Copy the predecessor's predecessor list behind the predecessor.
+
+        The list runs backwards and never wraps.
+        """
         if self.predecessor is None or nearest.id != self.predecessor.id:
             return
         found: list[Contact] = []
@@ -199,19 +221,22 @@ class RingState:
         self.predecessors = tuple(found)
 
     def settle_alone(self) -> None:
-        """Accept that the silent neighbours are gone for good: isolated becomes alone."""
+        """Accept that the down neighbours will not be back: isolated becomes alone."""
         self.is_isolated = self.lost_touch = False
 
     # -- predicates -----------------------------------------------------------------------------
 
     def is_better_predecessor(self, new: Contact) -> bool:
-        """Whether a vnode is closer before this one than the present predecessor."""
+        """Return whether a vnode precedes this one more closely than the predecessor."""
         if new.id == self.me.id:
             return False
         return self.predecessor is None or between(self.predecessor.id, new.id, self.me.id)
 
     def check(self) -> list[str]:
-        """Return the local invariants that do not hold: NoDuplicates, OrderedSuccessorList, never wrapping."""
+        """Return the local invariants that do not hold.
+
+        They are NoDuplicates, OrderedSuccessorList and ListWraps: a list never wraps.
+        """
         wrong: list[str] = []
         distances = [self.circle.distance(self.me.id, c.id) for c in self.successors]
         if len(set(distances)) != len(distances):
@@ -225,7 +250,7 @@ class RingState:
     # -- inside ---------------------------------------------------------------------------------
 
     def _isolated(self) -> list[Event]:
-        """The list has lost its head: is anybody left in it, or out there?"""
+        """Set `is_isolated` after the head was dropped, and return the event."""
         self.is_isolated = self.is_alone and self.lost_touch
         return [events.VnodeIsolated(self.me.id)] if self.is_isolated else []
 
@@ -233,11 +258,11 @@ class RingState:
         old, self.predecessor = self.predecessor, new
         distance = self.circle.distance
         further = [c for c in self.predecessors if distance(c.id, self.me.id) > distance(new.id, self.me.id)]
-        self.predecessors = (new, *further)  # until its own list arrives, which may be short
+        self.predecessors = (new, *further)  # until the new predecessor's own list arrives, which may be short
         return [events.PredecessorAdopted(self.me.id, new, old)]
 
     def _copied(self, entries: tuple[Contact, ...]) -> tuple[Contact, ...]:
-        """Return the entries to keep: while the distance grows, until r other nodes are spanned."""
+        """Return the entries to keep: distances grow, and they span at most r other nodes."""
         kept: list[Contact] = []
         nodes: set[str] = set()
         last = 0

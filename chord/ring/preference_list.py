@@ -1,12 +1,21 @@
-"""The replica view of one vnode: which vnodes hold which records, though some of them are silent.
+"""Preference lists: which nodes hold which records, including nodes that are down.
 
-`ring/pointers.py` forgets a vnode within seconds of its last word; what it holds is not forgotten so soon. A vnode that
-fell silent stays a holder of replicas until it is back, has left, is forgotten by an operator, or has been down for
-`down_out_s`: otherwise every restart would move records about, and failures would lower W. The marks of
-`ring/ownership.py` say so of the vnodes whose arcs were taken over; the view, of those behind this vnode. It is fed
-like the successor list: the head's view counts beyond the head. In between count one's own view and the head's marks.
+`ring/pointers.py` forgets a vnode within seconds after it goes down, but the records on that vnode still count. A down
+vnode stays in the replica sets until one of these events:
 
-Linearizable keys would need views that a majority of the view before has agreed on; this is where they would stand.
+- It is back.
+- It has left the ring.
+- An operator forgets it.
+- It has been down for `down_out_s`.
+
+Otherwise every restart would move records, and failures would lower W.
+
+The marks of `ring/ownership.py` remember the down vnodes before this one: those with arcs that it took over. The `View`
+remembers the down vnodes behind this one. It is fed like the successor list. Beyond the head of the list the head's
+view counts. Up to the head this vnode's own view counts.
+
+Linearizable keys would need views that a majority of the previous view has agreed on. Such an agreement would belong in
+this module.
 
 Source: DeCandia et al. 2007 (Dynamo), section 4.3 (preference lists over distinct nodes), 4.8.1 (explicit membership).
 """
@@ -27,18 +36,23 @@ RETIRING_MAX = 64
 
 
 class Place(NamedTuple):
-    """A vnode in the walk clockwise from a key, the first of its node. `is_waited_for`: it fell silent."""
+    """A node's place in the walk clockwise from a key.
+
+    Attributes:
+        contact: the node's first vnode in the walk.
+        is_waited_for: whether the vnode is down and still counts as a replica.
+    """
 
     contact: Contact
     is_waited_for: bool
 
 
 class Forgotten(NamedTuple):
-    """An operator's word that the node at an address will not be back.
+    """An operator's statement that the node at an address will not be back.
 
     Attributes:
-        at: when the operator said so.
-        living: the vnodes of another node that lived at the address then.
+        at: when the operator said so, in seconds.
+        living: the vnodes of another node that lived at the address at that time.
     """
 
     at: float
@@ -46,7 +60,13 @@ class Forgotten(NamedTuple):
 
 
 class ReplicaSet(NamedTuple):
-    """Who holds a key: the members, who may stand in for them, and who holds it still and is about to leave."""
+    """The nodes that hold a key.
+
+    Attributes:
+        members: the replicas of the key, in preference order.
+        fallbacks: the nodes behind them, which stand in for members that are down.
+        retiring: nodes that still hold the key and are about to leave.
+    """
 
     members: tuple[Place, ...]
     fallbacks: tuple[Place, ...]
@@ -59,7 +79,13 @@ class ReplicaSet(NamedTuple):
 
 
 class View:
-    """What one vnode knows of silent holders behind it, and of arcs whose owner has brought it level."""
+    """What one vnode knows of down vnodes behind it, and of the arcs it is synced in.
+
+    A vnode is *synced* in an arc if a node that knows all acknowledged writes confirmed that it holds what a replica
+    must.
+
+    Concurrency: every method is synchronous.
+    """
 
     __slots__ = (
         "_cached",
@@ -78,30 +104,34 @@ class View:
     def __init__(self, me: Contact, circle: Circle) -> None:
         self._me = me
         self._circle = circle
-        self._downs: dict[Point, tuple[Contact, float]] = {}  # and since when; replaced, never changed
-        self._retiring: dict[str, float] = {}  # since when; never changed, but replaced
-        self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # what it was made from
+        self._downs: dict[Point, tuple[Contact, float]] = {}  # with the time it went down; not changed but replaced
+        self._retiring: dict[str, float] = {}  # address to time; not changed but replaced: see `_cached`
+        self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # inputs, result
         self._forgotten: dict[str, Forgotten] = {}
-        self._settled: dict[Point, Arc] = {}  # by where it ends
-        self._compared: dict[str, None] = {}  # owners that compared since the standstill; the latest last
-        self._recalled: dict[Point, Arc] = {}  # likewise, settled before an absence
-        self._known_since: dict[Point, float] = {}  # the vnodes behind this one
-        self._silence: tuple[float, float] | None = None  # when nodes fell silent, and when one was silent last
+        self._settled: dict[Point, Arc] = {}  # by the arc's end
+        self._compared: dict[str, None] = {}  # owners that compared since the last standstill; the latest last
+        self._recalled: dict[Point, Arc] = {}  # likewise; synced before an absence
+        self._known_since: dict[Point, float] = {}  # since when each vnode behind this one is known
+        self._silence: tuple[float, float] | None = None  # when the latest outage began, and when a node was last down
 
     # -- learning -------------------------------------------------------------------------------
 
     def fell_silent(self, contact: Contact, now: float) -> None:
-        """The vnode behind this one is dead: it holds what it holds, and is waited for."""
+        """Note that a vnode behind this one went down; it still counts as a replica."""
         if not self.is_forgotten(contact) and contact.id != self._me.id:
             self._downs = {contact.id: (contact, now), **self._downs}
 
     def adopt(
         self, successors: Sequence[Contact], downs: Iterable[tuple[Contact, float]], *, is_full: bool = False
     ) -> None:
-        """The head told its list, which is copied by now, and its view: beyond the head that replaces this one's.
+        """Adopt the head's view of down vnodes, which replaces this one beyond the head.
+
+        The head's successor list has been copied by now.
 
         Args:
-            is_full: the list may end before the ring does; who stands behind its end is others' affair.
+            successors: this vnode's successor list; its first entry is the head.
+            downs: the down vnodes that the head knows, each with the time when it went down.
+            is_full: whether the list may end before the ring does. If so, down vnodes beyond its end are ignored.
         """
         limit = self._distance(successors[0].id)
         last = self._distance(successors[-1].id) if is_full else self._circle.size
@@ -118,12 +148,16 @@ class View:
     def note_neighbours(
         self, successors: Iterable[Contact], marks: Iterable[Taken], now: float, down_out_s: float, margin_s: float
     ) -> None:
-        """Note since when each vnode behind this one is known, and since when others are silent.
+        """Note since when each vnode behind this one is known, and when others went down.
 
-        A silence counts until `down_out_s` after its end: by then the nodes that returned have brought records home.
+        An outage counts until `down_out_s` after its end. By then the nodes that returned have brought records home.
 
         Args:
-            margin_s: the longest time for which a node is silent before others notice it.
+            successors: the successor list.
+            marks: this vnode's takeover marks.
+            now: the current time, in seconds.
+            down_out_s: how long a down node counts as a replica, in seconds.
+            margin_s: the longest time that a node can be down before others notice, in seconds.
         """
         points = [contact.id for contact in successors] + list(self._downs)
         self._known_since = {point: self._known_since.get(point, now) for point in points}
@@ -140,13 +174,16 @@ class View:
     ) -> tuple[Place, ...]:
         """Return the nodes beyond the replica set of a key that may hold it.
 
-        Each newcomer moves an older node one place back. In the other part of a split, where the newcomer is unknown,
-        that older node may still take writes of the key. So newcomers do not count towards the places of a key.
+        Each newcomer moves an older node one place back. If the other part of a split ring does not know the newcomer,
+        that older node may still take writes of the key there. So newcomers do not count towards the places of a key.
 
         Args:
-            silent: nodes that may stand behind the end of the successor list.
+            key: a point of the circle.
+            ring: this vnode's pointers.
+            own: this vnode's arc.
+            silent: down nodes that may stand beyond the end of the successor list.
             places: the number of nodes that may hold a key, fallbacks included.
-            since: vnodes that joined after this time, or after a silence began, are newcomers.
+            since: a vnode that became known after this time, or after an outage began, is a newcomer.
         """
         limit = since if self._silence is None else min(since, self._silence[0])
         found, older = list[Place](), 0
@@ -162,17 +199,21 @@ class View:
         return tuple(found[places:])
 
     def gone(self, vnodes: Container[Point]) -> None:
-        """Wait no longer for vnodes that have left."""
+        """Drop down vnodes that have left the ring."""
         self._replace({point: down for point, down in self._downs.items() if point not in vnodes})
 
     def forget(
         self, address: str, now: float, living: frozenset[Point] = frozenset(), *, forgotten_max: int = 256
     ) -> None:
-        """An operator says that a node will not be back; for a while others' views do not count against that.
+        """Drop a node that will not be back, as an operator says.
+
+        While the address is remembered, the views of other vnodes cannot add the node again.
 
         Args:
+            address: the node's address.
+            now: the current time, in seconds.
             living: the vnodes of another node that lives at the address now.
-            forgotten_max: so many addresses are remembered; beyond it the one that was forgotten first goes.
+            forgotten_max: how many addresses to remember. Beyond that the earliest one is dropped.
         """
         self.gone({p for p, (contact, _) in self._downs.items() if contact.address == address and p not in living})
         if not living:
@@ -183,28 +224,31 @@ class View:
             del self._forgotten[next(iter(self._forgotten))]
 
     def retires(self, address: str, now: float) -> None:
-        """A node is about to leave: it holds replicas still and is a member no more."""
+        """Note that a node is about to leave: it still holds replicas, but is no member."""
         self.stays(address)
         self._retiring = dict([*self._retiring.items(), (address, now)][-RETIRING_MAX:])
 
     def is_back(self, address: str) -> None:
-        """A node is there, new or once more: nothing that was said of it before counts."""
+        """Note that a node is up, new or again, and drop earlier knowledge about it."""
         self.stays(address)
         self._forgotten.pop(address, None)
 
     def stays(self, address: str) -> None:
-        """A node that was to leave has left, or did not come to it."""
+        """Note that a node no longer counts as leaving: it has left, or it stays."""
         if address in self._retiring:
             self._retiring = {other: since for other, since in self._retiring.items() if other != address}
 
     def expire(self, now: float, down_out_s: float, leave_s: float, *, is_waiting: bool = False) -> None:
-        """Wait no longer for vnodes that have been silent for `down_out_s`, so that the replica set changes.
+        """Drop vnodes that have been down for `down_out_s`; this changes replica sets.
 
-        A node counts as leaving for at most `leave_s`. If it was killed during its leave and is back, it says so. But a
-        vnode that did not hear this would choose another replica in its place for ever.
+        A node counts as leaving for at most `leave_s`. A node that was killed during its leave and is back says so. But
+        a vnode that missed this message would otherwise choose another replica in that node's place for ever.
 
         Args:
-            is_waiting: whether nodes are silent. Until they are back, forgotten nodes count, too; see `forgotten`.
+            now: the current time, in seconds.
+            down_out_s: how long a down vnode counts as a replica, in seconds.
+            leave_s: how long a leave may take, in seconds.
+            is_waiting: whether any nodes are down. Until they are back, forgotten nodes count too; see `forgotten`.
         """
         self._replace({point: down for point, down in self._downs.items() if now - down[1] < down_out_s})
         if any(now - since >= leave_s for since in self._retiring.values()):
@@ -214,15 +258,24 @@ class View:
             self._forgotten = {address: it for address, it in forgotten if now - it.at < down_out_s}
 
     def settled(self, end: Point, arc: Arc) -> None:
-        """This vnode holds everything of an arc that was acknowledged so far, or as much of it as a replica must."""
+        """Note that this vnode is synced in an arc.
+
+        It holds everything that was acknowledged there so far, or as much as a replica must.
+        """
         self._add(self._settled, end, arc)
 
     def was_settled(self, end: Point, arc: Arc) -> None:
-        """This vnode was settled in an arc before it was away. That alone denies nothing."""
+        """Note that this vnode was synced in an arc before an absence.
+
+        That status alone denies no key.
+        """
         self._add(self._recalled, end, arc)
 
     def was_away(self) -> None:
-        """Note that this vnode stood still: in every arc others may have gone on, so none is settled any more."""
+        """Note that this node stood still, so others may have written in any arc.
+
+        This vnode is no longer synced in any arc.
+        """
         for end, arc in self._settled.items():
             self.was_settled(end, arc)
         self._settled = {}
@@ -236,24 +289,31 @@ class View:
             del self._compared[next(iter(self._compared))]
 
     def was_compared(self, address: str) -> bool:
-        """Whether a node has compared with this vnode since the standstill. Only then does its word settle an arc."""
+        """Return whether a node has compared with this vnode since the last standstill.
+
+        Only then may that node declare this vnode synced.
+        """
         return address in self._compared
 
     def _add(self, marks: dict[Point, Arc], end: Point, arc: Arc) -> None:
         known = marks.pop(end, arc)
         is_longer = known.end == arc.end and self._length(known) > self._length(arc)
-        marks[end] = known if is_longer else arc  # what it was brought level in before it still is
+        marks[end] = known if is_longer else arc  # an arc that was synced before still is
         while len(marks) > SETTLED_MAX:
             del marks[next(iter(marks))]
 
     def keep_settled(self, arcs: list[Arc]) -> None:
-        """Only of what a vnode keeps replicas of it hears all: what lies elsewhere it no longer holds for sure."""
+        """Keep the synced status only within the given arcs, those this vnode replicates.
+
+        Elsewhere this vnode does not receive the writes, so it may miss some.
+        """
         self._settled, self._recalled = self._kept(self._settled, arcs), self._kept(self._recalled, arcs)
 
     def keep_settled_by_owner(self, gap: Arc, owners: Iterable[Point]) -> None:
-        """Keep, in a gap that dead vnodes owned, only marks that each of them set in its own arc.
+        """In a gap that dead vnodes owned, keep only what each of them declared synced.
 
-        A mark of another vnode is older than the arc of the dead owner, which may have acknowledged writes since.
+        The status counts only within that vnode's own arc. A status from another vnode is older than the arc of the
+        dead owner, which may have acknowledged writes since.
         """
         ends = sorted({gap.start, gap.end, *owners}, key=lambda point: self._circle.distance(gap.start, point))
         own_arcs = [Arc(start, end) for start, end in pairwise(ends)]
@@ -261,7 +321,7 @@ class View:
         self._recalled = self._clipped(self._recalled, gap, own_arcs)
 
     def _clipped(self, marks: dict[Point, Arc], gap: Arc, own_arcs: list[Arc]) -> dict[Point, Arc]:
-        rest = Arc(gap.end, gap.start)  # what the gap leaves of the circle
+        rest = Arc(gap.end, gap.start)  # the circle outside the gap
         inside = self._kept({point: arc for point, arc in marks.items() if arc.end in gap}, own_arcs)
         outside = {point: arc for point, arc in marks.items() if arc.end not in gap}
         return {**self._kept(outside, [rest]), **inside}
@@ -278,24 +338,27 @@ class View:
     # -- questions ------------------------------------------------------------------------------
 
     def downs(self) -> tuple[tuple[Contact, float], ...]:
-        """Return the silent vnodes behind this one and since when they are, nearest first."""
+        """Return the down vnodes behind this one and when each went down, nearest first."""
         return tuple(self._downs.values())
 
     def settled_arcs(self) -> dict[Point, Arc]:
-        """Return the arcs this vnode was brought level in, by their ends."""
+        """Return the arcs this vnode is synced in, by their ends."""
         return dict(self._settled)
 
     def ever_settled(self) -> tuple[tuple[Point, Arc], ...]:
-        """Return the arcs this vnode is settled in, or was before it was away, with the owner of each."""
+        """Return the arcs this vnode is synced in, or was before an absence, with ends."""
         return (*self._recalled.items(), *self._settled.items())
 
     def is_forgotten(self, contact: Contact) -> bool:
-        """Whether an operator has said that a vnode will not be back."""
+        """Return whether an operator has said that a vnode will not be back."""
         forgotten = self._forgotten.get(contact.address)
         return forgotten is not None and contact.id not in forgotten.living
 
     def forgotten(self) -> int:
-        """Return the number of forgotten nodes: those of the last `down_out_s`, or all while nodes are silent."""
+        """Return the number of forgotten nodes that still count.
+
+        A forgotten node counts for `down_out_s`, or longer if other nodes are down.
+        """
         return len(self._forgotten)
 
     def forgotten_since(self, at: float) -> int:
@@ -303,19 +366,19 @@ class View:
         return sum(forgotten.at >= at for forgotten in self._forgotten.values())
 
     def forgotten_addresses(self) -> tuple[tuple[str, tuple[Point, ...]], ...]:
-        """Return the addresses of forgotten nodes, each with the vnodes that lived there then."""
+        """Return the addresses of forgotten nodes, each with the vnodes that lived there."""
         return tuple((address, tuple(sorted(it.living))) for address, it in self._forgotten.items())
 
     def is_settled(self, point: int) -> bool:
-        """Whether this vnode was brought level in the arc a point lies in."""
+        """Return whether this vnode is synced in an arc that contains a point."""
         return any(point in arc for arc in self._settled.values())
 
     def is_settled_in(self, arc: Arc) -> bool:
-        """Whether this vnode was brought level in all of an arc."""
+        """Return whether this vnode is synced in all of an arc."""
         return self._is_covered(arc, list(self._settled.values()))
 
     def was_settled_in(self, arc: Arc) -> bool:
-        """Whether this vnode is settled in all of an arc, or was before it was away."""
+        """Return whether this vnode is synced in all of an arc, or was before an absence."""
         return self._is_covered(arc, [*self._settled.values(), *self._recalled.values()])
 
     def _is_covered(self, arc: Arc, marks: list[Arc]) -> bool:
@@ -331,13 +394,14 @@ class View:
 
     @property
     def retiring(self) -> tuple[str, ...]:
-        """The nodes that are about to leave."""
+        """The addresses of the nodes that are about to leave."""
         return tuple(self._retiring)
 
     def walk(self, key: int, ring: RingState, own: Ownership) -> Iterator[Place]:
-        """Yield the nodes clockwise from a key, each with its first vnode: the silent ones, this one, those behind it.
+        """Yield the nodes clockwise from a key, each once, with its first vnode.
 
-        For a key before this vnode's arc the walk begins with the predecessors in between.
+        The walk passes the down owners of marked parts, this vnode, and the vnodes behind it, down ones included. For a
+        key before this vnode's arc the walk also passes the predecessors in between.
         """
         seen: dict[str, None] = {}
         for contact, is_waited_for in self._clockwise(key, ring, own):
@@ -346,10 +410,10 @@ class View:
                 yield Place(contact, is_waited_for)
 
     def replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
-        """Return who holds a key: the first so many nodes of the walk, and so many behind them.
+        """Return the replica set of a key: the first N nodes of the walk, and fallbacks.
 
-        The silent ones count. Otherwise two halves of a split ring would go on to ever other nodes, and when it has
-        healed an acknowledged write could lie where nobody looks for it.
+        Down nodes count. Otherwise the two halves of a split ring would keep moving on to other nodes. After the split
+        has healed, an acknowledged write could then lie where no node looks for it.
         """
         if own.taken or own.arc is None or key not in own.arc:
             return self._replica_set(key, ring, own, replicas, fallbacks)
@@ -360,17 +424,17 @@ class View:
         who = self._replica_set(key, ring, own, replicas, fallbacks)
         behind = (*(contact.id for contact in ring.successors), *self._downs)
         if not any(point in own.arc for point in behind if point != self._me.id):
-            self._cached = (source, who)  # in an arc without marks, and with nobody else in it, all keys have the same
+            self._cached = (source, who)  # without marks and other vnodes in the arc, all its keys have one set
         return who
 
     def _replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
         places = list(self.walk(key, ring, own))
         staying = [place for place in places if place.contact.address not in self._retiring]
-        if not staying:  # the last one that leaves
+        if not staying:  # every node is about to leave
             staying = places
         last = replicas + fallbacks
         chosen = staying[:last]
-        if replicas == 1 and chosen[0].contact != self._me:  # the only copy is away: its arc's owner takes its place
+        if replicas == 1 and chosen[0].contact != self._me:  # the only copy is down: this owner stands in
             chosen.append(Place(self._me, False))
         retiring = [place for place in places if place not in staying]
         return ReplicaSet(tuple(chosen[:replicas]), tuple(chosen[replicas:]), tuple(retiring[:last]))
@@ -396,7 +460,7 @@ class View:
         for contact, _ in self._downs.values():
             behind.setdefault(contact.id, (contact, True))
         for contact, is_waited_for in sorted(behind.values(), key=lambda item: self._distance(item[0].id)):
-            if distance(key, contact.id) > to_me:  # otherwise it lies before this one, once round
+            if distance(key, contact.id) > to_me:  # otherwise the vnode lies between the key and this one
                 yield contact, is_waited_for
 
     def _length(self, arc: Arc) -> int:

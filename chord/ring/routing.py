@@ -1,6 +1,7 @@
-"""The way to a key: hop by hop, strictly clockwise, never past the key, to the key's predecessor; and its cost.
+"""Routing: the way to a key's predecessor, hop by hop, and its cost.
 
-Who is asked names those it would ask next; a dead end is stepped back from.
+Each hop goes strictly clockwise and never past the key. A hop names the vnodes that it would ask next. From a dead end
+the lookup steps back.
 
 Source: Stoica et al. 2001, section 4.3-4.4 and Fig. 4; iterative and recursive styles, ToN 2003, section 6.
 """
@@ -37,23 +38,32 @@ R = TypeVar("R", bound=Reply)
 
 TRIED_MAX = 256
 NOT_ASKED = "not asked"
-"""Begins the outcome of a hop that was known to be dead."""
+"""How the outcome of a hop begins that was not asked: it was known to be dead."""
 
 
 class Path:
-    """A lookup in progress: what was asked, what it cost, and where it stands.
+    """A lookup in progress: the vnodes asked, the cost, and the current position.
 
     Attributes:
+        key: the point looked up.
+        start: the vnode where the lookup begins.
+        mode: how hops are asked; see `Lookups.find`.
+        route: when the lookup stops; see `Lookups.find`.
+        began: when the lookup began, in seconds on the event loop's clock.
         hops: the start, then every vnode asked; dead ends included.
         earlier: the hops of attempts before this one.
         candidates: once routed, the key's successor and the vnodes after it, best first.
         predecessor: once routed, the last live hop.
         tried: ids found useless.
-        doubt: why it is not known whether a write has happened; then nobody's refusal can say that it has not.
-        refusal: the last answer that asking again might change.
-        spacings: mean gaps between vnodes, as the asked lists show them; the inverse of their mean estimates N.
-        shortcut: who is remembered to stand before the key, worth asking instead of those a list offers farther away.
-        calls: to other nodes; what a node asks itself costs nobody anything.
+        timeouts: how many hops were dead.
+        calls: calls to other nodes. A node's calls to itself are free.
+        restarts: how often the lookup started again.
+        doubt: why it is unknown whether a write took effect, or None. While it is set, no refusal can prove that the
+            write did not.
+        refusal: the last error reply that a retry may change.
+        spacings: mean gaps between vnodes in the asked lists, as shares of the circle. The inverse of their mean
+            estimates N.
+        shortcut: a cached owner before the key. It is asked instead of a candidate that is farther from the key.
     """
 
     def __init__(self, key: Point, start: Contact, mode: Mode, route: Route, now: float) -> None:
@@ -82,32 +92,34 @@ class Path:
 
     @property
     def nodes_estimate(self) -> int:
-        """N as far as the lists on the way tell."""
+        """N, as estimated from the lists on the way."""
         return max(1, round(len(self.spacings) / sum(self.spacings))) if self.spacings else 1
 
     @property
     def route_now(self) -> Route:
-        """The route, but classic once it failed: who stands right before the key knows who stands in for its owner.
+        """The route of the next attempt: after a failure always classic.
 
-        A list that happens to reach the key may end there.
+        Only the key's predecessor knows which node stands in for the owner. A list that happens to reach the key may
+        end there.
         """
         return "classic" if self.restarts else self.route
 
     def restart(self) -> None:
-        """Route again from the start; the costs stay on the bill."""
+        """Route again from the start; the costs so far still count."""
         self.restarts += 1
         self.forget_hops()
         self.candidates, self.predecessor, self.tried = (), self.start, {}
 
     def forget_hops(self) -> None:
-        """Begin a new way; what did not answer on the one before is still told of."""
+        """Begin a new way; `shown` still reports the dead hops of the earlier one."""
         self.earlier += tuple(self.hops)
         self.hops = []
 
     def shown(self) -> tuple[HopTrace, ...]:
-        """Return the hops of this way, and behind the hop that led to it each dead one of the ways before.
+        """Return the hops of this way, and the dead hops of earlier ways.
 
-        A vnode that did not answer several times has one line, which says how often.
+        Each dead hop stands behind the hop that led to it. A vnode that failed to reply several times has one line,
+        which says how often.
         """
         if not self.earlier:
             return tuple(self.hops)
@@ -132,15 +144,18 @@ class Path:
 
 
 def _with_attempts(hop: HopTrace, attempts: list[HopTrace]) -> HopTrace:
-    """Return the line of a hop that was asked in vain several times."""
+    """Return a hop's line, with the number of attempts if a dead hop had several."""
     if not hop.is_dead or len(attempts) < 2:
         return hop
-    times = f"asked {len(attempts)} times, in vain until {attempts[-1].at_ms / 1000:.1f} s"
+    times = f"asked {len(attempts)} times, no answer until {attempts[-1].at_ms / 1000:.1f} s"
     return msgspec.structs.replace(hop, outcome=f"{attempts[-1].outcome}; {times}")
 
 
 def _behind(hops: list[HopTrace], before: Contact | None) -> int:
-    """Return where in a trace a dead hop stands: behind the live one that named it, and others that it named."""
+    """Return the position of a dead hop in a trace.
+
+    It stands behind the live hop that named it, and behind other dead hops that the same live hop named.
+    """
     place = next((i + 1 for i, hop in enumerate(hops) if hop.contact == before), len(hops))
     while place < len(hops) and hops[place].is_dead:
         place += 1
@@ -148,10 +163,11 @@ def _behind(hops: list[HopTrace], before: Contact | None) -> int:
 
 
 class Router:
-    """Finds ways for one node, from any of its vnodes or on behalf of another.
+    """Finds ways for one node, from any of its vnodes or on behalf of another node.
 
     Attributes:
-        host, peers: of the node.
+        host: the context that all vnodes of the node share.
+        peers: the calls to other nodes.
     """
 
     def __init__(self, host: Host) -> None:
@@ -166,7 +182,7 @@ class Router:
         """Go from the start to the key's predecessor, which names the candidates.
 
         Raises:
-            LookupFailed: nobody asked knows a way on.
+            LookupFailed: no vnode asked knows a next hop.
         """
         if path.mode == "recursive":
             await self._route_recursively(path)
@@ -191,7 +207,7 @@ class Router:
         path.predecessor, path.candidates = live[-1], reply.candidates
 
     async def _route_iteratively(self, path: Path) -> None:
-        """Ask hop after hop; a dead end is stepped back from, its alternatives tried first."""
+        """Ask hop after hop; after a dead end, try its alternatives, then step back."""
         trail = [Candidate(path.start, Via("start"))]
         alternatives: list[Candidate] = []
         step = await self._ask(path, trail[0])
@@ -206,10 +222,10 @@ class Router:
             if after is not None:
                 step = after
                 continue
-            # Nobody on offer answered: ask the same vnode for others, or go back one hop.
+            # No candidate replied: ask the same vnode for others, or go back one hop.
             again = await self._ask_again(path, trail)
             if again is None:
-                raise LookupFailed(f"nobody asked knows a way on; {len(path.tried)} were tried")
+                raise LookupFailed(f"no vnode asked knows a next hop; {len(path.tried)} were tried")
             step = again
         path.predecessor, path.candidates = trail[-1].contact, step.candidates
 
@@ -225,7 +241,10 @@ class Router:
         return None
 
     async def _ask_again(self, path: Path, trail: list[Candidate]) -> NextHops | None:
-        """Ask the last live hop again without what was tried; when it has nothing new, the one before it."""
+        """Ask the last live hop again, without the vnodes already tried.
+
+        If it knows no new candidate, ask the hop before it. Return None if no hop knows one.
+        """
         while trail:
             asked = trail[-1]
             request = self._find_next(path)
@@ -242,7 +261,7 @@ class Router:
         return None
 
     async def _ask(self, path: Path, candidate: Candidate) -> NextHops | None:
-        """Ask one vnode, and write its line of the trace. None when it is of no use."""
+        """Ask one vnode and trace it; return None if the vnode cannot help."""
         request = self._find_next(path)
         sent = trio.current_time()
         self.count_call(path, candidate.contact)
@@ -260,7 +279,10 @@ class Router:
         return step
 
     def _nearer(self, path: Path, best: Contact) -> list[Candidate]:
-        """Return who is remembered to stand nearer before the key than the best on offer, if anybody is; once."""
+        """Return the shortcut if it is nearer before the key than the best candidate.
+
+        The shortcut is used at most once.
+        """
         known, path.shortcut = path.shortcut, None
         return [known] if known is not None and self._is_progress(path, best, known.contact) else []
 
@@ -268,7 +290,7 @@ class Router:
         return FindNext(path.key, path.route_now, tuple(path.tried)[-TRIED_MAX:], path.mode == "successor")
 
     def _is_progress(self, path: Path, asked: Contact, candidate: Contact) -> bool:
-        """Whether a candidate lies strictly between the asked vnode and the key, and is new."""
+        """Return whether a candidate is new and lies between the asked vnode and the key."""
         return candidate.id not in path.tried and between(asked.id, candidate.id, path.key)
 
     def _hops_max(self, path: Path) -> float:
@@ -279,7 +301,11 @@ class Router:
     # -- recursive ------------------------------------------------------------------------------
 
     async def forward(self, request: Forward, me: Contact) -> Forwarded:
-        """Carry a recursive lookup on from one of our vnodes."""
+        """Carry a recursive lookup on from one of this node's vnodes.
+
+        Raises:
+            LookupFailed: the lookup ran out of hops, or no candidate could carry it on.
+        """
         began = trio.current_time()
         step = await self.peers.call(me, FindNext(request.key, request.route), NextHops)
         if step.final:
@@ -300,23 +326,23 @@ class Router:
             hops.append(HopTrace(hop.contact, hop.via, hop.remaining, own_rtt, hop.at_ms))
             elapsed = 1000 * (trio.current_time() - began)
             return Forwarded((*hops, *rest.hops), rest.candidates, elapsed, (step.spacing + rest.spacing) / 2)
-        raise LookupFailed(f"no way on from {me.address}")
+        raise LookupFailed(f"no next hop from {me.address}")
 
     async def _pass_on(self, to: Contact, request: Forward) -> Forwarded:
         """Pass a recursive lookup on.
 
         Raises:
-            ChordError: the next one does not live, or knows no way on.
-            TooSlowError: something behind it took too long.
+            ChordError: the next hop is dead, or knows no next hop.
+            TooSlowError: a later hop took too long.
         """
         with trio.fail_after(self.host.timing.timeout_cap_s):
             return await self.call_watched(to, request, Forwarded)
 
     async def call_watched(self, to: Contact, request: Request, expect: type[R]) -> R:
-        """Make a call that may take as long as others behind the callee take: whether it lives itself, pings tell.
+        """Make a call that may wait for other nodes; pings show if the callee is alive.
 
         Raises:
-            ChordError: what it answered, or its silence, as soon as its own timeout has passed.
+            ChordError: the callee's error reply; or that it is unreachable, once its own timeout has passed.
         """
         outcomes: list[R | ChordError] = []
         news = trio.Event()
@@ -330,7 +356,7 @@ class Router:
             nonlocal is_pinging
             is_pinging = False
             if isinstance(answer, SILENCE) and not outcomes:
-                # It may have done before it fell silent what it was asked for.
+                # The callee may have carried out the request before it went down.
                 on_reply(answer if not isinstance(answer, PeerUnreachable) else PeerLost(answer.message))
 
         self.peers.begin(to, request, expect, on_reply, deadline=trio.current_effective_deadline())
@@ -347,19 +373,27 @@ class Router:
     # -- the trace ------------------------------------------------------------------------------
 
     def count_call(self, path: Path, to: Contact) -> None:
-        """Put a call on the bill of a lookup."""
+        """Count a call of a lookup, unless it goes to this node itself."""
         path.calls += to.address != self.host.address
 
     def hop(
         self, candidate: Candidate, key: int, began: float, sent: float, error: ChordError | trio.TooSlowError | None
     ) -> HopTrace:
-        """Return the line of the trace for a vnode that was asked at `sent`, in a lookup that began at `began`."""
+        """Return the trace line of a vnode that was asked.
+
+        Args:
+            candidate: the vnode, and how the lookup reached it.
+            key: the point looked up.
+            began: when the lookup began, in seconds.
+            sent: when the vnode was asked, in seconds.
+            error: why the vnode was no use, or None.
+        """
         now = trio.current_time()
         is_dead = isinstance(error, (*SILENCE, trio.TooSlowError))
         outcome = "ok"
         if error is not None:
             reason = error.message if isinstance(error, ChordError) else "no answer in time"
-            reason = reason.replace(f" from {candidate.contact.address}", "")  # it stands in the same line
+            reason = reason.replace(f" from {candidate.contact.address}", "")  # the line names the address already
             outcome = f"{reason}; {self.peers.suspicion.state(candidate.contact.address)}" if is_dead else reason
         return HopTrace(
             contact=candidate.contact,
@@ -372,10 +406,10 @@ class Router:
         )
 
     def remaining(self, contact: Contact, key: int) -> float:
-        """Return which part of the circle lies between a vnode and the key."""
+        """Return the distance from a vnode to the key, as a share of the circle."""
         circle = self.host.circle
         return circle.fraction(circle.distance(contact.id, key))
 
     def ms(self, path: Path) -> float:
-        """Return how long a lookup has taken so far."""
+        """Return how long a lookup has taken so far, in milliseconds."""
         return 1000 * (trio.current_time() - path.began)

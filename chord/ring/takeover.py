@@ -1,7 +1,8 @@
-"""Where a vnode's arc begins: it follows the predecessor, by shrinking and by taking over what the dead answered for.
+"""Takeover: keep the low end of a vnode's arc in line with its predecessor.
 
-The pointer and the arc are two things (`ring/ownership.py`): a predecessor that was adopted does not own the records
-yet.
+The arc follows the predecessor in two ways. It shrinks when the predecessor owns a part of it. It grows when this vnode
+takes over the arc of dead owners. The pointer and the arc are separate (`ring/ownership.py`): adopting a predecessor
+does not move records yet.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from chord.stabilize import PeerGone, Stabilizer
 from chord.wire.messages import Confirm, Confirmed, Contact, GetRing, RingPointers
 
 NAMED_ROUNDS = 10
-"""So many rounds of stabilization a vnode before this one counts after it was named last."""
+"""How many stabilize rounds a vnode before this one counts after its last mention."""
 
 
 class Bounds:
     """Keeps the arc of one vnode in line with its predecessor.
 
     Attributes:
-        confirmed_at: when the predecessor at which the arc begins was last asked, and named this vnode behind it.
+        confirmed_at: when the predecessor at the start of the arc was last asked and named this vnode as its head. In
+            seconds on the event loop's clock.
     """
 
     def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
@@ -38,12 +40,12 @@ class Bounds:
         self.confirmed_at = -math.inf
 
     async def refresh_predecessor(self) -> None:
-        """Ask the predecessor how it is; copy its list, and bring the arc in line with it (`ring/ownership.py`).
+        """Ask the predecessor for its state, copy its list, and adjust the arc.
 
-        - It stands where my arc begins: all is well.
-        - It stands inside my arc and answers for its own: shrink.
-        - It stands before my arc, names me as its head, and the vnode between is dead: take over.
-        - It owns nothing: it is leaving, and what lies before it is bounded by the one before it. So ask that one.
+        - It stands where this vnode's arc begins: nothing changes.
+        - It stands inside the arc and answers for its own arc: shrink.
+        - It stands before the arc and names this vnode as its head, and the vnodes between are dead: take over.
+        - It owns nothing, so it is leaving: ask the vnode before it, which bounds the arc instead.
         """
         ring, own = self._ring, self._vnode.ownership
         predecessor = ring.predecessor
@@ -51,12 +53,12 @@ class Bounds:
             return
         self._wait_no_longer()
         self._vnode.note_neighbours()
-        self._vnode.view.keep_settled(self._vnode.replicated())  # before the list of a newcomer, which may be short
+        self._vnode.view.keep_settled(self._vnode.replicated())  # first: the list of a newcomer may be short
         seen, asked_at = own.epoch, trio.current_time()
         try:
             reply = await self._probe(predecessor)
         except PeerGone:
-            # The next NOTIFY replaces it; alone, nobody is left to notify but ourselves.
+            # The next NOTIFY replaces the predecessor. If this vnode is alone, only this vnode can notify itself.
             if ring.is_alone and predecessor.id != self._vnode.id:
                 self._stabilizer.notified(self._vnode.me)
             return
@@ -65,7 +67,7 @@ class Bounds:
         self._host.note_clock(predecessor.address, reply.now_ms)
         ring.learn_predecessors(predecessor, reply.predecessors)
         self._vnode.view.keep_settled(self._vnode.replicated())
-        if own.start is None or own.giving is not None or own.epoch != seen:  # the answer may be older than the arc
+        if own.start is None or own.giving is not None or own.epoch != seen:  # the reply may be older than the arc
             return
         if predecessor.id == own.start:
             self._learn_boundary(predecessor, reply)
@@ -77,21 +79,22 @@ class Bounds:
             await self._shrink(predecessor, predecessor)
         elif _names_as_head(reply, self._vnode.me):
             await self._take_over(predecessor)
-            self._learn_boundary(predecessor, reply)  # it may be the next to die, and those before it
+            self._learn_boundary(predecessor, reply)  # the predecessor, or a vnode before it, may die next
 
     def _learn_boundary(self, predecessor: Contact, reply: RingPointers) -> None:
         timing = self._host.timing
-        # With one copy of each record, a taker that does not know a dead node denies what that node holds.
+        # If N = 1, a vnode that takes over without knowing a dead node denies the keys which that node holds.
         is_only_copy = self._host.constants.replicas == 1
         keep_s = timing.down_out_s if is_only_copy else NAMED_ROUNDS * timing.stabilize_s
         now, own = trio.current_time(), self._vnode.ownership
         own.learn_boundary(predecessor, reply.predecessors, now, keep_s, keeps_all=is_only_copy)
 
     async def _look_past(self, predecessor: Contact, reply: RingPointers) -> None:
-        """Take over what nobody owns before a predecessor that owns nothing: it is leaving.
+        """Take over the unowned arc before a leaving predecessor, which owns nothing.
 
-        It has handed its own arc to me and takes over nobody else's. So when the vnode before it dies, that arc would
-        be nobody's for as long as the leave takes, and it takes until what is left here has an owner to go to.
+        The predecessor has handed its own arc to this vnode and takes over no other arc. If the vnode before it dies,
+        that arc would otherwise stay without an owner until the leave ends. The leave cannot end earlier, because the
+        leaver's remaining records need an owner to go to.
         """
         own, epoch = self._vnode.ownership, self._vnode.ownership.epoch
         at, after, passed = predecessor, self._vnode.me, [predecessor.id]
@@ -110,7 +113,7 @@ class Bounds:
                 break
             passed.append(at.id)
         if own.start is not None and reply.owned_from is not None and between(own.start, at.id, self._vnode.id):
-            await self._shrink(at, predecessor)  # this vnode was away, and others have had a part of its arc since
+            await self._shrink(at, predecessor)  # while this vnode was away, others owned a part of its arc
             return
         is_gap = own.start is not None and at.id != own.start and not between(own.start, at.id, self._vnode.id)
         if is_gap and reply.owned_from is not None and _names_as_head(reply, after):
@@ -119,23 +122,26 @@ class Bounds:
             self._learn_boundary(at, reply)
 
     def _wait_no_longer(self) -> None:
-        """Let go of marks of those who were waited for long enough, have left, or crashed while they were to leave."""
+        """Drop marks of owners that left or were down too long, and end failed leaves."""
         own, view, now = self._vnode.ownership, self._vnode.view, trio.current_time()
-        if self._host.constants.replicas > 1:  # only copies are waited for until they are here: `Repair.fetch_marked`
+        if self._host.constants.replicas > 1:  # with N = 1 marks stay until `Repair.fetch_marked` is done
             own.expire(now, self._host.timing.down_out_s)
         is_waiting = len(self._peers.passive) > 0
         view.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s, is_waiting=is_waiting)
         for address in view.retiring:
-            if self._peers.suspicion.is_dead(address):  # it crashed on the way, or is gone by now
+            if self._peers.suspicion.is_dead(address):  # it crashed during the leave, or has left by now
                 view.stays(address)
         own.learn_silent(view.downs())
         own.owner_left({mark.dead.id for mark in own.taken if self._peers.is_known_to_have_left(mark.dead)})
 
     async def _shrink(self, owner: Contact, predecessor: Contact) -> None:
-        """Leave to an owner before me what is its own, if it says so for sure: not while it is handing its arc to me.
+        """Leave to an owner before this vnode the part of the arc that it owns.
+
+        The owner must confirm its arc first. It does not while it hands its arc to this vnode.
 
         Args:
             owner: the predecessor, or the first vnode before it that owns an arc.
+            predecessor: the current predecessor. If it changes meanwhile, nothing happens.
         """
         own = self._vnode.ownership
         seen = own.epoch
@@ -147,21 +153,24 @@ class Bounds:
             self._host.bring_home_soon()
 
     async def _take_over(self, owner: Contact, passed: Collection[Point] = ()) -> None:
-        """The gap is mine if all that I know to have stood in it are gone; else the nearest living is my predecessor.
+        """Take over the gap before the arc if every vnode known to stand in it is gone.
 
-        All of them are asked, not only the nearest: behind it may stand a joiner that only the dead knew. It owns what
-        it was given, is in nobody's list yet, and may go on looking for its place for a while.
+        If any of them lives, the nearest living one is announced as predecessor instead.
+
+        All of them are asked, not only the nearest. Behind the nearest may stand a joiner that only the dead vnodes
+        knew. That joiner owns the arc it was given, is in no list yet, and may go on looking for its place for a while.
 
         Args:
-            owner: who stands before the gap: the predecessor, or one that only vnodes without an arc part from me.
-            passed: these vnodes. What they gave away the dead answered for.
+            owner: the vnode before the gap. That is the predecessor, or a vnode separated from this one only by vnodes
+                without an arc.
+            passed: these vnodes without an arc. The dead vnodes answered for the arcs that they gave away.
         """
         own = self._vnode.ownership
         start, boundary, predecessor = own.start, own.boundary, self._ring.predecessor
         if start is None:
             return
         gap = Arc(owner.id, start)
-        silent = [contact for contact, _ in self._vnode.view.downs()]  # in a small ring they stand before this one, too
+        silent = [contact for contact, _ in self._vnode.view.downs()]  # in a small ring they also stand before this one
         known = {c.id: c for c in (*silent, *([boundary] if boundary else []), *own.before) if c.id in gap}
         known = {point: contact for point, contact in known.items() if point not in passed}
         is_gone = await self._are_gone([c for c in known.values() if c.id != self._vnode.id])
@@ -169,7 +178,7 @@ class Bounds:
         if living:
             self._stabilizer.notified(min(living, key=lambda c: self._ring.circle.distance(c.id, start)))
         elif None not in is_gone.values() and own.start == start and self._ring.predecessor == predecessor:
-            # One that left handed its arc to the next: if that one died, it was its.
+            # A vnode that left handed its arc to the next one. If that one died, it owned the arc.
             dead = [known[p] for p in is_gone if not self._peers.is_known_to_have_left(known[p])]
             missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact)]
             self._vnode.view.keep_settled([self._replicated_with(known.values())])
@@ -182,9 +191,12 @@ class Bounds:
                     self._stabilizer.remember_silent(contact)
 
     def _replicated_with(self, gone: Iterable[Contact]) -> Arc:
-        """Return the arc of which this vnode was a replica while the nodes that are gone stood before it.
+        """Return the arc that this vnode replicated before these nodes were gone.
 
-        Its list of the nodes before it may have been too short to tell. Then it kept records of other arcs, too.
+        This vnode's list of predecessors may have been too short to tell. If so, it kept records of other arcs, too.
+
+        Args:
+            gone: the vnodes that stood before this one.
         """
         me, nodes = self._vnode.me, dict[str, None]()
         for contact in sorted(gone, key=lambda c: self._ring.circle.distance(c.id, me.id)):
@@ -195,12 +207,15 @@ class Bounds:
         return Arc(me.id, me.id)
 
     def _mark_only_copies_of_leavers(self, gap: Arc) -> None:
-        """Ask the next node for what a leaver handed to it, because the leaver took this vnode for dead."""
+        """Mark a gap with the next node, so that its records are fetched from there.
+
+        A leaver may have handed them to that node, because the leaver took this vnode for dead.
+        """
         behind = [c for c in self._ring.successors if c.address != self._host.address][:1]
         self._vnode.ownership.mark(gap, behind, self._peers.now())
 
     async def _are_gone(self, contacts: list[Contact]) -> dict[Point, bool | None]:
-        """Find out at once which of these are gone; None: one that has paused, of which nobody can tell."""
+        """Ask all contacts at once whether they are gone; a paused one gives None."""
         found: dict[Point, bool | None] = {contact.id: None for contact in contacts}
 
         async def ask(contact: Contact) -> None:
@@ -213,7 +228,14 @@ class Bounds:
         return found
 
     async def _probe(self, contact: Contact) -> RingPointers | None:
-        """Ask for pointers that nobody adopts, until an answer or certain death. None: alive, but no pointers now."""
+        """Ask for pointers without adopting them, until a reply or certain death.
+
+        Returns:
+            The pointers, or None if the vnode is alive but has no pointers now.
+
+        Raises:
+            PeerGone: the vnode is dead, or no longer at that address.
+        """
         while True:
             try:
                 reply = await self._peers.call(contact, GetRing(adopt=False), RingPointers)

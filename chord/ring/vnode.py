@@ -1,7 +1,7 @@
-"""One vnode: its pointers, fingers and arc, and the answers it can give without asking anybody.
+"""One vnode: its pointers, fingers and arc, and its replies from local state.
 
-Everything here is synchronous; the coroutines that keep it true are in `stabilize`, `membership`
-and `data/transfer`.
+Everything here is synchronous. The coroutines that keep the state up to date are in `stabilize`, `membership` and
+`replication/transfer`.
 """
 
 from __future__ import annotations
@@ -32,26 +32,32 @@ from chord.wire.messages import (
     VnodeState,
 )
 
-CANDIDATES_MAX = 8  # alternatives in one answer: enough to step over several dead hops without asking again
+CANDIDATES_MAX = 8  # alternatives in one reply: enough to step over several dead hops without asking again
 RETRY_MS = 50
 NEWCOMER_ROUNDS = 10
-"""A vnode counts as a newcomer for this many rounds, because others notice late that a node has fallen silent."""
+"""A vnode counts as a newcomer for this many stabilize rounds.
+
+Other nodes notice only after a while that a node is down.
+"""
 
 
 class Vnode:
-    """One point a node holds on the circle: a full Chord member.
+    """One point that a node holds on the circle: a full Chord member.
 
     Attributes:
-        ring: predecessor and successor list.
+        me: this vnode's id and address.
+        host: the context that all vnodes of the node share.
+        ring: the predecessor and the successor list.
         fingers: the finger table.
-        ownership: the arc it answers for.
-        view: which silent vnodes hold replicas still.
+        ownership: the arc that this vnode answers for.
+        view: the down vnodes behind this one, and the arcs this vnode is synced in.
+        state: the stage of its membership, as `Ping` reports it; "left" after a goodbye.
         rounds: completed stabilize rounds.
-        eager_looks: self-lookups still to be made in every round, after a restart.
-        has_met_quorum: whether others may have written in its arc since its node started; see `Pong`.
-        isolated_since: when every neighbour had fallen silent, None while there are neighbours.
-        answered: the addresses that answered when it came back after a restart; none of them was a member.
-        is_stuck: whether all living members were compared, and only silent nodes can tell what this arc lacks.
+        isolated_since: when every neighbour had become unreachable; None while there are neighbours.
+        eager_looks: after a restart, every round makes a self-lookup until this many have changed nothing.
+        has_met_quorum: whether other nodes may have written in its arc since its node started; see `Pong`.
+        answered: the addresses that replied when it came back after a restart. None of them was a member.
+        is_stuck: whether all live members have been compared, and only down nodes can tell what this arc lacks.
     """
 
     def __init__(self, me: Contact, host: Host) -> None:
@@ -77,16 +83,19 @@ class Vnode:
     # -- answers --------------------------------------------------------------------------------
 
     def on_get_ring(self, request: GetRing, asker: str) -> RingPointers:
-        """Serve the pointers. Served to be adopted they count as observed; while a disturbed step runs, `Busy`.
+        """Return the pointers.
+
+        Pointers requested for adoption count as observed. While a disturbed step runs, such a request gets `Busy`.
 
         Args:
-            asker: the address of who asks. The predecessor goes on refreshing its list here while this vnode brings its
-                records home: the replica sets before it hang on that list, and with them the records.
+            request: `adopt` says whether the caller may adopt the pointers.
+            asker: the caller's address. While this vnode leaves and brings its records home, only the predecessor may
+                still adopt its list. The replica sets before this vnode depend on that list.
 
         Raises:
             Busy: a step was disturbed too often and must finish first.
-            Leaving: the arc is handed over, and who asks is not the predecessor.
-            NotReady: not a member yet.
+            Leaving: the arc is handed over, and the caller is not the predecessor.
+            NotReady: this vnode is not a member yet.
         """
         ring = self.ring
         if not ring.is_member:
@@ -94,7 +103,7 @@ class Vnode:
         if request.adopt:
             is_known = ring.predecessor is not None and ring.predecessor.address == asker
             if self.state == "leaving" and self.ownership.start is None and not is_known:
-                raise Leaving("this vnode is leaving and is nobody's new successor", after_ms=RETRY_MS)
+                raise Leaving("this vnode is leaving and cannot be a new successor", after_ms=RETRY_MS)
             if ring.busy_steps:
                 raise Busy("a protocol step is being completed", after_ms=RETRY_MS)
             ring.observed += 1
@@ -111,22 +120,25 @@ class Vnode:
         )
 
     def on_find_next(self, request: FindNext) -> NextHops:
-        """Serve one step of a lookup: the key's successor if it follows me, else the closest vnodes before it.
+        """Return one lookup step: the key's successor, or closer vnodes before the key.
 
-        Source: Stoica et al. 2003, Fig. 5 (find_successor, closest_preceding_node), with alternatives for dead hops.
+        If the key's successor follows this vnode, the reply is final. Otherwise the reply holds the closest known
+        vnodes before the key, with alternatives for dead hops.
+
+        Source: Stoica et al. 2003, Fig. 5 (find_successor, closest_preceding_node).
         """
         ring = self.ring
         if not ring.is_member:
             raise NotReady("not a member yet", after_ms=RETRY_MS)
         key, tried = request.key, frozenset(request.tried)
-        # A head that is known dead, or that the asker found useless, is stepped over: the list is there for that.
+        # Step over a head that is known dead, or that the caller found useless: the list exists for that.
         entries = [
             Candidate(contact, Via("successor", index))
             for index, contact in enumerate(ring.successors)
             if contact.id not in tried and not self.host.peers.is_dead(contact)
         ]
         is_near_enough = request.route == "fast" and not request.successor_only
-        last_max = max(CANDIDATES_MAX, ring.r)  # nobody else could be asked for more of them
+        last_max = max(CANDIDATES_MAX, ring.r)  # the caller cannot get more of them from another vnode
         before = self.id
         for index, entry in enumerate(entries if is_near_enough else entries[:1]):
             if key in Arc(before, entry.contact.id):
@@ -137,7 +149,11 @@ class Vnode:
         return NextHops(False, self._alive_first(self._preceding(key), tried), self.spacing)
 
     def on_confirm(self, request: Confirm) -> Confirmed:
-        """Say whether this vnode answers for a key. See `require_owner` for the errors."""
+        """Confirm that this vnode answers for a key, and return the key's replica set.
+
+        Raises:
+            Busy, NotOwner, OwnerDown: see `require_owner`.
+        """
         self._require_view()
         self.require_owner(request.key)
         start = self.ownership.start
@@ -158,20 +174,27 @@ class Vnode:
         )
 
     def downs(self) -> tuple[Down, ...]:
-        """Return the silent vnodes behind this one that are waited for, as others are told of them."""
+        """Return the down vnodes behind this one, which still count as replicas.
+
+        The result is in the form that other nodes receive.
+        """
         now = self.host.peers.now()
         return tuple(Down(contact, int(1000 * max(0.0, now - since))) for contact, since in self.view.downs())
 
     def _marked(self) -> tuple[Down, ...]:
-        """Return the silent owners of the arcs this vnode took over. They stand between its predecessor and itself."""
+        """Return the down owners of the arcs this vnode took over.
+
+        They stand between its predecessor and itself.
+        """
         now, passive = self.host.peers.now(), self.host.peers.passive
-        marks = [mark for mark in self.ownership.taken if mark.dead.id in passive]  # others live
+        marks = [mark for mark in self.ownership.taken if mark.dead.id in passive]  # the others are up
         return tuple(Down(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in marks)
 
     def _taken(self) -> tuple[TakenArc, ...]:
-        """Return the arcs with an owner that is waited for, if N = 1, also those of an earlier life of this vnode.
+        """Return the marked arcs with their owners if N = 1, otherwise nothing.
 
-        Another vnode that has taken such an arc over does not know for which owners this one waited.
+        The result includes marks from before a restart. Another vnode that has taken such an arc over does not know
+        which owners this one waited for.
         """
         if self.host.constants.replicas > 1:
             return ()
@@ -183,24 +206,33 @@ class Vnode:
 
     @property
     def waits_for(self) -> tuple[Contact, ...]:
-        """The silent vnodes, without those on their way back, if only silent nodes can tell what this arc lacks."""
+        """The down vnodes that alone can tell what this arc lacks; see `is_stuck`.
+
+        Vnodes that seem to be on their way back are left out.
+        """
         peers = self.host.peers
         return tuple(c for c in peers.passive.contacts() if not peers.is_on_its_way(c)) if self.is_stuck else ()
 
     def mark_only_copies(self, others: Iterable[Contact]) -> None:
-        """Mark the arc, if N = 1: each of these vnodes may have owned it meanwhile and have its only copies."""
+        """If N = 1, mark the arc for each of these vnodes.
+
+        Each may have owned the arc meanwhile and hold its only copies.
+        """
         own = self.ownership
         if self.host.constants.replicas == 1 and own.arc is not None:
             elsewhere = [contact for contact in others if contact.address != self.host.address]
             own.mark(own.arc, elsewhere, self.host.peers.now())
 
     def replica_set(self, key: int) -> ReplicaSet:
-        """Return who holds a key, as far as this vnode knows: for keys it may coordinate."""
+        """Return the replica set, as known here, of a key that this vnode may coordinate."""
         constants = self.host.constants
         return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
 
     def may_hold(self, key: int, who: ReplicaSet) -> tuple[Place, ...]:
-        """Return every node that may hold a key: its replica set, and the nodes that newcomers moved out of it."""
+        """Return every node that may hold a key.
+
+        That is the replica set, and the nodes that newcomers moved out of it.
+        """
         constants, peers = self.host.constants, self.host.peers
         if constants.replicas == 1:
             return who.everyone
@@ -211,21 +243,21 @@ class Vnode:
         return (*who.everyone, *(place for place in more if place.contact.address not in known))
 
     def note_neighbours(self) -> None:
-        """Note which vnodes are new behind this one, and which are silent."""
+        """Note which vnodes behind this one are new, and which are down."""
         now, timing = self.host.peers.now(), self.host.timing
         margin_s = NEWCOMER_ROUNDS * timing.stabilize_s
         self.view.note_neighbours(self.ring.successors, self.ownership.taken, now, timing.down_out_s, margin_s)
 
     def listed(self) -> tuple[Contact, ...]:
-        """Return every vnode that the lists of this one name, on both sides."""
+        """Return every vnode in the lists of this one, on both sides."""
         ring = self.ring
         predecessor = () if ring.predecessor is None else (ring.predecessor,)
         return (*ring.predecessors, *predecessor, *ring.successors)
 
     def nodes_known(self, who: ReplicaSet) -> int:
-        """Return how many nodes there would be to hold a key, N at most, if the silent ones known here were back.
+        """Return how many nodes could hold a key if the down ones were back: at most N.
 
-        The lists alone are too short when the node has just joined, or two rings merge.
+        The lists alone are too short if the node has just joined, or two rings merge.
         """
         if len(who.members) >= self.host.constants.replicas:
             return self.host.constants.replicas
@@ -234,21 +266,27 @@ class Vnode:
         return min(self.host.constants.replicas, len(known))
 
     def write_quorum(self, who: ReplicaSet) -> int:
-        """Return how many nodes an acknowledged write is on, if nothing else was asked for: deaths do not lower it."""
+        """Return how many nodes store an acknowledged write if the client named no W.
+
+        Deaths do not lower this number.
+        """
         return min(self.host.constants.quorum, self.nodes_known(who))
 
     def _needed_to_drop(self, who: ReplicaSet) -> int:
-        """Return how many nodes must hold a record before another may drop it: as many as a write was promised to.
+        """Return how many nodes must hold a record before another may drop it.
 
-        If the list is full, there may be others behind it. They move up when nodes in it have left.
+        That is as many as hold an acknowledged write. If the successor list is full, more nodes may stand behind it.
+        They move up when nodes in the list have left.
         """
         known = self.host.constants.replicas if self.ring.is_full else self.nodes_known(who)
         return min(self.host.constants.quorum, known)
 
     def _leavers(self) -> list[Contact]:
-        """Return who in the list is about to leave, in an order that all owners share: else leavers wait in a circle.
+        """Return the nodes in the list that are about to leave, sorted by address.
 
-        Wherever a key lies: in an arc as large as that of the last who stay, nodes of the list may not follow it.
+        All owners use the same order. Otherwise leavers would wait for each other in a circle. The result does not
+        depend on a key. When only few nodes stay, their arcs are so large that listed nodes may not follow a key in
+        them.
         """
         leaving = [c for c in self.ring.successors if c.address in self.view.retiring]
         up = {c.address: c for c in leaving if not self.host.peers.is_doubtful(c)}
@@ -261,11 +299,14 @@ class Vnode:
             self.has_met_quorum = up >= self.host.constants.quorum
 
     def is_up(self, place: Place) -> bool:
-        """Whether a holder of replicas answers, as far as is known."""
+        """Return whether a replica is reachable, as far as this node knows."""
         return not place.is_waited_for and not self.host.peers.is_doubtful(place.contact)
 
     def replicated(self) -> list[Arc]:
-        """Return the arcs of which this vnode keeps the records: its own, and those of the N - 1 nodes before it."""
+        """Return the arcs that this vnode replicates.
+
+        These are its own arc and those of the N - 1 nodes before it.
+        """
         own, replicas = self.ownership.arc, self.host.constants.replicas
         found = [] if own is None else [own]
         if self.state != "member" or not self.ring.is_member or replicas == 1:
@@ -276,12 +317,13 @@ class Vnode:
                 nodes[contact.address] = None
             if len(nodes) == replicas:
                 return [*found, Arc(contact.id, self.id)]
-        return [Arc(self.id, self.id)]  # a small ring, or not known yet: all of it
+        return [Arc(self.id, self.id)]  # the ring is small, or the nodes are not known yet: keep all of it
 
     def is_settled(self, key: int) -> bool:
-        """Whether this vnode holds what a replica of a key must: it was brought level, and has been one since.
+        """Return whether this vnode holds what a replica of a key must.
 
-        The only replica knows all there is, except where the owner before it is silent and waited for.
+        The vnode is then *synced* there: it was brought up to date and has been a replica since. The only replica (N =
+        1) knows every record, unless the previous owner of the part is down.
         """
         if self.host.constants.replicas == 1:
             verdict = self.ownership.verdict(key)
@@ -289,14 +331,17 @@ class Vnode:
         return self.view.is_settled(key)
 
     def vouches_for(self, arc: Arc) -> bool:
-        """Whether this vnode knows all that was acknowledged in an arc: who holds what it holds does so, too.
+        """Return whether this vnode knows all that was acknowledged in an arc.
 
-        Who took over from another holds what a replica must, and may have missed what others were acknowledged for.
+        A replica that holds the same records then knows all of it, too. A vnode that took over from another may be
+        synced and still lack writes that other coordinators acknowledged.
         """
         return self.view.is_settled_in(arc) and not self.ownership.is_doubtful(arc)
 
     def require_coordinator(self, key: int) -> Verdict:
-        """Return the verdict on a key whose reads and writes this vnode coordinates: its own, or a silent owner's.
+        """Return the verdict on a key that this vnode coordinates, or raise an error.
+
+        The key is in this vnode's own arc or in that of a down owner.
 
         Raises:
             Busy, NotOwner, OwnerDown: see `require_owner`.
@@ -310,11 +355,11 @@ class Vnode:
         return self.require_owner(key)
 
     def require_owner(self, key: int) -> Verdict:
-        """Return the verdict on a key this vnode answers for.
+        """Return the verdict on a key that this vnode answers for.
 
         Raises:
-            Busy: the key's arc is changing hands, or its owner is dead and not yet replaced: retry.
-            NotOwner: it is another's; `peer` is a better one.
+            Busy: the key's arc is changing hands, or its owner is dead and not yet replaced. The caller retries.
+            NotOwner: another vnode answers for the key; `peer`, if set, is closer to the owner.
             OwnerDown: the owner paused and keeps the only copy.
         """
         verdict = self.ownership.verdict(key)
@@ -329,9 +374,9 @@ class Vnode:
             raise Busy("the arc has no owner yet", after_ms=RETRY_MS)
         own, peers = self.ownership.arc, self.host.peers
         heir = self.ownership.verdict(self.id).peer
-        if own is None and heir is not None:  # who has left all to another is no help before its place either
+        if own is None and heir is not None:  # having given all away, it does not help with others either
             raise NotOwner("left to another vnode", peer=heir)
-        # Vnodes inside my arc leave, and own nothing: what is before them is bounded by the first that is outside.
+        # Vnodes inside this arc are leaving and own nothing. The first vnode outside bounds the keys before the arc.
         outside = [c for c in (predecessor, *self.ring.predecessors[1:]) if own is None or c.id not in own]
         predecessor = outside[0] if outside else predecessor
         if between(predecessor.id, key, self.id) or key == self.id:
@@ -367,7 +412,10 @@ class Vnode:
 
     @property
     def spacing(self) -> float:
-        """Mean gap between vnodes in the successor list, as a share of the circle; 1.0 when alone."""
+        """Mean gap between vnodes in the successor list, as a share of the circle.
+
+        The value is 1.0 if this vnode is alone.
+        """
         ring = self.ring
         if not ring.is_member or ring.is_alone:
             return 1.0
@@ -376,16 +424,21 @@ class Vnode:
     # -- inside ---------------------------------------------------------------------------------
 
     def _require_view(self) -> None:
-        """Who owns an arc and is no member yet does not know who else holds it.
+        """Require that this vnode knows the replica sets.
+
+        An owner that is not a member yet does not know them.
 
         Raises:
-            Busy: so it is; retry.
+            Busy: N > 1, and this vnode is not a member yet. The caller retries.
         """
         if self.host.constants.replicas > 1 and not self.ring.is_member:
             raise Busy("the replicas are not known here yet", after_ms=RETRY_MS)
 
     def _stands_in_for(self, key: int) -> bool:
-        """Whether every vnode between a key, which is foreign, and this one is silent, and this one is a replica."""
+        """Return whether this vnode coordinates a foreign key for its down owner.
+
+        Every replica between the key and this vnode must be down, and this vnode must be a replica.
+        """
         if self.state != "member" or self.ownership.arc is None:
             return False
         reach = [contact.id for contact in self.ring.predecessors]
@@ -394,14 +447,14 @@ class Vnode:
         before: list[Place] = []
         for place in self.replica_set(key).members:
             if place.contact == self.me:
-                return bool(before)  # else the owner is not known here, and may be anybody
+                return bool(before)  # if false, the owner is unknown here and may be any vnode
             if self.is_up(place):
                 return False
             before.append(place)
         return False
 
     def _preceding(self, key: int) -> list[Candidate]:
-        """Return fingers and list entries in the open arc (me, key), closest to the key first."""
+        """Return fingers and list entries in the open arc (me, key), closest first."""
         found: dict[Point, Candidate] = {}
         for contact, index in self.fingers.closest_preceding(key):
             found[contact.id] = Candidate(contact, Via("finger", index))
@@ -414,7 +467,10 @@ class Vnode:
         return sorted(found.values(), key=lambda c: distance(c.contact.id, key))
 
     def _alive_first(self, candidates: list[Candidate], tried: frozenset[int]) -> tuple[Candidate, ...]:
-        """Leave out the tried and the dead, and put those in doubt last: route around, never act on hearsay."""
+        """Return the candidates that are neither tried nor dead, doubtful ones last.
+
+        This node routes around doubtful peers, but never acts on hearsay.
+        """
         peers = self.host.peers
         fresh = [c for c in candidates if c.contact.id not in tried and not peers.is_dead(c.contact)]
         doubtful = [c for c in fresh if peers.is_doubtful(c.contact)]
