@@ -204,7 +204,7 @@ async def test_dialling_who_never_answers_is_unreachable() -> None:
         "a tag": (frame(Kind.CALL, b"\xd9\xd9\xf7\x84\x01\xf6\x01\x81\x01"), "not strict CBOR"),
         "a map with numbers for keys": (frame(Kind.CALL, b"\xa1\x01\x02"), "not strict CBOR"),
         "no envelope": (frame(Kind.CALL, cbor2.dumps([1, None])), "the envelope is not an array of 4 fields"),
-        "two messages in a frame": (frame(Kind.CALL, cbor2.dumps([1, None, 1, [1]]) * 2), "trailing bytes after the message"),
+        "two messages in a frame": (frame(Kind.CALL, cbor2.dumps([1, None, 1, [1]]) * 2), "trailing bytes after"),
         "a reply without envelope": (frame(Kind.REPLY, cbor2.dumps("hi")), "the envelope"),
         "an error without error": (frame(Kind.ERROR, cbor2.dumps([1, []])), "ErrorReply"),
         "a cast without tag": (frame(Kind.CAST, cbor2.dumps([])), "the cast"),
