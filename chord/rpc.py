@@ -1,16 +1,21 @@
-"""Calls over a transport: which connections there are, and which of them a call takes.
+"""Calls between nodes: which connections exist, and which connection a call takes.
 
-Two streams join a pair of nodes, each opened when first needed: *control* for small frames, *bulk* for large
-values and transfers, so that a value of a megabyte never delays a ping. A stream carries calls both ways, whoever
-dialled it. Where two nodes dial each other at once, the connection made by the lower address stays and the other
-drains. A client dials and is never called.
+Two streams connect a pair of nodes. `Rpc` opens each stream when it is first needed:
 
-    rpc_handshake   the first frame both ways
-    rpc_link        one connection: asking, reading, its deadlines and its end
-    rpc_answers     what it is asked
-    rpc_transit     how long that has been on its way
-    rpc_outbox      what it writes
-    rpc_shared      counters, limits and the tasks that all connections share
+- *control* carries small frames.
+- *bulk* carries large values and transfers, so that a value of a megabyte never delays a ping.
+
+Both nodes make calls on a stream, whichever node dialled it. If two nodes dial each other at the same time, the
+connection that the lower address dialled stays and the other one drains. A client dials nodes; nodes never call it.
+
+The parts of a connection:
+
+- `net/handshake`: the first frame in each direction
+- `net/connection`: one connection, with its calls, its deadlines and its end
+- `net/inbound`: the calls that the peer makes
+- `net/one_way_delay`: how long such a call was on its way
+- `net/send_buffer`: the frames that wait to be sent
+- `net/context`: the counters, limits and tasks that all connections share
 """
 
 from __future__ import annotations
@@ -36,11 +41,16 @@ from chord.wire.codec import codec_for
 from chord.wire.messages import Contact, Hello, Reply, Request, StreamName
 
 FAREWELLS_MAX: Final = 32
-"""So many connections over the limit are told why at once; the others are just closed."""
+"""Number of refusals in progress at the same time. Beyond it, excess connections are closed without a reason."""
 
 
 class _Dial:
-    """An attempt to connect that any number of callers wait for. Fails unless told otherwise."""
+    """A connection attempt, shared by all callers that wait for it.
+
+    Attributes:
+        done: set when the attempt has ended.
+        error: the reason of the failure; None if the attempt succeeded.
+    """
 
     def __init__(self) -> None:
         self.done = trio.Event()
@@ -51,9 +61,12 @@ class Rpc:
     """The `Calls` of a node or a client over byte streams.
 
     Args:
-        circle: the identifier circle; None for a client, who learns it from the first node it meets.
-        hello: what to say of ourselves on a stream of this name.
-        on_hello: looks at what a peer says of itself; what it raises refuses the connection and reaches the peer.
+        transport: opens streams and listeners.
+        circle: the identifier circle; None for a client, which learns it from the first node that it connects to.
+        limits: see `Limits`.
+        hello: returns this node's hello for a stream of the given name.
+        on_hello: checks the hello of a peer. An error that it raises refuses the connection and is sent to the peer.
+        observe: receives the events of the connections.
     """
 
     def __init__(
@@ -77,10 +90,10 @@ class Rpc:
         self._accepting = trio.CancelScope()
         self._accepted = 0
         self._turned_away = 0
-        self._accepted_from: dict[str, int] = {}  # without nodes, of which several may be behind one address
+        self._accepted_from: dict[str, int] = {}  # without nodes: several of them may share one host
         self._clients = 0
         self._dials: dict[tuple[str, StreamName], _Dial] = {}
-        self._links: dict[tuple[str, StreamName], Link] = {}  # whom we can call, by address
+        self._links: dict[tuple[str, StreamName], Link] = {}  # connections for our own calls
 
     # -- Calls ----------------------------------------------------------------------------------
 
@@ -98,20 +111,19 @@ class Rpc:
             try:
                 return await link.call(vnode, request, deadline)
             except UseBulk:
-                pass  # the request, or its reply, is too large for there
+                pass  # the request, or its reply, does not fit the control stream
         link = self._links.get((address, "bulk")) or await self._connected(address, "bulk", deadline)
         return await link.call(vnode, request, deadline)
 
     def begin(self, to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
         """Send a request without a task that waits for the reply; see `Calls.begin`.
 
-        It has one all the same where there is no connection yet, or no room in it, or not on the control stream.
+        A task does wait if no control connection is open, its send buffer is full, or the bulk stream is needed.
         """
-
         address, vnode = (to, None) if isinstance(to, str) else (to.address, to.id)
 
         def on_reply(answer: Reply | ChordError) -> None:
-            if isinstance(answer, UseBulk):  # the reply is too large for there
+            if isinstance(answer, UseBulk):  # the reply does not fit the control stream
                 self._shared.start_task(self._call_and_tell, to, request, callback, deadline)
             else:
                 callback(answer)
@@ -128,16 +140,17 @@ class Rpc:
     async def _call_and_tell(self, to: Contact | str, request: Request, callback: Callback, deadline: float) -> None:
         answer: Reply | ChordError = DeadlineExceeded(f"no answer from {to} in time")
         try:
-            with trio.CancelScope(deadline=deadline):  # a patient call takes its budget from here
+            with trio.CancelScope(deadline=deadline):  # `Link.call` takes the budget of a patient call from this scope
                 answer = await self.call(to, request, deadline=deadline)
         except ChordError as error:
             answer = error
         callback(answer)
 
     async def reach(self, address: str, *, deadline: float) -> Hello | None:
-        """Open a new connection to an address and return the hello of its node; see `Calls.reach`.
+        """Open a new connection and return the hello of the node there; see `Calls.reach`.
 
-        This node greets as a client, so that the peer keeps the connection that both use for calls.
+        The hello that this node sends is that of a client. After the hello of a node, the peer would drain the
+        connection that both nodes use for calls.
         """
         mine = Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "client", "control")
         with trio.move_on_at(deadline), trio.move_on_after(self._limits.handshake_s):
@@ -150,17 +163,17 @@ class Rpc:
                 await trio.aclose_forcefully(stream)
         raise PeerUnreachable(f"{address}: no hello within the deadline")
 
-    # -- life -----------------------------------------------------------------------------------
+    # -- run and stop ---------------------------------------------------------------------------
 
     async def run(self, listen: str | None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry calls until cancelled.
 
         Args:
-            listen: HOST:PORT to accept connections at, or None to accept none. `task_status` is told the bound
-                address, "" if none.
+            listen: HOST:PORT to accept connections at; None to accept none.
+            task_status: `started` gets the bound address, or "" if `listen` is None.
 
         Raises:
-            OSError: the address is in use or not ours.
+            OSError: the address is in use, or it is not an address of this machine.
         """
         listener = None if listen is None else await self._transport.open_listener(listen)
         async with trio.open_nursery() as nursery:
@@ -174,20 +187,20 @@ class Rpc:
             try:
                 await trio.sleep_forever()
             finally:
-                self._nursery = None  # before it closes: whoever still calls is told that this node is not running
+                self._nursery = None  # before it closes, so that new calls fail with "this node is not running"
 
     def stop_accepting(self) -> None:
-        """Close the listener; connections at hand go on."""
+        """Close the listener; open connections stay open."""
         self._accepting.cancel()
 
     async def drain(self) -> None:
-        """Wait until no call is being worked on and all answers are handed to the system."""
+        """Wait until no call is in work and the operating system has taken all answers."""
         while self._shared.calls_in_work or any(link.has_unsent for link in self._shared.running):
             await self._shared.settled.park()
 
     @property
     def circle(self) -> Circle | None:
-        """The identifier circle; None for a client that has met no node yet."""
+        """The identifier circle; None for a client that has not connected to a node yet."""
         return None if self._codec is None else self._codec.circle
 
     @property
@@ -197,13 +210,17 @@ class Rpc:
 
     @property
     def open_connections(self) -> int:
-        """Connections that finished their handshake, both kinds of streams, to nodes and from clients."""
+        """Number of connections that finished their handshake.
+
+        It counts control and bulk streams, to nodes and from clients.
+        """
         return len(self._shared.running)
 
     def make_room(self) -> None:
-        """Drain the connection that has been quiet for longest, because the process has no descriptor left.
+        """Drain the idle connection that has been quiet for longest.
 
-        So a node with few descriptors stays within reach of every other node, in turn.
+        The transport calls this when the process has no descriptor left. So a node with few descriptors stays reachable
+        for every other node, in turn.
         """
         ranked = [(rank, at, link) for at, link in enumerate(self._shared.running) if (rank := link.quiet_rank)]
         if ranked:
@@ -215,15 +232,15 @@ class Rpc:
     # -- which connection -----------------------------------------------------------------------
 
     async def _connected(self, address: str, name: StreamName, deadline: float) -> Link:
-        """Return a new connection, or the one that came about meanwhile.
+        """Return a new connection, or the connection that the peer has just opened.
 
         Raises:
-            PeerUnreachable: there is none within the deadline.
-            ChordError: what the handshake was refused with.
+            PeerUnreachable: no connection was made within the deadline, or the new one was closed at once.
+            ChordError: the handshake failed with this error.
         """
         key = (address, name)
         with trio.CancelScope(deadline=deadline):
-            for _ in range(2):  # a fresh connection may at once give way to the one the peer made meanwhile
+            for _ in range(2):  # a new connection may give way at once to the peer's connection
                 await self._connect(key)
                 if key in self._links:
                     return self._links[key]
@@ -231,7 +248,7 @@ class Rpc:
         raise PeerUnreachable(f"{address}: no connection within the deadline")
 
     async def _connect(self, key: tuple[str, StreamName]) -> None:
-        """Dial, or wait for the dial that is under way."""
+        """Dial, or wait for the dial that is in progress."""
         dial = self._dials.get(key)
         if dial is None:
             if self._nursery is None:
@@ -239,11 +256,14 @@ class Rpc:
             dial = self._dials[key] = _Dial()
             self._nursery.start_soon(self._dial, key, dial, name="dial")
         await dial.done.wait()
-        if dial.error is not None:  # each waiter raises one of its own, or their tracebacks would pile up in it
+        if dial.error is not None:  # a copy for each waiter: one shared error would collect all their tracebacks
             raise copy(dial.error)
 
     def _register(self, link: Link, dialled: str | None) -> None:
-        """Use a new connection for our own calls, under the address we dialled and the one the peer goes by."""
+        """Use a new connection for our own calls.
+
+        It is registered under the address that we dialled, and under the address in the peer's hello.
+        """
         if link.address and link.address != self._hello("control").address:
             key = (link.address, link.stream_name)
             old = self._links.get(key)
@@ -257,9 +277,10 @@ class Rpc:
             self._links[dialled, link.stream_name] = link
 
     def _gives_way(self, new: Link, old: Link) -> bool:
-        """Whether two nodes dialled each other at once, and the lower address made the older connection.
+        """Whether a new connection drains in favour of an older one.
 
-        Otherwise the newer one is right: the peer would not have dialled if the older one still served it.
+        It does if two nodes dialled each other at once and the lower address dialled the older connection. In all other
+        cases the new connection stays. The peer would not have dialled if the older one still worked.
         """
         is_crossing = new.is_dialled != old.is_dialled and new.opened_at - old.opened_at < self._limits.handshake_s
         return is_crossing and old.dialler < new.dialler
@@ -317,7 +338,7 @@ class Rpc:
                 await listener.aclose()
 
     def _excess(self, host: str | None) -> Overloaded | None:
-        """Return which limit one more connection from a host would break."""
+        """Return an error if one more connection from a host would exceed a limit."""
         if self._accepted >= self._limits.connections_max:
             return Overloaded(f"{self._accepted} connections are open here; that is the limit")
         count = 0 if host is None else self._accepted_from.get(host, 0)
@@ -353,7 +374,7 @@ class Rpc:
             await trio.aclose_forcefully(stream)
 
     async def _met(self, stream: Stream, host: str | None) -> Link | None:
-        """Shake hands with who dialled us; None where that came to nothing."""
+        """Shake hands on an accepted stream; return None if the handshake fails."""
         reason = f"no hello within {self._limits.handshake_s:g} s"
         try:
             with trio.move_on_after(self._limits.handshake_s):
@@ -377,7 +398,7 @@ class Rpc:
                 del self._accepted_from[host]
 
     def _check_guest(self, peer: Hello) -> None:
-        """Refuse who does not belong here, and clients where the rest of the connections is for nodes."""
+        """Refuse peers of another ring, and clients beyond their share of the connections."""
         self._check(peer)
         if peer.role == "client" and self._clients >= self._limits.clients_share * self._limits.connections_max:
             raise Overloaded(f"{self._clients} connections of clients are open here; that is the limit")
@@ -385,13 +406,13 @@ class Rpc:
     # -- both -----------------------------------------------------------------------------------
 
     def _check(self, peer: Hello) -> None:
-        """Refuse who does not belong here; a client learns the circle from the first node."""
+        """Refuse peers of another ring. A client learns the circle from the first node."""
         self._on_hello(peer)
         if peer.role == "client":
             return
         if self._codec is None:
             if not BITS_MIN <= peer.bits <= BITS_MAX:
-                raise OtherRing(f"the node does not say how wide its circle is: {peer.bits} bits")
+                raise OtherRing(f"the hello of the node has an invalid circle width: {peer.bits} bits")
             self._codec = codec_for(Circle(peer.bits))
         elif peer.bits != self._codec.circle.bits:
             raise OtherRing(f"ids have {self._codec.circle.bits} bits here and {peer.bits} there")

@@ -455,7 +455,7 @@ def test_check_sees_a_gap_in_ownership(run: Run, canned: CannedRing) -> None:
         return msgspec.structs.replace(node, vnodes=(vnode,)) if point == 80 else node
 
     canned.change = without
-    assert "waiting  OwnedOnce  nobody answers for 2b to 50" in run("check").out
+    assert "waiting  OwnedOnce  no vnode answers for 2b to 50" in run("check").out
 
 
 def test_check_reads_again_what_changed(run: Run, canned: CannedRing) -> None:

@@ -260,7 +260,7 @@ def test_every_point_owned_once_is_well() -> None:
 
 def test_a_gap_is_named_with_its_bounds() -> None:
     (violation,) = owned(n10=[(230, 10)], n80=[(20, 80)], n230=[(80, 230)])
-    assert violation == Violation("OwnedOnce", "nobody answers for 0b to 14")
+    assert violation == Violation("OwnedOnce", "no vnode answers for 0b to 14")
     assert len(owned()) == 1
     assert len(owned(n10=[(200, 10)])) == 1
     assert len(owned(n250=[(10, 250)])) == 2, "round the top, in two pieces"
@@ -268,7 +268,7 @@ def test_a_gap_is_named_with_its_bounds() -> None:
 
 def test_an_overlap_names_both_owners() -> None:
     (violation,) = owned(n10=[(230, 10)], n80=[(10, 80)], n230=[(60, 230)])
-    assert violation == Violation("OwnedOnce", "two answer for 3d to 50", (80, 230))
+    assert violation == Violation("OwnedOnce", "two vnodes answer for 3d to 50", (80, 230))
     assert owned(n10=[(10, 10)], n80=[(10, 80)])[0].nodes == (10, 80)
 
 
@@ -281,5 +281,5 @@ def test_ownership_by_counting_points(arcs: list[tuple[int, int, int]]) -> None:
     counts = [sum(p in arc for own in by_vnode.values() for arc in own) for p in range(8)]
     found = invariants.ownership(by_vnode, circle)
     assert (found == []) == (counts == [1] * 8)
-    assert any("nobody" in v.text for v in found) == (0 in counts)
+    assert any("no vnode" in v.text for v in found) == (0 in counts)
     assert any("two" in v.text for v in found) == (max(counts) > 1)

@@ -90,7 +90,7 @@ async def test_names_given_up_before_leave_half_of_the_places_to_others(resolver
     for host in hung:
         names._give_up(host)
     await give_up(names, *hung[:2])
-    with pytest.raises(PeerUnreachable, match="given up and not over yet"):
+    with pytest.raises(PeerUnreachable, match="abandoned lookups of host names are still running"):
         await names.look_up(hung[2])
     assert await names.look_up("good") == ["127.0.0.1", "::1"]
     resolver.is_free.set()

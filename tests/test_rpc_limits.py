@@ -204,7 +204,7 @@ async def test_dialling_who_never_answers_is_unreachable() -> None:
         "a tag": (frame(Kind.CALL, b"\xd9\xd9\xf7\x84\x01\xf6\x01\x81\x01"), "not strict CBOR"),
         "a map with numbers for keys": (frame(Kind.CALL, b"\xa1\x01\x02"), "not strict CBOR"),
         "no envelope": (frame(Kind.CALL, cbor2.dumps([1, None])), "the envelope is not an array of 4 fields"),
-        "two messages in a frame": (frame(Kind.CALL, cbor2.dumps([1, None, 1, [1]]) * 2), "bytes behind the message"),
+        "two messages in a frame": (frame(Kind.CALL, cbor2.dumps([1, None, 1, [1]]) * 2), "trailing bytes after"),
         "a reply without envelope": (frame(Kind.REPLY, cbor2.dumps("hi")), "the envelope"),
         "an error without error": (frame(Kind.ERROR, cbor2.dumps([1, []])), "ErrorReply"),
         "a cast without tag": (frame(Kind.CAST, cbor2.dumps([])), "the cast"),
@@ -288,7 +288,7 @@ async def test_half_a_frame_then_silence_is_cut_and_slow_progress_of_whole_frame
             await trio.sleep(1.3)
         await raw.ended()
         assert trio.current_time() - start == pytest.approx(10.0, abs=0.1)
-        assert node.seen(ConnectionClosed)[0].reason == "half a frame, then silence for 10 s"
+        assert node.seen(ConnectionClosed)[0].reason == "a frame was not complete within 10 s"
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -417,7 +417,7 @@ async def test_a_peer_that_does_not_read_is_refused_then_cut_and_costs_bounded_m
         assert 65_536 < link._outbox.buffered < 120_000
         await trio.sleep(10)
         assert trio.current_time() - start > 10
-        assert node.seen(ConnectionClosed)[0].reason == "took nothing for 10 s"
+        assert node.seen(ConnectionClosed)[0].reason == "a write did not finish within 10 s"
         answers = raw.frames.feed(await raw.rest())
         assert {kind for kind, _ in answers} == {Kind.REPLY}
 
@@ -431,7 +431,7 @@ async def test_refusals_for_a_peer_that_does_not_read_do_not_pile_up_for_ever() 
         with suppress(trio.BrokenResourceError):
             while trio.current_time() < 9:
                 await raw.send(b"".join(ask("big 2000", i) for i in range(1, 1000)))
-        assert node.seen(ConnectionClosed)[0].reason == "asks and does not read the answers"
+        assert node.seen(ConnectionClosed)[0].reason == "the peer sends requests and does not read the answers"
 
 
 @virtual
@@ -491,7 +491,7 @@ async def test_calls_wait_for_room_or_say_that_nothing_was_sent() -> None:
             nursery.start_soon(outcome, put(5), outcomes)
         await trio.sleep(6)
         assert {type(one).__name__ for one in outcomes} == {"DeadlineExceeded", "PeerUnreachable"}
-        assert any("does not take what is sent to it" in one.message for one in outcomes)
+        assert any("does not read the bytes sent to it" in one.message for one in outcomes)
 
 
 @virtual
@@ -506,7 +506,7 @@ async def test_a_node_cut_off_in_mid_air_is_lost_when_it_takes_nothing_more() ->
         put = Put(b"k", bytes(15_000), bytes(16))
         await outcome(a.rpc.call("b:1", put, deadline=trio.current_time() + 60), outcomes)
         assert isinstance(outcomes[0], PeerLost)
-        assert "took nothing for 10 s" in outcomes[0].message
+        assert "a write did not finish within 10 s" in outcomes[0].message
 
 
 @virtual

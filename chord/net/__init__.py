@@ -1,1 +1,1 @@
-"""Connections between nodes, and the judgement whether a peer is alive."""
+"""Connections between nodes, and the failure detector."""

@@ -1,14 +1,15 @@
-"""One connection after its handshake: calls both ways, each side answering and asking at once.
+"""One connection after its handshake, with calls in both directions.
 
-The design follows what costs time on this stack, in this order (performance.md has the figures):
+The design follows the costs on this stack, the largest first (docs/explanation/performance.md has the figures):
 
-* Handlers run inline in the reader; only one that waits for more than the answers of others gets a task.
-* All answers to one read leave in one write, and all calls made in one pass of the scheduler leave together.
-* The reader wakes callers directly, and deadlines are swept by one task per `Rpc`, not scoped per call.
-* A write is tried at once before anything waits, where the stream can do that.
+* Handlers run inline in the reader. A handler gets a task only if it waits for more than the answers of other nodes.
+* All answers to one read leave in one write. All calls made in one pass of the scheduler leave together.
+* The reader wakes callers directly. One task per `Rpc` sweeps the deadlines, in place of a cancel scope for each call.
+* `Outbox` tries each write at once, before anything waits, if the stream supports that.
 
-The reader never waits for the writer. Two peers that flood each other and read only after writing would
-stop for good; here a peer whose answers pile up has its next requests refused, and is cut if it does not drain.
+The reader never waits for the writer. Otherwise two peers that flood each other, and read only after writing, would
+deadlock. If too many answers wait for a peer, its next requests are refused. If the peer still does not read, the
+connection is cut.
 """
 
 from __future__ import annotations
@@ -37,15 +38,23 @@ from chord.wire.codec import GOODBYE, REFUSED_CALL_ID, Codec, Kind, encode_refus
 from chord.wire.messages import Reply, Request, StreamName
 
 BUDGET_S_MAX: Final = 86_400.0
-"""What a call without any deadline travels with: a day."""
+"""Budget of a call that has no deadline, in seconds: one day."""
 
 FLUSH_FRAMES: Final = 16
-"""So many frames dealt with are followed by a flush, be there more to come: else two nodes that wait for each
-other's whole batches would keep only one processor busy between them."""
+"""The reader flushes after this many frames, even if the read brought more.
+
+Otherwise two nodes that wait for each other's whole batches would keep only one processor busy between them.
+"""
 
 
 class _Waiting(msgspec.Struct, eq=False):
-    """A call without an answer yet. `told` is told it."""
+    """A call that waits for its reply.
+
+    Attributes:
+        told: called once, with the reply or the error.
+        request: the request that was sent.
+        asked_at: when it was sent, on Trio's clock.
+    """
 
     callback: Callback
     request: Request
@@ -57,13 +66,15 @@ class Link:
 
     Attributes:
         address: the peer's advertised address; "" for a client.
-        stream_name: control or bulk.
-        dialler: the address of the node that opened the connection.
-        opened_at: when, on Trio's clock.
-        is_draining: no new calls are made here; it closes when the last is answered.
-        has_ended: it carries nothing any more; `reason` says why.
-        frame_due: when the frame that has begun is overdue.
-        partial_bytes: what there is of it.
+        stream_name: "control" or "bulk".
+        is_dialled: whether this node opened the connection.
+        dialler: the address of the node that opened the connection; "" for a client.
+        opened_at: when the handshake ended, on Trio's clock.
+        is_draining: this node makes no new calls here. The connection closes after the last answer.
+        has_ended: the connection carries nothing any more.
+        reason: why the connection ended; "" until then.
+        frame_due: when the unfinished frame is overdue, on Trio's clock; infinity if no frame is unfinished.
+        partial_bytes: bytes received of the unfinished frame.
     """
 
     def __init__(
@@ -105,17 +116,17 @@ class Link:
         self._outbox = Outbox(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
         self._answers = Answers(codec, self._outbox, shared, Caller(self.address), Transit(self.opened_at))
 
-    # -- asking ---------------------------------------------------------------------------------
+    # -- calls ----------------------------------------------------------------------------------
 
     async def call(self, vnode: Point | None, request: Request, deadline: float) -> Reply:
         """Send a request and wait for its reply; see `Calls.call`.
 
         Raises:
-            UseBulk: it does not fit the control stream; nothing was sent, or the peer did nothing.
+            UseBulk: the request or its reply does not fit the control stream; send it again on the bulk stream.
         """
         now = trio.current_time()
         left = deadline - now
-        if request.patient or left == math.inf:  # others are answered at once, and this costs more than encoding them
+        if request.patient or left == math.inf:  # not for others: this costs more than encoding them
             left = min(left, trio.current_effective_deadline() - now, BUDGET_S_MAX)
         if left <= 0:
             await trio.lowlevel.checkpoint()
@@ -139,12 +150,13 @@ class Link:
         raise answer
 
     def begin(self, vnode: Point | None, request: Request, callback: Callback, deadline: float) -> bool:
-        """Send a request, and let somebody be told what comes of it; see `Calls.begin`.
+        """Send a request, and call back with its reply or error; see `Calls.begin`.
 
         Returns:
-            Whether it was sent: there is no waiting for room here.
+            Whether the request was sent. It is not sent if the deadline has passed or the send buffer is full.
+
         Raises:
-            UseBulk: it does not fit the control stream; nothing was sent.
+            UseBulk: the request does not fit the control stream; nothing was sent.
         """
         now = trio.current_time()
         if deadline <= now or self._outbox.buffered > self._outbox.bytes_max:
@@ -156,12 +168,12 @@ class Link:
         self, vnode: Point | None, request: Request, callback: Callback, now: float, deadline: float, budget_s: float
     ) -> int:
         self._last_call_id = call_id = self._last_call_id + 1
-        budget_ms = math.ceil(budget_s * 1000)  # not less than is left: our own deadline comes before a word about it
+        budget_ms = math.ceil(budget_s * 1000)  # rounded up, so that our own deadline passes before the peer's
         frame = self._codec.encode_call(call_id, vnode, budget_ms, request, int(1000 * (now - self.opened_at)))
         self._outbox.post(frame)
         self._stats.calls_sent += 1
         if self._pending:
-            self._outbox.flush_soon()  # others are at it as well: what they say in this pass leaves together
+            self._outbox.flush_soon()  # other calls are pending: all calls of this pass leave together
         else:
             self._outbox.flush()
         self._pending[call_id] = _Waiting(callback, request, now)
@@ -172,31 +184,35 @@ class Link:
         return call_id
 
     async def _wait_for_room(self, deadline: float) -> None:
-        """Wait until the peer has taken enough of what is buffered for it.
+        """Wait until the peer has read enough of the send buffer.
 
         Raises:
-            PeerUnreachable: it has not within the deadline, or the connection has ended; nothing was sent.
+            PeerUnreachable: the buffer is full at the deadline, or the connection drains or has ended; nothing was
+                sent.
         """
         with trio.CancelScope(deadline=deadline):
             await self._outbox.wait_for_room()
         if self._outbox.buffered > self._outbox.bytes_max or self.is_draining or self.has_ended:
-            raise PeerUnreachable(f"{self.address} does not take what is sent to it: {self.reason or 'no room'}")
+            raise PeerUnreachable(f"{self.address} does not read the bytes sent to it: {self.reason or 'no room'}")
 
     @property
     def has_unsent(self) -> bool:
-        """Whether something waits to be written."""
+        """Whether bytes wait to be written."""
         return self._outbox.buffered > 0
 
     @property
     def quiet_rank(self) -> tuple[bool, float] | None:
-        """How long nothing has been said here, the longest first; None while anything is owed, or it ends anyway."""
+        """A sort key by which the connection that has been idle for longest comes first.
+
+        It is None while a call or an answer is pending, while bytes wait, and if the connection drains or has ended.
+        """
         is_owed = self._pending or self._answers.in_work or self._outbox.buffered
         return None if is_owed or self.is_draining or self.has_ended else (self._was_used, self._quiet_due)
 
-    # -- the life of a connection ---------------------------------------------------------------
+    # -- run and end ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Carry calls until either side has had enough. Never raises what the peer does."""
+        """Carry calls until the connection ends; no fault of the peer is raised here."""
         shared = self._shared
         shared.running[self] = None
         shared.observe(ConnectionOpened(self.address, self.stream_name, self.is_dialled))
@@ -223,7 +239,10 @@ class Link:
             shared.observe(ConnectionClosed(self.address, self.reason))
 
     def drain(self) -> None:
-        """Make no new calls here and ask the peer for the same; the last answer closes the connection."""
+        """Make no new calls here, and ask the peer to make none.
+
+        The connection closes after the last answer.
+        """
         if not self.is_draining and not self.has_ended:
             self.is_draining = True
             self._was_used, self._quiet_due = False, trio.current_time() + self._shared.limits.stuck_s
@@ -233,7 +252,11 @@ class Link:
             self._outbox.flush_soon()
 
     def cut(self, reason: str) -> None:
-        """End the connection now; whoever waits for an answer gets `PeerLost`. The first reason counts."""
+        """End the connection now; pending calls fail with `PeerLost`.
+
+        Args:
+            reason: why the connection ends. Only the first reason counts.
+        """
         if self.has_ended:
             return
         self.has_ended, self.reason = True, reason
@@ -249,18 +272,18 @@ class Link:
         self._reading.cancel()
 
     def sweep(self, now: float) -> float:
-        """End what is overdue at this time, and return when to look again."""
+        """End overdue calls, or an overdue connection, and return when to sweep again."""
         limits = self._shared.limits
         for call_id in self._deadlines.expired(now):
             waiting = self._pending.pop(call_id, None)
             if waiting is None:
-                continue  # what the one before was told has ended the connection
+                continue  # the callback of an earlier call has ended the connection
             took = now - waiting.asked_at
             waiting.callback(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
         if self.frame_due <= now:
-            self.cut(f"half a frame, then silence for {limits.frame_s:g} s")
+            self.cut(f"a frame was not complete within {limits.frame_s:g} s")
         elif self._outbox.stuck_due <= now:
-            self.cut(f"took nothing for {limits.stuck_s:g} s")
+            self.cut(f"a write did not finish within {limits.stuck_s:g} s")
         elif self._quiet_due <= now:
             self._quiet_due = now + (limits.stuck_s if self.is_draining else limits.idle_s)
             if self._pending or self._answers.in_work or self._was_used:
@@ -273,7 +296,7 @@ class Link:
         return math.inf if self.has_ended else min(due, self._quiet_due, self.frame_due, self._outbox.stuck_due)
 
     def _close_if_drained(self) -> None:
-        """A draining connection is done when the peer makes no more calls either and nothing is owed both ways."""
+        """End a draining connection if the peer drains too and nothing is pending."""
         if self._peer_is_draining and not (self._pending or self._answers.in_work or self._outbox.buffered):
             self.cut("drained")
 
@@ -289,10 +312,10 @@ class Link:
     # -- reading --------------------------------------------------------------------------------
 
     def _take_in(self, data: bytes | bytearray) -> bool:
-        """Deal with what one read brought. Returns whether to read on.
+        """Handle the bytes of one read, and return whether to read on.
 
         Raises:
-            MalformedMessage: the peer does not keep to the protocol.
+            MalformedMessage: the peer has violated the protocol.
         """
         if not data:
             self.cut("closed in the middle of a frame" if self._frames.is_partial else "closed by the peer")
@@ -306,7 +329,7 @@ class Link:
         if self.is_draining:
             self._close_if_drained()
         if self._outbox.is_overflowing:
-            self.cut("asks and does not read the answers")
+            self.cut("the peer sends requests and does not read the answers")
         return True
 
     async def _say_why(self, error: MalformedMessage) -> None:
@@ -317,7 +340,7 @@ class Link:
             await wait_for_end(self._stream)
 
     def _hold_partial(self, *, is_new: bool) -> None:
-        """Set or clear the deadline of a frame that has begun and not ended, and count it."""
+        """Set or clear the deadline of an unfinished frame, and count its bytes."""
         if self.has_ended:
             return
         if not self._frames.is_partial:
@@ -329,7 +352,7 @@ class Link:
         self._shared.hold(change)
 
     def cut_partial(self) -> None:
-        """End the connection for the sake of others: all of them together hold too much of unfinished frames."""
+        """End the connection, because unfinished frames take too many bytes in all."""
         limit = self._shared.limits.partial_bytes_max
         error = Overloaded(f"more than {limit} bytes of unfinished frames are held here, and yours is the oldest")
         self._outbox.post_small(encode_refusal(error))
@@ -337,7 +360,7 @@ class Link:
         self.cut(error.message)
 
     def _take(self, frames: list[tuple[Kind, bytes]]) -> None:
-        """Deal with everything one read brought, then answer with one write."""
+        """Handle all frames of one read, then write all answers at once."""
         now = trio.current_time()
         for number, (kind, body) in enumerate(frames, 1):
             if kind is Kind.CALL:
@@ -365,7 +388,7 @@ class Link:
         call_id, content = self._codec.open_reply(body)
         waiting = self._take_pending(call_id)
         if waiting is None:
-            return  # too late: its caller gave up
+            return  # too late: the caller has given up
         try:
             waiting.callback(self._codec.finish(content, waiting.request.reply))
         except MalformedMessage as error:

@@ -1,7 +1,7 @@
-"""What all connections of one `Rpc` share: the handler, the limits, the counters, and two tasks.
+"""State that all connections of an `Rpc` share: handler, limits, counters, tasks.
 
-One task wakes for every deadline (`Alarm`), one writes what is to leave soon. Connections have only their reader: an
-idle task costs kilobytes, and a node has many connections.
+One task wakes for every deadline (`Alarm`). The other task writes the frames that leave in the next pass of the
+scheduler. A connection itself has only its reader task: an idle task costs kilobytes, and a node has many connections.
 """
 
 from __future__ import annotations
@@ -24,15 +24,20 @@ if TYPE_CHECKING:
 
 
 class Shared:
-    """What all connections of one `Rpc` have in common.
+    """The state that all connections of one `Rpc` share.
 
     Attributes:
-        calls_in_work, bytes_in_work: requests whose handler is waiting for something, and their size.
-        client_calls_in_work, client_bytes_in_work: those among them that clients ask for, themselves or through nodes.
-        partial_bytes: what there is of frames that have begun and not ended.
-        running: the connections that finished their handshake; a dict, because its order is always the same.
+        limits: see `Limits`.
+        observe: receives the events of the connections.
+        alarm: wakes the task that sweeps the deadlines.
+        handler: answers the requests of all peers.
+        stats: totals since the start.
+        calls_in_work, bytes_in_work: number and size of the requests with a handler that waits for something.
+        client_calls_in_work, client_bytes_in_work: the part of them that clients asked for, directly or through nodes.
+        partial_bytes: bytes received of unfinished frames.
+        running: the connections that finished their handshake; a dict, because its order is deterministic.
         start_task: runs an async function in a task that ends with the `Rpc`.
-        settled: whoever waits for calls and buffers to come to rest is parked here.
+        settled: the tasks that wait until no call is in work and all buffers are empty.
     """
 
     def __init__(self, limits: Limits, observe: Observer) -> None:
@@ -53,7 +58,7 @@ class Shared:
         self._resting: trio.lowlevel.Task | None = None
 
     def count_work(self, calls: int, size: int, *, is_for_client: bool) -> None:
-        """So many more calls are in work, of that size."""
+        """Add calls and their bytes to the work in progress; negative numbers remove them."""
         self.calls_in_work += calls
         self.bytes_in_work += size
         if is_for_client:
@@ -61,21 +66,24 @@ class Shared:
             self.client_bytes_in_work += size
 
     def hold(self, change: int) -> None:
-        """So much more is held of unfinished frames; beyond the limit the oldest of them goes, clients' first."""
+        """Count bytes of unfinished frames; cut connections while they exceed the limit.
+
+        The oldest unfinished frame goes first, but connections of clients are cut before those of nodes.
+        """
         self.partial_bytes += change
         while self.partial_bytes > self.limits.partial_bytes_max:
             holding = [link for link in self.running if link.partial_bytes]
             min(holding, key=lambda link: (link.address != "", link.frame_due)).cut_partial()
 
     def soon(self, do: Callable[[], None]) -> None:
-        """Let something be done in the next pass of the scheduler."""
+        """Run a function in the next pass of the scheduler."""
         self._soon.append(do)
         if self._resting is not None:
             trio.lowlevel.reschedule(self._resting)
             self._resting = None
 
     async def run(self) -> None:
-        """Do what is to be done soon, until cancelled: one task for all connections."""
+        """Run the functions that `soon` got, for all connections, until cancelled."""
         while True:
             todo, self._soon = self._soon, []
             for do in todo:
@@ -90,7 +98,7 @@ class Shared:
 
 
 def _nobody_home(vnode: Point | None, request: Request, caller: Caller) -> Reply:
-    raise NotReady("nobody answers calls here")
+    raise NotReady("no handler is registered yet")
 
 
 def _no_tasks(task: Callable[..., Awaitable[object]], *args: object, name: str | None = None) -> None:

@@ -1,9 +1,11 @@
-"""From answered and missed calls to timeouts and alive / suspect / dead, per node address.
+"""Failure detector: the timeout and the state of each peer, by node address.
 
-Pure: `now` is an argument, in seconds on any clock that never goes back. Silence makes a peer
-suspect (routed around), then dead (leaves the lists); refused connections do it sooner. Any sign of
-life undoes it. Verdicts do not last for ever: a peer long dead is one miss from dead again, and one
-that left is a stranger after a while, so that hearsay of its return is worth a probe.
+It learns from answered and missed calls. It does no I/O: `now` is an argument, in seconds on any clock that never goes
+back. Missed calls make a peer suspect (lookups route around it) and then dead (the lists drop it). Refused connections
+make a peer dead sooner. Any sign of life makes it alive again.
+
+States expire. A peer that has been dead for `reprobe_first_s` counts as suspect, one miss from dead. After a while, a
+peer that left counts as unknown, so that a report of its return is worth a probe.
 """
 
 from __future__ import annotations
@@ -23,29 +25,34 @@ class _Peer:
         self.since = now
         self.misses = 0
         self.refusals = 0
-        self.backoff = 0  # misses since the last answer: unlike `misses` not cleared by other signs of life
+        self.backoff = 0  # misses since the last answer; other signs of life do not clear it, unlike `misses`
         self.srtt: float | None = None
         self.rttvar = 0.0
 
 
 class Suspicion:
-    """What we think of other nodes. Every method that learns something returns the change it made, or None."""
+    """The failure detector of one node.
+
+    A method that learns something returns the state change that it caused, or None.
+    """
 
     def __init__(self, timing: Timing, peers_max: int = PEERS_MAX) -> None:
         self._timing = timing
         self._max = peers_max
-        self._peers: dict[str, _Peer] = {}  # the one longest unheard of first
+        self._peers: dict[str, _Peer] = {}  # the least recently heard of first
         self._now = 0.0
-        self._left_for_s = 2 * (timing.timeout_cap_s + timing.stabilize_s)  # it answers "moved" for less than that
+        self._left_for_s = 2 * (timing.timeout_cap_s + timing.stabilize_s)  # a leaver answers "moved" for less time
 
     # -- learning -------------------------------------------------------------------------------
 
     def answered(self, address: str, now: float, rtt_s: float | None) -> PeerChanged | None:
-        """The peer answered a call: it is alive, except that one that left stays away.
+        """Note that a peer answered a call: it is alive, unless it has left.
 
         Args:
-            rtt_s: the round-trip time, or None if the peer had to wait for others. A time beyond the largest timeout
-                is that of a process that stood still, and says nothing of the network.
+            address: the peer's address.
+            now: the current time.
+            rtt_s: the round-trip time in seconds, or None if the peer had to wait for other nodes. A time above the
+                largest timeout is ignored: one of the processes stood still, so it says nothing about the network.
         """
         peer = self._touch(address, now)
         peer.misses = peer.refusals = peer.backoff = 0
@@ -56,15 +63,21 @@ class Suspicion:
         return self._become(address, peer, "alive", "answered")
 
     def heard_from(self, address: str, now: float) -> PeerChanged | None:
-        """The peer called us or said anything at all: it is alive, also if it had left; then it is back."""
+        """Note a sign of life of a peer, such as a call: it is alive, even if it had left."""
         peer = self._touch(address, now)
         peer.misses = peer.refusals = 0
         return None if peer.state == "alive" else self._become(address, peer, "alive", "heard from")
 
     def missed(self, address: str, now: float, refused: bool, reason: str) -> PeerChanged | None:
-        """The peer did not answer, could not be reached, or (`refused`) nobody listens at its address.
+        """Note that a peer did not answer a call, or could not be reached.
 
-        A paused peer said that it would be silent: it dies of that only after `down_out_s`.
+        A paused peer has announced its absence. Misses make it dead only after `down_out_s`.
+
+        Args:
+            address: the peer's address.
+            now: the current time.
+            refused: whether the machine refused the connection, because no process listens at the address.
+            reason: why, for the event.
         """
         peer = self._touch(address, now)
         timing = self._timing
@@ -80,17 +93,17 @@ class Suspicion:
         return None
 
     def left(self, address: str, now: float) -> PeerChanged | None:
-        """The peer said goodbye for good."""
+        """Note that a peer left the ring for good."""
         peer = self._touch(address, now)
         return None if peer.state == "left" else self._become(address, peer, "left", "left the ring")
 
     def paused(self, address: str, now: float) -> PeerChanged | None:
-        """The peer stops for a while and keeps its data: route around it, do not replace it."""
+        """Note that a peer pauses: lookups route around it, and no node replaces it."""
         peer = self._touch(address, now)
         return None if peer.state == "paused" else self._become(address, peer, "paused", "paused")
 
     def stopped(self, address: str, now: float) -> PeerChanged | None:
-        """The peer says that it stops: it need not be missed first."""
+        """Note that a peer announced that it stops: it is dead without a missed call."""
         peer = self._touch(address, now)
         peer.misses, peer.refusals = self._timing.dead_misses, self._timing.dead_refusals
         return None if peer.state == "dead" else self._become(address, peer, "dead", "stopped")
@@ -98,9 +111,10 @@ class Suspicion:
     # -- questions ------------------------------------------------------------------------------
 
     def timeout(self, address: str) -> float:
-        """Return how long to wait for the peer's answer, in seconds.
+        """Return how long to wait for a peer's answer, in seconds.
 
-        srtt + 4 rttvar within floor and cap. After misses it doubles, up to a stranger's: a stall is not a death.
+        It is srtt + 4 rttvar, between the floor and the cap. Each miss doubles it, up to the timeout of an unknown
+        peer, because a peer that stalls is not dead.
 
         Source: RFC 6298, sections 2 and 5.5.
         """
@@ -114,31 +128,31 @@ class Suspicion:
         return usual
 
     def srtt(self, address: str) -> float | None:
-        """Return the smoothed round-trip time in seconds, None for a stranger."""
+        """Return the smoothed round-trip time in seconds, or None if none was measured."""
         peer = self._peers.get(address)
         return None if peer is None else peer.srtt
 
     def state(self, address: str) -> PeerState:
-        """Return what we think of the peer; a stranger is alive until it proves otherwise."""
+        """Return the state of a peer; an unknown peer counts as alive."""
         peer = self._peers.get(address)
         return "alive" if peer is None or peer.state == "alive" else self._state(peer)
 
     def is_dead(self, address: str) -> bool:
-        """Return whether the peer leaves the lists: it is dead, or has left."""
+        """Return whether the lists drop a peer, because it is dead or has left."""
         peer = self._peers.get(address)
         return peer is not None and peer.state != "alive" and self._state(peer) in ("dead", "left")
 
     def since(self, address: str) -> float:
-        """Return when the peer's state began, on the clock of `now`; a stranger's begins now."""
+        """Return when a peer's state began, on the clock of `now`; if unknown, now."""
         peer = self._peers.get(address)
         return self._now if peer is None else peer.since
 
     def alive(self) -> list[str]:
-        """Return the addresses of the peers that are alive, the one heard of most recently last."""
+        """Return the addresses of living peers, the most recently heard of last."""
         return [address for address, peer in self._peers.items() if peer.state == "alive"]
 
     def peers(self, now: float) -> list[PeerInfo]:
-        """Return what we think of the peers heard of most recently, by address, as many as a message holds."""
+        """Return the peers heard of most recently, by address, as many as a message holds."""
         self._now = max(self._now, now)
         recent = list(self._peers.items())[-LIST_ENTRIES_MAX:]
         return [
@@ -153,7 +167,7 @@ class Suspicion:
         ]
 
     def check(self) -> list[str]:
-        """Return what is wrong, in words; nothing, if all is well."""
+        """Return the violated invariants of this class, in words."""
         timing = self._timing
         wrong = []
         if len(self._peers) > self._max:
@@ -166,7 +180,7 @@ class Suspicion:
     # -- inside ---------------------------------------------------------------------------------
 
     def _touch(self, address: str, now: float) -> _Peer:
-        """Return the peer, as the latest of those heard of, with a verdict that is too old taken back."""
+        """Return a peer, moved to the end of the order, with an expired state replaced."""
         self._now = max(self._now, now)
         peer = self._peers.pop(address, None)
         if peer is None:
@@ -179,7 +193,7 @@ class Suspicion:
         return peer
 
     def _state(self, peer: _Peer) -> PeerState:
-        """Return the state as of the latest `now` any method was told."""
+        """Return the state of a peer as of the latest `now` that any method got."""
         age = self._now - peer.since
         if peer.state == "dead" and age >= self._timing.reprobe_first_s:
             return "suspect"

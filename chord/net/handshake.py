@@ -1,8 +1,8 @@
-"""The first frame both ways: who are you, and do we belong together?
+"""Handshake: the first frame in each direction, and whether both sides may talk.
 
-The dialler says hello, the acceptor checks it and answers with its own hello or with a refusal; the
-dialler checks in turn. A refusal is an error frame with call id 0, and the very error comes out at the
-other end. Nothing but this happens on a stream before both have agreed.
+The dialler sends its hello. The acceptor checks it, and answers with its own hello or with a refusal. Then the dialler
+checks the acceptor's hello. A refusal is an error frame with call id 0, and the other side raises the same error.
+Neither side handles any other frame before both have agreed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,24 @@ from chord.wire.messages import Hello, StreamName
 RECEIVE_BYTES: Final = 64 * 1024
 
 HELLO_BYTES_MAX: Final = 16 * 1024
-"""The largest first frame of who dials: until it is there, nothing is known of them."""
+"""Largest first frame of a dialler, in bytes. Until it has arrived, the dialler is unknown."""
 
 FAREWELL_S: Final = 1.0
-"""How long a peer is given to take a refusal."""
+"""Seconds that a peer has to read a refusal."""
 
 
-HUNG_UP: Final = "it closed the connection before it said hello; it may lack descriptors, or be ending"
+HUNG_UP: Final = "the peer closed the connection before its hello; it may be out of descriptors, or ending"
 
 
 class Met(NamedTuple):
-    """A handshake that succeeded: both hellos, and what of the stream has been read behind them."""
+    """A successful handshake.
+
+    Attributes:
+        mine: the hello of this node.
+        peer: the hello of the peer.
+        frames: cuts the bytes that follow into frames.
+        early: the frames that arrived together with the peer's hello.
+    """
 
     mine: Hello
     peer: Hello
@@ -41,10 +48,10 @@ class Met(NamedTuple):
 
 
 async def greet(stream: Stream, mine: Hello, check: Callable[[Hello], None], limits: Limits) -> Met:
-    """Shake hands on a stream we opened.
+    """Shake hands on a stream that we opened.
 
     Raises:
-        ChordError: what either side refuses the other with; nothing has happened.
+        ChordError: one side refused the other, or the peer closed the connection; nothing has happened.
     """
     frames = Frames(limits.frame_control_bytes_max, limits.frame_items_max)
     try:
@@ -56,7 +63,7 @@ async def greet(stream: Stream, mine: Hello, check: Callable[[Hello], None], lim
         if peer.stream != mine.stream:
             raise MalformedMessage(f"asked for a {mine.stream} stream, was given {peer.stream}")
         return _met(mine, peer, frames, early, check, limits)
-    except ChordError as error:  # callers wait for this one: no time for a long farewell
+    except ChordError as error:  # callers wait for it, so do not wait until the peer has read it
         with trio.move_on_after(FAREWELL_S), suppress(trio.BrokenResourceError):
             await stream.send_all(encode_refusal(error))
         raise
@@ -68,11 +75,11 @@ async def welcome(
     check: Callable[[Hello], None],
     limits: Limits,
 ) -> Met:
-    """Shake hands on a stream the peer opened.
+    """Shake hands on a stream that the peer opened.
 
     Raises:
-        ChordError: what either side refuses the other with.
-        trio.BrokenResourceError: the peer is gone.
+        ChordError: one side refused the other, or the peer closed the connection.
+        trio.BrokenResourceError: the connection is broken.
     """
     frames = Frames(min(HELLO_BYTES_MAX, limits.frame_control_bytes_max), limits.frame_items_max)
     try:
@@ -86,7 +93,7 @@ async def welcome(
 
 
 async def refuse(stream: Stream, error: ChordError) -> None:
-    """Tell the peer why not, if it still listens."""
+    """Send the peer the reason of a refusal, if it still reads."""
     with trio.move_on_after(FAREWELL_S), suppress(trio.BrokenResourceError):
         await stream.send_all(encode_refusal(error))
         await stream.send_eof()
@@ -94,10 +101,12 @@ async def refuse(stream: Stream, error: ChordError) -> None:
 
 
 async def wait_for_end(stream: Stream) -> None:
-    """Give the peer a moment to read the last we said: closing with something of its unread could take that away.
+    """Give the peer a moment to read the last frame before the stream is closed.
+
+    If bytes of the peer are still unread, closing the stream could discard that frame.
 
     Raises:
-        trio.BrokenResourceError: it is gone already.
+        trio.BrokenResourceError: the connection is already broken.
     """
     with trio.move_on_after(FAREWELL_S):
         while await stream.receive_some(RECEIVE_BYTES):

@@ -1,7 +1,8 @@
-"""Looking up host names: each in a thread, at most so many at once, and one for all who ask for the same name.
+"""Host name lookups: one thread for each name, and a limit on their number.
 
-A resolver that does not answer holds a thread for half a minute, and nothing can end that. So whoever gives up leaves
-it behind; the next one who asks for that name waits for the same thread, and nothing else in the process waits for it.
+Callers that ask for the same name share one lookup. A resolver that does not answer holds its thread for half a minute,
+and nothing can end that. So a caller that gives up abandons the thread. The next caller that asks for that name waits
+for the same thread, and nothing else in the process waits for it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import trio
 from chord.errors import PeerUnreachable
 
 GIVEN_UP_MAX: Final = 1024
-"""Names of which it is remembered that they were given up."""
+"""Number of names that are remembered as given up."""
 
 
 class _Lookup:
@@ -35,9 +36,9 @@ class Names:
     """Looks up host names.
 
     Args:
-        lookups_max: so many at once. Names that were given up before take at most half of them, so that those who
-            are dialled again and again leave room for others.
-        getaddrinfo: the seam.
+        lookups_max: limit of lookups at the same time. Names that were given up before take at most half of them, so
+            that repeated dials to these names leave room for other names.
+        getaddrinfo: replaces `socket.getaddrinfo`, for tests; None: that function.
     """
 
     def __init__(self, lookups_max: int, getaddrinfo: Callable[..., list[Any]] | None = None) -> None:
@@ -50,12 +51,12 @@ class Names:
         """Return the IP addresses of a host, in the order of the system's preference.
 
         Raises:
-            PeerUnreachable: too many lookups are under way.
-            OSError: the resolver's answer.
+            PeerUnreachable: too many lookups are in progress.
+            OSError: the resolver reported this error.
 
-        Concurrency: checkpoints. Cancelled, the lookup goes on, and is there for the next who asks.
+        Concurrency: checkpoints. If the caller is cancelled, the lookup goes on for the next caller.
         """
-        token = trio.lowlevel.current_trio_token()  # what another run of Trio has begun never ends in this one
+        token = trio.lowlevel.current_trio_token()  # a lookup of another run of Trio never ends in this run
         lookup = self._under_way.get((token, host))
         if lookup is None:
             self._require_room(host)
@@ -71,7 +72,7 @@ class Names:
                 self._give_up(host)
         assert lookup.found is not None
         if isinstance(lookup.found, outcome.Error):
-            raise copy(lookup.found.error)  # each who waits raises one of its own, or their tracebacks would pile up
+            raise copy(lookup.found.error)  # one shared error would collect the tracebacks of all waiters
         return list(dict.fromkeys(str(target[0]) for *_, target in lookup.found.value))
 
     def _require_room(self, host: str) -> None:
@@ -80,7 +81,7 @@ class Names:
         if host in self._given_up:
             count = sum(name in self._given_up for _, name in self._under_way)
             if count >= max(1, self._max // 2):
-                raise PeerUnreachable(f"{host}: {count} lookups of host names are given up and not over yet")
+                raise PeerUnreachable(f"{host}: {count} abandoned lookups of host names are still running")
 
     def _give_up(self, host: str) -> None:
         self._given_up[host] = None
@@ -90,7 +91,7 @@ class Names:
     def _deliver(
         self, token: trio.lowlevel.TrioToken, host: str, lookup: _Lookup, found: outcome.Maybe[list[Any]]
     ) -> None:
-        """Pass on what came of it; in the thread."""
+        """Pass on the result of a lookup. This runs in the lookup's thread."""
         try:
             token.run_sync_soon(self._finish, token, host, lookup, found)
         except trio.RunFinishedError:

@@ -1,11 +1,14 @@
-"""How long has a call been on its way? A budget is relative: read late, an old call looks fresh.
+"""One-way delay: how long a call was on its way before it was read.
 
-In the buffers of a connection that stalled, or of a process that was stopped, lie calls whose callers gave up long ago,
-and perhaps had them done elsewhere. Each call says when it was sent, on the sender's clock since the stream was opened.
-The two clocks of a stream begin at the same moment but for the handshake, and drift apart slowly; so the least
-difference seen lately is what a call takes when nothing is in its way, and what lies above it is delay.
+The budget of a call is a relative time, so an old call that is read late would look fresh. Old calls lie in the buffers
+of a connection that stalled, or of a process that was stopped. Their callers gave up long ago, and may have retried
+elsewhere.
 
-A suspended machine, whose clock stands still meanwhile, is not seen by this.
+So each call says when it was sent, on the sender's clock since the stream was opened. Both clocks of a stream start at
+the same moment, except for the handshake, and drift apart slowly. The least difference of recent calls is the normal
+travel time. The rest of a call's difference is its delay.
+
+This does not detect the delay of a suspended machine, because the clock of that machine stands still.
 """
 
 from __future__ import annotations
@@ -14,25 +17,29 @@ import math
 from typing import Final
 
 WINDOW_S: Final = 10.0
-"""For so long, and as long again, the least difference counts: drift is nothing by then."""
+"""Seconds of a window. The least differences of this window and the one before count; drift is negligible."""
 
 JITTER_S: Final = 0.1
-"""Less than this is no delay: a caller's own deadline is to come before what we say of it."""
+"""A delay of at most this many seconds counts as 0, so that the caller's own deadline passes before ours."""
 
 
 class Transit:
-    """The calls of one direction of a stream. Opened at a time on the receiver's clock."""
+    """The delays of the calls in one direction of a stream.
+
+    Args:
+        opened_at: when the stream was opened, on the receiver's clock in seconds.
+    """
 
     __slots__ = ("_before_s", "_least_s", "_opened_at", "_until")
 
     def __init__(self, opened_at: float) -> None:
         self._opened_at = opened_at
-        self._before_s = 0.0  # the least of the window before; at first what an instant handshake would make it
+        self._before_s = 0.0  # the least of the last window; at first 0, as after an instant handshake
         self._least_s = math.inf
         self._until = opened_at + WINDOW_S
 
     def late_s(self, sent_ms: int, now: float) -> float:
-        """Return by how much a call that is read now was delayed, in seconds."""
+        """Return the delay of a call that is read now, in seconds."""
         took_s = now - self._opened_at - sent_ms / 1000
         if now >= self._until:
             if self._least_s < math.inf:

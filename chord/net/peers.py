@@ -1,7 +1,7 @@
-"""Calls with a memory: per-peer timeouts, who is alive, whom we once knew.
+"""Calls to other nodes, with a timeout and a state for each peer.
 
-Every call of the protocol goes through `Peers.call`, which gives it the peer's own timeout,
-tells `suspicion` how it went, and answers calls to our own vnodes without the network.
+Every call of the protocol goes through `Peers.call` or `Peers.begin`. They give the call the peer's own timeout, and
+report its outcome to the failure detector. `Peers.call` answers calls to our own vnodes without the network.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Reply)
 
-RESUMES_MAX = 4  # times `resume_s`
+RESUMES_MAX = 4  # in units of `resume_s`
 NOT_READY_MAX = 64
 LEFT_MAX = 1024
-STALLED_MS = 50  # a node whose disk hangs asks its own vnodes again after this long
+STALLED_MS = 50  # while its disk hangs, a node retries calls to its own vnodes after this long
 
 
 class Peers:
-    """Our view of other nodes, and the way to talk to them.
+    """This node's view of other nodes, and its way to call them.
 
     Attributes:
-        suspicion: alive, suspect or dead, and the timeouts, by address.
-        passive: the contacts worth asking for news after they fell silent.
+        address: this node's advertised address; "" until it is known.
+        suspicion: the failure detector: the state and the timeout of each address.
+        passive: unreachable vnodes that are probed for their return.
+        calls_made: number of calls to other nodes.
     """
 
     def __init__(self, calls: Calls, timing: Timing, observe: Observer, limits: Limits) -> None:
@@ -46,25 +48,27 @@ class Peers:
         self.suspicion = Suspicion(timing)
         self.passive = PassiveList(timing, limits.passive_max, limits.silent_max)
         self._left: dict[Point, None] = {}  # the latest last
-        self._returned: dict[Point, None] = {}  # said goodbye once, and were seen to own an arc again
+        self._returned: dict[Point, None] = {}  # left once, and were seen to own an arc again
         self._handler: Handler | None = None
         self.calls_made = 0
         self._timing = timing
-        self._not_ready: dict[Contact, tuple[float, float]] = {}  # vnodes that are not back: since when, heard when
+        self._not_ready: dict[Contact, tuple[float, float]] = {}  # not members yet: first and last report of that
 
     def serve(self, handler: Handler) -> None:
-        """Answer calls to our own address, from inside and outside, with this handler."""
+        """Answer calls to this node, also its own, with this handler."""
         self._handler = handler
         self._calls.serve(handler)
 
     async def call(self, to: Contact | str, request: Request, expect: type[R]) -> R:
-        """Call a vnode (or a node, by address) under the peer's own timeout and remember how it went.
+        """Call a vnode, or a node by its address, and record the outcome.
 
-        A patient request, and one to a node as a whole, waits as long as the caller's own deadline.
+        The call has the peer's own timeout. A patient request, or a request to a node by its address, has only the
+        caller's deadline.
 
         Raises:
             MalformedMessage: definite; the peer answered with another type of reply.
-            ChordError: see `Calls.call`. `SILENCE` errors count against the peer, all others for it.
+            ChordError: see `Calls.call`. `SILENCE` errors count as a miss of the peer. Other errors, except
+                `UnknownVnode`, show that the peer is alive.
 
         Concurrency: checkpoints.
         """
@@ -86,11 +90,15 @@ class Peers:
         *,
         deadline: float,
     ) -> None:
-        """Call a vnode of another node without a task of its own; otherwise as `call`.
+        """Call a vnode of another node without a task that waits; otherwise like `call`.
 
         Args:
-            told: is told the reply, or what `call` would raise; see `Calls.begin`.
-            deadline: of the request, where the peer's own timeout is not earlier.
+            to: the vnode.
+            request: the request.
+            expect: the type of the reply.
+            told: called once, with the reply or the error that `call` would raise; see `Calls.begin`.
+            deadline: the latest time for the reply, on Trio's clock. The peer's own timeout may end the call earlier,
+                unless the request is patient.
         """
         self.calls_made += 1
         sent = trio.current_time()
@@ -107,7 +115,7 @@ class Peers:
         self._calls.begin(to, request, on_reply, deadline=deadline)
 
     async def reach(self, address: str) -> Hello | None:
-        """Open a new connection to an address and return the hello of its node; see `Calls.reach`."""
+        """Open a new connection and return the hello of the node there; see `Calls.reach`."""
         return await self._calls.reach(address, deadline=trio.current_time() + self._timing.timeout_cap_s)
 
     def _learn(self, address: str, request: Request, answer: Reply | ChordError, sent: float) -> None:
@@ -116,10 +124,10 @@ class Peers:
             return
         if isinstance(answer, Reply):
             self._tell(self.suspicion.answered(address, now, None if request.patient else now - sent))
-        elif not isinstance(answer, SILENCE):  # an error reply: whatever it says, the peer is alive
+        elif not isinstance(answer, SILENCE):  # an error reply shows that the peer is alive
             if not isinstance(answer, UnknownVnode):
                 self.heard_from(address)
-        elif not (request.patient and isinstance(answer, DeadlineExceeded)):  # it had no deadline of the peer's own
+        elif not (request.patient and isinstance(answer, DeadlineExceeded)):  # only the caller's deadline has passed
             is_refused = isinstance(answer, PeerUnreachable) and answer.is_refused
             self._tell(self.suspicion.missed(address, now, is_refused, answer.message))
 
@@ -133,7 +141,7 @@ class Peers:
         except PeerUnreachable as error:
             if not error.is_own:
                 raise
-            raise Busy(error.message, after_ms=STALLED_MS) from error  # no vnode of this node is silent, or dead
+            raise Busy(error.message, after_ms=STALLED_MS) from error  # our own vnodes are never unreachable to us
 
     async def _call_out(self, to: Contact | str, address: str, request: Request) -> Reply:
         self.calls_made += 1
@@ -154,11 +162,14 @@ class Peers:
             self._observe(event)
 
     def heard_from(self, address: str) -> None:
-        """A node called us: it is alive."""
+        """Note that a node is alive, because a call or a reply from it has arrived."""
         self._tell(self.suspicion.heard_from(address, trio.current_time()))
 
     def has_left(self, address: str, vnodes: Iterable[Point]) -> None:
-        """Note a node's final goodbye with its vnodes. A former node at its address stays silent."""
+        """Note that a node has left the ring for good, with these vnodes.
+
+        Vnodes that an earlier node had at the same address still count as unreachable.
+        """
         self._tell(self.suspicion.left(address, trio.current_time()))
         left = list(vnodes)
         for point in left:
@@ -166,10 +177,10 @@ class Peers:
         self.learn_left(left)
 
     def learn_left(self, vnodes: Iterable[Point]) -> None:
-        """Note that vnodes have said their final goodbye, as others say, and wait for them no longer.
+        """Note that vnodes have left for good, as other nodes report.
 
-        Of a vnode that this node saw return after a goodbye, only the vnode itself can say goodbye again. The others
-        may speak of the earlier one.
+        This node waits for them no longer. A vnode that this node saw return after a goodbye is skipped: the report may
+        refer to that earlier goodbye. Only the vnode's own node can say goodbye again.
         """
         for point in vnodes:
             if point not in self._returned:
@@ -178,42 +189,51 @@ class Peers:
 
     @property
     def left(self) -> KeysView[Point]:
-        """The vnodes that said goodbye for good and have not been members since, the latest last."""
+        """The vnodes that left for good and have not been members since, the latest last."""
         return self._left.keys()
 
     def is_known_to_have_left(self, contact: Contact) -> bool:
-        """Whether a vnode said goodbye for good, and has not been a member since."""
+        """Whether a vnode left for good and has not been a member since."""
         return contact.id in self._left
 
     def has_paused(self, address: str, *, is_only_copy: bool) -> None:
-        """A node stops for a while and keeps its data.
+        """Note that a node stops for a while and keeps its data.
 
         Args:
-            is_only_copy: nobody else has it, so nobody else is to take its place.
+            address: the address of the node.
+            is_only_copy: whether no other node has that data. If so, the node counts as paused, so that no other node
+                takes its place; otherwise it counts as dead.
         """
         learn = self.suspicion.paused if is_only_copy else self.suspicion.stopped
         self._tell(learn(address, trio.current_time()))
 
     def is_dead(self, contact: Contact) -> bool:
-        """Whether a contact's node leaves the lists. Our own node never does."""
+        """Whether the lists drop a contact, because its node is dead or has left.
+
+        They never drop the vnodes of our own node.
+        """
         return contact.address != self.address and self.suspicion.is_dead(contact.address)
 
     def is_on_its_way(self, contact: Contact) -> bool:
-        """Whether a silent vnode seems to be back: its address is alive, and no probe of it has failed since."""
+        """Whether an unreachable vnode seems to be on its way back.
+
+        It does if its address is alive and no probe of the vnode has failed since then.
+        """
         return self.suspicion.state(contact.address) == "alive" and not self.passive.was_asked_in_vain(contact.id)
 
     def is_doubtful(self, contact: Contact) -> bool:
-        """Whether to route around a contact: its node is suspect, paused, dead or gone."""
+        """Whether to route around a contact, because its node is not alive."""
         return contact.address != self.address and self.suspicion.state(contact.address) != "alive"
 
     async def is_gone(self, contact: Contact) -> bool:
-        """Find out whether a member is dead: ask, once at least for it may be back, until its node counts as dead.
+        """Find out whether a member is dead or has lost its place in the ring.
 
-        One that answers but is only joining, with nothing yet to answer for, has lost its place: gone as well. So has
-        one that has been resuming for too long.
+        The vnode is called at least once, because it may be back, until it answers or its node counts as dead. A vnode
+        that is unknown at its address is gone. So is a vnode that owns no arc and is joining, or has been resuming for
+        too long.
 
         Raises:
-            ChordError: neither is certain, because the node is paused.
+            ChordError: uncertain, because the node is paused.
         """
         while True:
             try:
@@ -233,11 +253,12 @@ class Peers:
             return pong.state == "joining" or self.has_lost_its_place(contact)
 
     def took_its_place(self, contact: Contact, *, is_owner: bool) -> None:
-        """A member answers as one.
+        """Note that a vnode answered as a member.
 
         Args:
-            is_owner: whether the member owns an arc. If it does, a vnode that left has joined again. A leaver owns none
-                when it says goodbye, so an answer of a leaver that arrives later does not revoke the goodbye.
+            contact: the vnode.
+            is_owner: whether the vnode owns an arc. If it does, a vnode that had left has joined again. A leaver owns
+                no arc when it says goodbye, so a late answer of a leaver does not revoke the goodbye.
         """
         self._not_ready.pop(contact, None)
         if is_owner and contact.id in self._left:
@@ -245,14 +266,14 @@ class Peers:
             _put_last(self._returned, contact.id)
 
     def has_lost_its_place(self, contact: Contact) -> bool:
-        """A member of old says that it is none yet: whether it has said so for too long to go on waiting for it.
+        """Note that a former member is not one yet; return whether its place is lost.
 
-        It is given time to take up its place again. Then it is to join like anybody else: it may be waiting for us as
-        we are for it.
+        The vnode has some time (`RESUMES_MAX`) to take up its place again. After that it must join like a new vnode,
+        because it may be waiting for us while we wait for it.
         """
         now = trio.current_time()
         since, last = self._not_ready.get(contact, (now, now))
-        if now - last > 2 * self._timing.stabilize_s:  # that was another time
+        if now - last > 2 * self._timing.stabilize_s:  # the reports were of an earlier absence
             since = now
         self._not_ready.pop(contact, None)
         self._not_ready[contact] = (since, now)
@@ -261,16 +282,16 @@ class Peers:
         return now - since > RESUMES_MAX * self._timing.resume_s
 
     def now(self) -> float:
-        """The time on the clock that suspicion uses, in seconds."""
+        """The time on the clock of the failure detector, in seconds."""
         return trio.current_time()
 
     def srtt(self, contact: Contact) -> float:
-        """Smoothed round-trip time to a contact in seconds; 1 ms for our own node and strangers."""
+        """Smoothed round-trip time to a contact in seconds; 1 ms if none was measured."""
         return self.suspicion.srtt(contact.address) or 0.001
 
 
 def _put_last(points: dict[Point, None], point: Point) -> None:
-    """Add a point as the latest, and forget the earliest ones beyond `LEFT_MAX`."""
+    """Add a point as the latest, and drop the oldest points beyond `LEFT_MAX`."""
     points.pop(point, None)
     points[point] = None
     while len(points) > LEFT_MAX:
@@ -282,14 +303,14 @@ def _not_an_answer(address: str, request: Request, reply: Reply) -> MalformedMes
 
 
 class PassiveList:
-    """Vnodes once known and now silent, with the time of their next probe.
+    """Unreachable vnodes that this node once knew, with the time of each next probe.
 
-    By now another node may live at the address of a silent vnode. The silent vnode counts, because of the records on
-    its disk, until it is back, has left, or an operator names it as gone.
+    An unreachable vnode counts, because of the records on its disk, until it is back, has left, or an operator forgets
+    it. It counts even if another node lives at its address by now.
 
-    The list probes the vnodes of `size_max` addresses. If more are silent, the oldest wait without a probe. They take
-    the places of vnodes that go, so the list is not empty while one waits. If more than `waiting_max` vnodes wait, the
-    oldest of them are lost.
+    The list probes the vnodes of `size_max` addresses. If there are more, the oldest vnodes wait without a probe, and
+    take the places of vnodes that go. So some vnode is always probed while another waits. If more than `waiting_max`
+    vnodes wait, the list loses the oldest of them.
     """
 
     def __init__(self, timing: Timing, size_max: int, waiting_max: int = 4096) -> None:
@@ -298,10 +319,10 @@ class PassiveList:
         self._waiting_max = waiting_max
         self._due: dict[Point, tuple[Contact, float, float]] = {}
         self._waiting: dict[Point, Contact] = {}  # the oldest first
-        self._in_vain: set[Point] = set()  # asked, and it did not answer
+        self._in_vain: set[Point] = set()  # vnodes that did not answer their last probe
 
     def add(self, contact: Contact, now: float) -> None:
-        """Remember a vnode that fell silent; probe it soon."""
+        """Remember a vnode that became unreachable, and probe it soon."""
         if contact.id in self._waiting:
             self._waiting[contact.id] = contact
             return
@@ -313,7 +334,7 @@ class PassiveList:
             self._in_vain.discard(contact.id)
 
     def _probe(self, contact: Contact, now: float) -> None:
-        """Probe a vnode from a given time on; if the list is full, the oldest wait instead."""
+        """Probe a vnode from a given time on; if the list is full, the oldest vnodes wait."""
         self._due[contact.id] = (contact, now, self._timing.reprobe_first_s)
         while len(self._due) > self._max and len(self.addresses()) > self._max:
             oldest = next(iter(self._due))
@@ -324,7 +345,7 @@ class PassiveList:
             self._in_vain.discard(lost)
 
     def forget(self, point: Point) -> None:
-        """It is back, or has left for good. If that makes room, a vnode that waits is probed."""
+        """Forget a vnode that is back or has left; a waiting vnode may take its place."""
         self._waiting.pop(point, None)
         self._due.pop(point, None)
         self._in_vain.discard(point)
@@ -333,23 +354,30 @@ class PassiveList:
             self._due[first.id] = (first, -math.inf, self._timing.reprobe_first_s)
 
     def asked_in_vain(self, point: Point) -> None:
-        """Note that a silent vnode does not answer, or that another node answers at its address."""
+        """Note that a probe failed, or that another node answers at the vnode's address."""
         if point in self._due:
             self._in_vain.add(point)
 
     def was_asked_in_vain(self, point: Point) -> bool:
-        """Whether the last probe of a silent vnode failed, and its address has not been heard from since."""
+        """Whether a vnode's last probe failed and its address was not heard from since."""
         return point in self._in_vain
 
     def forget_at(self, address: str, living: Container[Point]) -> None:
-        """Forget the silent vnodes of an address, except the vnodes that live there: an operator gives them up."""
+        """Forget the unreachable vnodes of an address, because an operator gives them up.
+
+        Args:
+            address: the address of the node that will not be back.
+            living: vnodes of another node that lives at the address now. They are kept.
+        """
         for contact in [c for c in self.remembered() if c.address == address and c.id not in living]:
             self.forget(contact.id)
 
     def due(self, now: float, rng: random.Random) -> Contact | None:
-        """Return a contact whose probe is due, and put its next one off: 60 s, doubling to 16 min, half more or less.
+        """Return a contact that is due for a probe, or None, and schedule its next probe.
 
-        All of a split fell silent at once. Asked in step, nobody would ask for a quarter of an hour after it heals.
+        The waits double from `reprobe_first_s` (60 s) to `reprobe_max_s` (16 min), and vary at random by half. In a
+        split, all vnodes of the other part become unreachable at once. Without the variation, all probes would be in
+        step, and none might be due for a quarter of an hour after the split heals.
         """
         ready = [point for point, (_, at, _) in self._due.items() if at <= now]
         if not ready:
@@ -359,7 +387,7 @@ class PassiveList:
         return contact
 
     def hurry(self, address: str, when: float) -> None:
-        """Probe the silent vnodes of an address at a given time, because a node answers there."""
+        """Probe the vnodes of an address at a given time, because a node answers there."""
         for contact in [contact for contact in self._waiting.values() if contact.address == address]:
             del self._waiting[contact.id]
             self._probe(contact, when)
@@ -369,7 +397,7 @@ class PassiveList:
                 self._in_vain.discard(contact.id)
 
     def moved(self, contact: Contact) -> None:
-        """Forget a silent vnode that answers at another address now."""
+        """Forget an unreachable vnode that answers at another address now."""
         known = self._waiting.get(contact.id) or self._due.get(contact.id, (None,))[0]
         if known is not None and known.address != contact.address:
             self.forget(contact.id)
@@ -381,15 +409,15 @@ class PassiveList:
         return point in self._due or point in self._waiting
 
     def contacts(self) -> tuple[Contact, ...]:
-        """The vnodes that are probed, oldest first; none only if no vnode waits either."""
+        """The vnodes that are probed, oldest first; empty only if no vnode waits either."""
         return tuple(contact for contact, _, _ in self._due.values())
 
     def remembered(self) -> tuple[Contact, ...]:
-        """All vnodes, oldest first: those that wait, then those that are probed."""
+        """All vnodes, oldest first: the waiting vnodes, then the probed vnodes."""
         return (*self._waiting.values(), *self.contacts())
 
     def nodes(self) -> tuple[Contact, ...]:
-        """One vnode of each address, also of those that wait; the addresses that are probed come first."""
+        """One vnode of each address, waiting vnodes included; probed addresses come first."""
         return tuple({c.address: c for c in (*self.contacts(), *self.remembered())}.values())
 
     def addresses(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""The writing half of a connection: frames are posted by anyone at any time, and nobody waits for them to leave.
+"""Send buffer of a connection: frames that the system has not taken yet.
 
-A flush tries to write at once, as far as the system takes it without waiting; that saves a pass of the
-scheduler and is all that happens on a healthy connection. What is left over gets a task.
+Callers post frames at any time and do not wait until the frames leave. A flush tries to write at once, as far as the
+operating system takes bytes without waiting. That saves a pass of the scheduler, and on a healthy connection it is all
+that happens. A task writes the rest.
 """
 
 from __future__ import annotations
@@ -19,20 +20,23 @@ from chord.wire.codec import PREFIX_BYTES
 from chord.wire.messages import StreamName
 
 WRITE_BYTES: Final = 64 * 1024
-"""One write of the task; it must get through within `stuck_s`."""
+"""Size of one write by the task, in bytes. Each write must finish within `stuck_s`."""
 
 
 class Outbox:
-    """Frames on their way to one peer.
+    """The send buffer of one connection.
 
     Args:
-        emptied: called when everything is handed to the system, after a `flush_soon` or by the task.
-        broken: called when the task finds that the peer is gone.
+        pipe: takes the bytes.
+        name: the kind of stream, which decides the largest frame.
+        shared: the state that all connections share.
+        emptied: called when the system has taken everything, after `flush_and_tell`, `flush_soon` or by the task.
+        broken: called when the task finds that the connection is broken.
 
     Attributes:
-        buffered: bytes posted and not yet taken by the system.
-        bytes_max: when more than this is buffered, nothing should be added.
-        stuck_due: when the write at hand is overdue.
+        buffered: bytes that were posted and that the system has not taken yet.
+        bytes_max: callers should add nothing while more bytes than this are buffered.
+        stuck_due: when the current write of the task is overdue, on Trio's clock; infinity if there is no such write.
     """
 
     __slots__ = (
@@ -76,20 +80,20 @@ class Outbox:
         self._frames: list[bytes] = []
         self._is_flushed_soon = False
         self._is_closed = False
-        self._writing: trio.CancelScope | None = None  # of the task, where there is one
-        self._shrunk: trio.lowlevel.ParkingLot | None = None  # made for the first who waits
+        self._writing: trio.CancelScope | None = None  # of the task, if one is writing
+        self._shrunk: trio.lowlevel.ParkingLot | None = None  # made when the first task waits
 
     @property
     def is_overflowing(self) -> bool:
-        """Whether even refusals have piled up, from a peer that asks and asks and does not read."""
+        """Whether even refusals pile up, because the peer keeps calling and never reads."""
         return self.buffered > 2 * self.bytes_max + self._shared.limits.frame_bulk_bytes_max
 
     def post(self, frame: bytes) -> None:
         """Add a call or a reply. It leaves with the next `flush` or `flush_soon`.
 
         Raises:
-            UseBulk: it is too large for this stream, but may go by the other one.
-            InvalidRequest: it fits neither.
+            UseBulk: the frame is too large for this control stream, but may fit the bulk stream.
+            InvalidRequest: the frame is too large for this bulk stream.
         """
         if len(frame) > self._frame_bytes_max:
             if self._name == "control":
@@ -99,12 +103,12 @@ class Outbox:
         self.buffered += len(frame)
 
     def post_small(self, frame: bytes) -> None:
-        """Add an error or a goodbye, for which there is always room."""
+        """Add an error or a goodbye, which always has room."""
         self._frames.append(frame)
         self.buffered += len(frame)
 
     def flush(self) -> None:
-        """Write what waits now, as far as that goes without waiting; the rest is left to a task."""
+        """Write the posted frames without waiting; a task writes the rest."""
         if self._frames and self._writing is None and not self._is_closed:
             data = b"".join(self._frames)
             self._frames.clear()
@@ -113,34 +117,34 @@ class Outbox:
             self._stats.bytes_sent += sent
             if sent < len(data):
                 self._frames.append(data[sent:])
-                self._writing = trio.CancelScope()  # what is posted meanwhile comes after
+                self._writing = trio.CancelScope()  # frames that are posted from now on wait for the task
                 self._shared.start_task(self._write_rest, self._writing, name="write")
 
     def flush_and_tell(self) -> None:
-        """Write what waits now, and tell those who wait for that."""
+        """Write the posted frames now, and wake the waiting tasks if all bytes were taken."""
         self.flush()
         if not self._frames and self._writing is None:
             self._unpark()
             self._emptied()
 
     def flush_soon(self) -> None:
-        """Write in the next pass of the scheduler, together with all that is posted until then."""
+        """Write in the next pass of the scheduler, with all frames posted until then."""
         if not self._is_flushed_soon:
             self._is_flushed_soon = True
             self._shared.soon(self._flush_late)
 
     async def wait_for_room(self) -> None:
-        """Wait until the peer has taken enough for more to be added, or the box is closed."""
+        """Wait until more frames may be added, or the buffer is closed."""
         while self.buffered > self.bytes_max and not self._is_closed:
             await self._park()
 
     async def wait_until_empty(self) -> None:
-        """Wait until everything is handed to the system, or the box is closed."""
+        """Wait until the system has taken everything, or the buffer is closed."""
         while self.buffered and not self._is_closed:
             await self._park()
 
     def close(self) -> None:
-        """The connection is over: whoever waits here need not."""
+        """Stop writing and wake the waiting tasks, because the connection is over."""
         self._is_closed = True
         if self._writing is not None:
             self._writing.cancel()
@@ -153,7 +157,10 @@ class Outbox:
         self.flush_and_tell()
 
     async def _write_rest(self, scope: trio.CancelScope) -> None:
-        """Write all there is, in pieces, each under its own deadline: a slow peer is not one that takes nothing."""
+        """Write everything in pieces, each under its own deadline.
+
+        So a slow peer is not taken for a peer that reads nothing.
+        """
         with scope:
             try:
                 while self._frames:

@@ -1,4 +1,4 @@
-"""One sleeping task for many deadlines: it wakes at the earliest, and whoever set them sees what is overdue."""
+"""Timers: one sleeping task for many deadlines, which wakes at the earliest."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import trio
 K = TypeVar("K", bound=Hashable)
 
 STALE_MAX: Final = 64
-"""So many lines of what was called off are kept, and as many more as there are deadlines."""
+"""Stale heap entries that are kept, in addition to as many as there are deadlines."""
 
 
 class Alarm:
-    """Wakes one task when the earliest of the times it was given has come.
+    """Wakes one task at the earliest of the times that it was given.
 
     Attributes:
-        at: when it wakes.
+        at: the next time, on Trio's clock; infinity if no time is set.
     """
 
     __slots__ = ("_nap", "_task", "at")
@@ -30,49 +30,49 @@ class Alarm:
         self._task: trio.lowlevel.Task | None = None
 
     def by(self, when: float) -> None:
-        """Wake at this time at the latest."""
+        """Wake at this time, or earlier."""
         if when < self.at:
             self.at = when
             if self._nap is not None:
                 self._nap.deadline = when
 
     async def run(self, sweep: Callable[[float], float]) -> None:
-        """Call `sweep(now)` whenever something is due; it returns when to look again."""
+        """Call `sweep(now)` whenever a deadline has come; it returns the next one."""
         self._task = trio.lowlevel.current_task()
         while True:
             with trio.CancelScope(deadline=self.at) as self._nap:
                 await trio.lowlevel.wait_task_rescheduled(self._wake)
             self._nap = None
             now = trio.current_time()
-            if now < self.at:  # woken for another reason than the time: this task is to end
+            if now < self.at:  # woken early, because this task is cancelled
                 await trio.lowlevel.checkpoint()
             self.at = math.inf
             due = sweep(now)
-            self.at = min(self.at, due)  # sweeping may have set it
+            self.at = min(self.at, due)  # `sweep` may have set `at`
 
     def _wake(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-        """Go on without an exception: they would cost more than what is done on waking."""
+        """Resume the task without an exception, which would cost more than the sweep."""
         assert self._task is not None
         trio.lowlevel.reschedule(self._task)
         return trio.lowlevel.Abort.FAILED
 
 
 class Deadlines(Generic[K]):
-    """When each of many things is due. Nearly all of them are called off before, and the next is found at once.
+    """Deadlines of many items, nearly all of them cancelled before they are due.
 
-    A heap has a line for each deadline that was ever set. A line counts if it is the last one of its thing; the others
-    are dropped when they come up, or when there are too many of them.
+    A heap has an entry for each deadline that was set. Only the last entry of an item counts. Stale entries are dropped
+    when they reach the top, or when there are too many of them. So the next deadline is found at once.
     """
 
     __slots__ = ("_due", "_last_number", "_lines")
 
     def __init__(self) -> None:
-        self._due: dict[K, int] = {}  # the line that counts
+        self._due: dict[K, int] = {}  # the number of the entry that counts
         self._lines: list[tuple[float, int, K]] = []
-        self._last_number = 0  # of the lines; of two that are due at the same time, the older comes first
+        self._last_number = 0  # of the entries; of two entries with the same time, the older comes first
 
     def set(self, what: K, when: float) -> None:
-        """Let it be due at this time, and at no other."""
+        """Set the deadline of an item, and drop its earlier deadline."""
         self._last_number = number = self._last_number + 1
         due, lines = self._due, self._lines
         due[what] = number
@@ -82,18 +82,18 @@ class Deadlines(Generic[K]):
             heapify(self._lines)
 
     def clear(self, what: K) -> None:
-        """Call it off, if it is not due yet."""
+        """Cancel the deadline of an item, if it has one."""
         self._due.pop(what, None)
 
     def expired(self, now: float) -> Iterator[K]:
-        """Take out one after the other what is due by now; meanwhile others may be set and called off."""
+        """Remove and yield the items that are due by now; others may change in between."""
         while self.next() <= now:
             _, _, what = heappop(self._lines)
             del self._due[what]
             yield what
 
     def next(self) -> float:
-        """Return when the next one is due; infinity, if there is none."""
+        """Return the next deadline; infinity if no deadline is set."""
         lines = self._lines
         while lines:
             when, number, what = lines[0]
@@ -104,10 +104,10 @@ class Deadlines(Generic[K]):
 
 
 class Timers:
-    """What is to be done at a time, unless it is called off before: nearly all of it is.
+    """Callbacks that run at a given time, unless they are cancelled first.
 
     Attributes:
-        alarm: wakes the task that is to `sweep`.
+        alarm: wakes the task that calls `sweep`.
     """
 
     __slots__ = ("_due", "alarm")
@@ -117,17 +117,17 @@ class Timers:
         self._due: Deadlines[Callable[[], None]] = Deadlines()
 
     def set(self, do: Callable[[], None], when: float) -> None:
-        """Let it be done at this time, and not at another that was set before."""
+        """Run a callback at this time, and not at the time that was set before."""
         self._due.set(do, when)
         if when < self.alarm.at:
             self.alarm.by(when)
 
     def clear(self, do: Callable[[], None]) -> None:
-        """Call it off, if it was not done yet."""
+        """Cancel a callback, if it has not run yet."""
         self._due.clear(do)
 
     def sweep(self, now: float) -> float:
-        """Do what is due, and return when something is to be done next."""
-        for do in self._due.expired(now):  # one of them may call off another
+        """Run the callbacks that are due, and return when the next one is due."""
+        for do in self._due.expired(now):  # a callback may cancel another one
             do()
         return self._due.next()

@@ -1,7 +1,7 @@
-"""The seam to bytes: open a stream, open a listener.
+"""Transport: opens byte streams to addresses, and listeners for them.
 
-`TcpTransport` is the production form; `chord.testing.network` has the in-memory twin, and one
-conformance suite runs on both.
+`TcpTransport` is the production implementation. `chord.testing.network` has the in-memory twin. One conformance suite
+runs on both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Listener(Protocol):
 
     @property
     def address(self) -> str:
-        """HOST:PORT as bound; the real port where 0 was asked for."""
+        """The bound HOST:PORT; the real port if port 0 was asked for."""
 
     async def accept(self) -> Stream:
         """Wait for the next stream."""
@@ -47,14 +47,14 @@ class Transport(Protocol):
         """Open a stream to an address.
 
         Raises:
-            PeerUnreachable: nobody listens there, or the network says so.
+            PeerUnreachable: no process listens there, or the network reports an error.
         """
 
     async def open_listener(self, address: str) -> Listener:
-        """Listen at an address; port 0 takes a free one.
+        """Listen at an address; port 0 takes a free port.
 
         Raises:
-            OSError: the address is in use or not ours.
+            OSError: the address is in use, or it is not an address of this machine.
         """
 
 
@@ -62,23 +62,24 @@ class Transport(Protocol):
 
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 FILES_MIN: Final = 64
-"""A node may open at least so many files: a few for its store, the others for connections."""
+"""Number of files that a node must be allowed to open: a few for its store, the others for connections."""
 _ACCEPT_AGAIN_S: Final = 0.1
 _FAREWELL_S: Final = 0.2
 _SHORTAGE_S: Final = 10.0
-"""A shortage of descriptors counts as over when none was missing for so long."""
+"""Seconds without a refused descriptor after which a shortage counts as over."""
 _READ_BYTES: Final = 4096
 
 _NEXT_ADDRESS_S: Final = 0.25
-"""Of a host with several addresses, the next one is tried when the last has not answered for so long (RFC 8305)."""
+"""Seconds to wait for one address of a host before the next one is tried as well (RFC 8305)."""
 
 
 class TcpListener:
     """Accepts TCP connections at one address.
 
     Args:
-        exhausted: is told when the system refuses one more descriptor.
-        spare: the descriptor for turning callers away; those that connect yield to it.
+        listener: the bound listener.
+        exhausted: called with the error when the system refuses one more descriptor. It returns the reason to report.
+        spare: the descriptor kept for refusing callers. It has priority over outgoing connections.
     """
 
     def __init__(self, listener: trio.SocketListener, exhausted: Callable[[OSError], str], spare: Spare) -> None:
@@ -90,15 +91,14 @@ class TcpListener:
 
     @property
     def address(self) -> str:
-        """HOST:PORT as bound."""
+        """The bound HOST:PORT."""
         return self._address
 
     async def accept(self) -> trio.SocketStream:
         """Wait for the next connection.
 
-        If the process has run out of file descriptors or memory, the listener waits until it has some again, and open
-        connections go on meanwhile. The listener tells each new caller why it turns it away. It keeps a descriptor for
-        this.
+        If the process has run out of file descriptors or memory, the listener waits until some are free. Open
+        connections go on. The listener uses its spare descriptor to send each new caller the reason for the refusal.
         """
         while True:
             try:
@@ -110,10 +110,10 @@ class TcpListener:
                     await trio.sleep(_ACCEPT_AGAIN_S)
 
     async def _turn_away(self, why: str) -> bool:
-        """Tell one caller that there is no descriptor for it: to it this node cannot be reached.
+        """Refuse one caller with `PeerUnreachable`, because no descriptor is left for it.
 
         Returns:
-            Whether there was a caller to tell.
+            Whether a caller was refused.
         """
         stream: trio.SocketStream | None = None
         with self._spare.lent() as is_there:
@@ -124,7 +124,7 @@ class TcpListener:
                 async with stream:
                     await stream.send_all(encode_refusal(PeerUnreachable(f"{self._address}: {why}")))
                     await stream.send_eof()
-                    while await stream.receive_some(_READ_BYTES):  # closing with its hello unread could take that away
+                    while await stream.receive_some(_READ_BYTES):  # an unread hello could discard the refusal
                         pass
         return stream is not None
 
@@ -135,7 +135,7 @@ class TcpListener:
 
 
 class Spare:
-    """A descriptor that a listener keeps open, so that there is one when no more may be opened."""
+    """A file descriptor held in reserve for when the system opens no more."""
 
     def __init__(self) -> None:
         self._fd: int | None = None
@@ -143,12 +143,12 @@ class Spare:
         self._is_lent = False
 
     def keep(self) -> None:
-        """Begin to keep a descriptor, until `close`."""
+        """Start to keep a descriptor, until `close`."""
         self._is_kept = True
         self.is_missing()
 
     def is_missing(self) -> bool:
-        """Whether the descriptor should be open and is not, although this call has tried to open it."""
+        """Try to open the descriptor; return whether it should be open and is not."""
         if self._is_kept and self._fd is None and not self._is_lent:
             with suppress(OSError):
                 self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -156,7 +156,7 @@ class Spare:
 
     @contextmanager
     def lent(self) -> Iterator[bool]:
-        """Leave the descriptor to the block, and tell it whether there is one."""
+        """Free the descriptor for use by the block; yield whether it was open."""
         self.is_missing()
         is_there = self._fd is not None
         self._release()
@@ -168,7 +168,7 @@ class Spare:
             self.is_missing()
 
     def close(self) -> None:
-        """Keep none any longer."""
+        """Close the descriptor, and keep none from now on."""
         self._is_kept = False
         self._release()
 
@@ -182,11 +182,11 @@ class TcpTransport:
     """Streams over TCP.
 
     Args:
-        lookups_max: so many host names are looked up at once; see `Limits`.
-        now: the clock by which a shortage of descriptors is over.
+        lookups_max: limit of host names that are looked up at the same time; see `Limits`.
+        now: the clock for the end of a shortage of descriptors, in seconds.
 
     Attributes:
-        make_room: called when the system refuses one more descriptor.
+        make_room: callback for when the system refuses one more descriptor.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class TcpTransport:
         self._why = ""
 
     def shortage(self) -> str:
-        """Return why no more streams could be opened or accepted lately; "" if they could."""
+        """Return why streams could not be opened or accepted lately; "" if they could."""
         return self._why if self._now() - self._exhausted_at < _SHORTAGE_S else ""
 
     def _exhausted(self, error: OSError) -> str:
@@ -217,11 +217,11 @@ class TcpTransport:
         """Connect to HOST:PORT.
 
         Raises:
-            PeerUnreachable: nobody listens there, no such host, no such address, the network says no, or too many
-                host names are being looked up.
+            PeerUnreachable: no process listens there, the address or the host does not exist, or the network reports an
+                error. Or no descriptor is left, or too many host names are being looked up.
         """
         host, port = to_dial(address)
-        if self._spare.is_missing():  # else callers would wait without an answer
+        if self._spare.is_missing():  # it goes first: without it, callers would wait without an answer
             raise PeerUnreachable(f"{address}: {self._exhausted(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))}")
         try:
             if _is_ip(host):  # needs no lookup
@@ -234,11 +234,11 @@ class TcpTransport:
             raise _unreachable(address, error) from None
 
     async def open_listener(self, address: str) -> TcpListener:
-        """Listen at HOST:PORT; of several addresses a name stands for, at one, IPv4 first.
+        """Listen at HOST:PORT. If a name has several addresses, use one, IPv4 first.
 
         Raises:
-            OSError: the address is in use or not ours; the message names it.
-            ConfigError: the process may not open `FILES_MIN` files.
+            OSError: the address is in use, or it is not an address of this machine; the message names it.
+            ConfigError: the process may open fewer than `FILES_MIN` files.
         """
         host, port = split_address(address)
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -263,10 +263,12 @@ def _is_ip(host: str) -> bool:
 
 
 async def _open_first(hosts: list[str], port: int) -> trio.SocketStream:
-    """Connect to whichever of a host's addresses answers first, each begun a little after the one before.
+    """Connect to the first address of a host that answers.
+
+    Each attempt starts when the one before has failed, or `_NEXT_ADDRESS_S` after its start.
 
     Raises:
-        OSError: none does.
+        OSError: no address answers.
     """
     opened: list[trio.SocketStream] = []
     errors: list[OSError] = []
@@ -293,15 +295,16 @@ async def _open_first(hosts: list[str], port: int) -> trio.SocketStream:
 
 
 def remote_host(stream: Stream) -> str | None:
-    """Return the host at the other end of a stream, or None where connections from there are not counted: loopback.
+    """Return the host at the other end of a stream, or None for loopback.
 
-    Streams of another make than TCP may say it in an attribute of this name.
+    Connections from loopback are not counted by host. A stream that is not TCP may name its host in an attribute
+    `remote_host`.
     """
     if not isinstance(stream, trio.SocketStream):
         return getattr(stream, "remote_host", None)
     try:
         host = str(stream.socket.getpeername()[0])
-    except OSError:  # gone again already; its first read will say so
+    except OSError:  # already closed; the first read reports it
         return None
     return None if ipaddress.ip_address(host.partition("%")[0]).is_loopback else host
 
@@ -310,15 +313,16 @@ def remote_host(stream: Stream) -> str | None:
 
 
 class Pipe(Protocol):
-    """What a connection wants of a stream: `receive_some` and `send_all` as in Trio, and a write that never waits."""
+    """The stream operations of a connection, with a write that does not wait."""
 
     async def receive_some(self, max_bytes: int) -> bytes | bytearray:
         """Receive like `Stream.receive_some`."""
 
     def send_nowait(self, data: bytes) -> int:
-        """Hand over bytes without waiting, and return how many were taken: none where that cannot be done.
+        """Write without waiting, and return how many bytes were taken.
 
-        A broken connection takes nothing either; the next `send_all` says why.
+        No bytes are taken if the stream cannot write without waiting, or if the connection is broken. In that case the
+        next `send_all` raises the error.
         """
 
     async def send_all(self, data: bytes) -> None:
@@ -326,16 +330,17 @@ class Pipe(Protocol):
 
 
 def pipe_of(stream: Stream) -> Pipe:
-    """Return the shortest way into a stream. Not to be used after the stream is closed."""
+    """Return the fastest pipe for a stream. Do not use it once the stream is closed."""
     if isinstance(stream, trio.SocketStream):
         return TcpPipe(stream)
     return cast(Pipe, stream) if hasattr(stream, "send_nowait") else PlainPipe(stream)
 
 
 class TcpPipe:
-    """Past Trio to the socket: between two nodes that take turns that halves the delay.
+    """A pipe that bypasses Trio and uses the socket directly.
 
-    Once the stream is closed, its descriptor may belong to another one.
+    This halves the delay between two nodes that take turns. Once the stream is closed, its descriptor may belong to
+    another stream.
     """
 
     def __init__(self, stream: trio.SocketStream) -> None:
@@ -343,7 +348,10 @@ class TcpPipe:
         self.send_all = stream.send_all
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """Wait, then read. (Trio tries first and then waits, here in vain.)"""
+        """Wait until the socket is readable, then read.
+
+        Trio would try to read before it waits. Here that first attempt is in vain.
+        """
         while True:
             await trio.lowlevel.wait_readable(self._fd)
             try:
@@ -354,7 +362,7 @@ class TcpPipe:
                 raise trio.BrokenResourceError(str(error)) from error
 
     def send_nowait(self, data: bytes) -> int:
-        """Hand bytes to the system as far as it takes them."""
+        """Write as many bytes as the operating system takes now."""
         try:
             return os.write(self._fd, data)
         except OSError:
@@ -362,14 +370,14 @@ class TcpPipe:
 
 
 class PlainPipe:
-    """A stream without shortcuts."""
+    """A pipe for a stream that cannot write without waiting."""
 
     def __init__(self, stream: Stream) -> None:
         self.receive_some = stream.receive_some
         self.send_all = stream.send_all
 
     def send_nowait(self, data: bytes) -> int:
-        """Take nothing."""
+        """Take no bytes."""
         return 0
 
 
@@ -379,7 +387,7 @@ def _host_port(name: tuple[object, ...]) -> str:
 
 
 def _unreachable(address: str, error: OSError | UnicodeError) -> PeerUnreachable:
-    """Say why a connection failed."""
+    """Return the error that says why a connection failed."""
     if _is_refusal(error):
         return PeerUnreachable(f"{address}: connection refused", is_refused=True)
     first = _reasons(error)[0]
@@ -391,7 +399,10 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _reasons(error: Exception) -> list[Exception]:
-    """Return the errors behind the one that Trio raises: it hides them in a group, one for each address it tried."""
+    """Return the causes of the error that Trio raises.
+
+    Trio puts the causes in a group, one for each address that it tried.
+    """
     if isinstance(error.__cause__, ExceptionGroup):
         return [one for one in error.__cause__.exceptions if isinstance(one, OSError)] or [error]
     return [error]

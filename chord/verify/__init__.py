@@ -1,1 +1,1 @@
-"""What must hold: invariants of a ring, and histories of operations."""
+"""Checks of correctness: invariants of a ring, and histories of operations."""

@@ -1,10 +1,10 @@
-"""The correctness of a ring as executable checks over a snapshot of its live members.
+"""Correctness of a ring, as executable checks over a snapshot of its live members.
 
-Zave's invariants (TSE 2017, section IV, with the 2018 model), read with r' = min(r, members - 1),
-which is what a list can hold. Two of them are the inductive invariant, OneLiveSuccessor and
-SufficientPrincipals; the others follow from it and say more plainly what broke. `waiting` tells how
-far the ring is from Ideal, which is progress, not correctness. An id in a list that is not in the
-snapshot is a dead one.
+The checks are Zave's invariants (TSE 2017, section IV, with the 2018 model). They use r' = min(r, members - 1), the
+largest number of other members that a list can hold. OneLiveSuccessor and SufficientPrincipals together are the
+inductive invariant. The others follow from it, and show a fault more plainly. `waiting` measures how far the ring is
+from Ideal, which is progress and not correctness. An id that a list names and the snapshot lacks is that of a dead
+vnode.
 
 Source: Zave 2012 (CCR), Zave 2017 (TSE).
 """
@@ -23,13 +23,13 @@ ENTRIES_PER_SUCCESSOR_MAX = 4
 
 
 class Member(NamedTuple):
-    """One live vnode as seen in the snapshot.
+    """One live vnode of a snapshot.
 
     Attributes:
-        address: of its node; a list spans distinct addresses.
-        predecessor: the id it takes for its predecessor, or None.
-        successors: the ids of its successor list; its own id alone when it knows nobody else.
-        rounds: completed stabilize rounds.
+        address: the address of its node. A successor list counts distinct addresses.
+        predecessor: the id of its predecessor pointer, or None.
+        successors: the ids of its successor list; only its own id if it knows no other vnode.
+        rounds: number of completed stabilize rounds; by default as many as any check needs.
     """
 
     address: str
@@ -42,7 +42,13 @@ Snapshot: TypeAlias = Mapping[int, Member]
 
 
 class Violation(NamedTuple):
-    """Something that does not hold: its name, in words, and the ids it is about."""
+    """A violated invariant.
+
+    Attributes:
+        invariant: its name.
+        text: the violation in words.
+        nodes: the ids that it concerns.
+    """
 
     invariant: str
     text: str
@@ -53,7 +59,7 @@ class Violation(NamedTuple):
 
 
 def one_live_successor(ring: Snapshot) -> list[Violation]:
-    """Return the members whose list holds no live entry: they have lost the ring."""
+    """Return the members with no live entry in their list: they have lost the ring."""
     return [
         Violation("OneLiveSuccessor", f"{_name(ring, n)} has no live successor", (n,))
         for n in sorted(ring)
@@ -62,10 +68,10 @@ def one_live_successor(ring: Snapshot) -> list[Violation]:
 
 
 def sufficient_principals(ring: Snapshot, r: int) -> list[Violation]:
-    """Return a violation when fewer than r' + 1 members are principals, known to everybody who should know them.
+    """Return a violation if fewer than r' + 1 members are principals.
 
-    A member counts for r' once it is settled, after 3 (r' + 1) rounds: until then it may be new to the others. (A
-    new entry takes r' rounds of others to reach all lists, and intervals differ by up to three times.)
+    A member counts for r' only after 3 (r' + 1) rounds, because until then the other members may not know it. A new
+    entry takes r' rounds of other members to reach all lists, and intervals differ by a factor of up to three.
     """
     able = min(r, len(ring) - 1)
     settled = sum(member.rounds >= 3 * (able + 1) for member in ring.values())
@@ -79,14 +85,15 @@ def sufficient_principals(ring: Snapshot, r: int) -> list[Violation]:
 
 
 def best(ring: Snapshot, n: int) -> int | None:
-    """Return the first live entry of a member's list."""
+    """Return the first live entry of a member's list, or None."""
     return next((entry for entry in ring[n].successors if entry in ring), None)
 
 
 def principals(ring: Snapshot) -> set[int]:
     """Return the members that no member's extended list skips.
 
-    p is skipped by an adjacent pair (x, y) of [n] + n's list where p lies strictly between x and y.
+    The extended list of n is n followed by its successor list. An adjacent pair (x, y) of it skips p if p lies strictly
+    between x and y.
     """
     order = sorted(ring)
     rank = {n: position for position, n in enumerate(order)}
@@ -95,7 +102,7 @@ def principals(ring: Snapshot) -> set[int]:
         x = n
         for y in member.successors:
             at, to = rank.get(x), rank.get(y)
-            if at is None or to is None or (at + 1) % len(order) != to:  # else neighbours, with nobody in between
+            if at is None or to is None or (at + 1) % len(order) != to:  # neighbours have no member between them
                 skipped.update(_strictly_between(order, x, y))
             x = y
     return set(ring) - skipped
@@ -105,7 +112,10 @@ def principals(ring: Snapshot) -> set[int]:
 
 
 def no_duplicates(ring: Snapshot) -> list[Violation]:
-    """Return the members whose extended list names a vnode twice. (A lone vnode's list is itself.)"""
+    """Return the members with a vnode twice in their extended list.
+
+    A lone vnode may name itself.
+    """
     return [
         Violation("NoDuplicates", f"{_name(ring, n)} lists a vnode twice", (n,))
         for n, member in sorted(ring.items())
@@ -114,7 +124,10 @@ def no_duplicates(ring: Snapshot) -> list[Violation]:
 
 
 def ordered_successor_list(ring: Snapshot) -> list[Violation]:
-    """Return the members whose list is out of order: clockwise distances from the member must not shrink."""
+    """Return the members with a list out of order.
+
+    The clockwise distances from the member must not decrease along its list.
+    """
     found = []
     for n, member in sorted(ring.items()):
         if member.successors == (n,):
@@ -131,14 +144,14 @@ def ordered_successor_list(ring: Snapshot) -> list[Violation]:
 
 
 def at_least_one_ring(ring: Snapshot) -> list[Violation]:
-    """Return a violation when no member reaches itself by best successors."""
+    """Return a violation if no member reaches itself by best successors."""
     if not ring or _cycles(ring):
         return []
     return [Violation("AtLeastOneRing", "no member reaches itself by its successors", tuple(sorted(ring)))]
 
 
 def at_most_one_ring(ring: Snapshot) -> list[Violation]:
-    """Return a violation for every ring beside the first: the network is split."""
+    """Return a violation for each ring besides the largest: the network is split."""
     cycles = _cycles(ring)
     return [
         Violation(
@@ -152,7 +165,7 @@ def at_most_one_ring(ring: Snapshot) -> list[Violation]:
 
 
 def ordered_ring(ring: Snapshot) -> list[Violation]:
-    """Return the ring members that pass over another member of their ring: a loopy cycle."""
+    """Return the members that pass over a member of their own ring (a loopy cycle)."""
     found = []
     for cycle in _cycles(ring):
         order = sorted(cycle)
@@ -167,7 +180,7 @@ def ordered_ring(ring: Snapshot) -> list[Violation]:
 
 
 def connected_appendages(ring: Snapshot) -> list[Violation]:
-    """Return the members from which no ring member is reached by best successors."""
+    """Return the members that reach no ring member by best successors."""
     on_ring = {n for cycle in _cycles(ring) for n in cycle}
     found = []
     for n in sorted(ring):
@@ -188,7 +201,7 @@ GLOBAL: tuple[Check, ...] = (at_least_one_ring, at_most_one_ring, ordered_ring, 
 
 
 def violations(ring: Snapshot, r: int) -> list[Violation]:
-    """Return everything that does not hold: the eight invariants, local ones first."""
+    """Return all violations of the eight invariants, those of local invariants first."""
     found = [violation for check in LOCAL for violation in check(ring)]
     found += sufficient_principals(ring, r)
     found += [violation for check in GLOBAL for violation in check(ring)]
@@ -199,9 +212,9 @@ def violations(ring: Snapshot, r: int) -> list[Violation]:
 
 
 def waiting(ring: Snapshot, r: int) -> list[Violation]:
-    """Return who has not yet what: the exact predecessor, the exact list. Empty, the ring is Ideal.
+    """Return the members without their exact predecessor or list; none if Ideal.
 
-    The exact list holds consecutive vnodes until it spans r other nodes, at most 4 r entries.
+    The exact list holds consecutive vnodes until it spans r other nodes, with at most 4 r entries.
     """
     order = sorted(ring)
     found = []
@@ -226,7 +239,7 @@ def waiting(ring: Snapshot, r: int) -> list[Violation]:
 
 
 def exact_successors(ring: Snapshot, order: list[int], position: int, r: int) -> tuple[int, ...]:
-    """Return the list the member at a position of the sorted ids ought to have."""
+    """Return the exact successor list of the member at a position of the sorted ids."""
     n = order[position]
     entries: list[int] = []
     nodes: set[str] = set()
@@ -241,9 +254,9 @@ def exact_successors(ring: Snapshot, order: list[int], position: int, r: int) ->
 
 
 def rank_error(ring: Snapshot) -> int:
-    """Return by how many members all best successors and predecessors are off.
+    """Return by how many members best successors and predecessors are off, in total.
 
-    Without joins and failures it never grows. A pointer that is missing or dead is off by all members.
+    Without joins and failures this number never grows. A missing or dead pointer is off by the number of all members.
     """
     order = sorted(ring)
     rank = {n: position for position, n in enumerate(order)}
@@ -260,10 +273,11 @@ def rank_error(ring: Snapshot) -> int:
 
 
 def ownership(owned: Mapping[Point, Iterable[Arc]], circle: Circle) -> list[Violation]:
-    """Return where not exactly one vnode answers: gaps (nobody) and overlaps (several).
+    """Return the parts of the circle without exactly one owner: gaps and overlaps.
 
     Args:
-        owned: the arcs each vnode answers for.
+        owned: the arcs that each vnode answers for.
+        circle: the identifier circle.
     """
     pieces = sorted(
         (low, circle.size - 1 if high is None else high, vnode)
@@ -278,7 +292,7 @@ def ownership(owned: Mapping[Point, Iterable[Arc]], circle: Circle) -> list[Viol
         if low > covered + 1:
             found.append(_gap(circle, covered + 1, low - 1))
         elif low <= covered:
-            text = f"two answer for {circle.hex(low)} to {circle.hex(min(high, covered))}"
+            text = f"two vnodes answer for {circle.hex(low)} to {circle.hex(min(high, covered))}"
             nodes = tuple(sorted({vnode} if last_owner is None else {vnode, last_owner}))
             found.append(Violation("OwnedOnce", text, nodes))
         if high > covered:
@@ -289,14 +303,14 @@ def ownership(owned: Mapping[Point, Iterable[Arc]], circle: Circle) -> list[Viol
 
 
 def _gap(circle: Circle, low: int, high: int) -> Violation:
-    return Violation("OwnedOnce", f"nobody answers for {circle.hex(low)} to {circle.hex(high)}")
+    return Violation("OwnedOnce", f"no vnode answers for {circle.hex(low)} to {circle.hex(high)}")
 
 
 # -- inside -----------------------------------------------------------------------------------------
 
 
 def _from(order: list[int], start: int) -> Iterator[int]:
-    """Yield sorted ids clockwise from a point, once round."""
+    """Yield the sorted ids clockwise from a point, once around the circle."""
     first = bisect_left(order, start)
     for position in range(len(order)):
         yield order[(first + position) % len(order)]
@@ -307,7 +321,7 @@ def _strictly_between(order: list[int], x: int, y: int) -> Iterator[int]:
 
 
 def _cycles(ring: Snapshot) -> list[list[int]]:
-    """Return the cycles of the best-successor graph, the largest first, ties by the smallest id."""
+    """Return the cycles of the best-successor graph, by size and then smallest id."""
     found: list[list[int]] = []
     visited: dict[int, int] = {}
     for start in sorted(ring):

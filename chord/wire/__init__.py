@@ -1,1 +1,1 @@
-"""What travels: messages, their encoding, and the first frame."""
+"""The wire protocol: messages, their encoding, and the first frame."""

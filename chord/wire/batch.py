@@ -1,6 +1,6 @@
-"""Many requests in one frame and many answers: how they are put together and taken apart again.
+"""Batch codec: combines many requests, or many replies, into one frame.
 
-Each item keeps its place, so that one that fails says so for itself and spoils no other.
+Each item keeps its place. An item that fails has its own error and does not affect the other items.
 """
 
 from __future__ import annotations
@@ -45,38 +45,38 @@ Item: TypeAlias = Get | Put | Merge
 Batch: TypeAlias = GetMany | PutMany
 Answers: TypeAlias = GotMany | WroteMany
 
-AROUND_BYTES: Final = 128  # what stands around keys and values on the wire, about
-MESSAGE_CHARS_MAX: Final = 256  # of an error's sentence, where it is one of many
+AROUND_BYTES: Final = 128  # about the overhead of an item on the wire, besides key and value
+MESSAGE_CHARS_MAX: Final = 256  # for the message of an error that is one of many
 
 REFUSED_WHOLE: Final = (UnknownRequest, MalformedMessage, InvalidRequest)
-"""What a frame is refused with because of what it is, or of one item in it; alone, each has its own answer."""
+"""Errors that refuse a whole batch, because of its kind or of one bad item. Sent alone, each item has its answer."""
 
 
 NO_ROOM: Final = Overloaded("no room in this answer", after_ms=0)
 
 
 def has_no_room(outcome: Reply | ChordError) -> bool:
-    """Whether an item is only to be asked for again, at once, among fewer others."""
+    """Whether an item should be sent again at once, in a smaller batch."""
     return isinstance(outcome, Overloaded) and outcome.after_ms == 0
 
 
 def key_of(item: Item) -> bytes:
-    """Return the key an item is about."""
+    """Return the key of an item."""
     return item.record.key if isinstance(item, Merge) else item.key
 
 
 def items_of(batch: Batch) -> Sequence[Item]:
-    """Return what a batch asks for."""
+    """Return the items of a batch."""
     return batch.gets if isinstance(batch, GetMany) else batch.writes
 
 
 def expected(item: Item) -> type[Values] | type[Written]:
-    """Return the reply an item has."""
+    """Return the type of an item's reply."""
     return Values if isinstance(item, Get) else Written
 
 
 def bundle(items: Sequence[Item]) -> Batch | Item:
-    """Return one request for items of one kind, reads or writes; one item is its own."""
+    """Return one request for several reads or several writes; one item stays as it is."""
     if len(items) == 1:
         return items[0]
     if _are_reads(items):
@@ -85,12 +85,19 @@ def bundle(items: Sequence[Item]) -> Batch | Item:
 
 
 def frames(items: Sequence[Item], places: Iterable[int], count_max: int = BATCH_ITEMS_MAX) -> Iterator[list[int]]:
-    """Cut places into lists whose items make one frame each: so many, and of so many bytes, but one at least."""
+    """Cut places into lists, so that the items of each list fit one frame.
+
+    Each list has at least one item, at most `count_max` items, and about `BATCH_BYTES_MAX` bytes at most.
+    """
     return cut(places, lambda place: _item_bytes(items[place]), min(count_max, BATCH_ITEMS_MAX))
 
 
 def cut(things: Iterable[T], bytes_of: Callable[[T], int], count_max: int = BATCH_ITEMS_MAX) -> Iterator[list[T]]:
-    """Cut things into lists that fit a frame: so many, and of so many bytes, but one at least."""
+    """Cut things into lists that fit one frame each.
+
+    Each list has at least one element, at most `count_max` elements, and `BATCH_BYTES_MAX` bytes at most. A larger
+    element is alone in its list.
+    """
     some: list[T] = []
     size = 0
     for thing in things:
@@ -105,9 +112,9 @@ def cut(things: Iterable[T], bytes_of: Callable[[T], int], count_max: int = BATC
 
 
 def pack(batch: Batch, outcomes: Sequence[Reply | ChordError]) -> Answers:
-    """Return the answer to a batch: each outcome in the place of its item.
+    """Return the reply to a batch, with each outcome in the place of its item.
 
-    Where the values are more than one frame should hold, the first come first; the others have no room this time.
+    If the values are too large for one frame, the first values are kept, and the other reads get `NO_ROOM`.
     """
     size = count = 0
     got: list[Got] = []
@@ -130,7 +137,7 @@ def pack(batch: Batch, outcomes: Sequence[Reply | ChordError]) -> Answers:
 
 
 def unpack(request: Request, answer: Reply | ChordError) -> list[Reply | ChordError]:
-    """Return what came of each item of a request that `bundle` made."""
+    """Return the outcome of each item of a request that `bundle` made."""
     if not isinstance(request, (GetMany, PutMany)):
         return [answer]
     count = len(items_of(request))
@@ -144,7 +151,7 @@ def unpack(request: Request, answer: Reply | ChordError) -> list[Reply | ChordEr
 
 
 def is_refused_whole(request: Request, answer: Reply | ChordError) -> bool:
-    """Whether the items of a batch are to be asked one by one: the frame itself is not taken."""
+    """Whether a batch was refused whole, so that its items must be sent one by one."""
     return isinstance(request, (GetMany, PutMany)) and isinstance(answer, REFUSED_WHOLE)
 
 

@@ -1,8 +1,8 @@
-"""CBOR as this protocol speaks it: strict when reading, plain when writing.
+"""CBOR as this protocol uses it: a strict reader and a plain writer.
 
-Reading is left to cbor2 with everything odd forbidden. Writing is done here: nine types are all there are, and that is
-faster than turning the message into lists first and those into CBOR.
-What is written is the shortest form (RFC 8949, section 4.1).
+cbor2 does the reading, with everything unusual forbidden. The writer is in this module. Messages use only nine types,
+and writing them directly is faster than building lists first. Integers and lengths have the shortest form (RFC 8949,
+section 4.1).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chord.ids import Point
 from chord.wire.messages import Contact
 
 DEPTH_MAX: Final = 16
-CONTACTS_MAX: Final = 1024  # of which the form is remembered
+CONTACTS_MAX: Final = 1024  # contacts that an encoder keeps encoded
 
 # -- writing ----------------------------------------------------------------------------------
 
@@ -35,7 +35,7 @@ _pack_double: Final = struct.Struct(">Bd").pack
 
 
 def _head(major: int, number: int) -> bytes:
-    """Return the head of an item: its major type, and its value or length in the shortest form."""
+    """Return an item's head: its major type, and its value or length in shortest form."""
     if number < 24:
         return bytes((major + number,))
     if number < 1 << 8:
@@ -53,25 +53,27 @@ _SHORT_UNSIGNED, _SHORT_BYTES, _SHORT_TEXT, _SHORT_ARRAY = (
 
 
 class Encoder:
-    """Turns messages into CBOR. A struct becomes the array of its tag, if it has one, and its fields.
+    """Encodes messages as CBOR.
+
+    A struct becomes an array of its tag, if it has one, and its fields.
 
     Args:
-        point_bytes: the width of a point, the one type whose form depends on the ring.
-        bytes_max: refuse to encode more than this.
+        point_bytes: the width of a point in bytes. Points are the only type with a form that depends on the ring.
+        bytes_max: the largest encoding that is allowed, in bytes.
     """
 
     def __init__(self, point_bytes: int, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._point_bytes = point_bytes
         self._point_head = _head(_BYTES, point_bytes)
-        self._heads: dict[type, bytes] = {}  # how each struct begins
-        self._contacts: dict[Contact, bytes] = {}  # encoded: every other message names the same few again
+        self._heads: dict[type, bytes] = {}  # the first bytes of each type of struct
+        self._contacts: dict[Contact, bytes] = {}  # encoded: every other message names one of the same few
 
     def encode(self, item: Any) -> bytes:
         """Return the item as CBOR.
 
         Raises:
-            InvalidRequest: it is larger than any frame.
+            InvalidRequest: the encoding is larger than any frame may be.
         """
         pieces: list[bytes] = []
         self._put((item,), pieces.append)
@@ -81,9 +83,9 @@ class Encoder:
         return encoded
 
     def _put(self, items: Iterable[Any], add: Callable[[bytes], None]) -> None:
-        """Encode items, one behind the other: a call for each array, not for each of its items."""
+        """Encode items one after the other: one call for each array, not for each item."""
         for item in items:
-            type_ = type(item)  # what is frequent comes first
+            type_ = type(item)  # frequent types come first
             if type_ is bytes:
                 size = len(item)
                 add(_SHORT_BYTES[size] if size < 256 else _head(_BYTES, size))
@@ -147,14 +149,17 @@ def _refuse_tag(*_: object) -> NoReturn:
 
 
 class _NoTags(dict[int, Callable[..., Any]]):
-    """Answers every tag with a refusal; cbor2 would decode many (big numbers, dates, sets, …) by itself."""
+    """Refuses every tag. cbor2 alone would decode many (big numbers, dates, sets, …)."""
 
     def __missing__(self, tag: int) -> Callable[..., NoReturn]:
         return _refuse_tag
 
 
 def _item_of_fixed_size() -> bytes:
-    """Return the pattern of an item without its content: a number, a head, or a string of up to 23 bytes."""
+    """Return the pattern of an item without content, or of a short string.
+
+    An item without content is a number or a head. A short string has up to 23 bytes.
+    """
     patterns = [rb"[\x00-\x17\x20-\x37\x40\x60\x80-\x97\xa0-\xb7\xc0-\xd7\xe0-\xf7]"]
     for size in range(1, 24):
         heads = [_BYTES + size, _TEXT + size]
@@ -168,23 +173,24 @@ _ITEM: Final = _item_of_fixed_size()
 _ITEMS: Final = re.compile(_ITEM + b"{0,16384}+", re.DOTALL)
 _ITEMS_IN_A_ROW: Final = {count: re.compile(_ITEM + b"{%d}+" % count, re.DOTALL) for count in (4096, 64, 1)}
 _LENGTH_BYTES: Final = {major + 24 + power: 1 << power for major in (_BYTES, _TEXT) for power in range(4)}
-"""How many bytes tell the length of a string that begins with this one."""
+"""Number of length bytes of a string, by its first byte."""
 
 
 def require_items(body: bytes, items_max: int) -> None:
-    """Refuse a body of more items than that, without decoding it: each becomes an object, and takes its time.
+    """Refuse a body with more than `items_max` items, without decoding it.
 
-    What matters is the size: a body has no more items than bytes. The rest looks at the heads only.
+    Decoding would make an object of each item, which takes time. A body has no more items than bytes, so a small body
+    passes at once. In a large body only the heads of the items are read.
 
     Raises:
-        MalformedMessage: it has more, or is no CBOR.
+        MalformedMessage: the body has more items, or it is not CBOR.
     """
     if len(body) > items_max and _bytes_between_strings(body) > items_max:
         _count_items(body, items_max)
 
 
 def _bytes_between_strings(body: bytes) -> int:
-    """Return the size of a body without its longer strings: it has no more items than that."""
+    """Return the size of a body without its longer strings, a bound on its items."""
     found = at = 0
     while at < len(body):
         run = _ITEMS.match(body, at)
@@ -210,7 +216,7 @@ def _count_items(body: bytes, items_max: int) -> None:
 
 
 def _behind_string(body: bytes, at: int) -> int:
-    """Return where a string of 24 bytes and more ends."""
+    """Return the position after a string of 24 bytes or more."""
     size_bytes = _LENGTH_BYTES.get(body[at])
     if size_bytes is None:
         raise MalformedMessage(f"not strict CBOR: no item begins with {body[at]:#04x}")
@@ -228,15 +234,17 @@ _ENDING: Final = _head(_BYTES, len(_GUARD)) + _GUARD
 
 
 def decode(body: bytes) -> Any:
-    """Decode exactly one item, with no tags, indefinite lengths, duplicate or odd map keys, or depth over 16.
+    """Decode exactly one item of strict CBOR.
 
-    The decoder does not say how much it consumed, and a slower one that does would double the price. So the body is
-    decoded as the first item of two, and the second is a guard: a string of zeros that is longer than the body.
-    Bytes behind the body's own item would be taken for the second, and whatever they are, they cannot be as long
-    without reaching into the guard's head, which is not zero.
+    Strict CBOR has no tags, no indefinite lengths, no duplicate or odd map keys, and no depth over 16.
+
+    cbor2 does not say how many bytes it consumed, and a slower decoder that does would double the cost. So the body is
+    decoded as the first of two items. The second item is a guard: a string of zeros at least as long as the body.
+    Trailing bytes in the body would be decoded as the second item. They cannot equal the guard: an item of that length
+    would reach into the guard's head, which is not zero.
 
     Raises:
-        MalformedMessage: anything else.
+        MalformedMessage: the body is anything else.
     """
     guard, ending = (_GUARD, _ENDING) if len(body) < len(_GUARD) else _guard(len(body))
     try:
@@ -251,7 +259,7 @@ def decode(body: bytes) -> Any:
     except cbor2.CBORDecodeError as error:
         raise MalformedMessage(f"not strict CBOR: {error}") from None
     if end != guard:
-        raise MalformedMessage("bytes behind the message")
+        raise MalformedMessage("trailing bytes after the message")
     return item
 
 

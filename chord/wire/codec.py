@@ -1,21 +1,26 @@
-"""Bytes to messages and back: frames, strict CBOR, validation. No I/O, no clock.
+"""Codec between bytes and messages: frames, strict CBOR, validation.
 
-A frame is one byte of kind, three bytes of body length (big-endian), and the body, one CBOR item:
+The codec does no I/O and has no clock. A frame is one byte of kind, three bytes of body length (big-endian), and the
+body, which is one CBOR item:
 
-    hello   [version min, version max, role, stream, …]      the fields of `messages.Hello`
-    call    [call id, vnode id or nil, budget ms, [tag, fields…], sent ms]
-    reply   [call id, [tag, fields…]]
-    error   [call id, [code, message, peer, after ms]]       call id 0 refuses the connection itself
-    cast    [tag]                                             1: goodbye, no new calls on this stream, please
+- hello: `[version min, version max, role, stream, …]`, the fields of `messages.Hello`
+- call: `[call id, vnode id or nil, budget ms, [tag, fields…], sent ms]`
+- reply: `[call id, [tag, fields…]]`
+- error: `[call id, [code, message, peer, after ms]]`; call id 0 refuses the connection itself
+- cast: `[tag]`; tag 1 is the goodbye, which asks for no new calls on this stream
 
-Points travel as big-endian bytes of the circle's width. Whatever the bytes and however they are cut into
-chunks, only `MalformedMessage` comes out. Of a call whose envelope can be read, what is wrong inside comes out
-as a value, because then the caller can be told and the connection lives.
+Points travel as big-endian bytes of the circle's width. For any bytes, cut into any chunks, decoding raises only
+`MalformedMessage`. If the envelope of a call is readable, an error inside it is returned as a value. So the caller can
+get an answer, and the connection stays open.
 
-The order of the defences: the length is refused before the body is buffered; a large body of too many items is
-refused before it is decoded; CBOR is decoded without tags, indefinite lengths, duplicate or odd map keys, depth over
-16 or trailing bytes; and what remains is converted to the one type expected, bounds included. Fields behind the known
-ones are ignored, missing ones have defaults: that is how a protocol version grows.
+The defences, in order:
+
+1. A frame that is too long is refused before its body is buffered.
+2. A large body with too many items is refused before it is decoded.
+3. CBOR is decoded without tags, indefinite lengths, duplicate or odd map keys, depth over 16, or trailing bytes.
+4. The result is converted to the one expected type, with all bounds.
+
+Unknown fields after the known ones are ignored, and missing fields have defaults. So a protocol version can grow.
 """
 
 from __future__ import annotations
@@ -40,17 +45,17 @@ BUDGET_MS_MAX: Final = (1 << 32) - 1
 SENT_MS_MAX: Final = (1 << 53) - 1
 REFUSED_CALL_ID: Final = 0
 MESSAGE_CHARS_MAX: Final = 1024
-REMEMBERED_BYTES_MAX: Final = 3 << 17  # a batch of copies, too
+REMEMBERED_BYTES_MAX: Final = 3 << 17  # has room for a batch of copies
 
 _PLAIN_TYPES: Final = (bytes,)
-"""What CBOR can carry and msgspec by default would not leave alone: it would make base64 of it."""
+"""Types that msgspec must leave as they are. By default it takes `bytes` for base64 text."""
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _Reply = TypeVar("_Reply", bound=Reply)
 
 
 class Kind(IntEnum):
-    """What a frame carries."""
+    """The kind of a frame."""
 
     HELLO = 1
     CALL = 2
@@ -61,8 +66,8 @@ class Kind(IntEnum):
 
 _KINDS: Final = {int(kind): kind for kind in Kind}
 
-# Envelopes are arrays of a fixed shape, so their heads are packed in one go. That is CBOR like any other, if not the
-# shortest: `0x1b` is a number of 8 bytes, `0x1a` one of 4, `0xf6` is nil, `0x40 + n` are n bytes.
+# Envelopes are arrays of a fixed shape, so one call packs the head of each. The result is valid CBOR, if not the
+# shortest. `0x1b` begins a number of 8 bytes, `0x1a` a number of 4, and `0x40 + n` begins n bytes; `0xf6` is nil.
 ENVELOPE_BYTES_MAX: Final = 64
 _CALL, _REPLY, _ERROR = ((kind << 24) - PREFIX_BYTES for kind in (Kind.CALL, Kind.REPLY, Kind.ERROR))
 _TO_NODE: Final = Struct(">IBBQBBI")
@@ -77,11 +82,12 @@ class Frames:
     """Cuts a byte stream into frames.
 
     Args:
-        items_max: the most CBOR items of a body.
+        limit: see the attribute.
+        items_max: the largest number of CBOR items in a body.
 
     Attributes:
         limit: the largest body accepted, in bytes. It may be raised once the peer is known.
-        is_partial: whether the stream stands inside an unfinished frame.
+        is_partial: whether the bytes so far end inside a frame.
     """
 
     def __init__(self, limit: int, items_max: int = Limits().frame_items_max) -> None:
@@ -94,8 +100,8 @@ class Frames:
         """Return the frames that these bytes complete, in order.
 
         Raises:
-            MalformedMessage: an unknown kind, a body over the limit, or of too many items. The stream is of no further
-                use.
+            MalformedMessage: the kind is unknown, or a body has too many bytes or items. The stream cannot be used any
+                more.
         """
         rest = self._rest
         if not rest and int.from_bytes(data[1:PREFIX_BYTES], "big") == len(data) - PREFIX_BYTES <= self.limit:
@@ -128,11 +134,11 @@ class Frames:
 
     @property
     def partial_bytes(self) -> int:
-        """The size of what is there of an unfinished frame."""
+        """Bytes received of the unfinished frame."""
         return len(self._rest)
 
     def drop(self) -> None:
-        """Give back the memory of what is unfinished; the stream is of no further use."""
+        """Free the memory of the unfinished frame; the stream cannot be used any more."""
         self._rest = bytearray()
 
     def _checked(self, body: bytes) -> bytes:
@@ -149,7 +155,7 @@ def _frame(kind: Kind, body: bytes) -> bytes:
 
 
 def _open_envelope(body: bytes, fields: int) -> list[Any]:
-    """Decode an array of at least so many fields, of which the first is a call id."""
+    """Decode an array of at least this many fields, the first of them a call id."""
     item = decode(body)
     if type(item) is not list or len(item) < fields:
         raise MalformedMessage(f"the envelope is not an array of {fields} fields")
@@ -159,7 +165,15 @@ def _open_envelope(body: bytes, fields: int) -> list[Any]:
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A decoded call; where `request` is an error, that is what to answer. `sent_ms`: see `Codec.encode_call`."""
+    """A decoded call.
+
+    Attributes:
+        call_id: the number of the call on its connection.
+        vnode: the vnode that is called; None: the node.
+        budget_ms: the time that the caller leaves for the answer, in ms.
+        request: the request; if it could not be decoded, the error to answer with.
+        sent_ms: see `Codec.encode_call`; None if the call does not say.
+    """
 
     call_id: int
     vnode: Point | None
@@ -169,10 +183,10 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Codec:
-    """Encodes and decodes everything that may contain points of a circle. One serves all streams: it remembers nothing
-    but how the latest small request looks, for one that goes to several.
+    """Encodes and decodes all frames that may contain points of a circle.
 
-    The `encode_…` methods return whole frames; the `decode_…` methods take a frame's body.
+    One codec serves all streams. Its only state is the encoding of the latest small request, for requests that go to
+    several nodes. The `encode_…` methods return whole frames; the `decode_…` methods take the body of a frame.
     """
 
     def __init__(self, circle: Circle) -> None:
@@ -182,14 +196,22 @@ class Codec:
         self._to_vnode = Struct(f">IBBQB{circle.width}sBI")
         self._encode = Encoder(circle.width, BODY_BYTES_MAX - ENVELOPE_BYTES_MAX).encode
         self._latest: tuple[Request | None, bytes] = (None, b"")
-        self._decode_point = self._point  # a bound method made once, not once a message
+        self._decode_point = self._point  # bound once, not for each message
 
     def encode_call(
         self, call_id: int, vnode: Point | None, budget_ms: int, request: Request, sent_ms: int | None = None
     ) -> bytes:
-        """Return the frame of a call. `sent_ms`: when it leaves, by the sender's clock since the stream was opened."""
+        """Return the frame of a call.
+
+        Args:
+            call_id: the number of the call on its connection.
+            vnode: the vnode to call; None: the node.
+            budget_ms: the time for the answer, in ms.
+            request: the request.
+            sent_ms: when the call leaves, in ms on the sender's clock since the stream was opened.
+        """
         before, content = self._latest
-        if request is not before:  # what is asked of several is encoded once
+        if request is not before:  # a request to several nodes is encoded once
             content = self._encode(request)
             if len(content) <= REMEMBERED_BYTES_MAX:
                 self._latest = request, content
@@ -216,10 +238,10 @@ class Codec:
         return _ANSWER.pack(_ERROR + _ANSWER.size + len(content), 0x82, 0x1B, call_id) + content
 
     def decode_call(self, body: bytes) -> Call:
-        """Return a call; what is wrong inside a readable envelope stands in place of the request.
+        """Return a call; an error inside a readable envelope replaces the request.
 
         Raises:
-            MalformedMessage: the envelope itself cannot be read.
+            MalformedMessage: the envelope cannot be read.
         """
         item = _open_envelope(body, 4)
         call_id, vnode, budget_ms = item[0], item[1], item[2]
@@ -238,7 +260,7 @@ class Codec:
             return Call(call_id, None, budget_ms, MalformedMessage(f"vnode id: {error}"))
 
     def open_reply(self, body: bytes) -> tuple[int, Any]:
-        """Return a reply's call id and its still unchecked content, for `finish`.
+        """Return a reply's call id and its unchecked content, for `finish`.
 
         Raises:
             MalformedMessage: the envelope cannot be read.
@@ -247,10 +269,10 @@ class Codec:
         return item[0], item[1]
 
     def finish(self, content: Any, expected: type[_Struct]) -> _Struct:
-        """Return the content of an envelope as the message it should be.
+        """Return the content of an envelope as a message of the expected type.
 
         Raises:
-            MalformedMessage: it is not of that type, or out of bounds.
+            MalformedMessage: the content is not of that type, or a field is out of bounds.
         """
         try:
             return msgspec.convert(content, expected, dec_hook=self._decode_point, builtin_types=_PLAIN_TYPES)
@@ -258,19 +280,19 @@ class Codec:
             raise MalformedMessage(f"{expected.__name__}: {error}") from None
 
     def decode_reply(self, body: bytes, expected: type[_Reply]) -> tuple[int, _Reply]:
-        """Return call id and reply, where it is known beforehand which call is being answered.
+        """Return call id and reply, if it is known beforehand which call is answered.
 
         Raises:
-            MalformedMessage: it cannot be read, or is not of the expected type.
+            MalformedMessage: the frame cannot be read, or the reply is not of the expected type.
         """
         call_id, content = self.open_reply(body)
         return call_id, self.finish(content, expected)
 
     def decode_error(self, body: bytes) -> tuple[int, ChordError]:
-        """Return the call that failed, and the error to raise there.
+        """Return the id of the call that failed, and the error to raise.
 
         Raises:
-            MalformedMessage: it cannot be read.
+            MalformedMessage: the frame cannot be read.
         """
         item = _open_envelope(body, 2)
         error = self.finish(item[1], ErrorReply)
@@ -295,14 +317,14 @@ class Codec:
 
 @cache
 def codec_for(circle: Circle) -> Codec:
-    """Return the codec of a circle. Everybody in the process shares it, and what it has learnt of the messages."""
+    """Return the codec of a circle. The whole process shares it, and its caches."""
     return Codec(circle)
 
 
 def _error_reply(error: ChordError | ErrorReply) -> ErrorReply:
     if isinstance(error, ErrorReply):
         return error
-    # A sentence may quote what the system said, and that need not be encodable.
+    # The message may quote text of the operating system that UTF-8 cannot encode.
     message = error.message.encode(errors="replace").decode()[:MESSAGE_CHARS_MAX]
     return ErrorReply(error.code or RemoteFailure.code, message, error.peer, error.after_ms)
 
@@ -311,7 +333,7 @@ def _error_reply(error: ChordError | ErrorReply) -> ErrorReply:
 
 
 _encode_plain: Final = Encoder(0, BODY_BYTES_MAX).encode
-"""For what contains no points."""
+"""Encodes messages without points."""
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -320,10 +342,10 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def decode_hello(body: bytes) -> Hello:
-    """Return the peer's first frame.
+    """Return the peer's hello.
 
     Raises:
-        MalformedMessage: it is not a `Hello`.
+        MalformedMessage: the body is not a `Hello`.
     """
     try:
         return msgspec.convert(decode(body), Hello, builtin_types=_PLAIN_TYPES)
@@ -332,16 +354,19 @@ def decode_hello(body: bytes) -> Hello:
 
 
 def encode_refusal(error: ChordError) -> bytes:
-    """Return the error frame that refuses a connection. The width of points is not agreed yet, so it names no peer."""
+    """Return the error frame that refuses a connection.
+
+    It names no peer, because both sides have not agreed on the width of points yet.
+    """
     reply = _error_reply(error)
     return _frame(Kind.ERROR, _encode_plain((REFUSED_CALL_ID, (reply.code, reply.message, None, reply.after_ms))))
 
 
 def decode_refusal(body: bytes) -> ChordError:
-    """Return the error a connection was refused with.
+    """Return the error with which a connection was refused.
 
     Raises:
-        MalformedMessage: it cannot be read.
+        MalformedMessage: the frame cannot be read.
     """
     content = _open_envelope(body, 2)[1]
     if type(content) is not list:
@@ -357,14 +382,14 @@ def decode_refusal(body: bytes) -> ChordError:
 
 
 GOODBYE: Final = _frame(Kind.CAST, _encode_plain((1,)))
-"""The frame that asks the peer to make no new calls on this stream and to close it when it has none left."""
+"""The frame that asks the peer to make no new calls on this stream, and to close it after the last answer."""
 
 
 def is_goodbye(body: bytes) -> bool:
-    """Return whether a cast says goodbye; other casts are for later versions and are ignored.
+    """Return whether a cast is a goodbye. Other casts, of later versions, are ignored.
 
     Raises:
-        MalformedMessage: it is not a cast at all.
+        MalformedMessage: the body is not a cast.
     """
     item = decode(body)
     if type(item) is not list or not item or type(item[0]) is not int:

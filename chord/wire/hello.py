@@ -1,7 +1,7 @@
-"""What a node says of itself in the first frame, and whom it refuses to talk to.
+"""The hello of a node, and the peers that the node refuses.
 
-Only halves of one ring ever merge: peers of another ring id, cluster or with other constants are
-refused before any state is exchanged.
+Only parts of one ring may merge. So a peer with another ring id, another cluster or other ring constants is refused
+before any state is exchanged.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from chord.errors import DuplicateId, OtherRing
 from chord.ids import Point
 from chord.wire.messages import Hello, StreamName
 
-TO_CHANGE = "a node that is to change rings leaves its own, or starts with another data directory"
+TO_CHANGE = "to change rings, let the node leave its ring, or start it with another data directory"
 
 
 class Greeter:
     """One node's side of every handshake.
 
     Attributes:
-        ring_id: sixteen bytes minted when the ring was founded; None until it is founded, joined or remembered.
+        ring_id: sixteen bytes, made when the ring was founded. None until this node has founded or joined a ring, or
+            read the id from its persisted state.
     """
 
     def __init__(self, constants: RingConstants) -> None:
@@ -31,20 +32,20 @@ class Greeter:
         self.ring_id: bytes | None = None
 
     def introduce(self, address: str, incarnation: bytes, vnodes: Iterable[Point]) -> None:
-        """From now on, go by this address and these ids."""
+        """Use this address, this incarnation and these ids in every hello from now on."""
         self._address, self._incarnation = address, incarnation
         width = self._constants.circle.width
         self._vnodes = tuple(int(point).to_bytes(width, "big") for point in vnodes)
 
     def learn(self, ring_id: bytes | None) -> None:
-        """Take over the ring id of a member we asked to join by.
+        """Adopt the ring id of the member through which this node joins.
 
         Raises:
-            OtherRing: definite; we belong to another ring.
+            OtherRing: definite; this node belongs to another ring.
         """
         if self.ring_id is not None and ring_id is not None and ring_id != self.ring_id:
             raise OtherRing(
-                f"asked into ring {ring_id.hex()}, but {self._address} belongs to {self.ring_id.hex()}; {TO_CHANGE}"
+                f"cannot join ring {ring_id.hex()}: {self._address} belongs to {self.ring_id.hex()}; {TO_CHANGE}"
             )
         self.ring_id = self.ring_id or ring_id
 
@@ -66,11 +67,13 @@ class Greeter:
         )
 
     def on_hello(self, hello: Hello) -> None:
-        """Look at a peer's first frame. Nothing is learnt from it: whoever dials us may be of any ring.
+        """Check a peer's hello.
+
+        The node learns nothing from the hello, because the dialler may belong to any ring.
 
         Raises:
-            OtherRing: definite; its ring id or constants differ. The sentence says which.
-            DuplicateId: definite; it claims one of our ids.
+            OtherRing: definite; the peer's ring id or constants differ. The message says which.
+            DuplicateId: definite; the peer claims one of this node's ids.
         """
         if hello.role == "client":
             return

@@ -148,7 +148,7 @@ def test_a_complaint_says_what_when_and_after_what() -> None:
         ("seed 3 at 0.0083 s: n3 reads (b'1',) under b'old-16', written was b'2'", "ledger: misread"),
         ("seed 3 at 0.0083 s: n3 does not find b'old-16', and a store has", "ledger: lost"),
         ("not Ideal after 20.0 s. n3 is joining\n  ExactSuccessors: n1:1 has 3", "liveness"),
-        ("seed 3: not Ideal after 20.0 s. \n  OwnedOnce: nobody answers for 1 to 2", "liveness"),
+        ("seed 3: not Ideal after 20.0 s. \n  OwnedOnce: no vnode answers for 1 to 2", "liveness"),
         ("TooSlowError: ", "liveness"),
         ("TypeError: what is this", "none: TypeError: what is this"),
     ],

@@ -1,15 +1,15 @@
-"""Histories: what clients asked of a store and what they were told, and whether one store could have said all that.
+"""Histories of client operations, and checkers of their answers.
 
-    format          an operation, and the JSON line that holds it
-    recorder        writes the history of a run as it happens
-    register        what the checkers of the register model share: what an operation saw, and how a verdict is told
-    graph           the happens-before graph: a cycle is a violation
-    search          the search for one order that explains every answer
-    shrink          the few operations that already cannot be explained
-    acknowledged    what an eventually consistent store promises, which is less
-    check           all of it over a whole history, key by key
+- `format`: an operation, and the JSON line that holds it
+- `recorder`: writes the history of a run as it happens
+- `register`: types that the checkers share
+- `graph`: the happens-before graph, in which a cycle is a violation
+- `search`: the search for one order of operations that explains every answer
+- `shrink`: reduces a violation to a few operations
+- `acknowledged`: the weaker promise of an eventually consistent store
+- `check`: runs the checkers over a whole history, key by key
 
-Linearizability is claimed per key, for a register: each key on its own behaves as if every operation happened at one
-instant between its call and its answer. That is local (a history is linearizable exactly where each key's is), but it
+Linearizability is checked per key, for a register. It means that every operation seems to happen at one instant between
+its call and its answer. The property is local: a history is linearizable if and only if the history of each key is. It
 says nothing about transactions over several keys.
 """

@@ -1,13 +1,14 @@
-"""What an eventually consistent store promises for a key, as far as a history can tell.
+"""Checks the promise of an eventually consistent store for one key.
 
-Such a store may return an old value, or several at once, and is right. But
+Such a store may return an old value, or several values at once. It promises two properties that a history can show:
 
-1. it invents nothing: every value read was written by a put or cas that had begun and is not known to have failed;
-2. it does not deny what it acknowledged: after the end of an acknowledged put, a read does not find nothing, unless
-   some delete of the key had begun by the end of the read. What a delete covers is a matter of contexts that a history
-   does not tell, so any delete is an excuse.
+1. The store invents nothing. Every value that is read was written by a put or cas that had begun and is not known to
+   have failed.
+2. The store does not deny an acknowledged write. A read that begins after the end of such a write finds a value. The
+   exception is a delete of the key that had begun by the end of the read. The values that a delete covers depend on
+   contexts that are not in a history. So any delete is an excuse.
 
-A record that expires is an excuse that is not in a history; record none with a time to live.
+Expiry is an excuse, too, but it is not in a history. So do not record operations with a time to live.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from chord.verify.history.register import Finding, Result, Step
 
 
 def check_acknowledged(key: Name, operations: Sequence[Operation]) -> Result:
-    """Return whether one key's operations are within what was promised."""
+    """Return whether the operations of one key keep the promise."""
     findings: list[Finding] = []
     first_writes: dict[Value, Operation] = {}
     failed: dict[Value, Operation] = {}
@@ -38,7 +39,7 @@ def check_acknowledged(key: Name, operations: Sequence[Operation]) -> Result:
         for value in read.found:
             write = first_writes.get(value)
             if write is None:
-                text = f"{shown(value)} was seen, and nothing that can have happened wrote it"
+                text = f"{shown(value)} was seen, but no operation that can have happened wrote it"
                 steps = [Step(failed[value], f"failed, and line {read.line} saw it")] if value in failed else []
                 findings.append(Finding("acknowledged", key, text, (Step(read, ""), *steps)))
             elif read.latest_s < write.start_s:

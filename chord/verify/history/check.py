@@ -1,4 +1,4 @@
-"""A whole history against a model: key by key, by every checker of the model."""
+"""Checks a history against a model, key by key, with every checker of the model."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ Model: TypeAlias = Literal["linearizable", "acknowledged"]
 
 
 class Report(NamedTuple):
-    """What was found in a history.
+    """The report on a history.
 
     Attributes:
-        results: for each key, one of every checker.
+        model: the model.
+        operations: number of operations.
+        keys: number of keys.
+        results: one result for each key and checker.
     """
 
     model: Model
@@ -34,13 +37,13 @@ class Report(NamedTuple):
 
     @property
     def undecided(self) -> list[Name]:
-        """The keys of which no checker could tell."""
+        """The keys that no checker could decide."""
         good = {result.key for result in self.results if result.verdict in ("ok", "violation")}
         return list(dict.fromkeys(result.key for result in self.results if result.key not in good))
 
     @property
     def verdict(self) -> Verdict:
-        """What it comes to. One checker that can tell is enough to decide a key."""
+        """The overall verdict. One checker that can decide is enough to decide a key."""
         return "violation" if self.findings else "undecided" if self.undecided else "ok"
 
 
@@ -53,8 +56,10 @@ def check(
     """Check a history.
 
     Args:
-        steps_max: the states that the search may look at, for each key.
-        on_progress: told how many operations have been checked.
+        operations: the operations of all keys.
+        model: the model to check against.
+        steps_max: limit of states that the search visits for each key.
+        on_progress: called after each key, with the number of operations checked so far.
     """
     keys: dict[Name, list[Operation]] = {}
     for operation in operations:
@@ -73,7 +78,7 @@ def check(
 
 
 def check_search(key: Name, operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> Result:
-    """Return what the search says of one key's operations; of a violation, the few that already are one."""
+    """Return the result of the search for one key. A violation is shrunk."""
     outcome = search(operations, steps_max)
     findings: tuple[Finding, ...] = ()
     if outcome.verdict == "violation":
@@ -87,7 +92,7 @@ def check_search(key: Name, operations: Sequence[Operation], steps_max: int = ST
 
 
 def _tell(few: Sequence[Operation], outcome: Outcome) -> tuple[Step, ...]:
-    """Say of each operation what becomes of it in the longest order."""
+    """Return each operation with its place in the longest order, or why it has none."""
     places = {operation.line: place for place, operation in enumerate(outcome.placed, 1)}
     stuck = {operation.line for operation in outcome.stuck}
     steps = []

@@ -1,6 +1,7 @@
-"""An operation of a history, and the JSON line that holds it. See docs/reference/history-format.md.
+"""An operation of a history, and the JSON line that holds it.
 
-The checkers believe a history word for word, so a line that could mean two things is refused rather than guessed at.
+See docs/reference/history-format.md. The checkers take a history literally. So a line that could mean two things is
+refused, and not guessed at.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 Name: TypeAlias = str | int
 Value: TypeAlias = str | int
-State: TypeAlias = Value | None  # of a register; None is "not found"
+State: TypeAlias = Value | None  # the content of a register; None is "not found"
 Kind: TypeAlias = Literal["put", "get", "cas", "del"]
 Status: TypeAlias = Literal["ok", "fail", "unknown"]
 
@@ -25,7 +26,12 @@ SHOWN_CHARACTERS_MAX = 40
 
 
 class BadHistory(ValueError):
-    """A line is not an operation: which line, and why."""
+    """A line of a history is not an operation.
+
+    Attributes:
+        line: the number of the line, from 1.
+        why: the reason.
+    """
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(f"line {line}: {why}")
@@ -34,14 +40,19 @@ class BadHistory(ValueError):
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """What a client asked, and what became of it.
+    """One operation of a client, and its outcome.
 
     Attributes:
-        line: where it stands in the history, from 1; tells operations apart.
-        end_s: when the answer came, or None where none did.
-        old: what a cas replaced.
-        new: what a put or a cas leaves behind; a del leaves None.
-        found: what a get was given: nothing, one value, or several siblings.
+        line: the number of its line in the history, from 1, which identifies the operation.
+        client: the client that made it.
+        key: the key.
+        kind: put, get, cas (compare and set) or del.
+        status: ok, fail (it did not happen) or unknown.
+        start_s: when the client made the call, in seconds.
+        end_s: when the answer came, in seconds; None if no answer came.
+        old: the value that a cas replaces.
+        new: the value that a put or a cas writes; None for a del.
+        found: the values that a get returned: none, one, or several siblings.
     """
 
     line: int
@@ -57,16 +68,16 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def latest_s(self) -> float:
-        """By when it had taken effect: an operation of unknown outcome may do so at any later time."""
+        """The time by which it had taken effect; infinity if its outcome is unknown."""
         return self.end_s if self.status == "ok" and self.end_s is not None else inf
 
     @property
     def is_write(self) -> bool:
-        """Whether it leaves something behind."""
+        """Whether it changes the register."""
         return self.kind != "get"
 
     def __str__(self) -> str:
-        """Return it in a few words, as violations name it."""
+        """Return the operation in a few words, as reports of violations show it."""
         if self.kind == "get":
             text = f"get → {' | '.join(shown(v) for v in self.found) or shown(None)}" if self.status == "ok" else "get"
         elif self.kind == "cas":
@@ -77,7 +88,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct):
-    """The fields of a line. Fields of other names are the writer's own affair."""
+    """The fields of a line. Other fields are ignored."""
 
     c: Name
     k: Name
@@ -94,7 +105,7 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 def shown(state: State) -> str:
-    """Return a value as people are shown it: quoted, and no longer than needed to know it."""
+    """Return a value for people: quoted, and cut if it is long."""
     if state is None:
         return "not found"
     text = json.dumps(state, ensure_ascii=False)
@@ -102,7 +113,11 @@ def shown(state: State) -> str:
 
 
 def read(lines: Iterable[bytes]) -> Iterator[Operation]:
-    """Yield the operation of every line; empty lines are passed over, anything else that is none is `BadHistory`."""
+    """Yield the operation of every line that is not empty.
+
+    Raises:
+        BadHistory: a line is not an operation, or the history is too long.
+    """
     count = 0
     for number, line in enumerate(lines, 1):
         if len(line) > LINE_BYTES_MAX:
@@ -116,7 +131,11 @@ def read(lines: Iterable[bytes]) -> Iterator[Operation]:
 
 
 def decode(line: bytes, number: int) -> Operation:
-    """Return the operation of one line."""
+    """Return the operation of one line.
+
+    Raises:
+        BadHistory: the line is not an operation.
+    """
     try:
         given = _DECODER.decode(line)
         _check_times(given)
@@ -140,7 +159,7 @@ def decode(line: bytes, number: int) -> Operation:
 
 
 def encode(operation: Operation) -> bytes:
-    """Return the line of an operation, without its end."""
+    """Return the line of an operation, without the newline."""
     kind, found = operation.kind, operation.found
     arguments = {"put": operation.new, "cas": [operation.old, operation.new]}.get(kind)
     line = {

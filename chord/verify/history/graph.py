@@ -1,18 +1,19 @@
-"""The happens-before graph of a key: a cycle is a violation.
+"""The happens-before graph of a key, in which a cycle is a violation.
 
-Each operation is a vertex. An edge leads from an operation to every one that began after it had ended, and from a
+Each operation is a vertex. An edge leads from an operation to every operation that began after its end, and from a
 write to every read of it. Then each read is merged into the write that it returned, which leaves one *cluster* per
-written value, and a cycle between clusters says that each must have come before the other. A cas is a read of one
-value and the write of the next with nothing in between, so clusters joined by cas are merged once more, into a *block*.
+written value. In a cycle of clusters, each cluster must have come before the others. A cas reads one value and writes
+the next with nothing in between. So clusters that are joined by cas are merged once more, into a *block*.
 
-No edge is ever stored. A block A comes before B where anything of A had ended before anything of B began: where the
-first end in A is earlier than the last beginning in B. In any cycle, the block with the earliest end of all comes
-before every other one, also before the one that comes before it. So there is a cycle if and only if there are two
-blocks, each before the other, and one sweep over the blocks finds them.
+No edge is stored. Block A comes before block B if some operation of A ended before some operation of B began. Then the
+first end in A is earlier than the last beginning in B. In any cycle, the block with the earliest end comes before every
+other block, also before its own predecessor. So a cycle exists if and only if two blocks come before each other. One
+sweep over the blocks finds such pairs.
 
-This needs to know the write of every read: the values written to a key are distinct, and a "not found" is from before
-any delete. A read that could be of several writes is left out. A violation found among the others is one all the same;
-where there is none the verdict is `partial`, and it is for the search to tell. If no read was left out, it is exact.
+The graph needs to know the write of every read. For that, the values written to a key must be distinct, and a "not
+found" must come from before any delete. A read that several writes can explain is left out. A violation among the other
+operations is still a violation. Otherwise the verdict is `partial`, and the search decides. If no read was left out,
+the verdict is exact.
 
 Source: Gibbons and Korach 1997 (Testing shared memories); Lu et al. 2015 (Existential consistency).
 """
@@ -29,11 +30,11 @@ from chord.verify.history.format import Name, Operation, State, shown
 from chord.verify.history.register import Finding, Result, Step, Verdict, seen
 
 Writers: TypeAlias = dict[State, list[Operation | None]]
-"""Who may have written a value, in the order they began; None is nobody: a key starts as not found."""
+"""The writes of each value, in the order of their beginning. None is the initial state: a key starts as not found."""
 
 
 def check_graph(key: Name, operations: Sequence[Operation]) -> Result:
-    """Return what the graph says of one key's operations."""
+    """Return the result of the graph for the operations of one key."""
     graph = _Graph(key, operations)
     graph.merge()
     blocks = graph.blocks()
@@ -44,11 +45,11 @@ def check_graph(key: Name, operations: Sequence[Operation]) -> Result:
 
 
 class _Span:
-    """Operations that belong together: of them, which ended first, and which began last.
+    """Operations that belong together.
 
     Attributes:
-        ended: None where it is the state before all operations, which ended before anything.
-        began: None where it has no operation, which is before anything as well.
+        ended: the operation that ended first; None if the span includes the state before all operations.
+        began: the operation that began last; None if the span has no operation.
     """
 
     def __init__(self, ended: Operation | None, began: Operation | None) -> None:
@@ -57,7 +58,7 @@ class _Span:
 
     @property
     def end_s(self) -> float:
-        """When the first of them had ended."""
+        """When the first of them ended."""
         return -inf if self.ended is None else self.ended.latest_s
 
     @property
@@ -67,16 +68,16 @@ class _Span:
 
 
 class _Cluster(_Span):
-    """A write and the reads merged into it. The write is None for the state before all operations."""
+    """A write and the reads of its value; the write is None for the initial state."""
 
     def __init__(self, write: Operation | None) -> None:
         super().__init__(write, write)
         self.write = write
         self.next: _Cluster | None = None  # the cluster of the cas that replaced this value
-        self.is_first = True  # of its block
+        self.is_first = True  # in its block
 
     def merge(self, read: Operation) -> None:
-        """Take in a read of what was written."""
+        """Add a read of the written value."""
         if read.latest_s < self.end_s:
             self.ended = read
         if read.start_s > self.begin_s:
@@ -84,7 +85,7 @@ class _Cluster(_Span):
 
 
 class _Block(_Span):
-    """Clusters joined by cas, in the only order they can have; mostly just one."""
+    """Clusters joined by cas, in their only possible order; mostly just one cluster."""
 
     def __init__(self, clusters: Sequence[_Cluster]) -> None:
         ended = min(clusters, key=lambda c: c.end_s).ended
@@ -94,10 +95,11 @@ class _Block(_Span):
 
 
 class _Graph:
-    """The graph of one key, and what is wrong with it.
+    """The graph of one key, and its violations.
 
     Attributes:
-        is_partial: some read had more than one write that it could have returned.
+        is_partial: whether some read was left out, because several writes could explain it.
+        findings: the violations.
     """
 
     def __init__(self, key: Name, operations: Sequence[Operation]) -> None:
@@ -110,7 +112,7 @@ class _Graph:
         self.findings: list[Finding] = []
 
     def merge(self) -> None:
-        """Put every read into the cluster of its write, and join what a cas joins."""
+        """Put every read into the cluster of its write, and join clusters by cas."""
         happened = self._happened()
         for operation in happened:
             if operation.is_write:
@@ -124,7 +126,7 @@ class _Graph:
                 self._merge(operation, values[0])
 
     def blocks(self) -> list[_Block]:
-        """Return the clusters as blocks. Those left over follow one another in a circle, by cas alone."""
+        """Return the clusters as blocks, and report clusters that cas join in a circle."""
         blocks: list[_Block] = []
         placed: set[int] = set()
         for first in self._clusters:
@@ -137,23 +139,26 @@ class _Graph:
                 placed.update(map(id, circle))
                 writes = [_some(c.write) for c in [*circle, cluster]]
                 steps = [(x, f"wrote what line {y.line} replaced") for x, y in pairwise(writes)]
-                self._complain("nothing but what cas themselves wrote was replaced by them", *steps)
+                self._complain("a circle of cas: each of them replaced the value that another one wrote", *steps)
         return blocks
 
     def find_cycles_inside(self, blocks: Sequence[_Block]) -> None:
-        """Complain of clusters that are tied to an order by cas, but had it the other way round."""
+        """Report clusters that cas put in one order and real time in the other."""
         for block in blocks:
             latest: _Cluster = block.clusters[0]
             for cluster in block.clusters[1:]:
                 if cluster.end_s < latest.begin_s:
                     x, y = _some(cluster.ended), _some(latest.began)
-                    text = "what one cas after another wrote was seen in another order"
+                    text = "the values that successive cas wrote were seen in another order"
                     self._complain(text, (x, f"ended before line {y.line} began"), (y, self._link(y, x)))
                 if cluster.begin_s > latest.begin_s:
                     latest = cluster
 
     def find_cycles_between(self, blocks: Sequence[_Block]) -> None:
-        """Complain of blocks that each came before the other: the shortest cycles first, and no block twice."""
+        """Report pairs of blocks that came before each other.
+
+        The shortest cycles come first, and no block is reported twice.
+        """
         cycles = [(self._cycle(a, b), {id(a), id(b)}) for a, b in _tangled(blocks)]
         blamed: set[int] = set()
         for cycle, pair in sorted(cycles, key=lambda found: len(found[0])):
@@ -162,13 +167,14 @@ class _Graph:
                 self._complain("a cycle: each of two values was there before the other", *cycle)
 
     def _happened(self) -> list[Operation]:
-        """Return what was told to have happened, and the writes of unknown outcome that somebody certainly saw.
+        """Return the operations that happened: ok ones, and unknown writes that were seen.
 
-        The others of unknown outcome are let go: that they never happened is always an explanation.
+        A write of unknown outcome counts if a reader saw its value for certain. Other operations of unknown outcome are
+        ignored: it is always possible that they never happened.
         """
         found = [operation for operation in self._operations if operation.status == "ok"]
         known = {operation.line for operation in found}
-        for operation in found:  # which grows meanwhile
+        for operation in found:  # the list grows during the loop
             for value in seen(operation):
                 writers = self._sources(operation, value)
                 if len(writers) == 1 and writers[0] is not None and writers[0].line not in known:
@@ -177,7 +183,10 @@ class _Graph:
         return found
 
     def _sources(self, reader: Operation, value: State) -> Sequence[Operation | None]:
-        """Return the writes that a read may have returned: all but those that began after it had ended."""
+        """Return the writes of a value that a read may have returned.
+
+        Writes that began after the end of the read are left out, unless all of them did.
+        """
         writers = self._writers.get(value, [])
         return writers[: bisect_right(writers, reader.latest_s, key=_start_s)] or writers[:1]
 
@@ -188,7 +197,7 @@ class _Graph:
         elif not sources:
             failed = [o for o in self._operations if o.is_write and o.new == value and o.status == "fail"]
             steps = [(o, f"failed, and line {reader.line} saw it") for o in failed[:1]]
-            text = f"{shown(value)} was seen, and nothing that can have happened wrote it"
+            text = f"{shown(value)} was seen, but no operation that can have happened wrote it"
             self._complain(text, (reader, ""), *steps)
         else:
             self._merge_into(self._homes[_line(sources[0])], reader)
@@ -213,7 +222,10 @@ class _Graph:
             cluster.next.is_first = False
 
     def _cycle(self, a: _Block, b: _Block) -> list[tuple[Operation, str]]:
-        """Return the operations of a cycle: two edges of real time, and within each block from the one to the other."""
+        """Return the operations of a cycle of two blocks.
+
+        It has two edges of real time, and in each block a link between their ends.
+        """
         if b.ended is None:
             a, b = b, a
         (a_ended, a_began), (b_ended, b_began) = (a.ended, _some(a.began)), (_some(b.ended), _some(b.began))
@@ -228,10 +240,10 @@ class _Graph:
         return cycle
 
     def _link(self, x: Operation, y: Operation | None) -> str:
-        """Return why two operations of a block are one vertex; y is None for the state before all operations."""
+        """Return why two operations are in one block; y is None for the initial state."""
         write = self._homes[x.line].write
         if y is None:
-            return "found what is there before any write" if write is None else "is joined to the first state by cas"
+            return "found the state before any write" if write is None else "is joined to the first state by cas"
         if self._homes[x.line] is not self._homes[y.line]:
             return f"is joined to line {y.line} by cas"
         if write is x:
@@ -246,7 +258,7 @@ class _Graph:
 
 
 def _chain(first: _Cluster) -> Iterator[_Cluster]:
-    """Yield a cluster and those that replaced it by cas, once round where that is a circle."""
+    """Yield a cluster and its successors by cas; a circle is yielded once."""
     at: _Cluster | None = first
     while at is not None:
         yield at
@@ -254,11 +266,11 @@ def _chain(first: _Cluster) -> Iterator[_Cluster]:
 
 
 def _tangled(blocks: Sequence[_Block]) -> Iterator[tuple[_Block, _Block]]:
-    """Yield pairs of blocks that each came before the other: not all of them, but some if there are any.
+    """Yield pairs of blocks that came before each other: some, if any exist.
 
-    A block whose first end is before its last beginning holds its value from the one to the other (*lasting*). Two
-    blocks are tangled if both last, and overlap; or if one lasts, and the other took place within that time. Of those
-    that last, in the order of their first ends, two neighbours overlap if any two do.
+    If the first end of a block is before its last beginning, the block holds its value in between: it *lasts*. Two
+    blocks are tangled if both last and overlap, or if one lasts and the other took place within that time. In the order
+    of first ends, two neighbours of the lasting blocks overlap if any two of these blocks do.
     """
     lasting = sorted((b for b in blocks if b.end_s < b.begin_s), key=lambda b: b.end_s)
     for before, block in pairwise(lasting):

@@ -1,9 +1,11 @@
-"""Writes the history of a run as it happens: simulations and benchmarks wrap their operations in this.
+"""Recorder: writes the history of a run as it happens.
+
+Simulations and benchmarks wrap their operations in it:
 
     recorder = Recorder(clock=trio.current_time, write=file.write)
     call = recorder.put("client 1", "key", "value")
-    ...                        # ask the store
-    call.ok()                  # or fail(): it did not happen; or unknown(): nobody knows
+    ...                        # call the store
+    call.ok()                  # or call.fail(), or call.unknown()
     recorder.finish()
 """
 
@@ -17,13 +19,14 @@ TIME_DECIMALS = 9
 
 
 class Recorder:
-    """Turns operations into lines, each when it ends. It keeps no more than what is under way.
+    """Writes the line of each operation when the operation ends.
 
-    Times are seconds since the recorder was made. Rounding keeps their order, so the same run writes the same bytes.
+    It keeps only operations that are in progress. Times are seconds since the recorder was made. Rounding keeps their
+    order, so the same run writes the same bytes.
 
     Args:
-        clock: seconds, never going back; one clock for all clients of a history.
-        write: told each line, with its end.
+        clock: returns seconds and never goes back. All clients of a history share one clock.
+        write: called with each line, newline included.
     """
 
     def __init__(self, clock: Callable[[], float], write: Callable[[bytes], object]) -> None:
@@ -35,23 +38,23 @@ class Recorder:
         self._written = 0
 
     def put(self, client: Name, key: Name, value: Value) -> Call:
-        """A put begins."""
+        """Begin a put."""
         return self._begin(client, key, "put", None, value)
 
     def get(self, client: Name, key: Name) -> Call:
-        """A get begins."""
+        """Begin a get."""
         return self._begin(client, key, "get", None, None)
 
     def cas(self, client: Name, key: Name, old: State, new: Value) -> Call:
-        """A compare-and-set begins; an old of None is "not found"."""
+        """Begin a compare-and-set; an `old` of None is "not found"."""
         return self._begin(client, key, "cas", old, new)
 
     def delete(self, client: Name, key: Name) -> Call:
-        """A delete begins."""
+        """Begin a delete."""
         return self._begin(client, key, "del", None, None)
 
     def finish(self) -> None:
-        """What has not ended never will, as far as this history knows: write it down as unknown."""
+        """Write the operations that have not ended, with an unknown outcome."""
         for call in list(self._calls.values()):
             self._end(call, "unknown", (), None)
 
@@ -77,7 +80,7 @@ class Recorder:
 
 
 class Call:
-    """An operation under way. End it once."""
+    """An operation in progress. End it exactly once, with `ok`, `fail` or `unknown`."""
 
     def __init__(self, recorder: Recorder, number: int, begun: Operation) -> None:
         self._recorder = recorder
@@ -85,21 +88,24 @@ class Call:
         self.begun = begun
 
     def ok(self, *found: Value) -> None:
-        """It was done.
+        """End the operation as done.
 
         Args:
-            found: what a get was given: nothing where the key is not there, one value, or all siblings.
+            *found: the values that a get returned: none if the key was not found, one value, or all siblings.
+
+        Raises:
+            ValueError: the operation is a write, and values were given.
         """
         if found and self.begun.is_write:
-            raise ValueError(f"a {self.begun.kind} finds nothing")
+            raise ValueError(f"a {self.begun.kind} returns no values")
         self._end("ok", found)
 
     def fail(self) -> None:
-        """It certainly did not happen, and never will."""
+        """End the operation as failed: it did not happen and never will."""
         self._end("fail")
 
     def unknown(self) -> None:
-        """It may have happened, or may yet."""
+        """End the operation as unknown: it may have happened, or may still happen."""
         self._end("unknown")
 
     def _end(self, status: Status, found: tuple[Value, ...] = ()) -> None:

@@ -1,4 +1,4 @@
-"""What the checkers share: what an operation says about a register, and how a verdict is told."""
+"""Types that the checkers share, and the values that an operation saw."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ Verdict: TypeAlias = Literal["ok", "violation", "partial", "undecided"]
 
 
 class Step(NamedTuple):
-    """An operation that takes part in a violation, and how: in a cycle, what leads to the next."""
+    """An operation of a violation, and why it takes part.
+
+    In a cycle, the reason is the edge to the next operation.
+    """
 
     operation: Operation
     why: str
 
 
 class Finding(NamedTuple):
-    """A violation in words, and the operations that make it up."""
+    """A violation: its text, and the operations that contradict one another."""
 
     checker: Checker
     key: Name
@@ -27,11 +30,16 @@ class Finding(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a checker says of one key.
+    """The result of a checker for one key.
 
     Attributes:
-        verdict: `partial`: nothing found, but some reads could not be looked at; `undecided`: the steps ran out.
-        steps: how many states a search went through.
+        checker: the checker.
+        key: the key.
+        operations: number of operations of the key.
+        verdict: partial means that no violation was found, but some reads could not be checked. Undecided means that
+            the search reached its limit of steps.
+        findings: the violations.
+        steps: number of states that a search visited.
     """
 
     checker: Checker
@@ -43,7 +51,10 @@ class Result(NamedTuple):
 
 
 def seen(operation: Operation) -> tuple[State, ...]:
-    """Return what an operation found in the register, if it took effect: several are siblings, none is no reader."""
+    """Return the values that an operation saw in the register, if it took effect.
+
+    A get that returned siblings saw several values. An operation that does not read saw none.
+    """
     if operation.kind == "get":
         return operation.found or (None,)
     return (operation.old,) if operation.kind == "cas" else ()

@@ -1,22 +1,23 @@
-"""The search for an order of a key's operations, one after another, that explains every answer.
+"""Searches for one order of a key's operations that explains every answer.
 
-Such an order keeps to real time (what ended before another began comes first) and to the register (a read returns what
-was written last). An operation of unknown outcome may stand anywhere after its call, or nowhere.
+Such an order respects real time: an operation that ended before another one began comes before it. It also respects the
+register: a read returns the value that was written last. An operation of unknown outcome may stand anywhere after its
+call, or nowhere.
 
-Next in the order can only come an operation that began before any other open one ended. The search takes each of
-these in turn, and goes back when it is stuck. Where it has been before, with the same operations done and the same
-value in the register, it does not go again. Four rules make real histories quick to search, and rule out no history
-that can be explained:
+The next operation in the order must have begun before any other open operation ended. The search tries each of these
+operations, and backtracks when it is stuck. It does not visit a state again in which the same operations are done and
+the register holds the same value. Four rules make real histories quick to search, and rule out no history that can be
+explained:
 
-- a read that fits comes at once: it changes nothing;
-- so does a put that nobody will read, where nobody has to read what it replaces;
-- of two that do the same, the one that ended first comes first;
-- what somebody still has to read is not overwritten when nobody is left to write it once more.
+- A read that fits comes at once, because it changes nothing.
+- A put comes at once if no operation will read its value, and no operation has to read the value that it replaces.
+- Of two operations with the same effect, the one with the earlier end comes first.
+- A value that an operation still has to read is not overwritten if no remaining operation can write it again.
 
-The problem is NP-complete, so there is a limit of states, and beyond it the verdict is `undecided`.
+The problem is NP-complete. So the search has a limit of states, and beyond it the verdict is `undecided`.
 
-Source: Wing and Gong 1993 (Testing and verifying concurrent objects); Lowe 2017 (Testing for linearizability); Horn and
-Kroening 2015 (Faster linearizability checking via P-compositionality), for going key by key.
+Source: Wing and Gong 1993 (Testing and verifying concurrent objects). Lowe 2017 (Testing for linearizability). Horn and
+Kroening 2015 (Faster linearizability checking via P-compositionality), for the search key by key.
 """
 
 from __future__ import annotations
@@ -30,16 +31,18 @@ from chord.verify.history.format import Operation, State
 from chord.verify.history.register import Verdict, seen
 
 STEPS_MAX = 500_000
-"""States looked at for one key; each is remembered, about 200 bytes of it."""
+"""Limit of states that are visited for one key. The search remembers each state, in about 200 bytes."""
 
 
 class Outcome(NamedTuple):
-    """How a search ended.
+    """The outcome of a search.
 
     Attributes:
-        placed: the longest order found, and where it stands, if not all could be placed.
-        state: what the register holds after them.
-        stuck: what could have come next, but for the register.
+        verdict: ok, violation or undecided.
+        steps: number of states that were visited.
+        placed: the longest order that was found, if not all operations could be placed.
+        state: the content of the register after that order.
+        stuck: the operations that could come next in time, but contradict the register.
     """
 
     verdict: Verdict
@@ -53,16 +56,17 @@ def search(operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> Outco
     """Search for an order of one key's operations.
 
     Args:
-        steps_max: give up after so many states.
+        operations: the operations of the key.
+        steps_max: limit of states; beyond it the verdict is undecided.
     """
     return _Search(operations).run(steps_max)
 
 
 def that_matter(operations: Sequence[Operation]) -> list[Operation]:
-    """Return what an order has to explain, or may need for it.
+    """Return the operations that an order has to explain, or may need for that.
 
-    Failed operations did not happen, and reads of unknown outcome tell nothing. A write of unknown outcome that
-    nobody can have seen need not have happened.
+    Failed operations did not happen, and reads of unknown outcome say nothing. A write of unknown outcome need not have
+    happened if no operation can have seen its value.
     """
     kept = [o for o in operations if o.status == "ok"]
     wanted = {value for o in kept for value in seen(o)}
@@ -75,7 +79,7 @@ def that_matter(operations: Sequence[Operation]) -> list[Operation]:
 
 
 class _Mark(NamedTuple):
-    """Where the search stood before a choice."""
+    """The state of the search before a choice."""
 
     placed: int
     low: int
@@ -85,7 +89,10 @@ class _Mark(NamedTuple):
 
 
 class _Open:
-    """Positions 0 to n - 1 in order; any of them can be taken out, and put back in the reverse order."""
+    """A linked list of the positions 0 to n - 1.
+
+    Any position can be removed. Positions are put back in the reverse order of their removal.
+    """
 
     def __init__(self, size: int) -> None:
         self._end = size
@@ -102,17 +109,20 @@ class _Open:
         return self._after[self._end] != self._end
 
     def take(self, position: int) -> None:
-        """Take one out."""
+        """Remove a position."""
         before, after = self._before[position], self._after[position]
         self._after[before], self._before[after] = after, before
 
     def put_back(self, position: int) -> None:
-        """Put back the one that was taken last."""
+        """Put back the position that was removed last."""
         self._after[self._before[position]] = self._before[self._after[position]] = position
 
 
 class _Search:
-    """One search. Operations known to have happened are at the positions below `_due`, the others from there on."""
+    """One search.
+
+    Operations that are known to have happened are at the positions below `_due`. The others follow.
+    """
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         kept = sorted(that_matter(operations), key=lambda o: (o.status != "ok", o.start_s, o.line))
@@ -123,15 +133,16 @@ class _Search:
         self._seen = [seen(o) for o in kept]
         self._needs = Counter(v for o, values in zip(kept, self._seen, strict=True) if o.status == "ok" for v in values)
         self._supply = Counter(o.new for o in kept if o.is_write)
-        self._chained = {o.old for o in kept[self._due :] if o.kind == "cas"}  # a cas may need them; nobody has to
+        self._chained = {o.old for o in kept[self._due :] if o.kind == "cas"}  # a cas may read them, but need not
         self._trail: list[int] = []
-        # The operations done are those below `_low`, and `_low + i` for each bit i of `_done`: a small number where
-        # few are under way at the same time, however long the history. `_taken` has a bit for each of the others.
+        # Done are all operations below `_low`, and `_low + i` for each bit i of `_done`. If few operations are in
+        # progress at the same time, `_done` is a small number for any length of history. `_taken` has the bits of the
+        # operations with an unknown outcome.
         self._low = self._done = self._taken = 0
         self._state: State = None
 
     def run(self, steps_max: int) -> Outcome:
-        """Search until an order is found, there is none, or the steps run out."""
+        """Search until an order is found, none is possible, or the limit is reached."""
         unwritten = [o for o, values in zip(self._operations, self._seen, strict=True) if self._is_unwritten(values)]
         if unwritten:
             return Outcome("violation", 0, stuck=tuple(unwritten))
@@ -164,11 +175,11 @@ class _Search:
         return Outcome("ok", steps)
 
     def _is_unwritten(self, values: Sequence[State]) -> bool:
-        """Whether an operation saw what cannot have been there at any time."""
+        """Whether an operation saw a value that was never written."""
         return any(self._needs[v] and not self._supply[v] and v is not None for v in values)
 
     def _settle_and_choose(self) -> list[int]:
-        """Place what can only do good, and return what could come next, the most promising last."""
+        """Place operations that cannot do harm, and return the choices, the best one last."""
         due, until_s = self._next()
         while (free := next(filter(self._is_free, due), None)) is not None:
             self._place(free)
@@ -186,7 +197,10 @@ class _Search:
         return choices
 
     def _next(self) -> tuple[list[int], float]:
-        """Return the open operations that began before any open one ended, and when the first of them ended."""
+        """Return the open operations that may come next, and when the first of them ended.
+
+        They began before any open operation ended.
+        """
         found = []
         until_s = inf
         for position in self._open:
@@ -198,7 +212,7 @@ class _Search:
         return found, until_s
 
     def _first_of_a_kind(self, positions: Iterable[int]) -> list[int]:
-        """Leave out what does the same as one before it: the more urgent of the two may as well come first."""
+        """Leave out operations with the same effect as an earlier, more urgent one."""
         kinds: dict[tuple[str, State], int] = {}
         for position in positions:
             operation = self._operations[position]
@@ -206,7 +220,7 @@ class _Search:
         return list(kinds.values())
 
     def _is_free(self, position: int) -> bool:
-        """Whether an operation that could come next can come next without loss."""
+        """Whether an operation that may come next can be placed at once without loss."""
         operation = self._operations[position]
         if operation.kind == "get":
             return self._fits(position)
@@ -216,12 +230,16 @@ class _Search:
         return self._needs[state] > 0 or state in self._chained
 
     def _fits(self, position: int) -> bool:
-        """Whether what an operation saw is what is there."""
+        """Whether an operation saw the value that the register holds, or read nothing."""
         values = self._seen[position]
         return not values or values == (self._state,)
 
     def _may_follow(self, position: int) -> bool:
-        """Whether a write may come next: it saw what is there, and overwrites nothing that is read later on."""
+        """Whether a write may come next.
+
+        It must have seen the value that the register holds. It must not overwrite a value that has to be read later and
+        cannot be written again.
+        """
         operation = self._operations[position]
         if operation.kind == "get" or not self._fits(position):
             return False
@@ -262,7 +280,7 @@ class _Search:
         _, self._low, self._done, self._taken, self._state = mark
 
     def _report(self) -> Outcome:
-        """Describe where the search is stuck."""
+        """Return the order so far, and the operations at which the search is stuck."""
         stuck, _ = self._next()
         placed = tuple(self._operations[position] for position in self._trail)
         return Outcome("violation", 0, placed, self._state, tuple(self._operations[position] for position in stuck))

@@ -1,7 +1,7 @@
-"""From a history that nothing explains to the few operations in it that already nothing explains.
+"""Reduces a violation to a few operations that still violate.
 
-Leaving out an operation must not make a violation where there was none. Reads can always be left out. A write can,
-once nobody is left that saw what it wrote: an order that explains the rest with it explains the rest without it.
+Leaving out an operation must not create a new violation. Reads can always be left out. A write can be left out if no
+remaining operation saw its value. An order that explains the history with that write explains it without, too.
 
 Source: Zeller and Hildebrandt 2002 (Simplifying and isolating failure-inducing input), with this rule.
 """
@@ -19,11 +19,14 @@ TRIALS_MAX = 500
 def shrink(
     operations: Sequence[Operation], is_violation: Callable[[Sequence[Operation]], bool], trials_max: int = TRIALS_MAX
 ) -> list[Operation]:
-    """Return operations that still violate, in the order given; few of them, though not the fewest possible.
+    """Return a few operations that still violate, in the given order.
+
+    They need not be the fewest possible.
 
     Args:
-        is_violation: looks at some of the operations.
-        trials_max: stop asking after so many times.
+        operations: the operations that violate.
+        is_violation: returns whether some of the operations still violate.
+        trials_max: limit of calls of `is_violation`.
     """
     kept = list(operations)
     trials = 0
@@ -31,7 +34,7 @@ def shrink(
     while True:
         before = len(kept)
         end = before
-        while end > 0:  # from the end: what comes after the violation is the most, and goes first
+        while end > 0:  # from the end: most operations come after the violation, and go first
             start = max(0, end - size)
             fewer = _without(kept, start, end)
             if len(fewer) < len(kept):

@@ -1,12 +1,10 @@
 """Every message on the wire, its bounds, and the reply each request expects.
 
-Messages are frozen structs encoded as CBOR arrays `[tag, fields…]`. New fields go last and have
-defaults; meanings never change. Requests are imperative; each names its reply in `reply`.
+Messages are frozen structs, encoded as CBOR arrays `[tag, fields…]`. New fields go last and have defaults. The meaning
+of a field never changes. A request names the type of its reply in `reply`; see `Request` for the other class variables.
 
-A request with `patient = True` waits for work elsewhere, so silence before the caller's own
-deadline says nothing about the peer. One with `bulk = True` always travels on the bulk stream.
-One with `for_clients = True` is asked by clients, or by nodes on their behalf.
-Requests are addressed to a vnode, or (marked *node*) to the node as a whole.
+A request goes to a vnode. A request marked *node* goes to the node as a whole, and a request marked *vnode or node*
+goes to either.
 """
 
 from __future__ import annotations

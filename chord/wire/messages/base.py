@@ -1,7 +1,7 @@
-"""What all messages are made of: bounded types, the bases of requests and replies, and the first frame.
+"""Parts that messages share: bounded types, base classes, and the first frame.
 
-No message is shown to the garbage collector (`gc=False`): they cannot hold one another in a circle, and a node that
-keeps many, or works on many, would pay for their being searched again and again.
+Python's garbage collector does not track messages (`gc=False`). They cannot refer to one another in a cycle, and a node
+that keeps many messages would pay for repeated searches of them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ CONTEXT_BYTES_MAX = 8192
 LIST_ENTRIES_MAX = 256
 PAGE_RECORDS_MAX = 128
 SIBLINGS_MAX = 64
-ACTORS_MAX = 160  # nodes that ever coordinated a write of one key: nobody lets them become more by a write
-ACTORS_HELD_MAX = 2 * ACTORS_MAX  # and by merging what several let grow at the same time; a context has room
+ACTORS_MAX = 160  # actors in the clock of a record; a put of a value may not add more
+ACTORS_HELD_MAX = 2 * ACTORS_MAX  # the same after a delete, or a merge of records; a context has room for them
 SUPERSEDED_BYTES_MAX = 528
 HOPS_MAX = 4096  # a successor-only walk records every hop
 DIGEST_BYTES = 16
@@ -29,8 +29,8 @@ SUMS_MAX = 64
 HEADS_MAX = 512
 REPLICAS_MAX = 16
 TTL_MS_MAX = 10 * 365 * 86_400_000
-BATCH_ITEMS_MAX = PAGE_RECORDS_MAX  # so that what a batch writes fits one page of copies
-BATCH_BYTES_MAX = 1 << 18  # who makes a batch keeps it to this, and who answers one the answers: others wait behind it
+BATCH_ITEMS_MAX = PAGE_RECORDS_MAX  # so that the records of a batch fit one page of copies
+BATCH_BYTES_MAX = 1 << 18  # of a batch, and of the reply to one, because other frames wait for it
 
 Key: TypeAlias = Annotated[bytes, Meta(min_length=1, max_length=KEY_BYTES_MAX)]
 Value: TypeAlias = Annotated[bytes, Meta(max_length=VALUE_BYTES_MAX)]
@@ -40,7 +40,7 @@ Identity: TypeAlias = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 62))]
 Text: TypeAlias = Annotated[str, Meta(max_length=1024)]
 Finite: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
-"""Neither NaN, which no bound holds for, nor an infinity: they would come out again in somebody's JSON."""
+"""A number that is neither NaN nor infinite, because JSON output cannot show those."""
 
 VnodeState: TypeAlias = Literal["joining", "resuming", "member", "leaving", "left"]
 Mode: TypeAlias = Literal["iterative", "recursive", "successor"]
@@ -51,19 +51,27 @@ Contacts: TypeAlias = Annotated[tuple[Contact, ...], Meta(max_length=LIST_ENTRIE
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Base of requests and replies."""
+    """Base class of requests and replies."""
 
 
 class Reply(Message, frozen=True):
-    """Base of replies."""
+    """Base class of replies."""
 
 
 class Done(Reply, frozen=True, tag=128):
-    """The request was carried out; there is nothing else to say."""
+    """Acknowledgement that the request was carried out, without further results."""
 
 
 class Request(Message, frozen=True):
-    """Base of requests."""
+    """Base class of requests.
+
+    Attributes:
+        reply: the type of the reply; default `Done`.
+        patient: whether the peer may wait for work elsewhere. If so, a missing answer before the caller's own deadline
+            says nothing about the peer. Default False.
+        for_clients: whether clients send the request, or nodes on behalf of clients. Default False.
+        bulk: whether the request always travels on the bulk stream. Default False.
+    """
 
     reply: ClassVar[type[Reply]] = Done
     patient: ClassVar[bool] = False
@@ -72,10 +80,19 @@ class Request(Message, frozen=True):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """First frame both ways: who I am and what all nodes of my ring agree on.
+    """First frame in each direction: the sender, and the constants of its ring.
 
-    `ring` is None for a node that has not joined and for a client; `bits` is 0 for a client, who
-    learns it from the answer. Vnode ids are raw bytes, because their width is not agreed yet.
+    Attributes:
+        version_min, version_max: the protocol versions that the sender supports.
+        role: whether the sender is a node or a client.
+        stream: the kind of stream that is opened.
+        cluster, successors, replicas: see `RingConstants`; a client leaves them out.
+        bits: see `RingConstants`. A client sends 0, and learns the number from the answer.
+        ring: the ring id; None for a client, and for a node that has not joined.
+        address: the advertised address; "" for a client.
+        incarnation: names the store of the node.
+        vnodes: the ids of the node's vnodes as raw bytes, because both sides have not agreed on their width yet.
+        features: not used in this version.
     """
 
     version_min: Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -94,7 +111,13 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ErrorReply(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An error as it travels: its code of `chord.errors`, a sentence, and what it speaks of."""
+    """An error on the wire.
+
+    Attributes:
+        code: the code of its class in `chord.errors`.
+        message: a sentence for people.
+        peer, after_ms: see `ChordError`.
+    """
 
     code: Annotated[int, Meta(ge=0, le=1 << 16)]
     message: Text

@@ -1,6 +1,7 @@
-"""Many reads or writes in one frame: each item means what it means alone, and has its answer in its place.
+"""Messages with many reads or many writes in one frame.
 
-A node that does not know these requests answers `UnknownRequest`; whoever asked then sends the items one by one.
+Each item means the same as alone, and has its answer in its place. A node that does not know these requests answers
+`UnknownRequest`. Then the caller sends the items one by one.
 """
 
 from __future__ import annotations
@@ -16,22 +17,27 @@ from chord.wire.messages.replicas import Copy, ReadCopy
 
 
 class Got(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What came of one read: the values, or the error."""
+    """The outcome of one read: the values, or the error."""
 
     values: Values | None
     error: ErrorReply | None = None
 
 
 class GotMany(Reply, frozen=True, tag=151):
-    """The answers to a `GetMany`, in its order. Of each replica they do not tell: who wants that asks for one key."""
+    """The answers to a `GetMany`, in its order.
+
+    They leave out the part of each replica; send a single `Get` for that.
+    """
 
     answers: Annotated[tuple[Got, ...], Meta(max_length=BATCH_ITEMS_MAX)]
 
 
 class GetMany(Request, frozen=True, tag=43):
-    """Read several keys. To a vnode: those that are yours to coordinate; *node*: see to all of them.
+    """*vnode or node* Request to read several keys.
 
-    Answers that have no room are `Overloaded`, to be asked for again after 0 ms; the first always has.
+    A vnode reads the keys that it coordinates, and refuses the others. A node reads all keys, and forwards those of
+    other owners. If the values do not fit the reply, some items are answered with `Overloaded`, to be retried after
+    0 ms. The first values always have room.
     """
 
     gets: Annotated[tuple[Get, ...], Meta(max_length=BATCH_ITEMS_MAX)]
@@ -42,20 +48,23 @@ class GetMany(Request, frozen=True, tag=43):
 
 
 class Wrote(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What came of one write: how it was stored, or the error."""
+    """The outcome of one write: its acknowledgement, or the error."""
 
     written: Written | None
     error: ErrorReply | None = None
 
 
 class WroteMany(Reply, frozen=True, tag=152):
-    """The answers to a `PutMany`, in its order. Of each replica they do not tell."""
+    """The answers to a `PutMany`, in its order, without the part of each replica."""
 
     answers: Annotated[tuple[Wrote, ...], Meta(max_length=BATCH_ITEMS_MAX)]
 
 
 class PutMany(Request, frozen=True, tag=44):
-    """Write several records, at the same time: two of one key have no order. Addressed like a `GetMany`."""
+    """*vnode or node* Request to write several records at the same time.
+
+    Two writes of one key have no order. The request is addressed like a `GetMany`.
+    """
 
     writes: Annotated[tuple[Put | Merge, ...], Meta(max_length=BATCH_ITEMS_MAX)]
     reply = WroteMany
@@ -65,13 +74,13 @@ class PutMany(Request, frozen=True, tag=44):
 
 
 class CopiesRead(Reply, frozen=True, tag=153):
-    """The answers to a `ReadCopies`, in its order; None where there was no room."""
+    """The answers to a `ReadCopies`, in its order; None for a copy that had no room."""
 
     copies: Annotated[tuple[Copy | None, ...], Meta(max_length=BATCH_ITEMS_MAX)]
 
 
 class ReadCopies(Request, frozen=True, tag=45):
-    """What do you hold of these keys?"""
+    """Request for a replica's copies of several records."""
 
     asks: Annotated[tuple[ReadCopy, ...], Meta(max_length=BATCH_ITEMS_MAX)]
     reply = CopiesRead

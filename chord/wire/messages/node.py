@@ -1,4 +1,4 @@
-"""A node as it describes itself, and what its operator may tell it."""
+"""The description that a node gives of itself, and the requests of its operator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ from chord.wire.messages.base import (
 
 
 class OwnedArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An arc a vnode has a say in, and what it says."""
+    """An arc that a vnode owns, gives away, took over or gave away before.
+
+    Attributes:
+        start, end: the arc.
+        epoch: the epoch in which the vnode has this role.
+        state: the role. "taken_over" is a part of the owned arc with an unreachable former owner.
+        peer: the vnode at `start`, the receiver of the arc, or the unreachable former owner, by state; None if unknown.
+    """
 
     start: Point
     end: Point
@@ -32,7 +39,7 @@ class OwnedArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FingerRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Finger entries `first` to `last` (inclusive) that point to one vnode."""
+    """The finger entries `first` to `last`, both included, that point to one vnode."""
 
     first: Annotated[int, Meta(ge=0, le=160)]
     last: Annotated[int, Meta(ge=0, le=160)]
@@ -40,7 +47,20 @@ class FingerRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class VnodeInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Everything one vnode knows about its place."""
+    """The state of one vnode.
+
+    Attributes:
+        contact: the vnode.
+        state: how far it is a member of the ring.
+        is_isolated: whether all its neighbours are gone.
+        predecessor: its predecessor, or None.
+        successors: its successor list.
+        predecessors: its predecessor list, nearest first.
+        arcs: the arc that it owns, followed by arcs that it took over, gives away or gave away.
+        fingers: its finger table, as runs of equal entries.
+        keys: number of records in its arc.
+        rounds: number of completed stabilize rounds.
+    """
 
     contact: Contact
     state: VnodeState
@@ -55,7 +75,14 @@ class VnodeInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PeerInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a node thinks of a peer node."""
+    """The state of a peer node, as the failure detector sees it.
+
+    Attributes:
+        address: the address of the peer.
+        state: alive, suspect, dead, left or paused.
+        rtt_ms: the smoothed round-trip time in ms; None if none was measured.
+        since_ms: how long the peer has been in this state, in ms.
+    """
 
     address: Address
     state: PeerState
@@ -64,7 +91,17 @@ class PeerInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class TransferInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An arc of records under way. `total` is known once the partners have compared; times in ms."""
+    """A transfer of an arc's records in progress.
+
+    Attributes:
+        kind: why the records move. A surplus is kept here and belongs to other nodes.
+        arc_start, arc_end: the arc.
+        peer: the receiver, or the partner of a repair. For a surplus, the vnode of this node that makes the lookups.
+        done: number of records that are dealt with so far.
+        total: number of records to deal with; None until the partners have compared their records.
+        bytes_sent: bytes of records that were moved so far; 0 for a surplus.
+        since_ms: how long the transfer has been running, in ms.
+    """
 
     kind: Literal["join", "leave", "repair", "surplus"]
     arc_start: Point
@@ -77,11 +114,16 @@ class TransferInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How well the arc of a vnode, or a part of it, is replicated.
+    """The state of replication of a vnode's arc, or of a part of it.
 
-    `members` in ring order; of them `silent` do not answer and `pending` are being brought level. `missing` are
-    the silent nodes, members or not, without which no key here can be denied: none, if the others suffice. If
-    `is_uncertain`, no key here can be denied yet, because too few of the members are in sync.
+    Attributes:
+        arc_start, arc_end: the part.
+        members: the members of its replica set, in ring order.
+        silent: the members that are down.
+        pending: the members that are up and not in sync yet.
+        missing: the unreachable nodes, members or not, without which this part cannot report a key as "not found".
+            Empty if the other nodes suffice.
+        is_uncertain: whether no key can be reported as "not found" yet, because too few of the members are in sync.
     """
 
     arc_start: Point
@@ -94,9 +136,42 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Description(Reply, frozen=True, tag=176):
-    """A node as it sees itself. `counters` are named totals since its start, in ascending order of name.
+    """The state of a node.
 
-    `state` is that of the node, or "degraded" if it is ready and has `troubles`: why it does not serve all requests.
+    Attributes:
+        name: the name of the node, for people.
+        address: its advertised address.
+        pid: the id of its process.
+        version: its version of `chord`.
+        preset: the preset of its timing.
+        ring: the ring id; None until the node has joined.
+        cluster: the name of the cluster, see `RingConstants`.
+        fingerprint: of the ring constants, see `RingConstants`.
+        bits: the width of the identifier circle.
+        successors: number of other nodes that a successor list spans.
+        replicas: number of nodes that keep a copy of each record.
+        incarnation: names the store of the node.
+        state: the stage of the node, or "degraded" if it is ready and has `troubles`.
+        uptime_ms: the time since the node started, in ms.
+        has_data_dir: whether the node keeps its records on a disk.
+        keys: number of records in its store.
+        value_bytes: bytes of the values in its store.
+        misplaced: number of records that this node has to bring to other nodes and drop, without waiting hints.
+        vnodes: the vnodes of the node.
+        peers: the peers that it heard of most recently.
+        known: vnodes of other nodes that it could name: unreachable ones, fingers and lists. A crawl visits them too.
+        counters: named totals since the start, in ascending order of name.
+        timing: periods and timeouts in seconds, see `Timing`.
+        hints: number of records that are kept for other nodes.
+        under_replicated: number of keys in the node's arcs with a replica that is down or not in sync yet.
+        sibling_keys: number of records with more than one version.
+        clock_skew_ms: the largest difference to the wall clock of a neighbour, in ms.
+        transfers: transfers in progress.
+        sets: the state of replication of each part of the node's arcs.
+        damaged: number of records with a damaged copy here that has not been replaced.
+        troubles: why the node does not serve all requests; empty if it does.
+        quarantined: number of versions in quarantine in the node's arcs.
+        wall_ms: the wall clock of the node as it answers, in ms since 1970.
     """
 
     name: Text
@@ -119,31 +194,33 @@ class Description(Reply, frozen=True, tag=176):
     misplaced: Count
     vnodes: Annotated[tuple[VnodeInfo, ...], Meta(max_length=LIST_ENTRIES_MAX)]
     peers: Annotated[tuple[PeerInfo, ...], Meta(max_length=LIST_ENTRIES_MAX)]
-    known: Contacts  # passive list and fingers: whom a crawl should visit too
+    known: Contacts
     counters: Annotated[tuple[tuple[Text, Count], ...], Meta(max_length=LIST_ENTRIES_MAX)]
     timing: Annotated[tuple[tuple[Text, Finite], ...], Meta(max_length=64)] = ()
-    hints: Count = 0  # records kept for others
-    under_replicated: Count = 0  # keys of own arcs with a replica silent or pending
+    hints: Count = 0
+    under_replicated: Count = 0
     sibling_keys: Count = 0
-    clock_skew_ms: Count = 0  # the most by which a neighbour's wall clock differs
+    clock_skew_ms: Count = 0
     transfers: Annotated[tuple[TransferInfo, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     sets: Annotated[tuple[ReplicaState, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
-    damaged: Count = 0  # records whose copy here is damaged, and has not been replaced
+    damaged: Count = 0
     troubles: Annotated[tuple[Text, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
-    quarantined: Count = 0  # versions in quarantine in own arcs
-    wall_ms: Count = 0  # its wall clock as it answers, ms since 1970
+    quarantined: Count = 0
+    wall_ms: Count = 0
 
 
 class Describe(Request, frozen=True, tag=64):
-    """*node* Describe yourself."""
+    """*node* Request for the description of a node."""
 
     reply = Description
 
 
 class Forget(Request, frozen=True, tag=66):
-    """*node* Give up the node last seen at this address: an operator says that it will never be back.
+    """*node* Order of an operator to give up the node last seen at an address.
 
-    `living` are the vnodes of another node that lives there now, which is not given up.
+    Attributes:
+        address: the address of the node that will never be back.
+        living: the vnodes of another node that lives at the address now, and is not given up.
     """
 
     address: Address
@@ -151,4 +228,7 @@ class Forget(Request, frozen=True, tag=66):
 
 
 class Leave(Request, frozen=True, tag=65):
-    """*node* Hand everything over, leave the ring and exit. Answered at once; the leaving goes on."""
+    """*node* Order to hand everything over, leave the ring and exit.
+
+    The node answers at once, and then leaves.
+    """

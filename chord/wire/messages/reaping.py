@@ -1,4 +1,4 @@
-"""What stores say to one another about reaped records: their reap logs, and which old values are still vouched for.
+"""Messages about reaped records: reap logs, and vouching for old values.
 
 Source: this project's; the rules are in `chord/store/reap_log.py`.
 """
@@ -26,28 +26,34 @@ from chord.wire.messages.base import (
 SLICES = 4096
 SLICES_ASKED_MAX = 64
 MAKERS_MAX = 4096
-"""Stores that ever reaped something of one slice, or minted what was trimmed of it."""
+"""Stores that made log entries of one slice, or minted dots that are in trimmed entries of it."""
 LOG_ENTRIES_MAX = 4096
-"""Entries of one maker in one message."""
+"""Largest number of entries of one maker in one message."""
 SEEN_BYTES = 8
 
 Slice: TypeAlias = Annotated[int, Meta(ge=0, lt=SLICES)]
 Incarnation: TypeAlias = Annotated[bytes, Meta(min_length=8, max_length=8)]
 Seen: TypeAlias = Annotated[bytes, Meta(max_length=SEEN_BYTES)]
-"""A digest of the log entries that a store has applied to a slice; empty if there are none."""
+"""A digest of the log entries that a store has applied to a slice; empty if it has applied no entry."""
 SeenOfEach: TypeAlias = Annotated[tuple[Seen, ...], Meta(max_length=PAGE_RECORDS_MAX)]
-"""The `Seen` of each record of a page; no item at all if every one is empty."""
+"""The `Seen` of the slice of each record of a page; an empty tuple if all of them are empty."""
 
 
 class DeadActor(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Every dot of `actor` up to `count` is dead."""
+    """An actor and its dead dots: all dots up to the number `count`."""
 
     actor: Identity
     count: Count
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one reaped record leaves: the first bytes of its point, its dead dots, and tags of replaced operations."""
+    """The log entry of one reaped record.
+
+    Attributes:
+        point: the first bytes of the record's point.
+        dead: its dead dots.
+        tags: tags of operations that had been replaced; see `chord/store/dedup.py`.
+    """
 
     point: Annotated[bytes, Meta(min_length=1, max_length=8)]
     dead: Annotated[tuple[DeadActor, ...], Meta(max_length=ACTORS_HELD_MAX)]
@@ -55,7 +61,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class UpTo(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A number for one store: the last of its log entries, or the highest of its key epochs."""
+    """A number for one store: that of its last log entry, or its highest key epoch."""
 
     store: Incarnation
     number: Count
@@ -65,7 +71,7 @@ UpTos: TypeAlias = Annotated[tuple[UpTo, ...], Meta(max_length=MAKERS_MAX)]
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Consecutive log entries of one maker, the first of which has the number `first`."""
+    """Consecutive log entries of one maker; the first entry has the number `first`."""
 
     maker: Incarnation
     first: Count
@@ -73,7 +79,16 @@ class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SliceLog(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The reap log of one slice at one store: what it has seen and trimmed, its floors and tags, and some entries."""
+    """The reap log of one slice at one store.
+
+    Attributes:
+        slice: the slice.
+        seen: up to which entry of each maker the store has applied the log.
+        trimmed: up to which entry of each maker the entries are gone from the log.
+        floors: for each store, the highest key epoch among the actors in trimmed entries.
+        tags: the latest operations that trimmed entries had replaced.
+        runs: the entries that are sent.
+    """
 
     slice: Slice
     seen: UpTos
@@ -91,13 +106,13 @@ class SliceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SeenIn(Reply, frozen=True, tag=154):
-    """The slices of an arc with a reap log that is not empty, in ascending order."""
+    """The slices of an arc with a nonempty reap log, in ascending order."""
 
     slices: Annotated[tuple[SliceSeen, ...], Meta(max_length=SLICES)]
 
 
 class GetSeen(Request, frozen=True, tag=53):
-    """Which log entries have you applied to the slices of this arc?"""
+    """Request for digests of the log entries that a store has applied in an arc."""
 
     arc_start: Point
     arc_end: Point
@@ -107,20 +122,23 @@ class GetSeen(Request, frozen=True, tag=53):
 
 
 class AskLog(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Ask for the log of a slice, without the entries that the asker has seen."""
+    """One slice of a `GetLogs`, and the entries that the caller has seen."""
 
     slice: Slice
     seen: UpTos
 
 
 class Logs(Reply, frozen=True, tag=155):
-    """The logs of the first of the asked slices, as many as a page holds. Of a long log: the first entries."""
+    """The reap logs of the first requested slices, as many as a page holds.
+
+    A log that is longer than a page is cut after its first entries.
+    """
 
     slices: Annotated[tuple[SliceLog, ...], Meta(max_length=SLICES_ASKED_MAX)]
 
 
 class GetLogs(Request, frozen=True, tag=54):
-    """Send me what I have not seen of these slices."""
+    """Request for the log entries of some slices that the caller has not seen."""
 
     asks: Annotated[tuple[AskLog, ...], Meta(max_length=SLICES_ASKED_MAX)]
     reply = Logs
@@ -129,7 +147,10 @@ class GetLogs(Request, frozen=True, tag=54):
 
 
 class StoreLogs(Request, frozen=True, tag=46):
-    """I have just reaped this: apply the entries, if you have seen all before them."""
+    """New log entries of the sender, which has just reaped records.
+
+    The called store applies an entry if it has seen all earlier entries of the same maker.
+    """
 
     slices: Annotated[tuple[SliceLog, ...], Meta(max_length=SLICES_ASKED_MAX)]
     patient = True
@@ -137,7 +158,10 @@ class StoreLogs(Request, frozen=True, tag=46):
 
 
 class Level(Request, frozen=True, tag=55):
-    """Fetch from me what you have not seen of the slices of this arc. Answered when that is applied and durable."""
+    """Request to fetch the caller's log entries of an arc.
+
+    The called store fetches the entries that it has not seen, and answers when they are applied and durable.
+    """
 
     arc_start: Point
     arc_end: Point
@@ -146,28 +170,38 @@ class Level(Request, frozen=True, tag=55):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A key, and an actor of which the asker holds values of it."""
+    """A key, and an actor with values of that key at the caller."""
 
     key: Key
     actor: Identity
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How many events of an actor a record knows, and of how many of the latest it holds the values."""
+    """The knowledge of a record about an actor.
+
+    Attributes:
+        count: number of events of the actor that the record knows.
+        held: number of the latest of these events with a value in the record.
+    """
 
     count: Count
     held: Count
 
 
 class Vouched(Reply, frozen=True, tag=156):
-    """What is known here of each claimed actor, and what had been trimmed at that moment."""
+    """Reply to a `Vouch`.
+
+    Attributes:
+        trimmed: up to which entry of each maker the log was trimmed at that moment.
+        holdings: for each claim, the store's knowledge about the actor.
+    """
 
     trimmed: UpTos
     holdings: Annotated[tuple[Holding, ...], Meta(max_length=HEADS_MAX)]
 
 
 class Vouch(Request, frozen=True, tag=56):
-    """I have not seen what you trimmed of this slice: what do you know of these actors?"""
+    """Request to vouch for old values, sent by a store that lacks trimmed log entries."""
 
     slice: Slice
     claims: Annotated[tuple[Claim, ...], Meta(max_length=HEADS_MAX)]
@@ -177,13 +211,17 @@ class Vouch(Request, frozen=True, tag=56):
 
 
 class Expired(Reply, frozen=True, tag=161):
-    """Whether nothing lives of each asked record."""
+    """Reply to an `AreExpired`: the answer for each key."""
 
     each: Annotated[tuple[bool, ...], Meta(max_length=PAGE_RECORDS_MAX)]
 
 
 class AreExpired(Request, frozen=True, tag=41):
-    """Does nothing live of what you hold of these keys, and has nothing for the grace period, by your own clock?"""
+    """Question whether the records of some keys have expired at the called store.
+
+    A record has expired if it has had no live value for the grace period, by the clock of the called store. A key
+    without a record, or with values in quarantine only, counts as expired.
+    """
 
     keys: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)]
     reply = Expired

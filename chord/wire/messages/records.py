@@ -1,4 +1,4 @@
-"""Records and their versions; reading, writing and scanning them through their coordinator."""
+"""Records and their versions, and the requests to read, write and scan them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,15 @@ from chord.wire.messages.base import (
 
 
 class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One value of a record: what a put wrote (None deletes), its operation id, when (wall clock, ms), until when it
-    lives (wall clock, ms; 0: for ever), and whether an earlier attempt of the put may have left another copy of it."""
+    """One version of a record, as a put wrote it.
+
+    Attributes:
+        value: the value; None: a delete (tombstone).
+        op_id: the operation id of the put.
+        written_ms: when it was written, by the coordinator's wall clock, in ms since 1970.
+        expires_ms: when it expires, by the same clock; 0: never.
+        is_retry: whether an earlier attempt of the put may have left another copy.
+    """
 
     value: Value | None
     op_id: Identity
@@ -43,7 +50,13 @@ class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ActorClock(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """`count` events seen from the actor; the values of the latest of them, newest first."""
+    """The events of one actor that a clock knows.
+
+    Attributes:
+        actor: the actor, see `chord/store/versions.py`.
+        count: number of events known.
+        versions: the versions of the latest events, newest first. Versions of older events were replaced.
+    """
 
     actor: Identity
     count: Count
@@ -51,10 +64,13 @@ class ActorClock(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A key and its dotted version vector set, actors in ascending order. See `chord/store/versions.py`.
+    """A key and its versions.
 
-    `superseded`: operations whose copies count for nothing when they turn up late; see `chord/store/dedup.py`.
-    `quarantine`: actors whose values nothing vouches for, hidden from readers; see `chord/store/reap_log.py`.
+    Attributes:
+        key: the key.
+        clock: the dotted version vector set, actors in ascending order; see `chord/store/versions.py`.
+        superseded: operations that were replaced, so that late copies of them are ignored; see `chord/store/dedup.py`.
+        quarantine: actors with values for which no store vouches, hidden from readers; see `chord/store/reap_log.py`.
     """
 
     key: Key
@@ -63,11 +79,11 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     quarantine: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_HELD_MAX)] = ()
 
 
-ENTRY_BYTES = 48  # of an actor, or of a version, around what it carries on the wire
+ENTRY_BYTES = 48  # overhead of an actor, or of a version, on the wire
 
 
 def wire_bytes(record: Record) -> int:
-    """Return about how many bytes a record takes on the wire: its key, its values, and the clock around them."""
+    """Return the approximate size of a record on the wire, in bytes."""
     held = [version for entry in (*record.clock, *record.quarantine) for version in entry.versions]
     entries_bytes = ENTRY_BYTES * (len(record.clock) + len(record.quarantine) + len(held))
     return len(record.key) + len(record.superseded) + entries_bytes + sum(len(v.value or b"") for v in held)
@@ -77,10 +93,14 @@ Records: TypeAlias = Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_
 
 
 class ReplicaLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one replica had to do with a read or write: a line of its trace.
+    """The part of one replica in a read or a write: a line of its trace.
 
-    `outcome`: ok, same, stale, absent, hinted (kept for another), or in words why not. `is_counted`: towards R or W.
-    `version`: the first bytes of the digest of its clock, empty where it holds nothing.
+    Attributes:
+        contact: the replica.
+        outcome: ok, stale, absent, silent (down), hinted (kept for another node), or the reason in words.
+        is_counted: whether the replica counts towards R or W.
+        rtt_ms: the time until its answer, in ms; None if it did not answer, and for the coordinator itself.
+        version: the first bytes of the digest of its copy's clock; empty if it holds none.
     """
 
     contact: Contact
@@ -90,15 +110,23 @@ class ReplicaLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     version: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
 
 
-REPLICA_LINES_MAX = 2 * (REPLICAS_MAX + FALLBACKS_MAX)  # so many are chosen, and as many may be about to leave
+REPLICA_LINES_MAX = 2 * (REPLICAS_MAX + FALLBACKS_MAX)  # members and stand-ins, and as many that are about to leave
 ReplicaLines: TypeAlias = Annotated[tuple[ReplicaLine, ...], Meta(max_length=REPLICA_LINES_MAX)]
 
 
 class Values(Reply, frozen=True, tag=144):
-    """The live values of a key (several where they are concurrent, none where it was deleted), and their context.
+    """The live values of a key.
 
-    `r` replicas answered of the `r_needed`; `replicas` tells of each. `quarantined`: how many versions of the key are
-    in quarantine, and so not among the values. `left`: how many more live values there are, which had no room.
+    Attributes:
+        values: several if they are concurrent, none if the key was deleted.
+        context: covers the values.
+        owner: the vnode that coordinated the read.
+        r: number of replicas that answered.
+        r_needed: number of replicas that had to answer.
+        replicas: the part of each replica.
+        written_ms: when each value was written, by the wall clock of its coordinator, in ms since 1970.
+        quarantined: number of versions of the key in quarantine. They are not among the values.
+        left: number of further live values, which had no room.
     """
 
     values: Annotated[tuple[Value, ...], Meta(max_length=SIBLINGS_MAX)]
@@ -107,7 +135,7 @@ class Values(Reply, frozen=True, tag=144):
     r: Count = 1
     r_needed: Count = 1
     replicas: ReplicaLines = ()
-    written_ms: Annotated[tuple[Count, ...], Meta(max_length=SIBLINGS_MAX)] = ()  # of each value, wall clock
+    written_ms: Annotated[tuple[Count, ...], Meta(max_length=SIBLINGS_MAX)] = ()
     quarantined: Count = 0
     left: Count = 0
 
@@ -116,9 +144,14 @@ Quorum: TypeAlias = Annotated[int, Meta(ge=0, le=REPLICAS_MAX)]
 
 
 class Get(Request, frozen=True, tag=32):
-    """Read a key from `r` replicas (0: a majority). To a vnode: coordinate, if that is yours to do; *node*: see to it.
+    """*vnode or node* Request to read a key.
 
-    A coordinator asks the other replicas.
+    A vnode coordinates the read, or refuses it if it is not the key's coordinator. A node forwards the request to the
+    coordinator.
+
+    Attributes:
+        key: the key.
+        r: number of replicas to read from, the coordinator included; 0: a majority.
     """
 
     key: Key
@@ -129,15 +162,22 @@ class Get(Request, frozen=True, tag=32):
 
 
 class Written(Reply, frozen=True, tag=145):
-    """The put is durable on `w` nodes of the `w_needed`. `beside`: how many other live values stand beside it.
+    """Acknowledgement of a write.
 
-    `quorum` is the ring's own write quorum, a majority of its N replicas; `w_needed` is less in a ring of fewer nodes.
-
-    The context covers it and what it has replaced, as far as that can be without covering one of those: its writer has
-    not seen them. `is_sloppy`: some of the nodes keep it for a replica that does not answer. `dead`: how many values of
-    a merged record were left out, because they had been deleted or replaced since, or nothing vouches for them.
-    `decided`: how many quarantined versions were decided about, or dead values of a merged record brought back;
-    `quarantined`: how many of the key's versions are in quarantine afterwards.
+    Attributes:
+        context: covers the write and the versions that it replaced, but no value that stands beside it. The writer has
+            not seen such a value. So the context may not even cover the write itself.
+        owner: the vnode that coordinated the write.
+        w: number of nodes on which the write is durable.
+        w_needed: number of nodes on which it had to be; less than `quorum` in a ring of fewer nodes.
+        is_sloppy: whether some of these nodes keep the write for an unreachable replica.
+        replicas: the part of each replica.
+        beside: number of other live values that stand beside the write.
+        quorum: the write quorum of the ring, a majority of its N replicas.
+        dead: number of values of a merged record that were left out. They were deleted or replaced since the backup, or
+            no store vouches for them.
+        decided: number of quarantined versions that were decided about, or of dead values that were brought back.
+        quarantined: number of versions of the key in quarantine after the write.
     """
 
     context: Context
@@ -154,11 +194,18 @@ class Written(Reply, frozen=True, tag=145):
 
 
 class Put(Request, frozen=True, tag=33):
-    """Write a key to `w` replicas (0: a majority); a value of None deletes.
+    """*vnode or node* Request to write or delete a key. Addressed like a `Get`.
 
-    A context of None covers whatever a read quorum holds at that moment. An empty context is a blind put: it covers
-    nothing and leaves a sibling where a value exists. `is_strict`: only replicas count, not those who stand in for one.
-    `ttl_ms`: the value lives so long (0: for ever). `is_retry`: an earlier attempt may have been carried out somewhere.
+    Attributes:
+        key: the key.
+        value: the value; None: delete the key.
+        op_id: the operation id, the same in every attempt.
+        context: the versions that the write replaces. None: all that a read quorum holds at that moment. Empty: none
+            (a blind put), so that the write becomes a sibling of a value that exists.
+        w: number of nodes on which the write must be durable; 0: a majority.
+        is_strict: whether only replicas count towards `w`, and no stand-ins.
+        ttl_ms: time to live of the value, in ms; 0: for ever.
+        is_retry: whether an earlier attempt may have been carried out.
     """
 
     key: Key
@@ -175,9 +222,15 @@ class Put(Request, frozen=True, tag=33):
 
 
 class Quarantine(Reply, frozen=True, tag=157):
-    """The quarantined versions of a key, by actor; `context` names them for a `DecideQuarantine`.
+    """The quarantined versions of a key.
 
-    `left`: how many more there are, which had no room. `r` replicas answered of the `r_needed`.
+    Attributes:
+        entries: the versions, by actor.
+        context: names these versions for a `DecideQuarantine`.
+        owner: the vnode that coordinated the read.
+        left: number of further versions, which had no room.
+        r: number of replicas that answered.
+        r_needed: number of replicas that had to answer.
     """
 
     entries: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_HELD_MAX)]
@@ -189,7 +242,12 @@ class Quarantine(Reply, frozen=True, tag=157):
 
 
 class GetQuarantine(Request, frozen=True, tag=57):
-    """Read what is in quarantine of a key from `r` replicas (0: a majority). Addressed like a Get."""
+    """*vnode or node* Request to read the quarantine of a key. Addressed like a `Get`.
+
+    Attributes:
+        key: the key.
+        r: number of replicas to read from, the coordinator included; 0: a majority.
+    """
 
     key: Key
     r: Quorum = 0
@@ -199,9 +257,15 @@ class GetQuarantine(Request, frozen=True, tag=57):
 
 
 class DecideQuarantine(Request, frozen=True, tag=58):
-    """Decide about the quarantined versions of a key that the context names, on `w` replicas (0: a majority).
+    """*vnode or node* Decision about quarantined versions of a key; sent like a `Put`.
 
-    They go; if `is_merge`, each is written anew beside what is there, as far as there is room. Addressed like a Put.
+    Attributes:
+        key: the key.
+        context: names the versions.
+        op_id: the operation id, the same in every attempt.
+        is_merge: False: drop the versions. True: write each of them anew beside the live values, if it has room.
+        w: number of nodes on which the decision must be durable; 0: a majority.
+        is_retry: whether an earlier attempt may have been carried out.
     """
 
     key: Key
@@ -216,15 +280,20 @@ class DecideQuarantine(Request, frozen=True, tag=58):
 
 
 def as_retry(request: Request) -> Request:
-    """Return a request as it is sent when an earlier attempt may have been carried out."""
+    """Return a request, marked as a retry if it is a write."""
     is_marked = isinstance(request, WRITES)
     return msgspec.structs.replace(request, is_retry=True) if is_marked else request
 
 
 class Merge(Request, frozen=True, tag=42):
-    """Merge a record as it is, from a backup, into `w` replicas (0: a majority). Addressed like a Put.
+    """*vnode or node* Request to merge a record from a backup. Addressed like a `Put`.
 
-    `op_id`: of a restore that also writes anew what was deleted or replaced since; empty: that stays so.
+    Attributes:
+        record: the record as it was saved.
+        w: number of nodes on which the record must be durable; 0: a majority.
+        op_id: not empty: write values anew that were deleted or replaced since the backup, under this operation id.
+            Empty: such values stay deleted or replaced.
+        is_retry: whether an earlier attempt may have been carried out.
     """
 
     record: Record
@@ -237,21 +306,26 @@ class Merge(Request, frozen=True, tag=42):
 
 
 WRITES: Final = (Put, Merge, DecideQuarantine)
-"""The requests that write a record: after a lost answer they may have been carried out."""
+"""The requests that write a record. If the reply is lost, they may have been carried out."""
 
 
 class ScanPage(Reply, frozen=True, tag=146):
-    """Records in ring order. The scan is done up to `until` when `more_after` is None, else go on after that key.
+    """One page of a scan.
 
-    `silent`: nodes that are down, where so many are that they may hold what nobody who answers has. `damaged`, of the
-    last page: where records of the arc are that are damaged, and not among `records`. `cut`: the keys of this page
-    whose records hold more versions than the page shows, because together they exceed what one reply holds.
+    Attributes:
+        records: the records, in ring order.
+        until: the end of the scanned arc.
+        more_after: None: the arc is done up to `until`. A key: the next page begins after that key.
+        now_ms: the owner's wall clock, by which values expire, in ms since 1970.
+        silent: the unreachable nodes, if these are enough to hide an acknowledged write; otherwise empty.
+        damaged: on the last page, the points of damaged records of the arc. They are not among `records`.
+        cut: keys of this page with more versions than the page shows, because one reply cannot hold them all.
     """
 
     records: Records
     until: Point
     more_after: Key | None
-    now_ms: Count = 0  # the owner's wall clock, by which values that live for a time are judged
+    now_ms: Count = 0
     silent: Contacts = ()
     damaged: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     cut: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)] = ()
@@ -261,10 +335,16 @@ ScanOf: TypeAlias = Literal["live", "whole", "quarantine"]
 
 
 class Scan(Request, frozen=True, tag=34):
-    """Read records clockwise after a point (and, at a page's end, after `after_key`), up to the owner's id.
+    """*vnode or node* Request for the next page of records after a point, clockwise.
 
-    `what`: the records without their quarantine (live), with it (whole), or the quarantine alone of those that have one
-    (quarantine).
+    The scan ends at the owner's id.
+
+    Attributes:
+        after: the point.
+        after_key: the last key of the page before; None for the first page.
+        limit: the largest number of records.
+        what: live (records without their quarantine), whole (records with it), or quarantine (only the quarantine, of
+            the records that have one).
     """
 
     after: Point

@@ -1,4 +1,4 @@
-"""What replicas say to one another: copies, comparisons of what they hold, and arcs that change hands."""
+"""Messages between replicas: copies, comparisons, and transfers of arcs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,14 @@ from chord.wire.messages.ring import Downs, TakenArcs
 
 
 class Copy(Reply, frozen=True, tag=147):
-    """A replica's copy of a record: the record, or that it is the `same` as the asker's, or (neither) none.
+    """A replica's copy of a record.
 
-    `is_settled`: it was brought level with the others in the key's arc, and has kept it since. `seen`: of its slice.
-    `is_damaged`: the replica's record is damaged; then the replica is not settled either.
+    Attributes:
+        record: the record; None if the copy is the same as the caller's, or if the replica holds none.
+        is_same: whether the copy is the same as the caller's.
+        is_settled: whether the replica has been in sync in the key's arc, and has kept the arc since.
+        seen: digest of the log entries that the replica has applied to the key's slice.
+        is_damaged: whether the replica's copy is damaged. If so, `is_settled` is False.
     """
 
     record: Record | None
@@ -42,7 +46,12 @@ class Copy(Reply, frozen=True, tag=147):
 
 
 class ReadCopy(Request, frozen=True, tag=35):
-    """What do you hold of this key? `digest`: of the asker's own record, empty where it has none."""
+    """Request for a replica's copy of a record.
+
+    Attributes:
+        key: the key.
+        digest: the digest of the caller's own record; empty if it has none.
+    """
 
     key: Key
     digest: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
@@ -50,9 +59,14 @@ class ReadCopy(Request, frozen=True, tag=35):
 
 
 class StoreCopies(Request, frozen=True, tag=36):
-    """Merge these records; answered when they are durable, or `Behind` if another `seen` holds here for one of them.
+    """Request to merge records. The answer comes when they are durable.
 
-    `is_hint`: for another that does not answer; keep them until all replicas hold them.
+    The answer is `Behind` if the called store has applied other log entries to the slice of a record.
+
+    Attributes:
+        records: the records.
+        is_hint: whether the records are hints for an unreachable node, to be kept until all replicas hold them.
+        seen: for each record, the digest of the log entries that the sender has applied to its slice.
     """
 
     records: Records
@@ -62,10 +76,13 @@ class StoreCopies(Request, frozen=True, tag=36):
 
 
 class Sums(Reply, frozen=True, tag=148):
-    """A digest sum for each asked part of the circle, in the order of the question (`store/merkle.py`).
+    """Digest sums of parts of the circle (`store/merkle.py`).
 
-    `is_settled`: this node was brought level with the others in the asked arc, and has kept it since. `was_settled`: it
-    is, or was before it was away. `seen`: a digest of the log entries that it has applied to the slices of the arc.
+    Attributes:
+        sums: the sum of each requested part, in the order of the request.
+        is_settled: whether this node has been in sync in the requested arc, and has kept the arc since.
+        seen: one digest of the log entries that this node has applied to the slices of the arc; only at level 0.
+        was_settled: whether `is_settled` holds, or held before this node was away.
     """
 
     sums: Annotated[tuple[Digest, ...], Meta(max_length=SUMS_MAX)]
@@ -75,7 +92,13 @@ class Sums(Reply, frozen=True, tag=148):
 
 
 class GetSums(Request, frozen=True, tag=37):
-    """The digest sums of your records in arc ∩ part, for each part: level 0, 1, 2 cut the circle in 1, 64, 4096."""
+    """Request for the digest sums of the records in arc ∩ part, for each part.
+
+    Attributes:
+        arc_start, arc_end: the arc.
+        level: 0, 1 or 2, which cuts the circle into 1, 64 or 4096 parts.
+        parts: the numbers of the parts.
+    """
 
     arc_start: Point
     arc_end: Point
@@ -93,14 +116,19 @@ class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Heads(Reply, frozen=True, tag=149):
-    """Keys and digests in ring order; more follow after the last where `is_cut`."""
+    """Keys and digests in ring order. If `is_cut`, more of them follow after the last."""
 
     heads: Annotated[tuple[Head, ...], Meta(max_length=HEADS_MAX)]
     is_cut: bool
 
 
 class GetHeads(Request, frozen=True, tag=38):
-    """Which keys do you hold in this arc (behind `after_key`, at a page's end), in which version?"""
+    """Request for a page of keys and digests of the records in an arc.
+
+    Attributes:
+        arc_start, arc_end: the arc.
+        after_key: the last key of the page before; None for the first page.
+    """
 
     arc_start: Point
     arc_end: Point
@@ -111,8 +139,13 @@ class GetHeads(Request, frozen=True, tag=38):
 
 
 class Copies(Reply, frozen=True, tag=150):
-    """Records, as many of those asked for as fit one frame, in the order of the question; what is not held is left
-    out. `asked`: how many of the keys this answers."""
+    """The first requested records, as many as fit one frame.
+
+    Attributes:
+        records: the records, in the order of the request. Records that the node does not hold are left out.
+        asked: number of requested keys that this answers.
+        seen: for each record, the digest of the log entries that the node has applied to its slice.
+    """
 
     records: Records
     asked: Count
@@ -120,7 +153,7 @@ class Copies(Reply, frozen=True, tag=150):
 
 
 class GetCopies(Request, frozen=True, tag=39):
-    """Send me these records."""
+    """Request for the records of some keys."""
 
     keys: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)]
     reply = Copies
@@ -129,7 +162,7 @@ class GetCopies(Request, frozen=True, tag=39):
 
 
 class Settled(Request, frozen=True, tag=40):
-    """I answer for this arc, and you hold everything of it that was acknowledged so far."""
+    """Notice of an arc's owner that the called replica holds every acknowledged write."""
 
     arc_start: Point
     arc_end: Point
@@ -139,21 +172,31 @@ class Settled(Request, frozen=True, tag=40):
 
 
 class JoinArc(Request, frozen=True, tag=48):
-    """I am joining at `joiner.id`: send me the part of your arc up to there, under this session of my choice."""
+    """Request of a joining vnode for the part of an arc up to its own id.
+
+    Attributes:
+        joiner: the joining vnode.
+        session: the id of the transfer, chosen by the joiner.
+    """
 
     joiner: Contact
     session: Identity
 
 
 class HandOver(Request, frozen=True, tag=49):
-    """I am leaving: accept my arc, which I will send under this session."""
+    """Request of a leaving vnode to accept its arc.
+
+    Attributes:
+        leaver: the leaving vnode.
+        session: the id of the transfer, chosen by the leaver.
+    """
 
     leaver: Contact
     session: Identity
 
 
 class StorePage(Request, frozen=True, tag=50):
-    """Merge these records of the arc that moves in this session. Answered as `StoreCopies` is."""
+    """Request to merge records of an arc in transfer, answered like `StoreCopies`."""
 
     session: Identity
     records: Records
@@ -163,22 +206,37 @@ class StorePage(Request, frozen=True, tag=50):
 
 
 class Switch(Request, frozen=True, tag=51):
-    """All is copied: from now on you answer for this arc, in this epoch. Idempotent by epoch."""
+    """Notice that all records are copied: the called vnode now answers for the arc.
+
+    A repeated `Switch` of the same session changes nothing.
+
+    Attributes:
+        session: the id of the transfer.
+        arc_start, arc_end: the arc.
+        epoch: the epoch in which the called vnode answers for the arc.
+        boundary: the vnode known to stand at `arc_start`.
+        before: the vnodes that stand before the boundary, nearest first, as far as the giver knows.
+        taken: parts of the arc with an unreachable former owner.
+        downs: unreachable vnodes that the giver counts as holders of replicas.
+        is_settled: whether the giver holds every acknowledged write of the arc. If so, the receiver does now, too.
+        silent: unreachable nodes that may come back with records, as far as the giver knows.
+        left: vnodes that left for good.
+    """
 
     session: Identity
     arc_start: Point
     arc_end: Point
     epoch: Count
-    boundary: Contact | None = None  # the vnode known to stand at arc_start
-    before: Contacts = ()  # the vnodes that stand before it, nearest first, as far as the giver knows
+    boundary: Contact | None = None
+    before: Contacts = ()
     taken: TakenArcs = ()
-    downs: Downs = ()  # vnodes behind the giver that are waited for
-    is_settled: bool = False  # the giver holds everything of the arc that was acknowledged, and so do you now
-    silent: Contacts = ()  # nodes that fell silent and may come back with records, as far as the giver knows
-    left: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()  # vnodes that said goodbye for good
+    downs: Downs = ()
+    is_settled: bool = False
+    silent: Contacts = ()
+    left: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
 
 
 class Abandon(Request, frozen=True, tag=52):
-    """This session ends without a switch; start another one."""
+    """Notice that a transfer ends without a switch; a new transfer may begin."""
 
     session: Identity

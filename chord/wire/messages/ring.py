@@ -1,4 +1,4 @@
-"""Keeping the ring and finding one's way on it."""
+"""Messages that maintain the ring, and messages of lookups."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ from chord.wire.messages.base import (
 
 
 class Pong(Reply, frozen=True, tag=129):
-    """I am alive, and this vnode is mine. `is_owner`: it answers for an arc.
+    """Reply to a `Ping`: the vnode is alive.
 
-    `has_met_quorum`: since its node started it joined a running ring, or enough replicas of its arc for a write quorum
-    were up at a time. If not, the ring may not have gone on without a node that was away.
+    Attributes:
+        state: the state of the vnode.
+        is_owner: whether the vnode answers for an arc.
+        has_met_quorum: whether, since its node started, the vnode joined a running ring or had a write quorum of
+            replicas up at one time. If not, the ring may have acknowledged no write while a node was away.
     """
 
     state: Literal["joining", "resuming", "member", "leaving"] = "member"
@@ -37,13 +40,18 @@ class Pong(Reply, frozen=True, tag=129):
 
 
 class Ping(Request, frozen=True, tag=1):
-    """Are you alive?"""
+    """*vnode or node* Liveness check."""
 
     reply = Pong
 
 
 class Down(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A vnode that fell silent, holds replicas and is waited for; `since_ms`: how long ago."""
+    """An unreachable vnode that still counts as a holder of replicas.
+
+    Attributes:
+        contact: the vnode.
+        since_ms: how long it has been unreachable, in ms.
+    """
 
     contact: Contact
     since_ms: Count
@@ -53,23 +61,39 @@ Downs: TypeAlias = Annotated[tuple[Down, ...], Meta(max_length=LIST_ENTRIES_MAX)
 
 
 class TakenArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Part of an arc whose only copy was on a node that is down: absent keys there are not "not found"."""
+    """A part of an arc with its only copies on a node that is down.
+
+    A key that is absent in this part is not reported as "not found".
+
+    Attributes:
+        start, end: the part.
+        dead: the vnode that owned it.
+        since_ms: how long ago that vnode was found dead, in ms.
+    """
 
     start: Point
     end: Point
     dead: Contact
-    since_ms: Count  # how long ago it was found dead, ms
+    since_ms: Count
 
 
 TakenArcs: TypeAlias = Annotated[tuple[TakenArc, ...], Meta(max_length=LIST_ENTRIES_MAX)]
 
 
 class RingPointers(Reply, frozen=True, tag=130):
-    """A member's pointers. `owned_from` is the start of the arc it answers for, None while it answers for none.
+    """The pointers of a member.
 
-    `downs` are silent vnodes that still count as holders of replicas (`ring/preference_list.py`): those behind it, and
-    the owners of the arcs that it took over. `now_ms` is the node's wall clock. With one copy of each record, `taken`
-    are the parts of its arc, and of arcs that it had before a restart, with an owner that it waits for.
+    Attributes:
+        me: the member.
+        predecessor: its predecessor, or None.
+        successors: its successor list.
+        predecessors: its predecessor list, nearest first.
+        owned_from: the start of the arc that the member answers for; None if it answers for no arc.
+        downs: unreachable vnodes that still count as holders of replicas (`ring/preference_list.py`). These are the
+            owners of the arcs that the member took over, and vnodes that follow the member.
+        now_ms: the wall clock of the node, in ms since 1970.
+        taken: with one copy of each record, the parts of arcs with an owner that the member waits for. They lie in the
+            member's arc, or in arcs that it had before a restart. Otherwise empty.
     """
 
     me: Contact
@@ -83,52 +107,80 @@ class RingPointers(Reply, frozen=True, tag=130):
 
 
 class GetRing(Request, frozen=True, tag=2):
-    """Tell me your pointers; with `adopt`, I may adopt them, so the serving counts as observed."""
+    """Request for the pointers of a vnode.
+
+    Attributes:
+        adopt: whether the caller may adopt the pointers. If so, the answer counts as an observation for
+            abort-if-observed (`chord/stabilize.py`).
+    """
 
     adopt: bool = True
     reply = RingPointers
 
 
 class Notify(Request, frozen=True, tag=3):
-    """I might be your predecessor (NOTIFY, answered before the rectify step it starts)."""
+    """NOTIFY: the peer may be the called vnode's predecessor.
+
+    The answer comes before the rectify step that this starts.
+    """
 
     peer: Contact
 
 
 class Offer(Request, frozen=True, tag=4):
-    """Here is a vnode that might be your successor: query it, and adopt it if it lies before yours."""
+    """Hint that the peer may be the called vnode's successor.
+
+    The called vnode queries the peer, and adopts it if it lies before the present successor.
+    """
 
     peer: Contact
 
 
 class Parting(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A vnode that goes, and the successor list it leaves to whoever has it at the head of his own."""
+    """A departing vnode and its successor list.
+
+    A predecessor that has this vnode at the head of its own list takes over the list.
+    """
 
     vnode: Contact
     successors: Annotated[tuple[Contact, ...], Meta(max_length=LIST_ENTRIES_MAX)]
 
 
 class Departing(Request, frozen=True, tag=5):
-    """*node* I have handed everything over and am leaving: forget me."""
+    """*node* Goodbye of a node that has handed everything over and leaves for good.
+
+    Attributes:
+        address: the address of the sender.
+        partings: its vnodes.
+    """
 
     address: Address
     partings: Annotated[tuple[Parting, ...], Meta(max_length=64)] = ()
 
 
 class Retiring(Request, frozen=True, tag=7):
-    """*node* I am about to leave: count me out of the replica sets, and let others copy what I hold."""
+    """*node* Notice that the sender is about to leave.
+
+    The called node drops the sender from the replica sets, so that other nodes copy the sender's records.
+    """
 
     address: Address
 
 
 class Returned(Request, frozen=True, tag=8):
-    """*node* I am a member, and was away or am new: nothing you knew of me counts any more."""
+    """*node* Notice that the sender is a member, as a new node or after an absence.
+
+    Facts that the called node noted about the sender before no longer count.
+    """
 
     address: Address
 
 
 class Pausing(Request, frozen=True, tag=6):
-    """*node* I stop for a while and keep my data: route around me, and wait for me."""
+    """*node* Notice that the sender stops for a while and keeps its data.
+
+    The called node routes around the sender and waits for its return.
+    """
 
     address: Address
 
@@ -137,29 +189,47 @@ class Pausing(Request, frozen=True, tag=6):
 
 
 class Via(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How a hop was reached: entry `index` of the asked vnode's finger table or successor list."""
+    """How a hop was reached.
+
+    Attributes:
+        kind: the table of the asked vnode that named the hop.
+        index: the entry of that table, for a finger or a successor.
+    """
 
     kind: Literal["start", "finger", "successor", "cache", "predecessor"]
     index: Annotated[int, Meta(ge=0, le=LIST_ENTRIES_MAX)] = 0
 
 
 class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A vnode worth asking next."""
+    """A vnode that may be asked next."""
 
     contact: Contact
     via: Via
 
 
 class NextHops(Reply, frozen=True, tag=131):
-    """Candidates, best first. When `final`, they are the key's successor and the vnodes after it."""
+    """Candidates for the next hop of a lookup.
+
+    Attributes:
+        final: whether the candidates are the key's successor and the vnodes after it.
+        candidates: the vnodes, best first.
+        spacing: the mean gap between vnodes in the called vnode's successor list, as a share of the circle.
+    """
 
     final: bool
     candidates: Annotated[tuple[Candidate, ...], Meta(max_length=LIST_ENTRIES_MAX)]
-    spacing: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0  # mean gap in the asked list, as a share of the circle
+    spacing: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
 
 
 class FindNext(Request, frozen=True, tag=16):
-    """Who is closest before this key, as far as you know? `tried` are ids already found useless."""
+    """Request for the vnodes closest before a key that the called vnode knows.
+
+    Attributes:
+        key: the point of the key.
+        route: classic (fingers and successor) or fast (stop if the successor list brackets the key).
+        tried: ids that were already found useless.
+        successor_only: whether to use only the successor list.
+    """
 
     key: Point
     route: Route = "classic"
@@ -169,11 +239,17 @@ class FindNext(Request, frozen=True, tag=16):
 
 
 class Confirmed(Reply, frozen=True, tag=132):
-    """The key is mine: I answer for (`arc_start`, my id] in this epoch.
+    """Confirmation that the called vnode answers for a key, and the key's replica set.
 
-    `replicas` are the members of its replica set in ring order; those of them at `silent` do not answer now. `holders`
-    are to hold it meanwhile: the members that answer, and as many others as stand in for the silent ones. Only if
-    `needed` nodes hold a record may another node drop it. If fewer stay, nodes that are about to leave are holders too.
+    Attributes:
+        owner: the called vnode. It answers for (`arc_start`, its own id].
+        arc_start: the start of its arc.
+        epoch: the epoch of its arc.
+        replicas: the members of the replica set, in ring order.
+        silent: the members that are down.
+        holders: the nodes that are to hold the record now: the members that are up, and stand-ins for the others. If
+            these are fewer than `needed`, nodes that are about to leave are added.
+        needed: number of nodes that must hold a record before another node may drop it.
     """
 
     owner: Contact
@@ -186,28 +262,55 @@ class Confirmed(Reply, frozen=True, tag=132):
 
 
 class Confirm(Request, frozen=True, tag=17):
-    """Do you answer for this key?"""
+    """Question whether the called vnode answers for a key."""
 
     key: Point
     reply = Confirmed
 
 
 class HopTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One line of a trace. Times in milliseconds; `remaining` is the share of the circle from here to the key."""
+    """One line of a trace.
+
+    Attributes:
+        contact: the vnode that was asked.
+        via: how it was found.
+        remaining: the share of the circle from this vnode to the key, 0.0 to 1.0.
+        rtt_ms: the round-trip time in ms; None for the start, and for a hop that did not answer.
+        at_ms: when the hop had answered or failed, in ms since the lookup began.
+        outcome: "ok", or in words why the hop was of no use.
+        is_dead: whether the hop did not answer.
+    """
 
     contact: Contact
     via: Via
     remaining: Finite
     rtt_ms: Finite | None
     at_ms: Finite
-    outcome: Text = "ok"  # ok, or the reason in words why the hop was of no use
+    outcome: Text = "ok"
     is_dead: bool = False
 
 
 class Trace(Reply, frozen=True, tag=133):
-    """A finished lookup: the hops from the start to the key's predecessor, and the confirmed owner.
+    """A finished lookup: the hops to the key's predecessor, and the confirmed owner.
 
-    Of the `replicas` those at `silent` do not answer the owner. `hops` has a line for each dead hop of every attempt.
+    Attributes:
+        key: the point that was looked up.
+        start: the vnode that made the first step.
+        owner: the vnode that answers for the key.
+        owner_via: how the owner was found.
+        owner_rtt_ms: the round-trip time of the owner's answer, in ms.
+        replicas: the members of the key's replica set, in ring order.
+        hops: the start, and each vnode that was asked. The dead hops of earlier attempts are included.
+        mode: iterative, recursive or successor.
+        route: classic or fast.
+        path_length: number of live hops from the start to the key's predecessor.
+        timeouts: number of calls that were not answered.
+        calls: number of calls to other nodes.
+        duration_ms: the time that the lookup took, in ms.
+        nodes_estimate: an estimate of the number of vnodes, from the gaps in the successor lists on the way.
+        arc_start: the start of the owner's arc.
+        epoch: the epoch of that arc.
+        silent: the replicas that do not answer the owner.
     """
 
     key: Point
@@ -230,7 +333,10 @@ class Trace(Reply, frozen=True, tag=133):
 
 
 class Lookup(Request, frozen=True, tag=18):
-    """Look this key up yourself and tell me how you got there. (To a vnode, or *node*: from its first vnode.)"""
+    """*vnode or node* Request to look up a key and return the trace.
+
+    The lookup starts at the called vnode, or at the first vnode of the called node that is a member.
+    """
 
     key: Point
     mode: Mode = "iterative"
@@ -240,16 +346,26 @@ class Lookup(Request, frozen=True, tag=18):
 
 
 class NeighboursOf(Reply, frozen=True, tag=134):
-    """`successor` follows `predecessor` on the asked vnode's ring, and the point lies between them."""
+    """Two adjacent vnodes on the called vnode's ring, with the point between them.
+
+    Attributes:
+        predecessor: the vnode before the point.
+        successor: the vnode after the predecessor.
+        ring: the ring id of the called node. A joiner adopts it.
+        has_left: whether the called node knows that the vnode at this point has left for good.
+    """
 
     predecessor: Contact
     successor: Contact
-    ring: Identity | None = None  # the asked node's ring id: a joiner takes it from whom it chose to ask
-    has_left: bool = False  # the asked node has heard the final goodbye of the vnode at this point
+    ring: Identity | None = None
+    has_left: bool = False
 
 
 class FindNeighbours(Request, frozen=True, tag=19):
-    """Between which two vnodes does this point lie, on the ring as you see it? (The self-lookup.)"""
+    """*vnode or node* Request for the two vnodes between which a point lies.
+
+    The answer is the called vnode's view of the ring. Joins and self-lookups use it.
+    """
 
     point: Point
     reply = NeighboursOf
@@ -257,9 +373,13 @@ class FindNeighbours(Request, frozen=True, tag=19):
 
 
 class Forwarded(Reply, frozen=True, tag=135):
-    """A recursive lookup coming home: hops after the asked vnode, then the candidates it ended at.
+    """The result of a recursive lookup, on its way back to the start.
 
-    `elapsed_ms` is the time the asked vnode spent downstream, so that its caller can tell its own round trip.
+    Attributes:
+        hops: the hops after the called vnode.
+        candidates: the key's successor and the vnodes after it.
+        elapsed_ms: the time that the called vnode took, in ms. The caller subtracts it from its own round-trip time.
+        spacing: see `NextHops`; a mean over the hops.
     """
 
     hops: Annotated[tuple[HopTrace, ...], Meta(max_length=HOPS_MAX)]
@@ -269,7 +389,13 @@ class Forwarded(Reply, frozen=True, tag=135):
 
 
 class Forward(Request, frozen=True, tag=20):
-    """Carry this lookup on towards the key, at most `hops_left` further."""
+    """Request to carry a recursive lookup on towards the key.
+
+    Attributes:
+        key: the point of the key.
+        route: classic or fast, as for `FindNext`.
+        hops_left: number of further hops that are allowed.
+    """
 
     key: Point
     route: Route
