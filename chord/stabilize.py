@@ -21,6 +21,7 @@ from chord import events
 from chord.errors import SILENCE, Busy, ChordError, NotReady, UnknownVnode
 from chord.events import Event
 from chord.ids import between
+from chord.net.handlers import handles
 from chord.ring.lookup import Lookups
 from chord.ring.vnode import Vnode
 from chord.wire.messages import Confirm, Confirmed, Contact, Done, GetRing, Notify, Offer, RingPointers
@@ -126,6 +127,20 @@ class Stabilizer:
         except PeerGone:
             self.remember_silent(contact)
         return self._ring.successor.id == contact.id != before.id
+
+    @handles(Notify)
+    def on_notify(self, request: Notify) -> Done:
+        """Take note of a vnode that may be the predecessor."""
+        if self._ring.is_member:
+            self.notified(request.peer)
+        return Done()
+
+    @handles(Offer)
+    def on_offer(self, request: Offer) -> Done:
+        """Take note of a vnode that may be the successor."""
+        if self._ring.is_member:
+            self.offered(request.peer)
+        return Done()
 
     def offered(self, contact: Contact) -> None:
         """Consider the vnode of an `Offer` in a separate task.

@@ -140,7 +140,7 @@ def compare_nothing(*nodes: Node) -> None:
     for node in nodes:
         for parts in node.parts.values():
             parts.repair._bring_level = nothing  # type: ignore[method-assign]
-            parts.coordinator._reads._repair_soon = lambda reading, who: None  # type: ignore[method-assign]
+            parts.reads._repair_soon = lambda reading, who: None  # type: ignore[method-assign]
 
 
 def stop_repair(*nodes: Node) -> None:

@@ -401,7 +401,7 @@ def test_who_was_stopped_before_it_stored_a_write_does_not_store_it_for_who_has_
         async with settled_ring(3, 1) as ring:
             owner = clockwise(ring, KEY)[0]
             (parts,) = owner.parts.values()
-            reads = parts.coordinator._reads
+            reads = parts.reads
             whole = reads.read
 
             def stopped(*args: Any) -> Steps[Reading]:

@@ -19,7 +19,7 @@ from chord.errors import Busy, ChordError, NotFound, WritesRefused
 from chord.node import Node
 from chord.replication import gc
 from chord.replication.catch_up import CatchUp
-from chord.replication.gc import Held, Reaper, is_ripe, on_are_expired
+from chord.replication.gc import Held, Reaper, is_ripe
 from chord.replication.read import QuorumReads, Reading
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
@@ -208,10 +208,11 @@ async def test_are_expired_says_no_only_of_what_lives() -> None:
     async with testing.ring(1, seed=1, timing=TIMING) as ring:
         await put(ring[0], b"living", b"v")
         await put(ring[0], b"gone", None)
+        (parts,) = ring[0].parts.values()
         asked = AreExpired((b"living", b"gone", b"unheard of"))
-        assert on_are_expired(ring[0].host, asked).each == (False, False, True)
+        assert parts.reaper.on_are_expired(asked).each == (False, False, True)
         await trio.sleep(GRACE_S + 0.5)
-        assert on_are_expired(ring[0].host, asked).each == (False, True, True)
+        assert parts.reaper.on_are_expired(asked).each == (False, True, True)
 
 
 # -- who was away ---------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class _Waiting(msgspec.Struct, eq=False):
     """A call that waits for its reply.
 
     Attributes:
-        told: called once, with the reply or the error.
+        callback: called once, with the reply or the error.
         request: the request that was sent.
         asked_at: when it was sent, on Trio's clock.
     """

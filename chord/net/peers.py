@@ -96,7 +96,7 @@ class Peers:
             to: the vnode.
             request: the request.
             expect: the type of the reply.
-            told: called once, with the reply or the error that `call` would raise; see `Calls.begin`.
+            callback: called once, with the reply or the error that `call` would raise; see `Calls.begin`.
             deadline: the latest time for the reply, on Trio's clock. The peer's own timeout may end the call earlier,
                 unless the request is patient.
         """

@@ -35,6 +35,7 @@ from chord.errors import (
 from chord.events import NodeStateChanged, Observer, ignore
 from chord.ids import Arc, Point, vnode_id
 from chord.membership.join import LastTime
+from chord.membership.leave import Departures
 from chord.net.calls import CallsService
 from chord.net.peers import Peers
 from chord.net.transport import TcpTransport, Transport
@@ -44,9 +45,10 @@ from chord.node.dispatch import Dispatcher
 from chord.node.maintenance import Maintenance
 from chord.node.persisted import last_time, recall, to_keep
 from chord.node.saving import OpenFiles, Saver
-from chord.node.services import Parts
+from chord.node.services import NodeServices, VnodeServices, coordinate
 from chord.node.shutdown import Farewell
 from chord.node.status import NodeFacts, describe
+from chord.replication.batch import Batches
 from chord.replication.catch_up import CatchUp
 from chord.replication.handoff import Misplaced
 from chord.replication.records import Records
@@ -117,7 +119,7 @@ class Node(AsyncRing):
         self.host.save = self._save
         self.host.is_receiving = lambda: any(p.mover.inbound for p in self.parts.values())
         self.lookups = Lookups(self.host)
-        self.parts: dict[Point, Parts] = {}
+        self.parts: dict[Point, VnodeServices] = {}
         self._records = Records(self.host)
         catch_up = CatchUp(self.host, self.host.reap_log)
         self._exchange = Exchange(self.host, self._records.merge, catch_up)
@@ -128,14 +130,16 @@ class Node(AsyncRing):
         self._maintenance = Maintenance(
             self.host, config, self.parts, self.misplaced, self._save, self._saver.look, say_back
         )
+        batches = Batches(
+            self.host, self.lookups, partial(coordinate, self.parts), lambda: self._dispatcher.member().vnode.me
+        )
+        replica = Replica(self.host, self._records.stage, self.misplaced.compared, lambda: self.misplaced.hints)
+        self._shared = NodeServices(self.lookups, self._records, self._exchange, catch_up, replica, batches)
+        departures = Departures(
+            self.host, lambda: [parts.repair for parts in self.parts.values()], self._maintenance.stabilize_soon
+        )
         self._dispatcher = Dispatcher(
-            self.host, self.lookups, self.parts, self._records,
-            Replica(self.host, self._records.stage, self.misplaced.compared),
-            catch_up,
-            self.description,
-            self.begin_leave,
-            self._maintenance.stabilize_soon,
-            self.misplaced,
+            self.host, self.lookups, self.parts, batches, departures, self.description, self.begin_leave
         )
         peers.serve(self._dispatcher.handle)
         self.state: NodeState = "starting"
@@ -310,7 +314,7 @@ class Node(AsyncRing):
         for point in ids:
             vnode = Vnode(Contact(point, address), self.host)
             self.host.vnodes[point] = vnode
-            self.parts[point] = Parts(vnode, self.lookups, self._records, self._exchange)
+            self.parts[point] = VnodeServices(vnode, self._shared)
         if kept is not None:
             recall(kept, self.host)
 
@@ -375,7 +379,7 @@ class Node(AsyncRing):
         """
         self._change("resuming")
 
-        async def resume(parts: Parts, last: LastTime, scope: trio.CancelScope) -> None:
+        async def resume(parts: VnodeServices, last: LastTime, scope: trio.CancelScope) -> None:
             try:
                 await parts.resumption.resume(last, known, self.config.join)
             except (OtherRing, DuplicateId, ConfigError) as error:
@@ -388,7 +392,7 @@ class Node(AsyncRing):
             for parts, vnode in zip(self.parts.values(), kept.vnodes, strict=True):
                 nursery.start_soon(resume, parts, last_time(vnode, self.host), nursery.cancel_scope)
 
-    async def _enter(self, parts: Parts, kept: Kept | None, index: int) -> None:
+    async def _enter(self, parts: VnodeServices, kept: Kept | None, index: int) -> None:
         """Join a ring or found one with a vnode of a node that is new or was alone."""
         mine: list[Contact | str] = [p.vnode.me for p in self.parts.values() if p.vnode.ring.is_member]
         joins: list[Contact | str] = [*mine, *(a for a in self.config.join if a != self.address)]

@@ -15,7 +15,7 @@ from chord.errors import WritesRefused
 from chord.events import StepFailed
 from chord.ids import Point
 from chord.node.periodic import Periodic, Timetable
-from chord.node.services import Parts
+from chord.node.services import VnodeServices
 from chord.replication.handoff import Misplaced
 from chord.replication.scrub import Scrub
 from chord.ring.context import Host
@@ -47,7 +47,7 @@ class Maintenance:
         self,
         host: Host,
         config: NodeConfig,
-        parts: Mapping[Point, Parts],
+        parts: Mapping[Point, VnodeServices],
         misplaced: Misplaced,
         save: Callable[[], Awaitable[object]],
         look: Callable[[], None],
@@ -73,7 +73,7 @@ class Maintenance:
         self._woken_at: dict[Point, float] = {}  # of vnodes that stood still and are not confirmed yet
         self.run = self._timetable.run
 
-    def keep(self, parts: Parts, others: tuple[str, ...]) -> None:
+    def keep(self, parts: VnodeServices, others: tuple[str, ...]) -> None:
         """Begin the steps of a vnode that has become a member.
 
         Args:
@@ -146,7 +146,7 @@ class Maintenance:
     def _on_step_failed(self, vnode: Point, name: str, word: str) -> None:
         self._host.tell([StepFailed(vnode, name, word)])
 
-    async def _repair(self, parts: Parts) -> None:
+    async def _repair(self, parts: VnodeServices) -> None:
         """Repair, unless the node stood still and its predecessor has not named it since.
 
         After a long standstill a process has its old arc, and other vnodes may own parts of it by now. A vnode that is
@@ -167,7 +167,7 @@ class Maintenance:
             parts.repair.stood_still()
         await parts.repair.fetch_marked()
 
-    async def _round(self, parts: Parts) -> None:
+    async def _round(self, parts: VnodeServices) -> None:
         """Run one stabilize round.
 
         A separate step persists its result, because a disk may block that step for ever.

@@ -9,7 +9,7 @@ import msgspec
 
 from chord.ids import Arc, Point
 from chord.membership.join import LastTime
-from chord.node.services import Parts
+from chord.node.services import VnodeServices
 from chord.ring.context import Host
 from chord.ring.ownership import Ownership, Taken
 from chord.ring.vnode import Vnode
@@ -44,7 +44,9 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
     )
 
 
-def to_keep(host: Host, parts: dict[Point, Parts], ring_id: bytes | None, last: Kept | None, *, has_left: bool) -> Kept:
+def to_keep(
+    host: Host, parts: dict[Point, VnodeServices], ring_id: bytes | None, last: Kept | None, *, has_left: bool
+) -> Kept:
     """Return the state to persist.
 
     Args:

@@ -1,34 +1,153 @@
-"""A vnode with everything that works for it: protocol steps, transfers, reads and writes, repair."""
+"""The services of one vnode, and the requests that they answer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+from chord.errors import Busy
+from chord.ids import Arc, Point
 from chord.membership.join import Membership
 from chord.membership.rejoin import Resumption
+from chord.net.calls import Answer, Caller
+from chord.net.handlers import HandlerTable, handler_table, handles
 from chord.replication.anti_entropy import Repair
+from chord.replication.batch import Batches
+from chord.replication.catch_up import CatchUp
 from chord.replication.coordinator import Coordinator
 from chord.replication.gc import Reaper
+from chord.replication.read import QuorumReads
 from chord.replication.records import Records
+from chord.replication.replica import Replica
+from chord.replication.scan import Scanner
 from chord.replication.sync import Exchange
 from chord.replication.transfer import Mover
 from chord.ring.lookup import Lookups
 from chord.ring.merge import SelfLookup
 from chord.ring.takeover import Bounds
-from chord.ring.vnode import Vnode
+from chord.ring.vnode import RETRY_MS, Vnode
 from chord.stabilize import Stabilizer
+from chord.wire.batch import Batch, Item
+from chord.wire.messages import (
+    Done,
+    FindNeighbours,
+    Forward,
+    Get,
+    GetMany,
+    GetSums,
+    Lookup,
+    NeighboursOf,
+    Ping,
+    Pong,
+    Put,
+    PutMany,
+    Settled,
+    Trace,
+)
 
 
-class Parts:
-    """A vnode with everything that works for it."""
+class NodeServices(NamedTuple):
+    """What all vnodes of a node share."""
 
-    def __init__(self, vnode: Vnode, lookups: Lookups, records: Records, exchange: Exchange) -> None:
+    lookups: Lookups
+    records: Records
+    exchange: Exchange
+    catch_up: CatchUp
+    replica: Replica
+    batches: Batches
+
+
+class VnodeServices:
+    """A vnode with its services: protocol steps, transfers, reads and writes, repair."""
+
+    def __init__(self, vnode: Vnode, shared: NodeServices) -> None:
         self.vnode = vnode
-        self.records = records  # the node's, of all its vnodes
-        self.repair = Repair(vnode, exchange)
-        self.reaper = Reaper(vnode, self.repair, exchange.catch_up)
-        self.coordinator = Coordinator(vnode, records, self.repair, exchange.catch_up)
-        self.mover = Mover(vnode, records, exchange)
-        self.stabilizer = Stabilizer(vnode, lookups)
+        self.shared = shared
+        self.records = shared.records
+        self.catch_up = shared.catch_up
+        self.replica = shared.replica
+        self.repair = Repair(vnode, shared.exchange)
+        self.reaper = Reaper(vnode, self.repair, shared.catch_up)
+        self.coordinator = Coordinator(vnode, shared.records, self.repair, shared.catch_up)
+        self.reads = self.coordinator.reads
+        self.scanner = Scanner(vnode, shared.records, self.repair)
+        self.mover = Mover(vnode, shared.records, shared.exchange)
+        self.stabilizer = Stabilizer(vnode, shared.lookups)
         self.bounds = Bounds(vnode, self.stabilizer)
         self.self_lookup = SelfLookup(vnode, self.stabilizer)
         self.membership = Membership(vnode, self.mover)
         self.resumption = Resumption(vnode, self.membership)
+
+    @handles(Ping)
+    def on_ping(self, request: Ping) -> Pong:
+        """Return the state of the vnode."""
+        vnode = self.vnode
+        vnode.note_quorum()
+        state = "leaving" if vnode.state == "left" else vnode.state
+        return Pong(state, vnode.ownership.start is not None, vnode.has_met_quorum)
+
+    @handles(Forward)
+    def on_forward(self, request: Forward) -> Answer:
+        """Take one hop of a recursive lookup."""
+        return self.shared.lookups.forward(request, self.vnode.me)
+
+    @handles(Lookup)
+    async def on_lookup(self, request: Lookup) -> Trace:
+        """Look up a point, starting at this vnode."""
+        return await self.shared.lookups.find(request.key, self.vnode.me, request.mode, request.route)
+
+    @handles(FindNeighbours)
+    async def on_find_neighbours(self, request: FindNeighbours) -> NeighboursOf:
+        """Find the neighbours of a point, starting at this vnode."""
+        host = self.vnode.host
+        predecessor, successor = await self.shared.lookups.neighbours(request.point, self.vnode.me)
+        return NeighboursOf(predecessor, successor, host.greeter.ring_id, request.point in host.peers.left)
+
+    @handles(GetMany, PutMany)
+    def on_batch(self, request: Batch) -> Answer:
+        """Coordinate the items of a batch that this vnode owns."""
+        return self.shared.batches.for_vnode(self.vnode, request)
+
+    @handles(GetSums, takes_caller=True)
+    def on_get_sums(self, request: GetSums, caller: Caller) -> Answer:
+        """Begin a comparison of an arc with a partner; see `Replica.on_get_sums`."""
+        self.vnode.view.compares(caller.address)
+        return self.replica.on_get_sums(request)
+
+    @handles(Settled, takes_caller=True)
+    def on_settled(self, request: Settled, caller: Caller) -> Done:
+        """Note that the owner of an arc has compared it with this vnode, and that nothing is missing here.
+
+        Raises:
+            Busy: definite; the process stood still after the comparison.
+        """
+        view = self.vnode.view
+        if not view.was_compared(caller.address):
+            raise Busy("this vnode stood still after it was compared: compare again", after_ms=RETRY_MS)
+        view.settled(request.arc_end, Arc(request.arc_start, request.arc_end))  # an owner may send several
+        return Done()
+
+    HANDLERS: ClassVar[HandlerTable]
+
+
+VnodeServices.HANDLERS = handler_table(
+    VnodeServices,
+    vnode=Vnode,
+    stabilizer=Stabilizer,
+    coordinator=Coordinator,
+    reads=QuorumReads,
+    scanner=Scanner,
+    replica=Replica,
+    reaper=Reaper,
+    catch_up=CatchUp,
+    mover=Mover,
+)
+
+
+def coordinate(vnodes: Mapping[Point, VnodeServices], vnode: Vnode, item: Item) -> Answer:
+    """Read or write one key of a batch."""
+    services = vnodes[vnode.id]
+    if isinstance(item, Get):
+        return services.reads.get(item)
+    coordinator = services.coordinator
+    return coordinator.put(item) if isinstance(item, Put) else coordinator.merge(item)

@@ -12,7 +12,7 @@ import trio
 
 from chord.errors import ChordError
 from chord.ids import Point
-from chord.node.services import Parts
+from chord.node.services import VnodeServices
 from chord.replication.handoff import Misplaced
 from chord.ring.context import Host
 from chord.ring.vnode import RETRY_MS
@@ -24,7 +24,7 @@ GOODBYE_S = 1.0
 class Farewell:
     """The end of a node's membership."""
 
-    def __init__(self, host: Host, parts: dict[Point, Parts], misplaced: Misplaced) -> None:
+    def __init__(self, host: Host, parts: dict[Point, VnodeServices], misplaced: Misplaced) -> None:
         self._host = host
         self._parts = parts
         self._misplaced = misplaced

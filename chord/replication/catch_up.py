@@ -14,6 +14,7 @@ from chord.errors import Busy, DeadlineExceeded, WritesRefused
 from chord.events import ValuesQuarantined
 from chord.ids import Arc
 from chord.net.calls import Answer
+from chord.net.handlers import handles
 from chord.replication.effects import when_durable
 from chord.ring.context import Host
 from chord.ring.vnode import RETRY_MS
@@ -177,10 +178,12 @@ class CatchUp:
 
     # -- answering ------------------------------------------------------------------------------
 
+    @handles(GetSeen)
     def on_get_seen(self, request: GetSeen) -> Answer:
         """Say what was seen of the slices of an arc."""
         return self._when_durable(SeenIn(self._log.seen_in(Arc(request.arc_start, request.arc_end))))
 
+    @handles(GetLogs)
     def on_get_logs(self, request: GetLogs) -> Answer:
         """Return the logs of slices, as many as a page holds."""
         found: list[SliceLog] = []
@@ -193,17 +196,20 @@ class CatchUp:
             left -= size
         return self._when_durable(Logs(tuple(found)))
 
+    @handles(StoreLogs)
     def on_store_logs(self, request: StoreLogs) -> Answer:
         """Apply entries that another store has just made; it is out of order, and no harm, if some are missing."""
         for log in request.slices:
             self._host.storage.stage(self._log.absorb(log))
         return self._when_durable(Done())
 
+    @handles(Level)
     async def on_level(self, request: Level) -> Done:
         """Fetch from another store what was not seen here of an arc."""
         await self._pull(request.asker, Arc(request.arc_start, request.arc_end))
         return Done()
 
+    @handles(Vouch)
     def on_vouch(self, request: Vouch) -> Answer:
         """Say what is known of actors, and what has been trimmed: both of this moment."""
         trimmed = _up_tos(self._log.state(request.slice).trimmed)

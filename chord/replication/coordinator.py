@@ -18,6 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from chord.errors import Busy, InvalidRequest, WritesRefused
+from chord.net.handlers import handles
 from chord.net.steps import IF_WANTED, Steps
 from chord.replication.anti_entropy import Repair
 from chord.replication.catch_up import CatchUp
@@ -48,8 +49,7 @@ class Coordinator:
         catch_up: brings the reap logs of replicas in sync.
 
     Attributes:
-        get: reads a key; see `QuorumReads.get`.
-        get_quarantine: reads the quarantine of a key; see `QuorumReads.get_quarantine`.
+        reads: coordinates the reads.
     """
 
     def __init__(self, vnode: Vnode, records: Records, repair: Repair, catch_up: CatchUp) -> None:
@@ -59,10 +59,9 @@ class Coordinator:
         self._repair = repair
         self._quorum = Quorum(vnode)
         self._catch_up = catch_up
-        self._reads = QuorumReads(vnode, records, self._quorum, repair, catch_up)
-        self.get = self._reads.get
-        self.get_quarantine = self._reads.get_quarantine
+        self.reads = QuorumReads(vnode, records, self._quorum, repair, catch_up)
 
+    @handles(Put)
     def put(self, request: Put) -> Steps[Written]:
         """Write a key: here, durably, then on the other replicas.
 
@@ -75,22 +74,24 @@ class Coordinator:
             TooFewReplicas: definite; too few nodes can take the write.
             QuorumFailed: indefinite; too few nodes acknowledged it.
         """
-        target = self._reads.target(request.key)
+        target = self.reads.target(request.key)
         self._records.check(request)
         change = partial(self._records.to_put, request)
         return (yield from self._write(request, target, change, must_read=self._must_read(request)))
 
+    @handles(DecideQuarantine)
     def decide(self, request: DecideQuarantine) -> Steps[Written]:
         """Carry out a decision about the quarantine of a key. Raises what `put` raises."""
-        target = self._reads.target(request.key)
+        target = self.reads.target(request.key)
         change = partial(self._records.to_decide, request)
         return (yield from self._write(request, target, change, must_read=True))
 
+    @handles(Merge)
     def merge(self, request: Merge) -> Steps[Written]:
         """Merge a record as it is into the replicas. Raises what `put` raises."""
         if wrong := versions.check(request.record):
             raise InvalidRequest(f"not a record: {wrong[0]}")
-        target = self._reads.target(request.record.key)
+        target = self.reads.target(request.record.key)
         must_read = bool(request.op_id) or not self._vnode.is_settled(target.point)
         change = partial(self._records.to_restore, request)
         return (yield from self._write(request, target, change, must_read=must_read))
@@ -118,13 +119,13 @@ class Coordinator:
     def _read_first(self, target: Target, is_strict: bool) -> Steps[tuple[Record | None, bool]]:
         """Return what a read quorum holds of a key, and whether the write is sloppy for lack of a sure answer."""
         is_sloppy = False
-        reading = yield from self._reads.read(target, self._quorum.needed(0, target.replicas))
+        reading = yield from self.reads.read(target, self._quorum.needed(0, target.replicas))
         target = target._replace(verdict=self._vnode.require_coordinator(target.point))  # may have changed meanwhile
-        if not self._reads.is_sure(reading, target.replicas):
+        if not self.reads.is_sure(reading, target.replicas):
             if self._vnode.is_settled(target.point) and not is_strict:
                 is_sloppy = True  # versions on unreachable replicas may stay beside the new one
             else:  # replicas that are not in sync may lack an acknowledged write
-                yield from self._reads.ask_everyone(reading, target, until_found=False)
+                yield from self.reads.ask_everyone(reading, target, until_found=False)
         if reading.record is not None and reading.seen != self._host.reap_log.seen_of(target.key):
             raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
         return reading.record, is_sloppy

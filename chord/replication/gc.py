@@ -21,6 +21,7 @@ import trio
 
 from chord.errors import Busy, ChordError
 from chord.ids import Arc, Point
+from chord.net.handlers import handles
 from chord.replication.anti_entropy import Repair
 from chord.replication.catch_up import CatchUp
 from chord.replication.prune import Emptied
@@ -74,6 +75,13 @@ class Reaper:
         self._after: dict[Point, bytes] = {}  # how far each part has been looked at, by its end
         self._held = Held()
         self._emptied = Emptied(vnode.host.timing.grace_s)
+
+    @handles(AreExpired)
+    def on_are_expired(self, request: AreExpired) -> Expired:
+        """Return for each key whether this node holds nothing of it that lives or has lived for the grace period."""
+        before_ms = before_grace_ms(self._host)
+        records = [self._host.storage.get(key) for key in request.keys]
+        return Expired(tuple(record is None or not record.clock or is_ripe(record, before_ms) for record in records))
 
     async def reap(self) -> None:
         """Look at the next records of the arc, and reap those that are ripe; trim the logs of the arc.
@@ -200,10 +208,3 @@ def is_ripe(record: Record, before_ms: int) -> bool:
         (version.written_ms if version.value is None else version.expires_ms or before_ms) < before_ms
         for version in versions.siblings(record)
     )
-
-
-def on_are_expired(host: Host, request: AreExpired) -> Expired:
-    """Answer of which keys nothing is held, or nothing that lives or has lived for the grace period."""
-    before_ms = before_grace_ms(host)
-    records = [host.storage.get(key) for key in request.keys]
-    return Expired(tuple(record is None or not record.clock or is_ripe(record, before_ms) for record in records))

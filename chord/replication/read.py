@@ -16,6 +16,7 @@ import trio
 
 from chord.errors import Behind, Busy, ChordError, MalformedMessage, OwnerDown, RecordDamaged, TooFewReplicas
 from chord.ids import Arc, Point
+from chord.net.handlers import handles
 from chord.net.steps import Steps
 from chord.replication.anti_entropy import Repair
 from chord.replication.catch_up import CatchUp
@@ -166,6 +167,7 @@ class QuorumReads:
         self._catch_up = catch_up
         self._repairing: dict[bytes, None] = {}
 
+    @handles(Get)
     def get(self, request: Get) -> Values | Steps[Values]:
         """Read a key from R replicas. If this replica is enough and holds the record, return the answer at once.
 
@@ -191,6 +193,7 @@ class QuorumReads:
         self._repair_soon(reading, target.replicas)
         return self._answer(reading, target.replicas, needed)
 
+    @handles(GetQuarantine)
     def get_quarantine(self, request: GetQuarantine) -> Steps[Quarantine]:
         """Read the quarantine of a key from R replicas. That it is empty is as sure as with `get`.
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from chord.errors import Leaving, Overloaded
 from chord.ids import Arc
 from chord.net.calls import Answer
+from chord.net.handlers import handles
 from chord.replication.effects import when_durable
 from chord.ring.context import Host
+from chord.ring.vnode import RETRY_MS
 from chord.store import versions
 from chord.store.merkle import SLICE_LEVEL, digest_of
 from chord.store.storage import Batch
@@ -88,12 +91,20 @@ class Replica:
     Args:
         compared: called with each arc that a partner compares slice by slice or record by record, and with the arc of
             each record that it sends.
+        hints: returns how many records this node keeps for other nodes.
     """
 
-    def __init__(self, host: Host, stage: Stage, compared: Callable[[Arc], None] = lambda arc: None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        stage: Stage,
+        compared: Callable[[Arc], None] = lambda arc: None,
+        hints: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._host = host
         self._stage = stage
         self._compared = compared
+        self._hints = hints
 
     def on_get_sums(self, request: GetSums) -> Answer:
         """Return the sum of each asked part within the arc."""
@@ -106,6 +117,7 @@ class Replica:
         was_settled = any(vnode.view.was_settled_in(arc) for vnode in self._host.vnodes.values())
         return self._when_durable(Sums(sums, is_settled, seen, was_settled))
 
+    @handles(GetHeads)
     def on_get_heads(self, request: GetHeads) -> Answer:
         """Return a page of what is held in the arc."""
         storage = self._host.storage
@@ -120,10 +132,12 @@ class Replica:
             found.append(Head(key, digest))
         return self._when_durable(Heads(tuple(found), is_cut))
 
+    @handles(GetCopies)
     async def on_get_copies(self, request: GetCopies) -> Copies:
         """Return the first of the asked records."""
         return await read_copies(self._host, request.keys, must_fit=True)
 
+    @handles(ReadCopies)
     def on_read_copies(self, request: ReadCopies) -> CopiesRead:
         """Return what is held of several keys; None for those that have no room in the answer. The first always has."""
         copies: list[Copy | None] = []
@@ -139,6 +153,7 @@ class Replica:
             copies.append(copy)
         return CopiesRead(tuple(copies))
 
+    @handles(ReadCopy)
     def on_read_copy(self, request: ReadCopy) -> Copy:
         """Return what is held of a key for good; only that it is the same where the asker holds the same."""
         host = self._host
@@ -151,8 +166,19 @@ class Replica:
             return Copy(None, True, is_settled, seen, is_damaged)
         return Copy(record, False, is_settled, seen, is_damaged)
 
+    @handles(StoreCopies)
     def on_store_copies(self, request: StoreCopies) -> Answer:
-        """Merge records, and answer when they are durable."""
+        """Merge records, and answer when they are durable.
+
+        Raises:
+            Leaving: definite; this node has handed everything over.
+            Overloaded: definite; this node keeps as many hints as it may.
+            Behind, InvalidRequest, WritesRefused: definite; see `Records.stage`.
+        """
+        if self._host.is_leaving and self._host.is_ending:  # not while it hands over: another leaver may need it
+            raise Leaving("this node is leaving", after_ms=RETRY_MS)
+        if request.is_hint and self._hints() >= self._host.limits.hints_max:
+            raise Overloaded("this node keeps as many records for other nodes as it may", after_ms=RETRY_MS)
         _, is_durable = self._stage(request.records, request.seen)
         for record in request.records:
             point = self._host.circle.hash(record.key)

@@ -20,6 +20,7 @@ from chord import events
 from chord.errors import Busy, ChordError, DuplicateId, InvalidRequest, Leaving
 from chord.ids import Arc, Point
 from chord.net.calls import Answer
+from chord.net.handlers import handles
 from chord.replication.records import Records
 from chord.replication.sync import Exchange
 from chord.replication.transfer_source import Outbound, Sender, TransferFailed
@@ -79,6 +80,7 @@ class Mover:
 
     # -- giver: requests ------------------------------------------------------------------------
 
+    @handles(JoinArc)
     def on_join_arc(self, request: JoinArc) -> Done:
         """A joiner asks for the part of my arc up to its id.
 
@@ -195,6 +197,7 @@ class Mover:
 
     # -- receiver -------------------------------------------------------------------------------
 
+    @handles(HandOver)
     def on_hand_over(self, request: HandOver) -> Done:
         """The vnode before me leaves and offers its arc.
 
@@ -217,6 +220,7 @@ class Mover:
         self.expect(request.session, request.leaver.address)
         return Done()
 
+    @handles(StorePage)
     async def on_store_page(self, request: StorePage) -> Done:
         """Merge a page of the arc that is received.
 
@@ -230,6 +234,7 @@ class Mover:
         self._host.tell([events.RecordsReceived(self._vnode.id, len(request.records))])
         return Done()
 
+    @handles(Switch)
     def on_switch(self, request: Switch) -> Answer:
         """All is copied: answer for the arc from now on.
 
@@ -263,6 +268,7 @@ class Mover:
         inbound.ended.set()
         return self._save() if self._host.constants.replicas == 1 else Done()
 
+    @handles(Abandon)
     def on_abandon(self, request: Abandon) -> Done:
         """The giver gave up: free the slot."""
         inbound = self._inbound

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from chord.errors import Busy, Leaving, NotOwner, NotReady, OwnerDown
 from chord.finger import FingerTable
 from chord.ids import Arc, Point, between
+from chord.net.handlers import handles
 from chord.ring.context import Host
 from chord.ring.ownership import Ownership, Verdict
 from chord.ring.pointers import RingState
@@ -82,6 +83,7 @@ class Vnode:
 
     # -- answers --------------------------------------------------------------------------------
 
+    @handles(GetRing, takes_caller=True)
     def on_get_ring(self, request: GetRing, asker: str) -> RingPointers:
         """Return the pointers.
 
@@ -119,6 +121,7 @@ class Vnode:
             taken=self._taken(),
         )
 
+    @handles(FindNext)
     def on_find_next(self, request: FindNext) -> NextHops:
         """Return one lookup step: the key's successor, or closer vnodes before the key.
 
@@ -148,6 +151,7 @@ class Vnode:
             return NextHops(False, tuple(entries[:CANDIDATES_MAX]), self.spacing)
         return NextHops(False, self._alive_first(self._preceding(key), tried), self.spacing)
 
+    @handles(Confirm)
     def on_confirm(self, request: Confirm) -> Confirmed:
         """Confirm that this vnode answers for a key, and return the key's replica set.
 

@@ -14,7 +14,7 @@ from typing import Any
 from chord.config import NodeConfig, RingConstants
 from chord.ids import Arc
 from chord.node import Node
-from chord.node.services import Parts
+from chord.node.services import VnodeServices
 from chord.ring.pointers import ENTRIES_PER_SUCCESSOR_MAX
 from chord.ring.vnode import Vnode
 from chord.store.identity import Kept
@@ -78,6 +78,6 @@ class PlacedNode(Node):
         super().__init__(config, **world)
         self._placement = placement
 
-    async def _enter(self, parts: Parts, kept: Kept | None, index: int) -> None:
+    async def _enter(self, parts: VnodeServices, kept: Kept | None, index: int) -> None:
         self._greeter.ring_id = self._placement.ring_id
         self._placement.settle(parts.vnode)

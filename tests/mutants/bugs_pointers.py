@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chord.membership.leave import Departures
 from chord.net.peers import Peers
 from chord.node.dispatch import Dispatcher
 from chord.replication.anti_entropy import Repair
@@ -73,7 +74,7 @@ MUTANTS = (
     Mutant(
         "who has left still answers",
         "pointers that nobody maintains are adopted",
-        (Edit(Dispatcher.handle, 'if parts.vnode.state == "left" and', "if False and"),),
+        (Edit(Dispatcher._services_of, 'if services.vnode.state == "left" and', "if False and"),),
         scenes.unheard_goodbye,
         2,
         ("OneLiveSuccessor",),
@@ -126,7 +127,7 @@ MUTANTS = (
     Mutant(
         "leaver keeps its list to itself",
         "a vnode whose list named no other vnode ends as alone",
-        (Edit(Dispatcher._inherit, "if parting.vnode.address == request.address:", "if False:"),),
+        (Edit(Departures._inherit, "if parting.vnode.address == request.address:", "if False:"),),
         scenes.last_entry_leaves,
         16,
         ("SufficientPrincipals", "AtMostOneRing"),
