@@ -329,7 +329,7 @@ def test_the_example_s_newcomers_take_their_part_evenly_and_it_travels() -> None
 
 @pytest.mark.parametrize(("few", "many"), [(20, 21), (20, 40), (20, 60), (20, 50)])
 def test_what_the_remainder_moves(few: int, many: int) -> None:
-    """What the report says of the fourth text's formula."""
+    """The report's statement about Golubtsov's formula."""
     hashes = Mod(["a"]).hash_keys(number_keys(100_000))
     small, large = (Mod([str(n) for n in range(count)]).place_many(hashes) for count in (few, many))
     moves = float((small != large).mean())

@@ -363,7 +363,7 @@ def test_the_page_says_what_was_found_and_how(tmp_path: Path) -> None:
     reports = run_all(small(), "quick", 5, tmp_path)
     page = write_page(reports, 5, "lab all --seed 5", tmp_path).read_text()
     assert page.startswith("# Sharding schemes side by side\n\n`chord lab all --seed 5`, seed 5. ")
-    for word in ("numpy 2", "Python 3.", "chord 0.", "b = 1", "0.5 %", "*The fifth text*", "0.0000001 %",
+    for word in ("numpy 2", "Python 3.", "chord 0.", "b = 1", "0.5 %", "*Course notes*", "0.0000001 %",
                  "[ring.md](ring.md)"):  # fmt: skip
         assert word in page
     for report in reports:
