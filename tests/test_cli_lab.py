@@ -108,7 +108,7 @@ def test_weights_are_taken_by_schemes_that_have_them(lab: Lab) -> None:
     wishes = ("--schemes", "rendezvous-weighted,mod", "--nodes", "3", "--weights", "1,1,2")
     ended = lab("compare", "--keys", "500000", *wishes, *QUICK)
     assert ended.code == 0, ended.err
-    assert "Without weights, as they have none, but held against them: mod." in ended.out
+    assert "Without support for weights, but compared with them: mod." in ended.out
 
 
 @pytest.mark.parametrize("schemes", ["mod-factor,extendible,static", "static", "jump"])
