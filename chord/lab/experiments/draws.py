@@ -120,9 +120,7 @@ def tables(result: Result[Cell]) -> list[Table]:
             # With fewer keys the spread differs, so the published figures cannot be judged.
             rows.append(Row((*line, said, below), low <= said <= high) if is_as_there else Row((*line, None, None)))
     bar = "the printed figure lies inside the central 99 % of the draws"
-    notes = (
-        f"{result.cells[0].setting.keys:,} keys on {NODES} and then {THEN} nodes; each draw has new node names.",
-    )
+    notes = (f"{result.cells[0].setting.keys:,} keys on {NODES} and then {THEN} nodes; each draw has new node names.",)
     return [Table("draws", "Golubtsov's rings among draws of node names", columns, tuple(rows), bar, notes)]
 
 
