@@ -108,7 +108,7 @@ def test_weights_are_taken_by_schemes_that_have_them(lab: Lab) -> None:
     wishes = ("--schemes", "rendezvous-weighted,mod", "--nodes", "3", "--weights", "1,1,2")
     ended = lab("compare", "--keys", "500000", *wishes, *QUICK)
     assert ended.code == 0, ended.err
-    assert "Without weights, as they have none, but held against them: mod." in ended.out
+    assert "Without support for weights, but compared with them: mod." in ended.out
 
 
 @pytest.mark.parametrize("schemes", ["mod-factor,extendible,static", "static", "jump"])
@@ -215,7 +215,7 @@ def test_rings_and_vnodes_take_their_size(lab: Lab) -> None:
         (("compare", "--nodes", "2", "--weights", "1,x"), "'1,x' is not a list of numbers", "--weights 1,1,2"),
         (("compare", "--nodes", "2", "--weights", "1,0"), "a weight must be more than 0", "--weights 1,1,2"),
         (("compare", "--nodes", "2", "--weights", "1,1e308"), "weights from 1 to 1e+308", "--weights 1,1,2"),
-        (("compare", "--nodes", "2", "--weights", "1e-300,1e300"), "the most may be 1,000 times", "--weights 1,1,2"),
+        (("compare", "--nodes", "2", "--weights", "1e-300,1e300"), "the largest may be 1,000 times", "--weights 1,1,2"),
         (("compare", "--keys", "9" * 5000), "99999999… (5,000 digits) keys cannot be made", "Ask for 1 to 10,000,000"),
         (("compare", "--keys", ""), "--keys names nothing", "one key a line"),
         (("ring", "--nodes", "7"), "7 is not in the range", "chord lab ring --help"),

@@ -1,13 +1,19 @@
-"""The lab: every way to place a key, side by side, and rings too large to run.
+"""Sharding schemes side by side, large model rings, and the papers' experiments.
 
-    placement    the interface of all schemes
-    hashing      keys to 64-bit hashes, hashes to independent ones; generators of keys
-    schemes/     one scheme a file; `SCHEMES` has them all by name
-    bigring      rings of a million nodes, all look-ups at once; failing: with a share of the nodes dead
-    partitions   Dynamo's three ways to cut a ring
-    theory       laws that measurements are held against; numbers: the statistics that hold them
-    experiments/ what is measured, one experiment a file, by the command that runs it
-    report       one page on all of it; clock: how long something takes
+- `placement`: the interface of all schemes.
+- `hashing`: hashes of keys, independent hashes of one hash, generators of keys.
+- `schemes/`: one scheme per file; `SCHEMES` lists them by name.
+- `bigring`: rings of a million nodes, all look-ups at once.
+- `failing`: the same with dead nodes.
+- `partitions`: Dynamo's three partition strategies.
+- `theory`: formulas that measurements are compared with.
+- `numbers`: the statistics for these comparisons.
+- `experiments/`: one experiment per file, grouped by command.
+- `papers/`: the published experiments, run with the real node on virtual time.
+- `harness/`: experiments in general: cells, tables, plots, reports.
+- `report`: one page on all results.
+- `clock`: measures how long something takes.
 
-Built on NumPy and xxhash, which come with `pip install '.[lab]'` in a checkout; nothing outside the lab imports them.
+The schemes and the large rings need NumPy and xxhash. In a checkout, `pip install '.[lab]'` installs both.
+Only the lab imports them.
 """

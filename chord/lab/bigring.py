@@ -1,12 +1,13 @@
-"""Rings too large to run: sorted ids in one array, fingers looked up when they are needed, all look-ups at once.
+"""Rings too large to run as real nodes, with all look-ups done at once.
 
-A point is a uint64, a circle has 2**64 of them: with a million nodes the smallest gap is still some 10**7
-points wide, so 160 bits would change nothing. A node is known by its rank, its index in the sorted ids.
+The sorted ids are one array, and fingers are computed on demand. A point is a uint64, and the circle has 2**64 points.
+With a million nodes the smallest gap is still about 10**7 points wide, so 160 bits would change nothing. A node is
+identified by its rank, its index in the sorted ids.
 
-What makes it quick: towards a key, a node forwards to its finger that most closely precedes the key, and that
-is the finger of the largest start at or before the key's predecessor p. Finger `start` points to the first node
-at or after `start`, which lies at or before p exactly if `start` does. So the highest digit of the distance to p
-names the finger, and one binary search finds where it points.
+The speed comes from one observation. A node forwards a look-up to the finger that most closely precedes the key.
+That is the finger with the largest start at or before the key's predecessor p. Finger `start` points to the first node
+at or after `start`, and that node lies at or before p exactly if `start` does. The highest digit of the distance to p
+therefore selects the finger, and one binary search finds its node.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ BITS = 64
 
 @dataclass(frozen=True)
 class Paths:
-    """What look-ups took.
+    """The cost of look-ups.
 
     Attributes:
         hops: path length of each look-up: live nodes that forwarded it, from the start to the key's predecessor.
-        used: how often a finger was taken that starts 2**i points away, by i; hops along a list are not in it.
+        used: how often a finger that starts 2**i points away was taken, by i; hops along a list are not counted.
     """
 
     hops: Ranks
@@ -37,23 +38,24 @@ class Paths:
 
 
 class BigRing:
-    """An Ideal ring: every pointer is what it ought to be."""
+    """An Ideal ring: every pointer is correct."""
 
     def __init__(self, ids: Points) -> None:
-        """Have a ring of nodes at these points.
+        """Make a ring of nodes at these points.
 
         Args:
             ids: shape (N,), in any order, no point twice.
+
         Raises:
-            ValueError: there is no node, or two stand at one point.
+            ValueError: there is no node, or two nodes share a point.
         """
         self.ids: Points = ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
         if not len(ids) or bool((self.ids[1:] == self.ids[:-1]).any()):
-            raise ValueError("a ring needs one node or more, each at a point of its own")
+            raise ValueError("a ring needs at least one node, and each node at a point of its own")
 
     @classmethod
     def draw(cls, nodes: int, rng: np.random.Generator) -> BigRing:
-        """Return a ring of so many nodes at evenly drawn points."""
+        """Return a ring of `nodes` nodes at uniformly random points."""
         ids = np.sort(draw_points(nodes, rng))
         while bool((ids[1:] == ids[:-1]).any()):
             ids = np.unique(ids)
@@ -64,32 +66,33 @@ class BigRing:
         return len(self.ids)
 
     def successor(self, points: Points) -> Ranks:
-        """Return the rank of the first node at or after each point; shape as given."""
+        """Return the rank of the first node at or after each point; the same shape."""
         found = np.searchsorted(self.ids, points)
         found[found == len(self.ids)] = 0
         return found
 
     def shares(self) -> NDArray[np.float64]:
-        """Return the share of the circle each node answers for, by rank; their sum is 1."""
+        """Return the share of the circle that each node owns, by rank; the sum is 1."""
         gaps = self.ids - np.roll(self.ids, 1)  # modulo 2**64, as the type wraps
         return np.ones(1) if len(self.ids) == 1 else gaps.astype(np.float64) / 2.0**BITS
 
     def draw_lookups(self, count: int, rng: np.random.Generator) -> tuple[Ranks, Points]:
-        """Return start nodes (ranks) and keys, so many, each evenly drawn."""
+        """Return `count` random start nodes (ranks) and `count` random keys."""
         return rng.integers(0, len(self.ids), count, dtype=np.intp), draw_points(count, rng)
 
     def look_up(self, starts: Ranks, keys: Points, *, digit_bits: int = 1, successors: int = 1) -> Paths:
-        """Look keys up by fingers and successor lists, each from its own node.
+        """Look keys up with fingers and successor lists, each from its own start node.
 
-        A node that owns the key itself answers at once, with a path of 0 hops.
+        A node that owns the key answers at once, with a path of 0 hops.
 
         Args:
             starts: ranks, shape (L,).
             keys: points, shape (L,).
-            digit_bits: fingers start at j * b**i for 0 < j < b, with b = 2**digit_bits; 1: those of Chord.
-            successors: entries of the successor list. One is finger 0, and adds nothing.
-        Source: Stoica et al. 2001, Fig. 4 (b = 2); with other bases, section 4.2 of the 2003 paper (ToN) asks for
-            b - 1 fingers for each digit, as Pastry's rows have.
+            digit_bits: fingers start at j * b**i for 0 < j < b, with b = 2**digit_bits; 1 gives Chord's fingers.
+            successors: entries of the successor list. A list of one equals finger 0 and adds nothing.
+
+        Source: Stoica et al. 2001, Fig. 4 (b = 2). For other bases, section 4.2 of the 2003 paper (ToN) asks for b - 1
+        fingers per digit, like Pastry's rows.
         """
         nodes = len(self.ids)
         owners = self.successor(keys)
@@ -111,20 +114,34 @@ class BigRing:
         return Paths(hops, used)
 
     def closest_finger(self, here: Ranks, goal: Ranks, digit_bits: int = 1) -> tuple[Ranks, Ranks]:
-        """Return where the finger points that comes closest to the goal, and how far it starts: 2**level points."""
+        """Return the node of the finger closest before each goal, and the finger's level.
+
+        Level i means that the highest bit of the distance to the goal is bit i.
+
+        Args:
+            here: ranks of the nodes that own the fingers, shape (L,).
+            goal: ranks to come close to, shape (L,); each differs from its `here`.
+            digit_bits: as in `look_up`.
+
+        Returns:
+            ranks and levels, shape (L,).
+        """
         left = self.ids[goal] - self.ids[here]
         level = highest_bit(left)
         unit = (level - level % digit_bits).astype(np.uint64)
         return self.successor(self.ids[here] + (left >> unit << unit)), level
 
     def walk(self, starts: Ranks, keys: Points) -> Ranks:
-        """Return the path lengths of look-ups that know of nothing but successors; shape (L,)."""
+        """Return the path lengths of look-ups that use only successors; shape (L,)."""
         owners = self.successor(keys)
         steps: Ranks = (owners - 1 - starts) % len(self.ids)
         return np.where(owners == starts, 0, steps)
 
     def entries(self, ranks: Ranks, *, digit_bits: int = 1, successors: int = 1) -> Ranks:
-        """Return how many other nodes each of these has to know: distinct fingers and the list; shape (n,)."""
+        """Return how many other nodes each of these nodes must know; shape (n,).
+
+        Counted are the distinct nodes among the fingers and the successor list.
+        """
         nodes = len(self.ids)
         seen = [(ranks + step) % nodes for step in range(1, min(successors, nodes - 1) + 1)]
         for shift in range(0, BITS, digit_bits):
@@ -137,13 +154,16 @@ class BigRing:
 
 
 def draw_points(count: int, rng: np.random.Generator) -> Points:
-    """Return so many points, evenly drawn from the circle; shape (count,)."""
+    """Return `count` uniformly random points of the circle; shape (count,)."""
     return rng.integers(0, 1 << BITS, count, dtype=np.uint64)
 
 
 def highest_bit(values: Points) -> Ranks:
-    """Return the index of the highest bit that is set, 0 to 63; for 0 it is 0. Shape as given."""
-    # A float has 53 bits, so a number just below a power of two may be rounded up to it: one too many then.
+    """Return the index of the highest bit that is set, 0 to 63; the same shape.
+
+    For the value 0 the index is 0.
+    """
+    # A float has 53 bits, so a number just below a power of two may round up to it. The guess is then one too high.
     guess = np.clip(np.frexp(values.astype(np.float64))[1].astype(np.intp) - 1, 0, BITS - 1)
     too_high = (values >> guess.astype(np.uint64)) == 0
     return np.asarray(np.maximum(guess - too_high, 0), np.intp)

@@ -1,4 +1,4 @@
-"""The lab's clock: how long something takes. The one place in the lab that knows what time it is."""
+"""The lab's clock. No other module of the lab reads the time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Callable
 
 
 def fastest_s(work: Callable[[], object], times: int) -> float:
-    """Return how long the work takes, in seconds: the best of several times, as others disturb and nobody helps."""
+    """Return the time of the fastest of several runs of `work`, in seconds.
+
+    The minimum is taken because other processes can only slow a run down.
+
+    Args:
+        work: called without arguments; its result is ignored.
+        times: number of runs, at least 1.
+    """
     best = float("inf")
     for _ in range(times):
         began = time.perf_counter()

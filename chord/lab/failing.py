@@ -1,7 +1,9 @@
-"""Look-ups on a big ring of which a share has died at once, with nothing repaired (ToN 2003, Table II).
+"""Look-ups on a big ring after a share of the nodes died at once.
 
-A look-up finds out who is dead by asking: that is a timeout. It remembers whom it has asked, and goes on with the next
-best candidate of the last node that answered. Other look-ups learn nothing of it.
+Source: Stoica et al. 2003 (ToN), Table II.
+
+Nothing is repaired. A look-up detects a dead node by asking it, which costs a timeout. It remembers the nodes that it
+has asked, and continues with the next best candidate of the last node that answered. Look-ups share no knowledge.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ NOBODY = -1
 
 @dataclass(frozen=True)
 class Detours:
-    """What look-ups took; all of shape (look-ups,).
+    """The cost of look-ups; every field has shape (look-ups,).
 
     Attributes:
-        hops: path length: live nodes that forwarded it, from the start to the key's last living predecessor.
-        timeouts: dead nodes asked, those at the last step, from predecessor to owner, included.
-        last_timeouts: of these, the ones at the last step.
-        owners: rank of the living node that was reached, -1 where the last node's whole list was dead.
+        hops: path length: live nodes that forwarded the look-up, from the start to the key's last living predecessor.
+        timeouts: dead nodes asked, including those at the last step, from predecessor to owner.
+        last_timeouts: dead nodes asked at the last step.
+        owners: rank of the living node that was reached; -1 if the last node's whole list was dead.
     """
 
     hops: Ranks
@@ -34,14 +36,14 @@ class Detours:
 
 
 class _Asked:
-    """Whom each look-up has found dead."""
+    """The dead nodes that each look-up has asked."""
 
     def __init__(self, lookups: int) -> None:
         self.count = np.zeros(lookups, np.intp)
         self._ranks = np.full((lookups, 8), NOBODY, np.intp)
 
     def note(self, which: Ranks, ranks: Ranks) -> None:
-        """Count a timeout of each of these look-ups, unless it has asked that node before."""
+        """Count a timeout for each of these look-ups that has not asked its node before."""
         new = (self._ranks[which] != ranks[:, None]).all(axis=1)
         which, ranks = which[new], ranks[new]
         if which.size and int(self.count[which].max()) == self._ranks.shape[1]:
@@ -53,20 +55,21 @@ class _Asked:
 def look_up_past_the_dead(
     ring: BigRing, is_dead: NDArray[np.bool_], starts: Ranks, keys: Points, *, successors: int
 ) -> Detours:
-    """Look keys up by the fingers and lists of before the failures.
+    """Look keys up with the fingers and successor lists from before the failures.
 
     Args:
-        is_dead: by rank, shape (N,).
+        ring: the ring before the failures.
+        is_dead: whether each node is dead, by rank, shape (N,).
         starts: ranks of living nodes, shape (L,).
         keys: points, shape (L,).
-        successors: entries of each list.
+        successors: entries of each successor list.
     """
     nodes = len(ring)
     successors = min(successors, nodes - 1)
     owners = ring.successor(keys)
     at, hops, asked = starts.copy(), np.zeros(len(keys), np.intp), _Asked(len(keys))
     goals = (owners - 1) % nodes
-    reach = (goals - at) % nodes  # candidates are the nodes up to so many steps ahead
+    reach = (goals - at) % nodes  # candidates are the nodes up to `reach` steps ahead
     reach[owners == starts] = 0
     busy = np.flatnonzero(reach)
     while busy.size:
@@ -79,7 +82,7 @@ def look_up_past_the_dead(
         live = busy[~dead]
         at[live] = there[~dead]
         hops[live] += 1
-        # Past a dead candidate the next best of the same node is tried; from a living one on, all that lies ahead.
+        # After a dead candidate, try the same node's next best one. After a live one, all nodes ahead are candidates.
         reach[busy] = np.where(dead, step - 1, (goals[busy] - there) % nodes)
         busy = busy[reach[busy] > 0]
     on_route = asked.count.copy()

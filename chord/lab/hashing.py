@@ -1,7 +1,7 @@
-"""From keys to 64-bit hashes, from one hash to many independent ones, and keys to try schemes on.
+"""Hashes of keys, independent hashes of one hash, and keys to try schemes on.
 
-A scheme never sees a key, only its hash: a million hashes in an array are placed at once. What a hash function is to
-do here is to look random (xxHash does, at 10 GB/s), not to resist an adversary who picks keys.
+A scheme never sees a key, only its 64-bit hash, so an array of a million hashes is placed at once. The hash function
+must look random, and xxHash does, at 10 GB/s. It need not resist an adversary that chooses keys.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from numpy.typing import NDArray
 
 HASH_BITS = 64
 SPAN = 1 << HASH_BITS
-"""How many hashes there are."""
+"""Number of different hashes."""
 
 MASK = SPAN - 1
 GOLDEN = 0x9E3779B97F4A7C15
-"""2**64 over the golden ratio, made odd: the step between the streams of `mix`, and Fibonacci's multiplier."""
+"""2**64 over the golden ratio, made odd.
+
+It is the step between the streams of `mix`, and the multiplier of Fibonacci hashing.
+"""
 
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -28,7 +31,12 @@ Hashes = NDArray[np.uint64]
 
 
 class Hasher(NamedTuple):
-    """A function from keys to numbers below 2**64."""
+    """A named function from keys to integers below 2**64.
+
+    Attributes:
+        name: the name in messages.
+        one: hashes one key.
+    """
 
     name: str
     one: Callable[[bytes], int]
@@ -48,13 +56,19 @@ def _prefix(key: bytes) -> int:
 
 
 XXH3 = Hasher("xxh3", xxhash.xxh3_64_intdigest)
-"""The lab's hash of a key. Source: Collet, xxHash 0.8, XXH3 with 64 bits."""
+"""The default hash of a key. Source: Collet, xxHash 0.8, XXH3 with 64 bits."""
 
 SHA1 = Hasher("sha1", _sha1)
-"""The first 64 bits of SHA-1, big-endian: the id of a key on a Chord ring of 64 bits (`chord.ids.Circle.hash`)."""
+"""The first 64 bits of SHA-1, big-endian.
+
+It gives the id of a key on a Chord ring of 64 bits (`chord.ids.Circle.hash`).
+"""
 
 PREFIX = Hasher("prefix", _prefix)
-"""The first eight bytes, letters in lower case: no hash at all. It keeps the order of keys, and with it their skew."""
+"""The first eight bytes of a key, letters in lower case.
+
+It is not a hash: it keeps the order of keys, and with it their skew.
+"""
 
 
 def hash_key(key: bytes) -> int:
@@ -79,15 +93,18 @@ def mix_one(number: int, salt: int = 0) -> int:
 
 
 def mix(hashes: Hashes, salt: int | Hashes = 0) -> Hashes:
-    """Return a hash of every hash, independent of it and of those with other salts.
+    """Return a hash of each hash, independent of it and of those with other salts.
 
-    For one salt it is a bijection of the 64-bit numbers, so different hashes stay different.
+    For one salt, `mix` is a bijection of the 64-bit numbers: different hashes stay different.
 
     Args:
         hashes: of any shape; not changed.
-        salt: the number of the stream, or the hash of a node to combine with; one for all, or one for each.
-    Returns: an array of the same shape.
-    Source: Steele, Lea, Flood 2014 (OOPSLA), SplitMix64: `salt` is how many steps of its counter to skip.
+        salt: the number of the stream, or the hash of a node to combine with; one for all hashes, or one for each.
+
+    Returns:
+        an array of the same shape.
+
+    Source: Steele, Lea, Flood 2014 (OOPSLA), SplitMix64. `salt` is the number of counter steps to skip.
     """
     steps = np.uint64((salt * GOLDEN) & MASK) if isinstance(salt, int) else salt * np.uint64(GOLDEN)
     z = hashes + steps
@@ -103,7 +120,10 @@ def mix(hashes: Hashes, salt: int | Hashes = 0) -> Hashes:
 
 
 def unit(number: int) -> float:
-    """Return a hash as a number between 0 and 1, both excluded: 52 bits and a half, which a float holds exactly."""
+    """Return a hash as a number strictly between 0 and 1.
+
+    The result is the top 52 bits and a half, which a float represents exactly.
+    """
     return ((number >> 12) + 0.5) * 2.0**-52
 
 
@@ -113,12 +133,23 @@ def units(hashes: Hashes) -> NDArray[np.float64]:
 
 
 def scale_one(number: int, count: int) -> int:
-    """Return which of `count` equal parts of the hashes a hash lies in, by its first 32 bits."""
+    """Return which of `count` equal parts of the hash range contains a hash.
+
+    The first 32 bits of the hash decide.
+    """
     return ((number >> 32) * count) >> 32
 
 
 def scale(hashes: Hashes, count: int) -> Hashes:
-    """Return which of `count` <= 2**32 equal parts of the hashes each one lies in, as `scale_one` does."""
+    """Return which of `count` equal parts contains each hash, as `scale_one` does.
+
+    Args:
+        hashes: of any shape.
+        count: at most 2**32.
+
+    Returns:
+        an array of the same shape.
+    """
     return ((hashes >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)
 
 
@@ -126,12 +157,12 @@ def scale(hashes: Hashes, count: int) -> Hashes:
 
 
 def number_keys(count: int, prefix: str = "key-") -> list[bytes]:
-    """Return `key-0`, `key-1`, …: what a program's own counter gives."""
+    """Return `key-0`, `key-1`, …: keys that differ in a counter."""
     return [f"{prefix}{number}".encode() for number in range(count)]
 
 
 def random_hashes(rng: np.random.Generator, count: int) -> Hashes:
-    """Return the hashes of so many random keys, without the keys; shape (count,)."""
+    """Return the hashes of `count` random keys, without the keys; shape (count,)."""
     return rng.integers(0, SPAN, size=count, dtype=np.uint64, endpoint=False)
 
 
@@ -140,11 +171,18 @@ INITIALS: dict[str, float] = {
     "l": 5.0, "m": 9.5, "n": 2.0, "o": 1.5, "p": 5.0, "q": 0.2, "r": 5.5, "s": 9.5, "t": 3.5, "u": 0.3, "v": 1.5,
     "w": 6.5, "x": 0.1, "y": 0.6, "z": 0.6,
 }  # fmt: skip
-"""First letters of surnames, made so that a table of them is as uneven as the fifth text says: S a hundred times X."""
+"""Relative frequency of first letters of surnames.
+
+Invented, so that a table of first letters is as uneven as the course notes "分片 (Sharding)" say. S is about a
+hundred times as frequent as X.
+"""
 
 
 def surname_keys(rng: np.random.Generator, count: int) -> list[bytes]:
-    """Return keys that begin as surnames do (`INITIALS`), seven letters each: what a table of first letters meets."""
+    """Return keys of seven letters, the first letter distributed as `INITIALS`.
+
+    Such keys show how uneven a table of first letters is.
+    """
     letters = np.array(list(INITIALS))
     shares = np.array(list(INITIALS.values()))
     first = rng.choice(letters, size=count, p=shares / shares.sum())
@@ -153,9 +191,18 @@ def surname_keys(rng: np.random.Generator, count: int) -> list[bytes]:
 
 
 def zipf_requests(rng: np.random.Generator, keys: int, count: int, exponent: float = 1.0) -> NDArray[np.intp]:
-    """Return which key each of `count` requests asks for: the k-th most popular as often as 1 / k**exponent.
+    """Return which key each of `count` requests asks for, under a Zipf law.
 
-    Returns: numbers below `keys`, 0 the most popular; shape (count,).
+    The k-th most popular key is requested in proportion to 1 / k**exponent.
+
+    Args:
+        rng: source of randomness.
+        keys: number of keys.
+        count: number of requests.
+        exponent: skew of the law; at 0 all keys are equally popular.
+
+    Returns:
+        key numbers below `keys`, with 0 the most popular; shape (count,).
     """
     popularity = np.arange(1, keys + 1, dtype=np.float64) ** -exponent
     upper = np.cumsum(popularity)

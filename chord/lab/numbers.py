@@ -1,4 +1,4 @@
-"""What is said of many numbers: how they spread, on which line they lie, whether chance explains them."""
+"""Statistics: spread of loads, fitted lines, and tests against chance."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 
 class Spread(NamedTuple):
-    """How loads differ from node to node; all but the first two over the mean.
+    """How loads differ between nodes. All fields but the first two are over the mean.
 
     Attributes:
-        mean: keys of a node.
-        std: their standard deviation over the nodes there are; a population, not a sample.
+        mean: mean load of a node, in keys or as a share.
+        std: standard deviation, in the unit of `mean`, over the whole population of nodes (not a sample).
         most: the largest load.
-        low, high: 1st and 99th percentile.
+        low: 1st percentile.
+        high: 99th percentile.
     """
 
     mean: float
@@ -33,7 +34,13 @@ class Spread(NamedTuple):
 
 
 def spread(loads: NDArray[Any], weights: NDArray[np.float64] | None = None) -> Spread:
-    """Return how loads spread; with weights, of what each is over what its weight asks for, times the mean."""
+    """Return how loads spread over the nodes.
+
+    Args:
+        loads: the load of each node, shape (n,).
+        weights: the weight of each node, shape (n,). If given, each load is first divided by its weight over the
+            mean weight.
+    """
     mean = float(loads.mean())
     fair = loads.astype(np.float64) if weights is None else loads / (weights / weights.mean())
     low, high = np.quantile(fair, [0.01, 0.99])
@@ -41,7 +48,13 @@ def spread(loads: NDArray[Any], weights: NDArray[np.float64] | None = None) -> S
 
 
 class Line(NamedTuple):
-    """A straight line through points: its slope with its standard error, and its height at 0."""
+    """A straight line fitted to points.
+
+    Attributes:
+        slope: the slope.
+        error: the standard error of the slope.
+        height: the value at 0.
+    """
 
     slope: float
     error: float
@@ -49,10 +62,13 @@ class Line(NamedTuple):
 
 
 def fit_power(x: Sequence[float], y: Sequence[float]) -> Line:
-    """Return the line through log y against log x, by least squares: y = e**height * x**slope.
+    """Return the least-squares line through log y against log x.
+
+    The power law is y = e**height * x**slope.
 
     Args:
-        x, y: positive; three points or more.
+        x: positive numbers, three or more.
+        y: positive numbers, as many as in `x`.
     """
     u, v = np.log(np.asarray(x, np.float64)), np.log(np.asarray(y, np.float64))
     du = u - u.mean()
@@ -64,25 +80,34 @@ def fit_power(x: Sequence[float], y: Sequence[float]) -> Line:
 
 
 class Chance(NamedTuple):
-    """How far counts are from what was expected, and how likely chance alone takes them as far or farther."""
+    """A test statistic and its p-value.
+
+    Attributes:
+        statistic: how far the counts are from the expected ones.
+        p: probability that chance alone takes them at least as far.
+    """
 
     statistic: float
     p: float
 
 
 def chi_square(counts: NDArray[Any], expected: NDArray[np.float64]) -> Chance:
-    """Return Pearson's test of counts against what was expected; of both the sum is the same.
+    """Return Pearson's chi-square test of counts against expected counts.
 
-    The p-value is good to 0.001 from ten degrees of freedom on.
+    The p-value is accurate to 0.001 from ten degrees of freedom on.
+
+    Args:
+        counts: observed counts, shape (n,).
+        expected: expected counts, shape (n,), with the same sum.
     """
     statistic = float(((counts - expected) ** 2 / expected).sum())
     return Chance(statistic, 0.5 * math.erfc(sigmas_of_chi_square(statistic, len(counts) - 1) / math.sqrt(2)))
 
 
 def sigmas_of_chi_square(statistic: float, freedom: int) -> float:
-    """Return how many sigmas of a normal law are as unlikely as this chi-square.
+    """Return the sigmas of a normal law that are as unlikely as this chi-square value.
 
-    After Wilson and Hilferty (1931): the cube root of chi-square over its degrees of freedom is nearly normal.
+    Source: Wilson and Hilferty 1931: the cube root of chi-square over its degrees of freedom is nearly normal.
     """
     spread_of_root = 2 / (9 * freedom)
     root = math.pow(statistic / freedom, 1 / 3)
@@ -90,7 +115,12 @@ def sigmas_of_chi_square(statistic: float, freedom: int) -> float:
 
 
 def central(values: Sequence[float], share: float) -> tuple[float, float]:
-    """Return the range in which the central share of the values lies."""
+    """Return the range that holds the central `share` of the values.
+
+    Args:
+        values: any sample, not necessarily ordered.
+        share: fraction of the values inside the range, 0 to 1.
+    """
     low, high = np.quantile(np.asarray(values, np.float64), [(1 - share) / 2, (1 + share) / 2])
     return float(low), float(high)
 
@@ -102,11 +132,16 @@ def mean_error(values: Sequence[float] | NDArray[Any]) -> tuple[float, float]:
 
 
 def errors_allowed(groups: int, sigmas: float) -> float:
-    """Return how many standard errors, taken between so many groups, are as unlikely as so many sigmas of a normal law.
+    """Return how many standard errors are as unlikely as `sigmas` of a normal law.
 
-    Few groups tell their own error badly, so that it is Student's law with groups - 1 degrees of freedom: of 4 sigmas
-    it makes 4.5 for 40 groups, 5.5 for 16. By the expansion of Cornish and Fisher (Abramowitz, Stegun 1964, 26.7.5);
-    for the sigmas used here, and from 8 groups on, it is good to 2 %.
+    A standard error that is estimated from few groups is itself uncertain, so Student's law with groups - 1 degrees of
+    freedom applies. Four sigmas become 4.5 standard errors for 40 groups, and 5.5 for 16. For the sigmas used here, and
+    from 8 groups on, the result is accurate to 2 %.
+
+    Args:
+        groups: number of groups from which the standard error was estimated, at least 2.
+        sigmas: allowed deviation under a normal law.
+    Source: the Cornish-Fisher expansion; Abramowitz and Stegun 1964, 26.7.5.
     """
     z, freedom = sigmas, groups - 1
     terms = (

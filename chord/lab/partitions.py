@@ -1,13 +1,14 @@
-"""Dynamo's three ways to cut the ring into partitions and give them to nodes (SOSP 2007, section 6.2).
+"""Dynamo's three partition strategies (DeCandia et al. 2007, SOSP, section 6.2).
 
-    1  T random tokens per node, partition by token value: a token ends a partition that begins at the token before it
-    2  T random tokens per node, Q equal partitions: each belongs to the first token at or after its end
-    3  Q/S tokens per node, equal partitions: Q of them, shared out among the S nodes in equal numbers
+1. T random tokens per node, partition by token value. Each partition ends at a token and begins at the one before.
+2. T random tokens per node, Q equal partitions. Each belongs to the first token at or after its end.
+3. Q/S tokens per node, Q equal partitions, shared out among the S nodes in equal numbers.
 
-Each partition is stored by the first N distinct nodes, clockwise from its end. What a node does is in proportion to the
-share of the circle it stores, each of N copies counted; *efficiency* is the mean share over the largest. What every
-node must know of the others is the membership: tokens in strategy 1, tokens and partitions in 2, the owner of each
-partition in 3.
+The first N distinct nodes clockwise from a partition's end store it. A node's load is the share of the circle that it
+stores, with each of the N copies counted. *Efficiency* is the mean load over the largest load.
+
+*Membership* is the state about the others that every node keeps. It consists of tokens in strategy 1, of tokens and
+partition owners in strategy 2, and of partition owners in strategy 3.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ STRATEGIES: dict[Strategy, str] = {
     2: "random tokens, equal partitions",
     3: "Q/S tokens, equal partitions",
 }
-TOKEN_BYTES, NODE_BYTES = 16, 4  # a point of Dynamo's 128-bit circle; a node's number
+TOKEN_BYTES, NODE_BYTES = 16, 4  # a point on Dynamo's 128-bit circle; a node's number
 
 
 @dataclass(frozen=True)
 class Partitions:
-    """Partitions of a circle of circumference 1, in clockwise order, and who is asked to store each first.
+    """Partitions of a circle of circumference 1, clockwise, and their nodes.
 
     Attributes:
-        sizes: share of the circle of each partition, shape (P,), adding up to 1.
-        walk: node numbers clockwise from each partition's end on: those at the points one meets, shape (M,).
-        first: where in `walk` each partition begins, shape (P,).
+        sizes: share of the circle of each partition, shape (P,); the sum is 1.
+        walk: node numbers at the successive points of the circle, clockwise, shape (M,).
+        first: index into `walk` at which each partition's list of nodes begins, shape (P,).
     """
 
     sizes: NDArray[np.float64]
@@ -44,24 +45,29 @@ class Partitions:
 
 
 def by_token(nodes: int, tokens: int, rng: np.random.Generator) -> Partitions:
-    """Return strategy 1: so many random tokens for each node, a partition up to each."""
+    """Return strategy 1: `tokens` random tokens per node, each the end of a partition."""
     at, owners = _draw_tokens(nodes, tokens, rng)
     sizes = np.diff(at, prepend=at[-1] - 1.0)
     return Partitions(sizes, owners, np.arange(len(at)))
 
 
 def by_equal_parts(nodes: int, tokens: int, parts: int, rng: np.random.Generator) -> Partitions:
-    """Return strategy 2: so many random tokens for each node, and equal partitions that belong to the next token."""
+    """Return strategy 2: `tokens` random tokens per node, `parts` equal partitions.
+
+    Each partition belongs to the first token at or after its end.
+    """
     at, owners = _draw_tokens(nodes, tokens, rng)
     ends = np.arange(1, parts + 1) / parts
     return Partitions(np.full(parts, 1 / parts), owners, np.searchsorted(at, ends) % len(at))
 
 
 def by_shared_parts(nodes: int, parts: int, rng: np.random.Generator) -> Partitions:
-    """Return strategy 3: equal partitions, shared out at random, to each node as many as to any other, or one more.
+    """Return strategy 3: `parts` equal partitions, shared out at random.
+
+    The numbers of partitions of any two nodes differ by at most one.
 
     Raises:
-        ValueError: there are more nodes than partitions, so that some would have none.
+        ValueError: there are fewer partitions than nodes, so that some nodes would have none.
     """
     if parts < nodes:
         raise ValueError(f"{parts} partitions are too few for {nodes} nodes")
@@ -76,9 +82,10 @@ def _draw_tokens(nodes: int, tokens: int, rng: np.random.Generator) -> tuple[NDA
 
 
 def shares(found: Partitions, nodes: int, copies: int) -> NDArray[np.float64]:
-    """Return what each node stores: the share of the circle of which it has one of the copies; shape (nodes,).
+    """Return the share of the circle that each node stores; shape (nodes,).
 
-    Each partition is stored by the first so many distinct nodes of its walk, or by all where there are fewer.
+    All copies are counted. The first `copies` distinct nodes of its walk store a partition. If there are fewer nodes,
+    all of them do.
     """
     copies = min(copies, nodes)
     total = len(found.walk)
@@ -98,7 +105,7 @@ def shares(found: Partitions, nodes: int, copies: int) -> NDArray[np.float64]:
 
 
 def efficiency(loads: NDArray[np.float64]) -> float:
-    """Return the mean load over the largest: 1 where all are equal.
+    """Return the mean load over the largest: 1 if all loads are equal.
 
     Source: DeCandia et al. 2007, section 6.2, "load balancing efficiency".
     """
@@ -106,10 +113,11 @@ def efficiency(loads: NDArray[np.float64]) -> float:
 
 
 def metadata_bytes(strategy: Strategy, nodes: int, tokens: int, parts: int) -> int:
-    """Return what a node keeps of the membership, in bytes.
+    """Return the size of the membership that a node keeps, in bytes.
 
-    Strategy 1: each token with its node. Strategy 2: that, and the owner of each partition, which it would otherwise
-    have to walk for. Strategy 3: the owner of each partition; where it lies follows from its number.
+    Strategy 1 keeps each token with its node. Strategy 2 also keeps the owner of each partition, so that a node need
+    not walk to find it. Strategy 3 keeps the owner of each partition only, because the partition's number gives its
+    position.
     """
     by_tokens, by_parts = nodes * tokens * (TOKEN_BYTES + NODE_BYTES), parts * NODE_BYTES
     return {1: by_tokens, 2: by_tokens + by_parts, 3: by_parts}[strategy]

@@ -1,11 +1,11 @@
-"""The interface of every scheme: where keys live, and what a change of the nodes does to them.
+"""The interface of every scheme: a placement of keys on nodes that can change.
 
-A scheme numbers its nodes 0, 1, … in the order of `nodes`. It places hashes, one (`locate`, what a program does with a
-key it is asked for) or an array (`place_many`, NumPy); both give the same. Everything is a value: no I/O, no dice, no
-clock; the same calls give the same placement on every machine.
+A scheme numbers its nodes 0, 1, … in the order of `nodes`. It places one hash (`locate`) or an array of hashes
+(`place_many`, with NumPy); both give the same result. Schemes do no I/O, read no clock and draw no random numbers, so
+the same calls give the same placement on every machine.
 
-A scheme of one's own fills in `_build`, `locate`, `place_many` and `state_bytes`, and `_add` and `_remove` where nodes
-may come and go; the name and the facts at the class are what tables print.
+A custom scheme implements `_build`, `locate`, `place_many` and `state_bytes`. If nodes may come and go, it also
+implements `_add` and `_remove`. Tables print the name and the facts that stand at the class.
 """
 
 from __future__ import annotations
@@ -22,73 +22,91 @@ from chord.errors import DefiniteError
 from chord.lab.hashing import XXH3, Hasher, Hashes, mix, mix_one
 
 CHUNK = 1 << 16
-"""Hashes that are placed at a time where a scheme needs scratch space for each: what fits a core's cache."""
+"""Number of hashes placed at a time by schemes that need scratch space per hash.
+
+The space then fits a core's cache.
+"""
 
 Numbers = NDArray[np.intp]
-"""Numbers of nodes: indices into `Placement.nodes`."""
+"""Node numbers: indices into `Placement.nodes`."""
 
 Growth = Literal["one", "factor", "double", "never"]
-"""How a scheme grows: by any node, by a whole factor at a time, by doubling, or not at all."""
+"""How a scheme grows: by any node, by a whole factor, by doubling, or not at all."""
 
 
 class UnsupportedChange(DefiniteError):
-    """The scheme cannot do this; the message says why. Nothing has changed."""
+    """The scheme does not support this change; nothing has changed.
+
+    The message says why.
+    """
 
     word = "unsupported_change"
 
 
 WEIGHTS_RATIO_MAX = 1000.0
-"""How many times the lightest node's weight the heaviest may have."""
+"""Largest allowed ratio of the heaviest node's weight to the lightest node's."""
 
 
 def require_ratio(weights: Iterable[float]) -> None:
-    """Refuse weights that are too far apart to be kept by tables and points.
+    """Check that no weight is too many times another.
 
-    Raises: ValueError.
+    Tables and points cannot represent weights that are far apart.
+
+    Raises:
+        ValueError: the largest weight is more than `WEIGHTS_RATIO_MAX` times the smallest.
     """
     known = list(weights)
     low, high = min(known), max(known)
     if high / WEIGHTS_RATIO_MAX > low:
-        raise ValueError(f"weights from {low:g} to {high:g}: the most may be {WEIGHTS_RATIO_MAX:,.0f} times the least")
+        raise ValueError(
+            f"weights from {low:g} to {high:g}: the largest may be {WEIGHTS_RATIO_MAX:,.0f} times the least"
+        )
 
 
 class Placement(ABC):
-    """Where keys live: from the hash of a key to a node.
+    """A mapping from the hash of a key to a node.
 
     Args:
-        nodes: names, all different, at least one; their order is their numbering.
-        weights: how much of the keys a node is to have, relative to the others; 1.0 for those that are not named.
-            Their mean should be about 1, as newcomers weigh 1 unless it is said otherwise, and as rings take a weight
-            times their vnodes.
-        hasher: what makes hashes of keys (and of the names of nodes, where the scheme hashes these).
+        nodes: names, all different, at least one. Their order is their numbering.
+        weights: share of the keys that each node should have, relative to the others; 1.0 for nodes that are not named.
+            The mean should be about 1, because a new node weighs 1 by default and rings multiply weights by vnodes.
+        hasher: hashes keys, and the names of nodes if the scheme hashes names.
+
     Raises:
-        ValueError: no nodes, a name twice, a weight that is not positive or of nobody, weights too far apart.
-        UnsupportedChange: weights, and the scheme has none.
+        ValueError: there is no node, a name occurs twice, or a weight is not positive, belongs to no node or is too
+            far from another.
+        UnsupportedChange: weights were given, and the scheme does not support them.
     """
 
     scheme: ClassVar[str] = ""
     """The scheme's name on the command line."""
     title: ClassVar[str] = ""
-    """Its name in a table."""
+    """The scheme's name in tables."""
     source: ClassVar[str] = ""
-    """Where it was published."""
+    """The publication."""
     lookup_cost: ClassVar[str] = ""
     """Steps of a look-up among n nodes, as an order of growth."""
     memory_cost: ClassVar[str] = ""
-    """What a look-up needs in memory, as an order of growth."""
+    """Memory that a look-up needs, as an order of growth."""
     growth: ClassVar[Growth] = "one"
     has_names: ClassVar[bool] = True
-    """Whether the names of nodes decide the placement; otherwise their numbers do, and a newcomer can take one over."""
+    """Whether the names of nodes decide the placement.
+
+    Otherwise their numbers do, and a new node can take over a number.
+    """
     has_weights: ClassVar[bool] = False
     is_consistent: ClassVar[bool] = True
-    """Whether a change moves no key from a node that stays to another node that was there before."""
+    """Whether a change never moves a key between two nodes that stay."""
     has_distinct_replicas: ClassVar[bool] = True
-    """Whether `replicas` are on different nodes; otherwise they come from hashing again, and may meet."""
+    """Whether `replicas` are always on different nodes.
+
+    Otherwise each copy is hashed again, and two copies may meet on one node.
+    """
     can_remove: ClassVar[bool] = True
-    """Whether any node can go; otherwise only the last, or none."""
+    """Whether any node can be removed; otherwise only the last one, or none."""
 
     _adds_at_once: ClassVar[bool] = False
-    """Whether `_add_all` refuses before it has changed anything, so that nothing is to be taken back."""
+    """Whether `_add_all` raises before any change, so that no rollback is needed."""
 
     _nodes: list[str]
     _weights: list[float]
@@ -112,79 +130,94 @@ class Placement(ABC):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The names of the nodes; `place_many` answers with indices into this."""
+        """The names of the nodes; `place_many` returns indices into this tuple."""
         return tuple(self._nodes)
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight of every node."""
+        """The weight of each node."""
         return dict(zip(self._nodes, self._weights, strict=True))
 
     @property
     @abstractmethod
     def state_bytes(self) -> int:
-        """What a look-up needs in memory, in bytes: tables and points, packed; without the nodes' names."""
+        """Memory that a look-up needs, in bytes.
+
+        Counted are packed tables and points, without the nodes' names.
+        """
 
     def shares(self) -> NDArray[np.float64] | None:
-        """Return which share of all hashes each node has, exactly; None where the scheme can only be sampled.
+        """Return the exact share of all hashes that each node has.
 
-        Returns: shape (number of nodes,), adding up to 1.
+        Returns:
+            shape (number of nodes,), with sum 1; None if the scheme's shares can only be sampled.
         """
         return None
 
     # -- placing --------------------------------------------------------------------------------
 
     def hash_key(self, key: bytes) -> int:
-        """Return a key's hash, as this scheme takes it."""
+        """Return the hash of a key under this scheme's hash function."""
         return self.hasher.one(key)
 
     def hash_keys(self, keys: Iterable[bytes]) -> Hashes:
-        """Return the hashes of keys, as this scheme takes them; shape (number of keys,)."""
+        """Return the hashes of keys under this scheme's hash function; shape (keys,)."""
         return self.hasher.many(keys)
 
     def place(self, key: bytes) -> str:
-        """Return the node where a key lives."""
+        """Return the node on which a key lives."""
         return self._nodes[self.locate(self.hasher.one(key))]
 
     def replicas(self, key: bytes, count: int) -> tuple[str, ...]:
-        """Return the nodes where the copies of a key live, the first one as `place` says.
+        """Return the nodes on which the copies of a key live, first that of `place`.
 
         Args:
-            count: so many copies; where there are fewer nodes, a scheme with distinct replicas gives all of them.
-        Raises: ValueError: less than one copy.
+            key: the key.
+            count: number of copies. If there are fewer nodes, a scheme with distinct replicas returns all nodes.
+
+        Raises:
+            ValueError: `count` is less than 1.
         """
         self._check_copies(count)
         return tuple(self._nodes[number] for number in self.locate_replicas(self.hasher.one(key), count))
 
     @abstractmethod
     def locate(self, point: int) -> int:
-        """Return the number of the node where a hash lives."""
+        """Return the number of the node on which a hash lives."""
 
     @abstractmethod
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the number of the node where each hash lives.
+        """Return the number of the node on which each hash lives.
 
         Args:
             hashes: shape (k,); not changed.
-        Returns: indices into `nodes`, shape (k,).
+
+        Returns:
+            indices into `nodes`, shape (k,).
         """
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the numbers of the nodes where the copies of a hash live.
+        """Return the numbers of the nodes on which the copies of a hash live.
 
-        Unless a scheme knows better it hashes again for every copy (the fourth text's advice for schemes that have no
-        neighbours): two copies may meet on one node.
+        By default each copy is hashed again, so two copies may meet on one node. Schemes that have neighbouring nodes
+        override this.
+
+        Source: Golubtsov 2024, "Алгоритмы шардинга (разделения) данных", on replication.
         """
         return [self.locate(replica_hash(point, copy)) for copy in range(count)]
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the numbers of the nodes where the copies of each hash live.
+        """Return the numbers of the nodes on which the copies of each hash live.
 
         Args:
             hashes: shape (k,).
-            count: copies of each; where replicas are distinct at most the number of nodes.
-        Returns: indices into `nodes`, shape (k, count).
-        Raises: ValueError: less than one copy.
+            count: copies per hash. If replicas are distinct, at most the number of nodes are returned.
+
+        Returns:
+            indices into `nodes`, shape (k, count).
+
+        Raises:
+            ValueError: `count` is less than 1.
         """
         self._check_copies(count)
         if not self.has_distinct_replicas:
@@ -196,11 +229,11 @@ class Placement(ABC):
     # -- changes --------------------------------------------------------------------------------
 
     def add(self, node: str, weight: float = 1.0) -> None:
-        """Let a node in.
+        """Add a node.
 
         Raises:
-            ValueError: the name is taken, or the weight not positive or too far from the others'.
-            UnsupportedChange: the scheme does not grow so.
+            ValueError: the name is taken, or the weight is not positive or too far from the others.
+            UnsupportedChange: the scheme cannot grow by one node.
         """
         self._check_newcomer(node)
         weight = self._checked(weight)
@@ -208,25 +241,28 @@ class Placement(ABC):
         self._let_in(node, weight)
 
     def remove(self, node: str) -> None:
-        """Let a node go.
+        """Remove a node.
 
         Raises:
             KeyError: there is no such node.
-            UnsupportedChange: it is the only node, or the scheme cannot do without it.
+            UnsupportedChange: it is the only node, or the scheme cannot remove it.
         """
         number = self._number(node)
         if len(self._nodes) == 1:
-            raise UnsupportedChange(f"{node} is the only node, and keys must live somewhere")
+            raise UnsupportedChange(f"{node} is the only node, and a placement needs at least one")
         self._remove(number)
         del self._nodes[number], self._weights[number]
 
     def replace(self, old: str, new: str) -> None:
-        """Let a newcomer take the place of a node, and its weight.
+        """Replace a node with a new one of the same weight.
 
-        Where numbers decide, all keys of the one go to the other and no other key moves. Where names do, the two swap
-        as any two: others take over from the old and give to the new.
+        If numbers decide the placement, all keys of the old node move to the new one, and no other key moves. If names
+        decide it, the change equals adding the new node and then removing the old one.
 
-        Raises: as `add` and `remove`.
+        Raises:
+            ValueError: the new name is taken.
+            KeyError: there is no such node.
+            UnsupportedChange: as for `add` and `remove`.
         """
         number = self._number(old)
         self._check_newcomer(new)
@@ -238,50 +274,68 @@ class Placement(ABC):
         self.remove(old)
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Let several nodes in, all or none: as many as it takes, where a scheme grows by a factor only.
+        """Add several nodes, all or none.
 
-        Raises: as `add`; then nobody has come.
+        A scheme that grows by a factor takes as many nodes as that factor needs. If an error is raised, no node has
+        been added.
+
+        Raises:
+            ValueError: as for `add`.
+            UnsupportedChange: as for `add`.
         """
         self._check_newcomers(nodes)
         require_ratio([*self._weights, 1.0])
         self._all_or_none(lambda: self._add_all(nodes), 1 if self._adds_at_once else len(nodes))
 
     def shrink(self, nodes: Sequence[str]) -> None:
-        """Let several nodes go, all or none: as many as it takes, where a scheme shrinks by a factor only.
+        """Remove several nodes, all or none.
 
-        Raises: as `remove`, also where a name stands twice; then nobody has gone.
+        A scheme that shrinks by a factor takes as many nodes as that factor needs. If an error is raised, no node has
+        been removed.
+
+        Raises:
+            ValueError: a name occurs twice.
+            KeyError: as for `remove`.
+            UnsupportedChange: as for `remove`.
         """
         if len(set(nodes)) < len(nodes):
-            raise ValueError("a node cannot go twice")
+            raise ValueError("a node to remove is named twice")
         for node in nodes:
             self._number(node)
 
         def remove_all() -> None:
             for node in nodes:
-                if node in self._nodes:  # a trie evicts some
+                if node in self._nodes:  # removing a node from a trie may have evicted it already
                     self.remove(node)
 
         self._all_or_none(remove_all, len(nodes))
 
     # -- what a scheme fills in -----------------------------------------------------------------
 
-    def _build(self) -> None:  # noqa: B027 - a scheme without tables has nothing to make
-        """Make the tables for `_nodes` and `_weights`."""
+    def _build(self) -> None:  # noqa: B027 - a scheme without tables has nothing to build
+        """Build the tables for `_nodes` and `_weights`."""
 
     def _add(self, node: str, weight: float) -> None:
-        """Change the tables for a node that will have the next number, or raise before anything is changed."""
+        """Update the tables for a node that gets the next number.
+
+        An implementation raises before it changes anything.
+        """
         raise UnsupportedChange(f"{self.scheme}: the set of nodes is fixed")
 
     def _add_all(self, nodes: Sequence[str]) -> None:
-        """Let several nodes in, of weight 1 and known to be new; whoever changes tables for each may do so once.
+        """Add several nodes of weight 1; the caller has checked their names.
 
-        What has changed when it raises is taken back, unless `_adds_at_once`.
+        A scheme that rebuilds tables overrides this to rebuild them once. Unless `_adds_at_once`, the caller rolls back
+        any change if this raises.
         """
         for node in nodes:
             self._let_in(node, 1.0)
 
     def _remove(self, number: int) -> None:
-        """Change the tables for a node that goes, those behind it moving up, or raise before anything is changed."""
+        """Update the tables for a node that goes; later nodes move up by one number.
+
+        An implementation raises before it changes anything.
+        """
         raise UnsupportedChange(f"{self.scheme}: the set of nodes is fixed")
 
     # -- inside ---------------------------------------------------------------------------------
@@ -292,7 +346,10 @@ class Placement(ABC):
         self._weights.append(weight)
 
     def _all_or_none(self, change: Callable[[], None], nodes: int) -> None:
-        """Make a change of so many nodes, or, where it is refused, none; that of one node is so by itself."""
+        """Apply a change of `nodes` nodes atomically.
+
+        A change of one node needs no rollback, because `_add` and `_remove` raise before they change anything.
+        """
         as_it_was = deepcopy(self.__dict__) if nodes > 1 else None
         try:
             change()
@@ -304,7 +361,7 @@ class Placement(ABC):
 
     def _check_copies(self, count: int) -> None:
         if count < 1:
-            raise ValueError(f"a key has one copy at least, not {count}")
+            raise ValueError(f"a key has at least one copy, not {count}")
 
     def _number(self, node: str) -> int:
         try:
@@ -314,21 +371,21 @@ class Placement(ABC):
 
     def _check_newcomer(self, node: str) -> None:
         if node in self._nodes:
-            raise ValueError(f"there is a node {node} already")
+            raise ValueError(f"a node {node} already exists")
 
     def _check_newcomers(self, nodes: Sequence[str]) -> None:
         if len(set(nodes)) < len(nodes):
-            raise ValueError("two newcomers have the same name")
+            raise ValueError("two new nodes have the same name")
         there = set(self._nodes)
         for node in nodes:
             if node in there:
-                raise ValueError(f"there is a node {node} already")
+                raise ValueError(f"a node {node} already exists")
 
     def _checked(self, weight: float) -> float:
         if not 0.0 < weight < float("inf"):
-            raise ValueError(f"a weight must be positive, not {weight}")
+            raise ValueError(f"a weight must be positive and finite, not {weight}")
         if weight != 1.0 and not self.has_weights:
-            raise UnsupportedChange(f"{self.scheme} has no weights: every node is as good as any other")
+            raise UnsupportedChange(f"{self.scheme} has no weights: every node weighs the same")
         return float(weight)
 
     def __repr__(self) -> str:
@@ -336,27 +393,33 @@ class Placement(ABC):
 
 
 def replica_hash(point: int, copy: int) -> int:
-    """Return the hash that stands for the copy-th replica where replicas come from hashing again; 0: itself."""
+    """Return the hash that stands for one copy of a key, for schemes that hash again.
+
+    Args:
+        point: hash of the key.
+        copy: number of the copy; 0 returns `point` itself.
+    """
     return mix_one(point, copy) if copy else point
 
 
 def replica_hashes(hashes: Hashes, copy: int) -> Hashes:
-    """Return `replica_hash` of every hash; the same shape."""
+    """Return `replica_hash` of each hash; the same shape."""
     return mix(hashes, copy) if copy else hashes
 
 
 def only_the_last(scheme: str, number: int, count: int, node: str) -> None:
-    """Refuse the removal of any but the last of `count` numbered nodes.
+    """Refuse to remove any but the last of `count` numbered nodes.
 
-    Raises: UnsupportedChange.
+    Raises:
+        UnsupportedChange: `number` is not the last one.
     """
     if number != count - 1:
         raise UnsupportedChange(
-            f"{scheme} has no names, only numbers, 0 to {count - 1}: the last can go, not {node}, the {number}; "
-            "replace it, and a newcomer takes over its number"
+            f"{scheme} numbers its nodes 0 to {count - 1}: only the last can go, not {node}, number {number}; "
+            "replace it with a new node"
         )
 
 
 def compact(numbers: NDArray[Any], gone: int) -> None:
-    """Renumber, in place, the nodes behind one that is gone."""
+    """Renumber nodes, in place, after node number `gone` has left."""
     numbers[numbers > gone] -= 1

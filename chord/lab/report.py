@@ -1,7 +1,7 @@
-"""One page on everything the lab has measured: the findings, the pictures, how to measure it again.
+"""One page on a run of the lab: findings, plots, and the command to repeat it.
 
-The tables are in the pages of the experiments, to which it links; the fourth text's table is here too, with what
-differs from the source texts and why.
+The page links to the pages of the experiments, which have the tables. It includes the tables that re-measure
+Golubtsov's article, and a list of the points on which the source texts differ from the measurements.
 """
 
 from __future__ import annotations
@@ -17,50 +17,53 @@ from chord.lab.harness.report import Report, markdown
 
 PAGE = "report.md"
 SHOWN = ("fourth_text", "draws")
-"""Tables that are printed in full: those the texts have."""
+"""Tables printed in full, because a source text prints them."""
 
 TEXTS = (
-    "*The first text*: "
-    "«Шардирование», a lecture (in Russian): the remainder and its factors, tries, sections, rings with vnodes.",
-    "*The second text*: «Распределенные системы», lecture notes (in Russian), which go over the same ground.",
-    "*The third text*: an article on consistent hashing (in Russian): rings, jump, multi-probe, Maglev, and six "
-    "things to ask of a scheme.",
-    "*The fourth text*: «Алгоритмы шардинга (разделения) данных», 2024 (in Russian): seven schemes from 20 shards to "
-    "21, and how long they take.",
-    "*The fifth text*: "
-    "“分片 (Sharding)”, a chapter (in Chinese): tables of first letters, directories, hops on a ring.",
+    "*Ilya Kokorin*, "
+    "«Шардирование», lecture slides (in Russian): the remainder and its factors, tries, sections, rings, jump.",
+    "*Exam notes* «Распределенные системы» (in Russian), tickets 19 to 21, on the same subjects; no author named.",
+    "*An article on consistent hashing* (in Russian; no author or title given): rendezvous, rings, jump, multi-probe, "
+    "and six criteria for a scheme.",
+    "*Anton Golubtsov*, «Алгоритмы шардинга (разделения) данных», 2024 (in Russian): seven schemes from 20 shards to "
+    "21, and the time that they take.",
+    "*Course notes* "
+    "“分片 (Sharding)” (in Chinese; no author named): tables of first letters, directories, hops on a ring.",
 )
-"""What started the lab: what they say is measured again."""
+"""The texts that the lab started from. The lab measures their claims again."""
 
 DIFFERENCES = (
-    ("The column *overlap* of the fourth text is the share of keys that stay.",
-     "By the remainder 4.77 % stay, so that 95.23 % move; by jump it is the other way round. Its formula for what the "
-     "remainder moves, `shards_before / shards_after`, is right for one shard more and for a doubling; from m to n in "
-     "general 1 - m / lcm(m, n) moves."),
-    ("The rings of the fourth text are one draw each.",
-     "What a ring keeps, and how evenly, hangs on the names of its nodes; the table of draws has the distribution, and "
-     "the printed figures lie in it."),
-    ("Its listing of jump starts at `b = 1`.",
-     "The published one starts at -1. The loop is entered with `j = 0` and sets `b` before it is read, so that no key "
-     "goes elsewhere; only for no buckets at all the answers would differ."),
-    ("The third text's standard deviation of jump, below 0.0000001 %, is one of bucket shares.",
-     "Shares of all keys there could be; keys that are drawn spread by chance, as with every scheme. Both are in the "
-     "page on jump."),
-    ("Its 0.5 % for some twenty probes is a slip for 5 %.",
-     "And that is the fullest node over the mean, 1.05 with 21 probes, not the standard deviation, which is 15.6 %."),
-    ("Multi-probe hashing needs O(1) memory and is of 2005, jump of 2007, says the third text.",
-     "Multi-probe keeps a ring, O(n), and was published in 2015; jump in 2014."),
-    ("Times are of another machine.", "Only their order can be compared."),
-    ("The fifth text's twenty hops are the most, log2 of a million.", "The mean is half of it, and a little less."),
+    ("Golubtsov's column *overlap* is the share of keys that stay.",
+     "By the remainder 4.77 % stay and 95.23 % move. By jump 95.24 % stay. The formula for the share that the "
+     "remainder moves, `shards_before / shards_after`, holds for one more shard and for doubling. In general, going "
+     "from m to n moves 1 - m / lcm(m, n)."),
+    ("Golubtsov's rings are one draw each.",
+     "The names of a ring's nodes decide its kept share and its evenness. The table of draws has the distribution, and "
+     "the printed figures lie inside it."),
+    ("Golubtsov's listing of jump starts at `b = 1`.",
+     "The published one starts at -1. The loop starts with `j = 0` and sets `b` before it is read, so every key gets "
+     "the same bucket. The results would differ only for zero buckets."),
+    ("The article's standard deviation of jump, below 0.0000001 %, is that of bucket shares.",
+     "These are shares of all possible keys. Keys that are drawn spread by chance, under every scheme. The page on "
+     "jump has both."),
+    ("The article's 0.5 % for about twenty probes is a slip for 5 %.",
+     "The 5 % are the fullest node's excess over the mean, 1.05 with 21 probes. The standard deviation is 15.6 %."),
+    ("The article says that multi-probe hashing needs O(1) memory and is of 2005, and that jump is of 2007.",
+     "Multi-probe keeps a ring, O(n), and was published in 2015. Jump was published in 2014."),
+    ("Golubtsov's times are those of another machine.", "Only their order can be compared."),
+    ("The course notes' twenty hops are the maximum, log2 of a million.", "The mean is slightly less than half of it."),
 )  # fmt: skip
 
 
 def write_page(reports: Sequence[Report], seed: int, command: str, out_dir: Path, name: str = PAGE) -> Path:
-    """Write the page.
+    """Write the page and return its path.
 
     Args:
-        command: what was typed, without the program's name.
-        name: of the file; that of the page on everything is not for a part of it.
+        reports: the reports of all experiments of the run.
+        seed: the seed of the run.
+        command: the command line without the program's name.
+        out_dir: the directory of the page.
+        name: file name; the default is only for the page on all experiments.
     """
     page = out_dir / name
     write_whole(page, "\n".join(_lines(reports, seed, command)))
@@ -88,7 +91,7 @@ def _lines(reports: Sequence[Report], seed: int, command: str) -> list[str]:
                 lines += [line for note in table.notes for line in (note, "")]
         lines += [f"Tables: [{report.name}.md]({report.name}.md).", ""]
     lines += ["## The source texts", "", *(f"- {text}" for text in TEXTS), ""]
-    lines += ["## Where the source texts say otherwise", ""]
+    lines += ["## Differences from the source texts", ""]
     lines += [f"- *{what}* {why}" for what, why in DIFFERENCES]
     return [*lines, ""]
 

@@ -156,7 +156,7 @@ def test_what_places_by_another_store_has_no_time_for_it() -> None:
     assert None not in by_name["ring"][3:6]
 
 
-# -- the fourth text's table ------------------------------------------------------------------------------
+# -- Golubtsov's table ------------------------------------------------------------------------------------
 
 
 def fourth_text_of(errors: dict[str, float]) -> Table:
@@ -185,11 +185,11 @@ def test_each_std_has_three_standard_errors_and_not_one_step_more() -> None:
     assert [row.passed for row in table.rows] == [True, False, True, None, False]
     assert [table.texts(row)[-1] for row in table.rows] == ["-2.99", "+3.01", "+2.99", "–", "-3.35"]
     notes = " ".join(table.notes)
-    assert "Of 4 such rows chance alone takes one or more beyond 3 at 1.0% of all seeds, one in 10" in notes
+    assert "With 4 such rows, chance alone takes one or more beyond 3 for 1.0% of all seeds, one in 10" in notes
     assert "Beyond it here: jump (+3.01), rendezvous (-3.35). That is chance if another --seed is within" in notes
     inside = fourth_text_of({"mod": 0.5})
     assert inside.passed
-    assert "Of 1 such row chance alone" in " ".join(inside.notes)
+    assert "With 1 such row, chance alone" in " ".join(inside.notes)
     assert "Beyond" not in " ".join(inside.notes)
 
 
@@ -244,7 +244,7 @@ def test_who_asks_every_node_gets_a_sample_of_the_keys_and_that_is_said(monkeypa
     assert stability.passed
     assert [row.values[2] for row in evenness.rows] == [250, 50, 50, 250]
     notes = " ".join(evenness.notes)
-    assert "Of 1,000 of the keys only, drawn from all, as each look-up asks every node: rendezvous, jump-na" in notes
+    assert "A sample of 1,000 keys, because each look-up asks every node: rendezvous, jump-naive" in notes
     assert f"a std of {math.sqrt(19 / 1000):.2%} of the mean" in notes
     assert "4 of 4 schemes are as even as chance allows" in headline_of(compare_pictures.draw_evenness, result)
     figure = Figure()
@@ -329,7 +329,7 @@ def test_the_example_s_newcomers_take_their_part_evenly_and_it_travels() -> None
 
 @pytest.mark.parametrize(("few", "many"), [(20, 21), (20, 40), (20, 60), (20, 50)])
 def test_what_the_remainder_moves(few: int, many: int) -> None:
-    """What the report says of the fourth text's formula."""
+    """The report's statement about Golubtsov's formula."""
     hashes = Mod(["a"]).hash_keys(number_keys(100_000))
     small, large = (Mod([str(n) for n in range(count)]).place_many(hashes) for count in (few, many))
     moves = float((small != large).mean())

@@ -299,7 +299,7 @@ def test_weights_are_what_loads_are_held_against() -> None:
     assert deviations["rendezvous-weighted"] < 0.05
     assert deviations["mod"] > 0.4, "without weights it is held against what was asked for, and does not win"
     notes = " ".join(found["evenness"].notes)
-    assert "Without weights, as they have none, but held against them: mod" in notes
+    assert "Without support for weights, but compared with them: mod" in notes
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3])
@@ -328,7 +328,7 @@ def test_the_same_seed_gives_the_same_files_in_any_executor(tmp_path: Path) -> N
         run_all(small(), "quick", 1, tmp_path / "processes", pool)
     here = files(tmp_path / "here")
     assert {"evenness.csv", "compare.json", "compare.md", "finger_use.svg", "ring.png"} <= set(here)
-    assert "fourth_text.csv" not in here, "the fourth text's table needs its keys and nodes"
+    assert "fourth_text.csv" not in here, "Golubtsov's table needs its keys and nodes"
     assert files(tmp_path / "threads") == here
     assert files(tmp_path / "processes") == here
     run_all(small(), "quick", 2, tmp_path / "other")
@@ -363,7 +363,7 @@ def test_the_page_says_what_was_found_and_how(tmp_path: Path) -> None:
     reports = run_all(small(), "quick", 5, tmp_path)
     page = write_page(reports, 5, "lab all --seed 5", tmp_path).read_text()
     assert page.startswith("# Sharding schemes side by side\n\n`chord lab all --seed 5`, seed 5. ")
-    for word in ("numpy 2", "Python 3.", "chord 0.", "b = 1", "0.5 %", "*The fifth text*", "0.0000001 %",
+    for word in ("numpy 2", "Python 3.", "chord 0.", "b = 1", "0.5 %", "*Course notes*", "0.0000001 %",
                  "[ring.md](ring.md)"):  # fmt: skip
         assert word in page
     for report in reports:

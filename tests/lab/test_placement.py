@@ -393,7 +393,7 @@ def test_generators_of_keys_follow_their_seed() -> None:
     assert hashing.number_keys(2) == [b"key-0", b"key-1"]
 
 
-# -- the fourth text's table, in small ------------------------------------------------------------------------
+# -- Golubtsov's table, in small ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "kept"), [("mod", 4.77), ("jump", 95.24), ("fibonacci", 4.80), ("rendezvous", 95.28)])

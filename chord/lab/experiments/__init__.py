@@ -1,14 +1,14 @@
-"""The lab's experiments, by the command that runs them.
+"""The lab's experiments, grouped by the command that runs them.
 
-    compare       every scheme on the same keys (compare), and how fast each is (speed)
-    vnodes        what vnodes buy (vnodes), the text's rings drawn again (draws), probes and bounded loads (bounds)
-    movement      what growing costs (movement), and what moving hot sections buys (hot_sections)
-    jump          the lemma, the cost and the evenness of jump
-    strategies    Dynamo's three ways to cut the ring
-    ring          path lengths (paths), ways to route (routes), failures and loads, on rings too large to run
+- compare: every scheme on the same keys (`compare`), and their speed (`speed`).
+- vnodes: the effect of vnodes (`vnodes`), Golubtsov's rings drawn again (`draws`), probes and bounded loads (`bounds`).
+- movement: the cost of growth (`movement`), and the effect of moving hot sections (`hot_sections`).
+- jump: the lemma, the cost and the evenness of jump.
+- strategies: Dynamo's three partition strategies.
+- ring: path lengths (`paths`), ways to route (`routes`), failures and loads, on rings too large to run.
 
-Each module is one experiment (chord/lab/harness/); `common` has what those on schemes share, `fourth_text` and
-`compare_pictures` are parts of compare.
+Each module is one experiment in the sense of `chord.lab.harness`, with three exceptions. `common` has the shared parts
+of the experiments on schemes. `fourth_text` and `compare_pictures` are parts of `compare`.
 """
 
 from __future__ import annotations
@@ -45,36 +45,36 @@ def of_compare(
     weights: tuple[float, ...] = (),
     seed: int = 1,
 ) -> list[AnyExperiment]:
-    """Return the comparison of schemes; see `compare.experiment`."""
+    """Return the experiments on all schemes; see `compare.experiment`."""
     return [compare.experiment(keys, schemes, nodes, then, weights, seed), speed.experiment(schemes)]
 
 
 def of_vnodes(nodes: int = vnodes.NODES) -> list[AnyExperiment]:
-    """Return what is asked about vnodes, on rings of so many nodes."""
+    """Return the experiments on vnodes, on rings of `nodes` nodes."""
     return [vnodes.experiment(nodes), draws.experiment(), bounds.experiment()]
 
 
 def of_movement() -> list[AnyExperiment]:
-    """Return what is asked about growth, and about sections that are moved since they are hot."""
+    """Return the experiments on growth, and on moving hot sections."""
     return [movement.experiment(), hot_sections.experiment()]
 
 
 def of_jump() -> list[AnyExperiment]:
-    """Return what is asked about jump."""
+    """Return the experiment on jump."""
     return [jump.experiment()]
 
 
 def of_strategies() -> list[AnyExperiment]:
-    """Return what is asked about Dynamo's strategies."""
+    """Return the experiment on Dynamo's strategies."""
     return [strategies.experiment()]
 
 
 def of_ring(nodes: int = paths.NODES) -> list[AnyExperiment]:
-    """Return what is asked about rings of up to so many nodes."""
+    """Return the experiments on rings of up to `nodes` nodes."""
     each = (paths.experiment, routes.experiment, ring_failures.experiment, ring_loads.experiment)
     return [experiment(nodes) for experiment in each]
 
 
 def of_all(seed: int = 1) -> list[AnyExperiment]:
-    """Return all experiments as they are without options."""
+    """Return all experiments with their default options."""
     return [*of_compare(seed=seed), *of_movement(), *of_vnodes(), *of_jump(), *of_strategies(), *of_ring()]

@@ -1,12 +1,14 @@
-"""Two ways to even out a ring of one point a node, held against what is published of them: probes and bounded loads.
+"""Multi-probe and bounded loads, compared with their published bounds.
 
-*Multi-probe* (Appleton and O'Reilly 2015): with k probes a node behind a gap of g mean gaps gets the share k / (k -
-1) * (1 - exp(-(k - 1) g)) of the mean, so the fullest has k / (k - 1): 1.05 with 21 probes. The third text takes this
-for the standard deviation, and prints 0.5 % for 5 %. The deviation follows from the same formula, and is larger: 15.6
-% with 21 probes, since nodes behind short gaps stay poor.
+Both even out a ring of one point per node.
 
-*Bounded loads* (Mirrokni et al. 2018): no node has more than ceil(c m / n) of m keys. That is bought with keys that
-move between old nodes when a node comes.
+*Multi-probe* (Appleton and O'Reilly 2015) uses k probes. A node behind a gap of g mean gaps gets the share
+`k / (k - 1) * (1 - exp(-(k - 1) g))` of the mean. The fullest node therefore has k / (k - 1): 1.05 with 21 probes. The
+anonymous article on consistent hashing takes this for the standard deviation, and prints 0.5 % for 5 %. The deviation
+follows from the same formula and is larger, because nodes behind short gaps stay poor: 15.6 % with 21 probes.
+
+*Bounded loads* (Mirrokni et al. 2018) gives no node more than ceil(c m / n) of m keys. The price is that keys move
+between old nodes when a node is added.
 """
 
 from __future__ import annotations
@@ -36,7 +38,16 @@ Kind = Literal["multi-probe", "ring-bounded"]
 
 
 class Setting(NamedTuple):
-    """One of the two, with so many probes or such a capacity, on several rings."""
+    """One of the two schemes with its parameter, on several rings.
+
+    Attributes:
+        kind: name of the scheme.
+        value: number of probes, or capacity.
+        nodes: number of nodes.
+        keys: number of keys.
+        rings: number of rings.
+        seed: seed of the rings and keys.
+    """
 
     kind: Kind
     value: float
@@ -51,12 +62,14 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """How loads spread on each ring, and what share of the keys went between old nodes when one came.
+    """The spread of loads on each ring, and the needless movement.
 
     Attributes:
-        spreads: of the shares of all keys there could be, for probes; of the keys, for capacities.
-        by_keys: of the keys, on the last ring.
-        p: how likely chance takes the keys of the last ring as far from the shares, for probes.
+        setting: the scheme.
+        spreads: for probes, spread of the shares of all possible keys; for capacities, spread of the keys.
+        by_keys: spread of the keys on the last ring.
+        between_old: share of the keys that moved between old nodes when a node was added.
+        p: for probes, probability that chance alone takes the keys of the last ring at least as far from the shares.
     """
 
     setting: Setting
@@ -74,7 +87,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Place the keys on every ring, and let a node in."""
+    """Place the keys on every ring, and add a node."""
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     spreads, between, p = [], [], 1.0
     for number in range(setting.rings):
@@ -98,7 +111,7 @@ def measure(setting: Setting) -> Cell:
 
 
 def by_kind(result: Result[Cell], kind: Kind) -> list[Cell]:
-    """Return the cells of one of the two."""
+    """Return the cells of one of the two schemes."""
     return [cell for cell in result.cells if cell.setting.kind == kind]
 
 
@@ -135,14 +148,17 @@ def _probes(cells: list[Cell]) -> Table:
     notes = (
         f"{shape.nodes:,} nodes, {shape.rings} rings. With one probe it is a ring, and the peak has no bound.",
         f"{shape.keys:,} keys add {math.sqrt(shape.nodes / shape.keys):.0%} of the mean by chance.",
-        "The third text's 0.5 % at some 20 probes is a slip for 5 %, and that is the peak, not the deviation.",
+        "An anonymous article has 0.5 % at about 20 probes, a slip for 5 %. That is the peak, not the deviation.",
     )
     bar = "fullest share within k / (k - 1), 1 % and 4 standard errors; keys fit the shares; none moves needlessly"
     return Table("multi_probe", "Multi-probe against its bound", columns, tuple(rows), bar, notes)
 
 
 def movement_bound(capacity: float) -> float:
-    """Return how many nodes' worth of keys may move between old ones: O(1 / eps^2), with 4 for the constant."""
+    """Return how many nodes' worth of keys may move between old nodes.
+
+    The bound is O(1 / eps^2), here with the constant 4.
+    """
     return 4 * max(1 / (capacity - 1) ** 2, 1)
 
 
@@ -161,8 +177,8 @@ def _capacities(cells: list[Cell]) -> Table:
         passed = max(each.most for each in cell.spreads) <= bound + 1e-12 and times <= movement_bound(capacity)
         rows.append(Row((capacity, _most(cell), _std(cell), between, times, movement_bound(capacity)), passed))
     notes = (
-        "With room enough for all it is a plain ring, on which nothing moves needlessly.",
-        "That nobody has more is how it places; proved is how little moves for it: O(1 / (c - 1)^2) keys for one.",
+        "With a large enough capacity it is a plain ring, on which nothing moves needlessly.",
+        "The load bound holds by construction. The theorem bounds movement: O(1 / (c - 1)^2) keys per necessary one.",
     )
     bar = "no node has more than ceil(c m / n) keys; no more than 4 max(1 / (c - 1)^2, 1) nodes' worth move needlessly"
     return Table("bounded_loads", "Bounded loads against their bound", columns, tuple(rows), bar, notes)
@@ -176,7 +192,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     headline(
         figure,
         f"21 probes hold the fullest share of the circle to {_most(twenty):.2f} times the mean and move nothing "
-        f"needlessly; capacity 1.25 holds the keys themselves, and moves {np.mean(quarter.between_old):.0%} of them",
+        f"needlessly. Capacity 1.25 bounds the keys, and moves {np.mean(quarter.between_old):.0%} of them",
     )
     left, middle, right = figure.subplots(1, 3)
     many = np.linspace(1.4, 50, 300)
@@ -202,7 +218,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment() -> Experiment[Setting, Cell]:
-    """Return the experiment on both."""
+    """Return the experiment on multi-probe and bounded loads."""
     return Experiment(
         name="bounds",
         title="Evening out a ring: probes and bounded loads",

@@ -1,4 +1,4 @@
-"""What the experiments on schemes share: keys, names of nodes, who moved where."""
+"""Shared parts of the experiments on schemes: keys, node names, key movement."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from chord.lab.schemes import SCHEMES
 
 
 def again(command: str) -> Callable[[Scale, int], str]:
-    """Return how an experiment says by which command it is measured again."""
+    """Return a function that gives the command to repeat an experiment."""
     return lambda scale, seed: f"chord lab {command} --seed {seed}" + f" --scale {scale}" * (scale != "standard")
 
 
 class Keys(NamedTuple):
-    """Keys to place: so many made ones, or somebody's own.
+    """Keys to place: generated ones, or a user's own.
 
     Attributes:
-        label: how the command line names them: a number or a file.
-        total: how many there are.
-        seed: of the made ones; another seed makes others.
-        given: somebody's own keys, one a line; a key that stands there twice is asked for twice.
+        label: the value of --keys: a number or a file.
+        total: number of keys.
+        seed: seed of generated keys; another seed gives other keys.
+        given: a user's own keys, one per line. A key that occurs twice counts as two requests. None: keys are
+            generated.
     """
 
     label: str
@@ -42,16 +43,22 @@ class Keys(NamedTuple):
         return _list(self)
 
     def hashes(self, hasher: Hasher) -> Hashes:
-        """Return their hashes; shape (total,).
+        """Return the hashes of the keys; shape (total,).
 
-        For a scheme that hashes nothing but keeps the order of keys, made keys are surnames: numbers would all begin
-        alike.
+        For a scheme that keeps the order of keys instead of hashing, generated keys are surnames. Numbered keys would
+        all begin with the same bytes.
         """
         return _hashes(self, hasher)
 
 
 class Skew(NamedTuple):
-    """How often keys stand there twice: different ones, the share of the most frequent, the sum of squared counts."""
+    """How unevenly keys are requested.
+
+    Attributes:
+        different: number of different keys.
+        most: share of the most frequent key.
+        squares: sum of the squared counts of the keys.
+    """
 
     different: int
     most: float
@@ -59,23 +66,24 @@ class Skew(NamedTuple):
 
 
 def skew(keys: Keys) -> Skew:
-    """Return how often each key is asked for, in three numbers."""
+    """Return how often each key is requested, in three numbers."""
     return _skew(keys)
 
 
 def chance_deviation(keys: Keys, nodes: int) -> float:
-    """Return the standard deviation of keys per node, over the mean, where each different key picks its node by chance.
+    """Return the std of keys per node over the mean that chance alone causes.
 
-    A key that is asked for f times brings f: sqrt((n - 1) sum f^2) / m, which is sqrt((n - 1) / m) where all differ.
+    Each different key picks its node independently and uniformly. A key that is requested f times brings a load of f.
+    For m requests the result is sqrt((n - 1) sum f^2) / m. If all keys differ, this is sqrt((n - 1) / m).
     """
     squares = keys.total if keys.given is None else skew(keys).squares
     return math.sqrt((nodes - 1) * squares) / keys.total
 
 
 def sampled(keys: Keys, size: int) -> Keys:
-    """Return so many of the keys, or all where there are no more: the first of made ones, any lines of given ones.
+    """Return `size` of the keys, or all if there are no more.
 
-    A key that is asked for often is so in the sample, too.
+    Of generated keys, the sample is the first ones. Of given keys it is random lines, so frequent keys stay frequent.
     """
     if size >= keys.total:
         return keys
@@ -87,19 +95,19 @@ def sampled(keys: Keys, size: int) -> Keys:
 
 
 def made_keys(count: int, seed: int) -> Keys:
-    """Return so many keys that differ in a number."""
+    """Return `count` generated keys, which differ in a number."""
     return Keys(str(count), count, seed)
 
 
 def given_keys(label: str, text: bytes) -> Keys:
-    """Return the keys of a text, one a line; empty lines are none.
+    """Return the keys of a text, one per line; empty lines are skipped.
 
     Raises:
         ValueError: there is no key.
     """
     keys = [line for line in text.splitlines() if line]
     if not keys:
-        raise ValueError(f"{label} has no keys: one a line is expected")
+        raise ValueError(f"{label} has no keys: one key per line is expected")
     return Keys(label, len(keys), 0, b"\n".join(keys))
 
 
@@ -123,48 +131,64 @@ def _hashes(keys: Keys, hasher: Hasher) -> Hashes:
 
 
 def node_names(count: int, seed: int, first: int = 0) -> list[str]:
-    """Return names of nodes; each seed has names of its own, so that schemes that hash them are drawn anew."""
+    """Return names of nodes, different for each seed.
+
+    A scheme that hashes names therefore gives another placement for each seed.
+    """
     return [f"n{seed}-{number}" for number in range(first, first + count)]
 
 
 Factory = Callable[..., Placement]
-"""What builds a scheme, as in `SCHEMES`; it travels with a setting, as workers know only the lab's own by name."""
+"""A function that builds a scheme, as in `SCHEMES`.
+
+It travels with a setting, because worker processes know only the lab's own schemes by name.
+"""
 
 
 def build(
     scheme: str | Factory, nodes: list[str], weights: dict[str, float] | None = None, **options: Any
 ) -> Placement:
-    """Return a scheme, by its name or what builds it, with these nodes and options of its own.
+    """Return a scheme with these nodes.
+
+    Args:
+        scheme: its name in `SCHEMES`, or the function that builds it.
+        nodes: names of the nodes.
+        weights: weights of the nodes; None if all weigh 1.
+        options: options of the scheme.
 
     Raises:
-        UnsupportedChange: it has no weights.
+        UnsupportedChange: weights were given, and the scheme does not support them.
     """
     factory = SCHEMES[scheme] if isinstance(scheme, str) else scheme
     return factory(nodes, weights=weights, **options)
 
 
 WITH_ROOM = ("anchor", "dx")
-"""Schemes that are told at the beginning how many nodes there can ever be."""
+"""Schemes that fix the largest number of nodes when they are built."""
 
 
 def room(scheme: str, most: int) -> dict[str, Any]:
-    """Return the options with which a scheme has room for so many nodes."""
+    """Return the options with which a scheme has room for `most` nodes."""
     return {"capacity": most} if scheme in WITH_ROOM else {}
 
 
 def fitting(scheme: str | Factory, nodes: int) -> int:
-    """Return how many nodes a scheme can have at most, up to so many: a power of two where it doubles."""
+    """Return the largest number of nodes up to `nodes` that a scheme can have.
+
+    For a scheme that doubles, this is a power of two.
+    """
     return 1 << (nodes.bit_length() - 1) if build(scheme, ["any"]).growth == "double" else nodes
 
 
 class Move(NamedTuple):
-    """What a change of the nodes did to the keys.
+    """The effect of a change of the nodes on the keys.
 
     Attributes:
-        was, now: numbers of nodes before and after.
-        kept: share of the keys that stayed where they were.
-        ideal: the share that stays if no more moves than evenness asks for.
-        between_old: keys that went from a node that stays to another that was there before.
+        was: number of nodes before the change.
+        now: number of nodes after the change.
+        kept: share of the keys that stayed.
+        ideal: share of the keys that stay if only as many move as evenness requires.
+        between_old: number of keys that moved between two nodes that are there before and after.
     """
 
     was: int
@@ -175,11 +199,12 @@ class Move(NamedTuple):
 
 
 def grow(placement: Placement, hashes: Hashes, then: int, seed: int) -> Move | None:
-    """Let nodes in until there are so many, or, where a scheme grows in its own steps, as many as the next step takes.
+    """Grow a scheme to `then` nodes, and return the effect on the keys.
 
-    Where there is not room for all of them, as many as there is room for.
+    If only some of the new nodes fit, as many as fit are added. If none can be added, the scheme is doubled.
 
-    Returns: None where the set of nodes is fixed.
+    Returns:
+        the effect; None if the set of nodes is fixed.
     """
     before, was, weight = placement.place_many(hashes), len(placement.nodes), sum(placement.weights.values())
     for target in (then, 2 * was):
@@ -191,7 +216,7 @@ def grow(placement: Placement, hashes: Hashes, then: int, seed: int) -> Move | N
 
 
 def _let_in(placement: Placement, names: list[str]) -> bool:
-    """Let nodes in, or, where there is not room for all, as many as there is room for; say whether any has come."""
+    """Add nodes, or as many of them as fit; return whether any was added."""
     was = len(placement.nodes)
     try:
         placement.grow(names)
@@ -205,9 +230,13 @@ def _let_in(placement: Placement, names: list[str]) -> bool:
 
 
 def shrink(placement: Placement, hashes: Hashes) -> Move | None:
-    """Let one node go: one in the middle, or else the last, or, where a scheme shrinks in its own steps, half of them.
+    """Remove one node, and return the effect on the keys.
 
-    Returns: None where the set of nodes is fixed.
+    The node is one in the middle, or the last if only the last can go. If the scheme shrinks in its own steps, half of
+    the nodes are removed.
+
+    Returns:
+        the effect; None if the set of nodes is fixed.
     """
     before, names, weight = placement.place_many(hashes), placement.nodes, sum(placement.weights.values())
     was = len(names)
@@ -224,11 +253,14 @@ def shrink(placement: Placement, hashes: Hashes) -> Move | None:
 
 
 def moved(before: Numbers, after: Numbers, renumbered: NDArray[np.intp]) -> tuple[float, int]:
-    """Return the share of keys that stayed, and how many went from a node that stays to another old one.
+    """Return the share of keys that stayed, and the number moved between old nodes.
+
+    A key moves between old nodes if it goes from a node that stays to another node that was there before.
 
     Args:
-        before, after: where each key lived and lives, shape (k,); by the numbers of then and of now.
-        renumbered: the numbers that the old nodes have now, -1 for those that are gone.
+        before: node of each key before the change, by the old numbers, shape (k,).
+        after: node of each key after the change, by the new numbers, shape (k,).
+        renumbered: new number of each old node, -1 for nodes that are gone.
     """
     home = renumbered[before]
     is_old = np.zeros(int(max(after.max(), renumbered.max())) + 1, bool)

@@ -1,4 +1,7 @@
-"""All schemes on the same keys: how even, how stable, what else they can; the fourth text's table first."""
+"""All schemes on the same keys: evenness, stability, other properties.
+
+With the same keys and nodes as in Golubtsov 2024, the tables begin with the one of that article.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +40,28 @@ from chord.lab.schemes.sections import SECTIONS, Sections
 
 COPIES, COPY_KEYS = 3, 10_000
 FEW_KEYS = 100
-"""Keys per node below which chance decides: it is a tenth of the mean and more."""
+"""Keys per node below which chance dominates: a tenth of the mean or more."""
 SECTIONS_PER_NODE = 10
-"""Fewer sections than that, and the nodes with one more than others have a tenth more."""
+"""Sections per node below which one more section is over a tenth of the load."""
 STEPS_MAX = 1_000_000_000
-"""Keys times nodes where a look-up asks every node: of more keys a sample is placed, some ten seconds' work."""
+"""Largest number of keys times nodes for schemes that ask every node in a look-up.
+
+Above it, only a sample of the keys is placed. The limit corresponds to about ten seconds of work.
+"""
 
 
 class Setting(NamedTuple):
-    """One scheme and what builds it, the keys, the nodes and how many there are to be then; weights, by number."""
+    """One scheme, the keys, and the numbers of nodes before and after growing.
+
+    Attributes:
+        scheme: its name.
+        keys: the keys.
+        nodes: number of nodes at first.
+        then: number of nodes after growing.
+        weights: weights by node number; empty if all are equal.
+        seed: seed of the node names.
+        factory: builds the scheme.
+    """
 
     scheme: str
     keys: Keys
@@ -61,15 +77,22 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What one scheme did.
+    """The results of one scheme.
 
     Attributes:
-        nodes: how many there were at first: fewer than asked for where a scheme only doubles.
-        loads: keys per node at first, over what the weights ask for.
-        grown_loads: keys per node when it has grown; None where it cannot.
-        is_weighted: whether it was built with the weights.
-        heavy: how far the worst node is from its share where every second node weighs two; None: it has no weights.
-        met: share of keys of which two copies of three are on one node; None where there are not three nodes.
+        setting: the scheme and its keys.
+        nodes: number of nodes at first; fewer than requested if the scheme only doubles.
+        loads: keys per node at first, relative to the weights.
+        grown_loads: keys per node after growing; None if the scheme cannot grow.
+        grown: effect of growing; None if the scheme cannot grow.
+        shrunk: effect of removing a node; None if the scheme cannot shrink.
+        is_weighted: whether the scheme was built with the weights.
+        heavy: largest relative difference of a node from its share if every second node weighs two; None if the scheme
+            has no weights.
+        met: share of keys with two of three copies on one node; None for fewer than three nodes.
+        state_bytes: memory that a look-up needs, in bytes.
+        removes: which nodes can go, in a word.
+        is_consistent: whether the scheme claims to be consistent.
     """
 
     setting: Setting
@@ -105,12 +128,12 @@ def deals_sections(factory: Factory) -> bool:
 
 
 def asks_all(factory: Factory) -> bool:
-    """Whether a look-up takes as many steps as there are nodes."""
+    """Whether a look-up takes a number of steps proportional to the nodes."""
     return build(factory, ["any"]).lookup_cost == "O(n)"
 
 
 def measure(setting: Setting) -> Cell:
-    """Place the keys, let nodes in, let one go, ask for copies."""
+    """Place the keys, add nodes, remove one, and place copies."""
     nodes = fitting(setting.factory, setting.nodes)
     names = node_names(nodes, setting.seed)
     weights = dict(zip(names, setting.weights, strict=False)) if setting.weights else None
@@ -121,7 +144,7 @@ def measure(setting: Setting) -> Cell:
     except UnsupportedChange:
         placement, is_weighted = build(setting.factory, names, **options), False
     hashes = setting.keys.hashes(placement.hasher)
-    # What was asked for is the measure also of a scheme that has no weights.
+    # A scheme without weights is compared with the requested weights, too.
     given = np.array(setting.weights[:nodes]) if setting.weights else np.ones(nodes)
     loads = spread(np.bincount(placement.place_many(hashes), minlength=nodes), given)
     copies = placement.replicas_many(hashes[:COPY_KEYS], COPIES)
@@ -164,7 +187,10 @@ def _with_weights(setting: Setting, names: list[str]) -> float:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the fourth text's table where it was measured as there, then evenness, movement, abilities."""
+    """Return evenness, movement and other properties.
+
+    If Golubtsov's table was measured under its conditions, it comes first.
+    """
     found = [cell for cell in result.cells if fourth_text.is_as_there(cell.setting)]
     return [*([fourth_text.table(found)] if found else []), _evenness(result), _stability(result), _abilities(result)]
 
@@ -184,29 +210,29 @@ def _evenness(result: Result[Cell]) -> Table:
         rows.append(Row((cell.setting.scheme, cell.nodes, s.mean, s.std, s.deviation, s.low, s.high, s.most)))
     is_taste = result.scale == "quick" and setting.keys.given is None
     by_chance = chance_deviation(setting.keys, setting.nodes) * setting.keys.total / setting.nodes
-    notes = [f"Keys that each pick a node for themselves have a std of {by_chance:{count}}."]
+    notes = [f"Keys that pick their nodes independently have a std of {by_chance:{count}}."]
     if are_few:
-        notes.append(f"Fewer than {FEW_KEYS} keys a node: most of how schemes differ here is chance.")
+        notes.append(f"Fewer than {FEW_KEYS} keys a node: most differences between schemes are chance.")
     if setting.keys.given is not None:
         different, share, _ = skew(setting.keys)
         notes.append(f"Of the {setting.keys.total:,} keys {different:,} are different; one is {share:.1%} of all.")
     if is_taste:
-        notes.append("At quick scale a fiftieth of the made keys that were asked for, or a thousand.")
+        notes.append("Quick scale makes a fiftieth of the requested keys, or a thousand if that is more.")
     for size in sorted({cell.setting.keys.total for cell in result.cells} - {setting.keys.total}):
         names = ", ".join(cell.setting.scheme for cell in result.cells if cell.setting.keys.total == size)
         by_chance = chance_deviation(sampled(setting.keys, size), setting.nodes)
         notes.append(
-            f"Of {size:,} of the keys only, drawn from all, as each look-up asks every node: {names}. So few have by "
-            f"chance a std of {by_chance:.2%} of the mean."
+            f"A sample of {size:,} keys, because each look-up asks every node: {names}. By chance, a sample of this "
+            f"size has a std of {by_chance:.2%} of the mean."
         )
     coarse = [cell.setting.scheme for cell in result.cells if deals_sections(cell.setting.factory)]
     if coarse and SECTIONS_PER_NODE * setting.nodes > SECTIONS:
         notes.append(f"{setting.nodes:,} nodes share {SECTIONS:,} sections, too few to be even: {', '.join(coarse)}.")
     if setting.weights:
         plain = [cell.setting.scheme for cell in result.cells if not cell.is_weighted]
-        notes.append("Loads are over what the weights ask for. Newcomers weigh the mean.")
+        notes.append("Loads are relative to the weights. New nodes weigh the mean.")
         if plain:
-            notes.append(f"Without weights, as they have none, but held against them: {', '.join(plain)}.")
+            notes.append(f"Without support for weights, but compared with them: {', '.join(plain)}.")
     return Table("evenness", "How even: keys per node", columns, tuple(rows), notes=tuple(notes))
 
 
@@ -229,7 +255,7 @@ def _stability(result: Result[Cell]) -> Table:
         passed = all(move.between_old == 0 for move in changes) if cell.is_consistent and changes else None
         rows.append(Row(tuple(values), passed))
     bar = "a scheme that claims to be consistent moves no key between nodes that stay"
-    note = "Ideal: only the new node's fair share moves, or that of the node that goes."
+    note = "Ideal: only the new node's fair share moves, or the share of the node that goes."
     return Table("stability", "How stable: keys that move when nodes come and go", columns, tuple(rows), bar, (note,))
 
 
@@ -251,12 +277,12 @@ def _abilities(result: Result[Cell]) -> Table:
         rows.append(Row(values))
     asked = min(COPY_KEYS, of_most_keys(result).keys.total)
     notes = (
-        "Nodes may have any names, in all schemes: where keys are placed by number, a table says whose number it is, "
-        "and a newcomer can take one over.",
+        "Nodes may have any names in all schemes. If keys are placed by number, a table maps numbers to names, and a "
+        "new node can take over a number.",
         f"Weights: every second node weighs two. Copies: {COPIES} of each of {asked:,} keys.",
-        "State is what a look-up needs: tables and points packed, without the nodes' names and addresses.",
+        "State is the memory that a look-up needs: packed tables and points, without the nodes' names and addresses.",
     )
-    return Table("abilities", "What else: memory, weights, names, copies", columns, tuple(rows), notes=notes)
+    return Table("abilities", "Other properties: memory, weights, names", columns, tuple(rows), notes=notes)
 
 
 def experiment(
@@ -270,13 +296,16 @@ def experiment(
     """Return the comparison of these schemes on these keys.
 
     Args:
-        keys: none: a million made ones.
-        schemes: none: all.
-        then: how many nodes there are to be after growing.
-        weights: of the nodes, as many as there are, relative to each other; none: all the same. Schemes get them over
-            their mean, so that 1, 1, 2 is the same as 0.01, 0.01, 0.02, and newcomers weigh the mean.
-        seed: of made keys.
-    Raises: ValueError: weights are too far apart.
+        keys: the keys; None: a million generated ones.
+        schemes: names of the schemes; empty: all.
+        nodes: number of nodes at first.
+        then: number of nodes after growing.
+        weights: one weight per node; empty: all equal. Only proportions matter, because schemes get the weights over
+            their mean. New nodes weigh the mean.
+        seed: seed of generated keys.
+
+    Raises:
+        ValueError: weights are too far apart.
     """
     keys = keys or made_keys(KEYS, seed)
     options = ["--keys", keys.label, "--nodes", str(nodes), "--then", str(then)]
@@ -288,7 +317,7 @@ def experiment(
     return Experiment(
         name="compare",
         title="Every scheme on the same keys",
-        source="the fourth text's table; Karger et al. 1997, Thaler and Ravishankar 1996, Lamping and Veach 2014",
+        source="Golubtsov 2024; Karger et al. 1997, Thaler and Ravishankar 1996, Lamping and Veach 2014",
         plan=partial(plan, keys, schemes or tuple(SCHEMES), nodes, then, weights),
         measure=measure,
         tables=tables,

@@ -1,4 +1,4 @@
-"""The pictures of the comparison: how even the schemes are, and what moves when a node comes."""
+"""The plots of the comparison: evenness, and movement when a node is added."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ if TYPE_CHECKING:
     from chord.lab.experiments.compare import Cell, Setting
 
 CLOSE = 1.5
-"""As even as chance allows: the std of 20 nodes is by chance itself up to 3 * 16 % above what it is on the average."""
+"""Factor up to which a std counts as even as chance allows.
+
+The std of 20 nodes has a standard error of 16 % of its mean, and three of them are allowed.
+"""
 
 
 def of_most_keys(result: Result[Cell]) -> Setting:
-    """Return the setting of a scheme that was given all keys, not a sample of them."""
+    """Return the setting of a scheme that got all keys, not a sample of them."""
     return max((cell.setting for cell in result.cells), key=lambda setting: setting.keys.total)
 
 
 def _name(cell: Cell, all_keys: int) -> str:
-    """Return the scheme's name, and of how many keys it was measured where these are a sample."""
+    """Return the scheme's name, and the number of keys if it got a sample."""
     total = cell.setting.keys.total
     return cell.setting.scheme + f" ({total:,} keys)" * (total < all_keys)
 
@@ -34,7 +37,7 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     cells = sorted(result.cells, key=lambda cell: cell.loads.deviation)
     setting = of_most_keys(result)
     chance = chance_deviation(setting.keys, setting.nodes)
-    has_law = not setting.weights  # it is of nodes that weigh the same
+    has_law = not setting.weights  # the law holds for nodes of equal weight
     close = sum(cell.loads.deviation <= CLOSE * chance_deviation(cell.setting.keys, cell.nodes) for cell in cells)
     best, worst = cells[0], cells[-1]
     first = f"{close} of {len(cells)} schemes are as even as chance allows"
@@ -59,7 +62,7 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     axes.minorticks_off()
     dress(
         axes,
-        f"std of {'keys per node over what weights ask for' if setting.weights else 'keys per node'} / mean, "
+        f"std of {'keys per node, relative to weights' if setting.weights else 'keys per node'} / mean, "
         f"{setting.keys.total:,} keys on {setting.nodes} nodes",
         "",
         is_from_zero=False,
@@ -70,12 +73,12 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
 
 
 def draw_stability(result: Result[Cell], figure: Figure) -> None:
-    """Draw what moves when a node comes: to the newcomer, and between old nodes."""
+    """Draw the keys that move when a node is added, by destination."""
     cells = [
         cell for cell in result.cells if cell.grown is not None and cell.grown.was < cell.grown.now <= cell.setting.then
     ]
     if not cells:
-        headline(figure, f"None of these schemes grows from {result.cells[0].setting.nodes} nodes by so few")
+        headline(figure, f"No scheme here grows from {result.cells[0].setting.nodes} nodes to the requested number")
         return
     keys, then = of_most_keys(result).keys.total, cells[0].setting.then
     needless = [cell.setting.scheme for cell in cells if cell.grown and cell.grown.between_old]
@@ -98,7 +101,7 @@ def draw_stability(result: Result[Cell], figure: Figure) -> None:
     axes.set_ylim(-0.8, len(cells) - 0.2)
     drawn = {cell.setting.scheme for cell in cells}
     others_too = [cell.setting.scheme for cell in result.cells if cell.setting.scheme not in drawn]
-    left_out = f" (not drawn, as they grow otherwise or not at all: {', '.join(others_too)})" * bool(others_too)
+    left_out = f" (not drawn, with other steps of growth or none: {', '.join(others_too)})" * bool(others_too)
     dress(axes, f"share of keys that move{left_out}", "", is_from_zero=False)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.legend(frameon=False, fontsize=9, loc="center right")

@@ -1,8 +1,8 @@
-"""The fourth text's rings as draws of node names: are its figures ordinary ones?
+"""The ring figures of Golubtsov 2024, compared with draws of node names.
 
-The text's table has one number for each ring: what its own names of nodes happened to give. With other names the same
-ring keeps another share and spreads otherwise. Here the names are drawn some hundred times, the keys stay the same, and
-the printed figures are looked up in the distribution: each should lie inside its central 99 %.
+Golubtsov's table has one number for each ring, which results from the article's node names. With other names, the same
+ring has another kept share and another spread. This experiment draws the names some hundred times with the same keys.
+Each printed figure should lie inside the central 99 % of the draws.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ CENTRAL = 0.99
 
 
 class Setting(NamedTuple):
-    """Some draws of one ring, from a first number on."""
+    """Some draws of one ring.
+
+    Attributes:
+        scheme: name of the ring.
+        first: number of the first draw.
+        draws: number of draws.
+        keys: number of keys.
+        seed: seed of keys and names.
+    """
 
     scheme: str
     first: int
@@ -43,7 +51,13 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What each draw gave: the share of keys that stayed from 20 to 21 nodes, and the std of keys per node on 21."""
+    """The results of the draws.
+
+    Attributes:
+        setting: the draws.
+        kept: share of keys that stayed from 20 to 21 nodes, in each draw.
+        stds: std of keys per node on 21 nodes, in each draw.
+    """
 
     setting: Setting
     kept: tuple[float, ...]
@@ -58,8 +72,8 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Draw names of nodes, place the keys on 20 nodes, let one in, and place them again."""
-    # In order, so that neighbours are looked up one after the other; which key is where changes nothing.
+    """Draw node names, place the keys on 20 nodes, add a node, place them again."""
+    # Sorted for speed: neighbouring hashes are looked up one after the other. The order does not change the result.
     hashes = np.sort(random_hashes(np.random.default_rng(setting.seed), setting.keys))
     kept, stds = [], []
     for draw in range(setting.first, setting.first + setting.draws):
@@ -87,10 +101,10 @@ def gathered(result: Result[Cell]) -> dict[str, tuple[list[float], list[float]]]
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the range of the draws beside what is printed."""
+    """Return the range of the draws beside the printed figures."""
     columns = (
         Column("ring"), Column("of"), Column("draws"), Column("mean", ",.4g"), Column("std of draws", ",.3g"),
-        Column("central 99 % from", ",.4g"), Column("to", ",.4g"), Column("the text", ",.6g"),
+        Column("central 99 % from", ",.4g"), Column("to", ",.4g"), Column("published", ",.6g"),
         Column("draws below it", ".0%"),
     )  # fmt: skip
     is_as_there = result.cells[0].setting.keys == KEYS
@@ -103,24 +117,22 @@ def tables(result: Result[Cell]) -> list[Table]:
             low, high = central(values, CENTRAL)
             below = sum(value < said for value in values) / len(values)
             line = (ring, what, len(values), float(np.mean(values)), float(np.std(values)), low, high)
-            # Fewer keys spread otherwise: nothing can be said of the text's figures then.
+            # With fewer keys the spread differs, so the published figures cannot be judged.
             rows.append(Row((*line, said, below), low <= said <= high) if is_as_there else Row((*line, None, None)))
     bar = "the printed figure lies inside the central 99 % of the draws"
-    notes = (
-        f"{result.cells[0].setting.keys:,} keys on {NODES} and then {THEN} nodes; every draw names the nodes anew.",
-    )
-    return [Table("draws", "The text's rings among draws of node names", columns, tuple(rows), bar, notes)]
+    notes = (f"{result.cells[0].setting.keys:,} keys on {NODES} and then {THEN} nodes; each draw has new node names.",)
+    return [Table("draws", "Golubtsov's rings among draws of node names", columns, tuple(rows), bar, notes)]
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw the distributions, with what is printed in them."""
+    """Draw the distributions, with the printed figures in them."""
     found = gathered(result)
     verdicts = [row.passed for row in tables(result)[0].rows if row.passed is not None]
     draws = len(next(iter(found.values()))[0])
-    finding = f"What a ring keeps hangs on the names of its nodes: {draws} draws"
+    finding = f"The names of its nodes decide how many keys a ring keeps: {draws} draws"
     if verdicts:
         finding = (
-            f"{'All' if all(verdicts) else sum(verdicts)} of the {len(verdicts)} figures the text prints for rings are "
+            f"{'All' if all(verdicts) else sum(verdicts)} of the {len(verdicts)} figures published for rings are "
             f"ordinary: inside the central 99 % of {draws} draws of node names"
         )
     headline(figure, finding)
@@ -144,22 +156,22 @@ def draw(result: Result[Cell], figure: Figure) -> None:
             if row == 0:
                 axes.set_title(f"{ring}: {len(values)} draws", fontsize=10)
             if row and not is_as_there:
-                continue  # fewer keys spread otherwise
+                continue  # with fewer keys the spread differs
             axes.axvline(said, color=ORANGE, linewidth=2)
             is_right = said > float(np.mean(axes.get_xlim()))
             axes.annotate(
-                f"the text: {said:.4g}", (said, 0.9), xycoords=("data", "axes fraction"), color=ORANGE, fontsize=9,
+                f"published: {said:.4g}", (said, 0.9), xycoords=("data", "axes fraction"), color=ORANGE, fontsize=9,
                 xytext=(-5 if is_right else 5, 0), textcoords="offset points",
                 ha="right" if is_right else "left",
             )  # fmt: skip
 
 
 def experiment() -> Experiment[Setting, Cell]:
-    """Return the draws of node names."""
+    """Return the experiment on draws of node names."""
     return Experiment(
         name="draws",
-        title="The fourth text's rings, drawn again and again",
-        source="the fourth text's table: rings of 1, 100 and 1000 points a node",
+        title="Golubtsov's rings, drawn again and again",
+        source="Golubtsov 2024, «Алгоритмы шардинга (разделения) данных»: rings of 1, 100 and 1000 points a node",
         plan=plan,
         measure=measure,
         tables=tables,

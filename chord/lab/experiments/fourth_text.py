@@ -1,8 +1,9 @@
-"""The fourth text's table: 10^6 keys on 20 shards and then on 21.
+"""The table of Golubtsov 2024: 10^6 keys on 20 shards, then on 21.
 
-It has the share of keys that keep their shard, and the standard deviation of keys per shard, of 21. Kept shares are
-sharp. Where each key picks its shard for itself the deviation is binomial, sqrt(m p (1 - p)) with p = 1/21; on a ring
-it hangs on the names of the nodes, and `draws` has the distribution.
+The article is "Алгоритмы шардинга (разделения) данных". Its table has the share of keys that keep their shard, and the
+standard deviation of keys per shard, on 21 shards. Kept shares are sharp. If each key picks its shard independently,
+the deviation is binomial: sqrt(m p (1 - p)) with p = 1/21. On a ring the deviation depends on the names of the nodes,
+and `draws` has its distribution.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ ERRORS_MAX = 3.0
 
 
 class Said(NamedTuple):
-    """A line of the fourth text's table; `is_binomial`: each key picks its shard for itself."""
+    """A row of Golubtsov's table.
+
+    Attributes:
+        kept: share of the keys that keep their shard.
+        std: standard deviation of keys per shard.
+        is_binomial: whether each key picks its shard independently.
+    """
 
     kept: float
     std: float
@@ -41,27 +48,30 @@ SAID = {
 
 
 def is_as_there(setting: Setting) -> bool:
-    """Whether a scheme was measured as in the text, and is in its table."""
+    """Whether a scheme is in Golubtsov's table and was measured under its conditions."""
     keys = setting.keys
     same = (setting.nodes, setting.then, setting.weights) == (NODES, THEN, ())
     return same and keys.given is None and keys.total == KEYS and setting.scheme in SAID
 
 
 def binomial_std(keys: int, nodes: int) -> float:
-    """Return the standard deviation of keys per node where each key picks one of the nodes by chance."""
+    """Return the std of keys per node if each key picks a node by chance."""
     return math.sqrt(keys / nodes * (1 - 1 / nodes))
 
 
 def errors_off(std: float) -> float:
     """Return how many standard errors a std of keys per node is off the binomial one.
 
-    The standard error of a std of m nodes is 1 / sqrt(2 (m - 1)) of it: 16 % of 21.
+    The standard error of the std of m nodes is 1 / sqrt(2 (m - 1)) of it: 16 % for 21 nodes.
     """
     return (std / binomial_std(KEYS, THEN) - 1) * math.sqrt(2 * (THEN - 1))
 
 
 def by_chance(rows: int) -> float:
-    """Return how likely at least one of so many rows is off by more than the bar though every key picks by chance."""
+    """Return the probability that chance alone takes a row beyond its bar.
+
+    Every key picks its node by chance. The probability is that of at least one of `rows` rows.
+    """
     freedom = THEN - 1
     ends = (1 + sign * ERRORS_MAX / math.sqrt(2 * freedom) for sign in (-1, 1))
     low, high = (sigmas_of_chi_square(freedom * end**2, freedom) for end in ends)
@@ -70,10 +80,10 @@ def by_chance(rows: int) -> float:
 
 
 def table(cells: list[Cell]) -> Table:
-    """Return the table, ours beside the printed one."""
+    """Return the measured table beside the published one."""
     columns = (
-        Column("scheme"), Column("kept", ".2%"), Column("the text", ".2%"), Column("differs by", "+.2%"),
-        Column("std", ",.0f"), Column("the text", ",.0f"), Column("binomial std", ",.0f"),
+        Column("scheme"), Column("kept", ".2%"), Column("published", ".2%"), Column("differs by", "+.2%"),
+        Column("std", ",.0f"), Column("published", ",.0f"), Column("binomial std", ",.0f"),
         Column("standard errors off", "+.2f"),
     )  # fmt: skip
     rows, beyond = [], []
@@ -89,22 +99,22 @@ def table(cells: list[Cell]) -> Table:
             beyond.append(f"{cell.setting.scheme} ({errors:+.2f})")
     judged = sum(row.passed is not None for row in rows)
     bar = (
-        "kept share within 0.3 percentage points of the text's, and the std of each row within "
+        "kept share within 0.3 percentage points of the published one, and the std of each row within "
         f"{ERRORS_MAX:g} standard errors of the binomial one"
     )
     notes = [
-        "Of 20 nodes and then 21; the std is that of keys per node on 21. Rings hang on the names of the nodes: "
-        "the experiment draws has the distribution."
+        "20 nodes, then 21; the std is that of keys per node on 21. The figures of a ring depend on the names of its "
+        "nodes. The experiment draws has their distribution."
     ]
     if judged:
         share = by_chance(judged)
         notes.append(
-            f"Of {judged} such row{'s' * (judged != 1)} chance alone takes one or more beyond {ERRORS_MAX:g} at "
+            f"With {judged} such row{'s' * (judged != 1)}, chance alone takes one or more beyond {ERRORS_MAX:g} for "
             f"{share:.1%} of all seeds, one in {1 / share:.0f}."
         )
     if beyond:
         notes.append(
-            f"Beyond it here: {', '.join(beyond)}. That is chance if another --seed is within; what is broken is "
-            "beyond at every seed."
+            f"Beyond it here: {', '.join(beyond)}. That is chance if another --seed is within; a broken scheme is "
+            "beyond it for every seed."
         )
-    return Table("fourth_text", "The fourth text's table", columns, tuple(rows), bar, tuple(notes))
+    return Table("fourth_text", "Golubtsov's table", columns, tuple(rows), bar, tuple(notes))

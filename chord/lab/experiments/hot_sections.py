@@ -1,9 +1,9 @@
-"""What a map that can be edited buys: hot sections moved to cold nodes, where some keys are asked for far more often.
+"""The effect of moving hot sections to cold nodes, under skewed requests.
 
-Schemes that hash are even in keys, not in requests: whoever has the most popular key has its load. Fixed sections with
-a central map can do something about it, as the map says where a section lives, and no hash does. The most popular k-th
-key is asked for as often as 1 / k^s (Zipf); at s = 0 all are alike. What no map can do is to cool one section that is
-hotter than a node's due: it can be alone on a node, and no better.
+Hashing schemes are even in keys, not in requests: the node with the most popular key has its load. Fixed sections with
+a central map can rebalance, because the map, not a hash, decides on which node a section lives. The k-th most popular
+key is requested in proportion to 1 / k^s (Zipf); at s = 0 all keys are equally popular. No map can cool a single
+section that is hotter than a node's due load. Such a section can at best be alone on a node.
 """
 
 from __future__ import annotations
@@ -31,7 +31,17 @@ SHOWN = 0.9
 
 
 class Setting(NamedTuple):
-    """Requests of so skewed a popularity, to so many sections, several times; and what builds the map."""
+    """Requests of one skew, sent to a number of sections, in several draws.
+
+    Attributes:
+        exponent: the exponent s of the Zipf law.
+        sections: number of sections.
+        keys: number of keys.
+        requests: number of requests.
+        draws: number of draws.
+        seed: seed of the draws.
+        factory: builds the map.
+    """
 
     exponent: float
     sections: int
@@ -47,15 +57,19 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What moving hot sections did, in each draw; loads are requests over the mean of the nodes.
+    """The effect of moving hot sections, in each draw.
+
+    Loads are requests over the mean load of a node.
 
     Attributes:
-        before: the fullest node's load.
-        after: the same when hot sections have been moved by these requests.
-        later: the same for as many other requests by the same law.
-        by_jump: the fullest node's load where keys are placed by jump.
-        hottest: the load of the hottest section, over the mean of the nodes.
-        sections, keys: what was moved: how many sections, and the share of all keys that live in them.
+        setting: the skew and the sections.
+        before: the fullest node's load before any move.
+        after: the fullest node's load after the moves that these requests caused.
+        later: the same for as many other requests of the same law.
+        by_jump: the fullest node's load if jump places the keys.
+        hottest: the load of the hottest section.
+        sections: number of sections that moved.
+        keys: share of all keys that moved.
     """
 
     setting: Setting
@@ -69,7 +83,7 @@ class Cell:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return every popularity, with few sections and with many."""
+    """Return every skew, with few sections and with many."""
     keys, requests, draws = (10_000, 50_000, 2) if scale == "quick" else (KEYS, REQUESTS, DRAWS)
     return [
         Setting(exponent, sections, keys, requests, draws, seed, SCHEMES["sections"])
@@ -79,7 +93,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Ask for keys, move hot sections, ask again."""
+    """Request keys, move hot sections, and request again."""
     found = []
     for draw in range(setting.draws):
         rng = np.random.default_rng([setting.seed, draw, round(10 * setting.exponent)])
@@ -118,14 +132,17 @@ def _peak(places: NDArray[np.intp]) -> float:
 
 
 def is_met(cell: Cell) -> bool:
-    """Whether every draw ends as even as it was to, or with the hottest section alone, give or take one of the rest."""
+    """Whether every draw ends even enough, or with the hottest section alone.
+
+    A section of mean load is allowed in addition.
+    """
     one = NODES / cell.setting.sections
     pairs = zip(cell.after, cell.hottest, strict=True)
     return all(after <= max(TOLERANCE, hottest) + one for after, hottest in pairs)
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the fullest node before and after, by popularity and number of sections."""
+    """Return the fullest node before and after, by skew and number of sections."""
     columns = (
         Column("Zipf", ".1f"), Column("sections", ","), Column("fullest by jump", ".2f"), Column("before", ".2f"),
         Column("after", ".2f"), Column("on other requests", ".2f"), Column("hottest section", ".2f"),
@@ -140,14 +157,14 @@ def tables(result: Result[Cell]) -> list[Table]:
         rows.append(Row((cell.setting.exponent, cell.setting.sections, *means), is_met(cell)))
     shape = result.cells[0].setting
     notes = (
-        f"Requests of the fullest of {NODES} nodes over the mean, before hot sections are moved and after, as means of "
+        f"Requests of the fullest of {NODES} nodes over the mean, before and after hot sections are moved. Means of "
         f"{shape.draws} draws: {shape.requests:,} requests for {shape.keys:,} keys, the k-th as often as 1 / k^Zipf. "
-        f"Sections are moved until no node has {TOLERANCE:g} times the mean, or none helps.",
-        "A section hotter than the mean cannot be cooled by moving it: only its key can be split, or cached.",
+        f"Sections are moved until no node has {TOLERANCE:g} times the mean, or no move helps.",
+        "Moving a section that is hotter than the mean does not cool it. Its key can only be split or cached.",
     )
     bar = (
-        f"the fullest node ends within {TOLERANCE:g} times the mean, or with as much as the hottest section has, give "
-        "or take a section of mean load"
+        f"the fullest node ends within {TOLERANCE:g} times the mean or with the load of the hottest section, plus one "
+        "section of mean load"
     )
     return [Table("hot_sections", "Hot sections moved", columns, tuple(rows), bar, notes)]
 
@@ -158,8 +175,8 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     one = next(cell for cell in cells if cell.setting.exponent == SHOWN)
     headline(
         figure,
-        f"Where popularity is Zipf {SHOWN:g}, moving {np.mean(one.keys):.1%} of the keys takes the fullest of {NODES} "
-        f"nodes from {np.mean(one.before):.2f} to {np.mean(one.after):.2f} times the mean; no map cools a single key",
+        f"At Zipf {SHOWN:g}, moving {np.mean(one.keys):.1%} of the keys takes the fullest of {NODES} "
+        f"nodes from {np.mean(one.before):.2f} to {np.mean(one.after):.2f} times the mean. No map cools one key",
     )
     axes = figure.subplots()
     x = [cell.setting.exponent for cell in cells]
@@ -179,7 +196,7 @@ def experiment() -> Experiment[Setting, Cell]:
     return Experiment(
         name="hot_sections",
         title="Hot sections moved",
-        source="the first text: a map that is kept in one place can send a hot section elsewhere; no figures",
+        source="Kokorin, «Шардирование»: a central map can move a hot section to another node; no figures",
         plan=plan,
         measure=measure,
         tables=tables,

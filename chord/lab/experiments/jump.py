@@ -1,9 +1,12 @@
-"""Jump consistent hash: its lemma, its cost, its evenness (Lamping and Veach 2014; the second and the third text).
+"""Jump consistent hash: its lemma, its cost and its evenness.
 
-With ch(k, n) the bucket of key k among n: P(ch(k, n) = ch(k, m)) = m / n; a look-up visits H(n) = 1 + 1/2 + … + 1/n
-buckets on the average; each bucket is equally likely. The standard deviation the third text prints for it, "below
-0.0000001 %", is one of bucket *shares*, of all keys there could be. Keys that are drawn add the deviation of chance,
-as for any scheme. Both are here.
+Let ch(k, n) be the bucket of key k among n buckets. Then P(ch(k, n) = ch(k, m)) = m / n. A look-up visits H(n) =
+1 + 1/2 + … + 1/n buckets on average, and each bucket is equally likely.
+
+An anonymous article on consistent hashing prints a standard deviation "below 0.0000001 %". This is that of bucket
+*shares* of all possible keys. Keys that are drawn add the deviation of chance, as for any scheme. The tables have both.
+
+Source: Lamping and Veach 2014; the exam notes "Распределенные системы", ticket 21, for the proofs.
 """
 
 from __future__ import annotations
@@ -31,14 +34,14 @@ SAMPLED = (2, 10, 21, 100, 1000)
 PAIRS = ((1, 2), (3, 4), (10, 11), (20, 21), (20, 40), (50, 100), (64, 256), (10, 100), (100, 256), (255, 256))
 CURVES = {10: BLUE, 50: GREEN, 100: PURPLE}
 DICE = 1 << 31
-PUBLISHED_STD = 7.64e-9  # the paper's table, as a share of the mean
+PUBLISHED_STD = 7.64e-9  # from the paper's table, as a fraction of the mean
 
 ERRORS_WITHIN = 4.0
 P_MIN = 0.0001
 
 
 class Setting(NamedTuple):
-    """Keys on 1, 2, … up to so many buckets."""
+    """Keys on 1, 2, … up to `most` buckets."""
 
     most: int
     keys: int
@@ -50,9 +53,10 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What happened to the keys.
+    """The buckets of the keys.
 
     Attributes:
+        setting: the keys and buckets.
         same: share of the keys in the same bucket at m and n, by (m, n).
         visited: mean number of buckets visited up to n buckets, by n.
         counts: keys in each bucket, by the number of buckets.
@@ -65,12 +69,12 @@ class Cell:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return one setting: each step needs the one before."""
+    """Return one setting, because each step needs the one before."""
     return [Setting(MOST, 5_000 if scale == "quick" else KEYS, seed)]
 
 
 def measure(setting: Setting) -> Cell:
-    """Place the keys on 1, 2, 3, … buckets, and see who jumps."""
+    """Place the keys on 1, 2, 3, … buckets, and record the jumps."""
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     names = node_names(max(*SAMPLED, setting.most), setting.seed)
     visits = np.zeros(setting.keys, np.int64)
@@ -94,14 +98,17 @@ def measure(setting: Setting) -> Cell:
 
 
 def bucket_shares(buckets: int, dice: int = DICE) -> NDArray[np.float64]:
-    """Return the share of all keys that each bucket gets, with dice of 31 bits as in the published listing.
+    """Return the exact share of all keys that each bucket gets.
 
-    From bucket b the next jump goes to i or farther with probability floor((b + 1) 2^31 / i) / 2^31: that rounding is
-    all that makes the shares differ.
+    The random numbers have 31 bits, as in the published listing. From bucket b the next jump goes to i or farther with
+    probability floor((b + 1) 2^31 / i) / 2^31. This rounding is the only reason why shares differ.
 
     Args:
-        dice: how many sides they have.
-    Returns: shape (buckets,), adding up to 1.
+        buckets: number of buckets.
+        dice: number of different random values.
+
+    Returns:
+        shape (buckets,), with sum 1.
     """
     arrives, shares = np.zeros(buckets), np.zeros(buckets)
     arrives[0] = 1.0
@@ -117,7 +124,7 @@ def bucket_shares(buckets: int, dice: int = DICE) -> NDArray[np.float64]:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the lemma, the cost, and the evenness, of keys and of shares."""
+    """Return the lemma, the cost, and the evenness of keys and of shares."""
     (cell,) = result.cells
     return [_lemma(cell), _cost(cell), _buckets(cell), _shares(cell)]
 
@@ -190,15 +197,15 @@ def _shares(cell: Cell) -> Table:
         values = (buckets, deviation, rounding, float(counts.std() / counts.mean()), by_chance)
         rows.append(Row(values, deviation <= rounding))
     notes = (
-        "The third text prints below 0.0000001 % for jump, the paper's table a standard error of "
-        f"{PUBLISHED_STD:.3g}: both are about bucket shares, those of all keys there could be, and belong beside the "
-        "shares of a ring (vnodes). Keys that are drawn add chance, whatever the scheme: that is what a user sees.",
-        "The shares are exact for fair dice of 31 bits, as the listing has them; their rounding is all that makes them "
-        "differ, so it depends on the number of buckets.",
-        "The fourth text's listing starts at b = 1, the published one at b = -1. It makes no difference: the loop is "
-        "entered with j = 0 and sets b before it is read. Only for no buckets at all would the answers differ.",
+        "An anonymous article prints below 0.0000001 % for jump, and the paper's table prints a standard error of "
+        f"{PUBLISHED_STD:.3g}. Both are about bucket shares of all possible keys, comparable with the shares of a ring "
+        "(vnodes). Keys that are drawn add chance under any scheme, and users see the sum of both.",
+        "The shares are exact for fair random numbers of 31 bits, as in the listing. Shares differ only by rounding, "
+        "which depends on the number of buckets.",
+        "The listing of Golubtsov 2024 starts at b = 1, the published one at b = -1. The loop starts with j = 0 and "
+        "sets b before it is read, so the results agree. They would differ only for zero buckets.",
     )
-    bar = "shares differ by no more than the rounding of the dice, n / 2^31"
+    bar = "shares differ by no more than the rounding of the random numbers, n / 2^31"
     return Table("jump_shares", "Evenness of shares, and of keys", columns, tuple(rows), bar, notes)
 
 
@@ -208,7 +215,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     most = cell.setting.most
     headline(
         figure,
-        f"From m buckets to n jump keeps the share m / n of the keys; a look-up visits ln n + 0.58 of n buckets, "
+        f"From m buckets to n jump keeps the share m / n of the keys. A look-up visits ln n + 0.58 of n buckets, "
         f"{cell.visited[most]:.1f} of {most}",
     )
     left, right = figure.subplots(1, 2)
@@ -232,7 +239,7 @@ def experiment() -> Experiment[Setting, Cell]:
     return Experiment(
         name="jump",
         title="Jump consistent hash",
-        source="Lamping and Veach 2014; the lemma and the cost as the second text proves them; the third text",
+        source="Lamping and Veach 2014; proofs: exam notes «Распределенные системы», ticket 21; an anonymous article",
         plan=plan,
         measure=measure,
         tables=tables,

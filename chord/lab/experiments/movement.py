@@ -1,8 +1,8 @@
-"""What growing costs: nodes let in one by one, and all the keys that move on the way.
+"""The cost of growth: nodes are added one by one, and all moved keys are counted.
 
-Going from n to n + 1 nodes, a scheme that only fills the newcomer moves 1 / (n + 1) of the keys; one that places anew
-by the number of nodes moves n / (n + 1). On the way from a few nodes to many the first kind moves H(n) - H(m) times
-the whole data, the logarithm of the growth, the second nearly as many times the whole data as nodes are let in.
+From n to n + 1 nodes, a scheme that only fills the new node moves 1 / (n + 1) of the keys. A scheme that places keys
+anew by the number of nodes moves n / (n + 1). From m nodes to n, the first kind moves H(n) - H(m) times the whole data,
+the logarithm of the growth. The second kind moves nearly the whole data for each added node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHOWN = {"mod": ORANGE, "mod-factor": PURPLE, "ring-100": GREEN, "jump": BLUE}
 
 
 class Setting(NamedTuple):
-    """A scheme that grows from some nodes to many."""
+    """A scheme that grows from `first` nodes to `last`."""
 
     scheme: str
     first: int
@@ -42,13 +42,14 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What the growth cost.
+    """The cost of the growth.
 
     Attributes:
-        nodes: how many there were after each step, the first number to begin with; one number where it cannot grow.
-        moved: share of the keys that each step moved, one fewer.
-        between_old: keys that moved between nodes that were there before, in all steps.
-        is_consistent: whether the scheme says that there are none.
+        setting: the scheme.
+        nodes: number of nodes at first and after each step; only the first if the scheme cannot grow.
+        moved: share of the keys that each step moved; one entry per step.
+        between_old: number of keys that moved between old nodes, in all steps.
+        is_consistent: whether the scheme claims that there are no such keys.
     """
 
     setting: Setting
@@ -70,7 +71,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Let nodes in, one by one or in the steps the scheme takes."""
+    """Add nodes, one by one or in the steps of the scheme."""
     names = node_names(setting.first, setting.seed)
     placement = build(setting.factory, names, **room(setting.scheme, setting.last))
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
@@ -89,7 +90,7 @@ def measure(setting: Setting) -> Cell:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the cost of growth, scheme by scheme."""
+    """Return the cost of growth for each scheme."""
     first, last = result.cells[0].setting.first, result.cells[0].setting.last
     ideal = harmonic(last) - harmonic(first)
     columns = (
@@ -108,8 +109,8 @@ def tables(result: Result[Cell]) -> list[Table]:
         values = (cell.setting.scheme, len(cell.moved), cell.copies, cell.copies / ideal, max(cell.moved), between)
         rows.append(Row(values, passed))
     notes = (
-        f"From {first} nodes to {last}, {result.cells[0].setting.keys:,} keys. One node at a time, a scheme that stays "
-        f"even moves H({last}) - H({first}) = {ideal:.2f} times the data at least; an uneven one may do with less.",
+        f"From {first} nodes to {last}, {result.cells[0].setting.keys:,} keys. Node by node, a scheme that stays even "
+        f"moves at least H({last}) - H({first}) = {ideal:.2f} times the data; an uneven one may move less.",
         "Doubling moves half of the data at each step.",
     )
     bar = "a scheme that claims to be consistent moves no key between nodes that stay"
@@ -117,7 +118,7 @@ def tables(result: Result[Cell]) -> list[Table]:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw what has been moved on the way, for a few schemes of each kind."""
+    """Draw the data moved so far, for a few schemes of each kind."""
     cells = {cell.setting.scheme: cell for cell in result.cells if cell.setting.scheme in SHOWN and cell.moved}
     first, last = result.cells[0].setting.first, result.cells[0].setting.last
     high = max(cells.values(), key=lambda cell: cell.copies)
@@ -151,7 +152,7 @@ def experiment() -> Experiment[Setting, Cell]:
     return Experiment(
         name="movement",
         title="What growing costs",
-        source="the first text: 20 to 21 nodes by the remainder moves about 95 %; Karger et al. 1997 for the least",
+        source="Golubtsov 2024: 20 to 21 nodes by the remainder moves about 95 %; Karger et al. 1997 for the least",
         plan=plan,
         measure=measure,
         tables=tables,

@@ -1,10 +1,14 @@
-"""How many hops a look-up takes, from 8 nodes to a million (SIGCOMM 2001, Fig. 10; ToN 2003, section IV-D).
+"""Path lengths of look-ups, from 8 nodes to a million.
 
-With fingers alone the mean is 1/2 log2 N and a little less: the papers say no more than that, this project's own
-experiments with real nodes 0.13 less. Where that comes from is `theory.finger_use`: a finger is taken exactly if its
-bit of the distance left is set. Bits that are wide against the gaps between nodes are set half of the time. Bits
-around the gap are set more rarely, since the hops before have overshot their starts by a gap each and sooner or later
-have met the predecessor; and narrower bits are set sometimes. The sum of what is missing and what is added is -0.138.
+With fingers only, the mean is slightly less than ½ log2 N. The papers say no more than that; this project's experiments
+with real nodes say 0.13 less. `theory.finger_use` derives the difference: a look-up takes a finger exactly if its bit
+of the remaining distance is set.
+
+Bits that are wide against the gaps between nodes are set half of the time. Bits about as wide as a gap are set less
+often. Earlier hops overshot their starts by a gap each, and may have met the predecessor already. Narrower bits are set
+sometimes. The missing and the added parts sum up to -0.138.
+
+Source: Stoica et al. 2001 (SIGCOMM), Fig. 10; 2003 (ToN), section IV-D.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
 NODES, LOOKUPS = 1_000_000, 100_000
 POWER_MIN = 3
-RINGS_LOG2 = 14  # smaller rings share the look-ups among so many that there are 2**14 nodes or more in all
+RINGS_LOG2 = 14  # there are enough rings of each size for about 2**14 nodes in total
 
 CONSTANT, WITHIN, NODES_MIN = -0.13, 0.05, 1 << 10
 SIGMAS = 4.0  # of slack at quick scale
@@ -36,7 +40,7 @@ PUBLISHED_MODE = {4096: 6}
 
 
 class Setting(NamedTuple):
-    """Rings of so many nodes, and look-ups spread over them."""
+    """A number of rings of one size, and the look-ups spread over them."""
 
     nodes: int
     rings: int
@@ -49,12 +53,13 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What the look-ups took.
+    """The path lengths of the look-ups.
 
     Attributes:
-        counts: how often each path length was seen.
+        setting: the rings and look-ups.
+        counts: how often each path length occurred.
         means: mean path length on each ring.
-        used: how often a finger was taken that starts 2**i points away, by i.
+        used: how often a finger that starts 2**i points away was taken, by i.
     """
 
     setting: Setting
@@ -69,7 +74,10 @@ class Cell:
 
     @property
     def error(self) -> float:
-        """Its standard error: between rings where there are several, else between look-ups."""
+        """Standard error of the mean.
+
+        It is taken between rings if there are enough of them, otherwise between look-ups.
+        """
         if len(self.means) >= GROUPS_MIN:
             return mean_error(self.means)[1]
         return mean_error(np.repeat(np.arange(len(self.counts)), self.counts))[1]
@@ -80,7 +88,7 @@ class Cell:
 
 
 def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
-    """Return rings of every power of two up to the one nearest to `nodes`, and of `nodes`."""
+    """Return rings of each power of two up to about `nodes`, and of `nodes`."""
     lookups = LOOKUPS // 20 if scale == "quick" else LOOKUPS
     most = max(POWER_MIN, round(math.log2(nodes)))
     sizes = sorted({1 << power for power in range(POWER_MIN, most + 1)} | {nodes})
@@ -107,12 +115,18 @@ def measure(setting: Setting) -> Cell:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the means beside the formula, the use of fingers, and the distribution on the largest ring."""
+    """Return the means with the formula, the use of fingers, and a distribution.
+
+    The distribution is that on the largest ring with a power of two of nodes.
+    """
     return [_means(result), _use(largest(result)), _distribution(largest(result))]
 
 
 def largest(result: Result[Cell]) -> Cell:
-    """Return the largest ring whose size is a power of two, so that its bits can be told from its gaps."""
+    """Return the cell of the largest ring with a power of two of nodes.
+
+    On such a ring, the mean gap is a power of two, so each finger spans a power of two of gaps.
+    """
     return max((c for c in result.cells if c.setting.nodes.bit_count() == 1), key=lambda cell: cell.setting.nodes)
 
 
@@ -140,22 +154,28 @@ def _means(result: Result[Cell]) -> Table:
         rows.append(Row(values, passed))
     notes = (
         "Path length: nodes that forward, from the start to the key's predecessor; one hop more leads to the owner.",
-        "Derived for large rings; on small ones, the look-ups whose start is the owner or its predecessor weigh in.",
+        "The derivation is for large rings. On small ones, starts at the owner or its predecessor have weight.",
     )
     bar = f"½ log2 N {CONSTANT:+.2f} within {WITHIN:g} from {NODES_MIN:,} nodes on; the published mode of 6 at 4,096"
     if result.scale == "quick":
-        bar += f"; give or take {SIGMAS:g} standard errors, as at this scale there are few look-ups"
+        bar += f"; {SIGMAS:g} standard errors are allowed in addition, because this scale has few look-ups"
     return Table("ring", "Path length against the number of nodes", columns, tuple(rows), bar, notes)
 
 
 def _may_be_mode(cell: Cell, length: int, scale: Scale) -> bool:
-    """Whether a path length is the most frequent one; of the few look-ups of quick scale, whether it may be."""
+    """Whether a path length is the most frequent one.
+
+    At quick scale there are few look-ups, so it is enough if the length may be the most frequent one.
+    """
     seen, most = cell.counts[length], max(cell.counts)
     return seen == most or (scale == "quick" and most - seen <= SIGMAS * math.sqrt(most + seen))
 
 
 def _units(cell: Cell) -> dict[int, float]:
-    """Return which share of the look-ups took a finger that starts 2**unit mean gaps away, by unit."""
+    """Return the share of look-ups that took each finger.
+
+    The fingers are identified by the log2 of their start in mean gaps.
+    """
     gap = BITS - (cell.setting.nodes.bit_length() - 1)
     total = sum(cell.counts)
     return {level - gap: count / total for level, count in enumerate(cell.used) if level - gap >= -16}
@@ -175,8 +195,8 @@ def _use(cell: Cell) -> Table:
             start = f"2^{unit}"
             rows.append(Row((start, found[unit], derived[unit], plain, derived[unit] - plain)))
     notes = (
-        f"{cell.setting.nodes:,} nodes. The last column adds up to {path_constant():.3f} over all fingers; it is what "
-        "½ log2 N leaves out.",
+        f"{cell.setting.nodes:,} nodes. Over all fingers the last column adds up to {path_constant():.3f}, the "
+        "difference from ½ log2 N.",
     )
     return Table("finger_use", "Which fingers look-ups take", columns, tuple(rows), notes=notes)
 
@@ -224,14 +244,14 @@ def draw_means(result: Result[Cell], figure: Figure) -> None:
 
 
 def draw_use(result: Result[Cell], figure: Figure) -> None:
-    """Draw why the mean is a little less than half of the bits."""
+    """Draw why the mean is slightly less than half of the bits."""
     cell = largest(result)
     derived, found = finger_use(), _units(cell)
     units = [unit for unit in sorted(found) if -8 <= unit <= 8]
     headline(
         figure,
-        f"Why ½ log2 N − {-path_constant():.2f}: fingers about as long as the gap between nodes are taken less than "
-        "half of the time, shorter ones sometimes",
+        f"Why ½ log2 N − {-path_constant():.2f}: fingers about as long as a gap are taken less than half of the time, "
+        "shorter ones sometimes",
     )
     axes = figure.subplots()
     edges, plain = [-8.5, *[unit + 0.5 for unit in units]], [0.0, *[0.5 if unit >= 0 else 0.0 for unit in units]]
@@ -240,11 +260,11 @@ def draw_use(result: Result[Cell], figure: Figure) -> None:
     axes.bar(units, [found[unit] for unit in units], color=BLUE, label=f"measured, {cell.setting.nodes:,} nodes")
     axes.plot(units, [derived[unit] for unit in units], "D", color=ORANGE, markersize=5, label="derived")
     axes.set_xticks(units, [f"$2^{{{unit}}}$" for unit in units])
-    dress(axes, "where the finger starts, in mean gaps between nodes", "share of look-ups that take it")
+    dress(axes, "start of the finger, in mean gaps between nodes", "share of look-ups that take it")
 
 
 def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
-    """Return the experiment, up to so many nodes."""
+    """Return the experiment, on rings of up to `nodes` nodes."""
     return Experiment(
         name="ring",
         title="Path lengths on rings too large to run",

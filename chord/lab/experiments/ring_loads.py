@@ -1,7 +1,10 @@
-"""Shares of the circle on a ring too large to run, and what a few vnodes do for them (SIGCOMM 2001, Figs. 8 and 9).
+"""Shares of the circle on a ring too large to run, with one or several vnodes.
 
-A node with one point answers for the gap before it: an exponential, so that one node in a hundred has ln 100 = 4.6
-times the mean or more, and the largest of N about ln N + 0.58 times. With v points its share is a sum of v such gaps.
+A node with one point owns the gap before it, which is exponential. One node in a hundred has ln 100 = 4.6 times the
+mean or more. The largest of N nodes has about ln N + 0.58 times the mean. With v points, a node's share is a sum of v
+such gaps.
+
+Source: Stoica et al. 2001 (SIGCOMM), Figs. 8 and 9.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ WITHIN = 0.10
 
 
 class Setting(NamedTuple):
-    """A ring of so many nodes with so many points each."""
+    """A ring of `nodes` nodes with `vnodes` points each."""
 
     vnodes: int
     nodes: int
@@ -45,7 +48,13 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """How the shares spread, and how many nodes fall into each of `BINS`, times the mean."""
+    """The spread of the shares.
+
+    Attributes:
+        setting: the ring.
+        spread: spread of the shares, with a mean of 1.
+        histogram: number of nodes in each of `BINS`, in multiples of the mean share.
+    """
 
     setting: Setting
     spread: Spread
@@ -53,15 +62,18 @@ class Cell:
 
 
 def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
-    """Return the ring with each number of vnodes, of fewer nodes where there would be too many points to sort soon."""
+    """Return the ring with each number of vnodes.
+
+    It has fewer nodes if there would be too many points to sort in a short time.
+    """
     return [Setting(vnodes, nodes if vnodes == 1 else min(nodes, POINTS_MAX // vnodes), seed) for vnodes in VNODES]
 
 
 def measure(setting: Setting) -> Cell:
-    """Draw the points, and add up what each node has."""
+    """Draw the points, and add up the share of each node."""
     rng = np.random.default_rng([setting.seed, setting.nodes, setting.vnodes])
     gaps = BigRing.draw(setting.nodes * setting.vnodes, rng).shares()
-    if setting.vnodes > 1:  # which gaps are whose is as random as the points are
+    if setting.vnodes > 1:  # the assignment of gaps to nodes is as random as the points
         rng.shuffle(gaps)
     shares = gaps.reshape(setting.nodes, setting.vnodes).sum(axis=1) * setting.nodes
     return Cell(setting, spread(shares), tuple(np.histogram(shares, BINS)[0].tolist()))
@@ -71,7 +83,7 @@ def measure(setting: Setting) -> Cell:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the spread of the shares, ours beside the published."""
+    """Return the measured spread of the shares beside the published one."""
     columns = (
         Column("vnodes"), Column("nodes", ","), Column("std / mean", ".3f"), Column("law", ".3f"),
         Column("1st / mean", ".2f"),
@@ -93,12 +105,12 @@ def tables(result: Result[Cell]) -> list[Table]:
             Row((vnodes, nodes, found.deviation, law, found.low, low, found.high, high, found.most, most), passed)
         )
     bar = f"std within {WITHIN:.0%} of the law, percentiles of the published (10,000 nodes) and chance"
-    notes = ("The largest share is one draw of an extreme value, with mean H(N) at one point a node: it has no bar.",)
+    notes = ("The largest share is one draw of an extreme value, with mean H(N) at one point a node. It has no bar.",)
     return [Table("ring_loads", "Shares of the circle", columns, tuple(rows), bar, notes)]
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw how shares spread, with each number of vnodes."""
+    """Draw the distribution of shares for each number of vnodes."""
     first, last = result.cells[0], result.cells[-1]
     headline(
         figure,
@@ -126,7 +138,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment(nodes: int = 1_000_000) -> Experiment[Setting, Cell]:
-    """Return the experiment on so many nodes."""
+    """Return the experiment on a ring of `nodes` nodes."""
     return Experiment(
         name="ring_loads",
         title="Shares of a ring too large to run",

@@ -1,12 +1,14 @@
-"""Ways to find a key's owner, on one axis: hops and latency against what every node must know and keep up to date.
+"""Ways to find a key's owner: hops and latency against state and upkeep.
 
-The fifth text's extremes are one table that all ask, and a ring of which each knows its successor; Chord lies
-between. A hop takes 50 ms, so that twenty hops take a second, as there. All hops are counted until the owner is
-reached: one more than the path length of the papers, which ends at the key's predecessor.
+The extremes are those of the course notes "分片 (Sharding)". One is a table that all clients ask. The other is a ring
+on which each node knows its successor. Chord lies between them. A hop takes 50 ms, so twenty hops take a second, as in
+the notes.
+Hops are counted up to the owner. That is one more than the path length of the papers, which ends at the key's
+predecessor.
 
-Upkeep is what must be told: when a node comes or goes, each entry that names it changes. With sessions of an hour
-there are 2 N / 3600 comings and goings a second, and each concerns as many entries as a node has of others: so a node
-hears of 2 * entries / 3600 changes a second.
+When a node comes or goes, each entry that names it must change. With sessions of an hour, 2 N / 3600 nodes come or go
+per second, and each concerns as many entries as a node has. A node therefore learns of 2 * entries / 3600 changes per
+second.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ class Variant(NamedTuple):
     """A way to route.
 
     Attributes:
-        digit_bits: of the fingers; 0: there are none.
-        successors: entries of the list.
-        colour: on the picture.
+        digit_bits: the base of the fingers is 2**digit_bits; 0 means no fingers.
+        successors: entries of the successor list.
+        colour: colour in the plot.
     """
 
     digit_bits: int
@@ -59,7 +61,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 class Setting(NamedTuple):
-    """A way to route among so many nodes."""
+    """A way to route among `nodes` nodes."""
 
     variant: str
     nodes: int
@@ -72,7 +74,15 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What it costs: hops to the owner, entries at a node, entries in one place beside."""
+    """The cost of one way to route.
+
+    Attributes:
+        setting: the way to route.
+        mean: mean hops to the owner.
+        high: 99th percentile of the hops.
+        entries: mean number of entries at a node.
+        central: number of entries in a central place; 0 without one.
+    """
 
     setting: Setting
     mean: float
@@ -82,16 +92,16 @@ class Cell:
 
 
 def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
-    """Return all ways."""
+    """Return all ways to route."""
     lookups = LOOKUPS // 20 if scale == "quick" else LOOKUPS
     return [Setting(variant, nodes, lookups, seed) for variant in VARIANTS]
 
 
 def measure(setting: Setting) -> Cell:
-    """Look keys up, and count what some nodes have to know."""
+    """Look keys up, and count the entries of some nodes."""
     nodes = setting.nodes
     if setting.variant == "central directory":
-        return Cell(setting, 2.0, 2, 1.0, nodes)  # ask it, then go to the owner
+        return Cell(setting, 2.0, 2, 1.0, nodes)  # one hop to the directory, one to the owner
     if setting.variant == "full membership":
         return Cell(setting, 1.0, 1, float(nodes - 1), 0)
     variant = VARIANTS[setting.variant]
@@ -104,7 +114,7 @@ def measure(setting: Setting) -> Cell:
         entries = float(ring.entries(some, digit_bits=variant.digit_bits, successors=variant.successors).mean())
     else:
         hops, entries = ring.walk(starts, keys), 1.0
-    to_owner = hops + (ring.successor(keys) != starts)  # who owns the key itself has no way to go
+    to_owner = hops + (ring.successor(keys) != starts)  # no hop if the start owns the key
     return Cell(setting, float(to_owner.mean()), int(np.quantile(to_owner, 0.99)), entries, 0)
 
 
@@ -112,7 +122,7 @@ def measure(setting: Setting) -> Cell:
 
 
 def expected(variant: str, nodes: int) -> float | None:
-    """Return how many hops theory has to the owner; None where it has no formula here."""
+    """Return the expected hops to the owner; None without a formula for this size."""
     digit_bits, successors, _ = VARIANTS[variant]
     if variant == "central directory":
         return 2.0
@@ -126,7 +136,7 @@ def expected(variant: str, nodes: int) -> float | None:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return cost against cost."""
+    """Return hops, latency, state and upkeep of each way to route."""
     columns = (
         Column("way"), Column("hops to the owner", ",.2f"), Column("formula", ",.2f"), Column("99th", ",d"),
         Column("latency at 50 ms a hop (s)", ",.2f"), Column("entries at a node", ",.1f"),
@@ -154,10 +164,10 @@ def tables(result: Result[Cell]) -> list[Table]:
         rows.append(Row(values, passed))
     nodes = result.cells[0].setting.nodes
     notes = (
-        f"{nodes:,} nodes, sessions of an hour. The fifth text's 20 hops and a second are log2 of a million, the most; "
-        "the mean is half of it.",
-        "Formulas: ½ log2 N - 0.138 and one to the owner; with a list of r, ½ log2 N - ½ log2 r + 1 and one; in base b "
-        "(1 - 1/b) log_b N and a constant derived likewise.",
+        f"{nodes:,} nodes, sessions of an hour. The course notes “分片 (Sharding)” say 20 hops and one second. That is "
+        "the maximum, log2 of a million; the mean is half of it.",
+        "Formulas, plus one hop to the owner: ½ log2 N - 0.138. With a list of r: ½ log2 N - ½ log2 r + 1. "
+        "In base b: (1 - 1/b) log_b N plus a constant with a similar derivation.",
     )
     bar = f"hops within {WITHIN:.0%} of the formula"
     return [Table("routes", "Hops against state, way by way", columns, tuple(rows), bar, notes)]
@@ -170,8 +180,8 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     fingers, wide = cells["fingers"], cells["base-16 fingers"]
     headline(
         figure,
-        f"Among {nodes:,} nodes, {fingers.entries:.0f} entries find a key in {fingers.mean * HOP_S:.2f} s; "
-        f"{wide.entries:.0f} in {wide.mean * HOP_S:.2f} s; all of them in {HOP_S:g} s, "
+        f"Among {nodes:,} nodes, {fingers.entries:.0f} entries find a key in {fingers.mean * HOP_S:.2f} s and "
+        f"{wide.entries:.0f} in {wide.mean * HOP_S:.2f} s. All entries find it in {HOP_S:g} s, "
         f"at {nodes / wide.entries:,.0f} times the upkeep of those {wide.entries:.0f}",
     )
     axes = figure.subplots()
@@ -199,11 +209,11 @@ def draw(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
-    """Return the comparison among so many nodes."""
+    """Return the comparison among `nodes` nodes."""
     return Experiment(
         name="routes",
         title="Ways to find a key's owner",
-        source="the fifth text: one table or a successor each, and 20 hops that take a second",
+        source="course notes “分片 (Sharding)”: one table or a successor each, and 20 hops that take a second",
         plan=partial(plan, nodes),
         measure=measure,
         tables=tables,

@@ -1,8 +1,8 @@
-"""How fast: a key at a time as a program asks, a million at once, building the tables, letting a node in.
+"""The speed of look-ups, placing a million keys, building, and adding a node.
 
-The figures are this machine's and this Python's, and differ from run to run: nothing else in the lab does. Compare
-rows, not papers. A look-up includes hashing the key; placing many is of hashes that are there, and hashing has a line
-of its own.
+The figures depend on the machine and on Python, and differ from run to run, unlike all other results of the lab.
+Compare rows with each other, not with papers. A look-up includes hashing the key. Placing many keys starts from hashes,
+and hashing has a row of its own.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ FEW, MANY = 20, 1000
 KEYS, KEYS_ON_MANY, ASKED = 1_000_000, 100_000, 500
 MILLION_S_MAX = 1.0
 FLATTENED = ("ring-tree",)
-"""Schemes that place many keys by another store than their own."""
+"""Schemes that place many keys by another data structure than their own."""
 WITH_BAR = ("mod", "jump", "ring", "ring-100")
 HASHING = "(hashing alone)"
 
 
 class Setting(NamedTuple):
-    """A scheme, and how many keys are placed at once on a few nodes and on many."""
+    """A scheme, and the numbers of keys placed at once on few and on many nodes."""
 
     scheme: str
     keys: int
@@ -45,8 +45,15 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """Seconds, each the best of some: of one look-up, of a placed hash, both on few and on many nodes; of building and
-    adding on many; None where it cannot be done."""
+    """Times in seconds, each the best of several runs.
+
+    Attributes:
+        setting: the scheme.
+        one_s: one look-up, on few and on many nodes.
+        each_s: one of many hashes placed at once, on few and on many nodes.
+        build_s: building the scheme on many nodes.
+        add_s: adding a node to many; None if the scheme cannot do that.
+    """
 
     setting: Setting
     one_s: tuple[float, float]
@@ -62,7 +69,7 @@ def plan(schemes: tuple[str, ...], scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Time a scheme on few nodes and on many. Nothing else should run."""
+    """Time a scheme on few nodes and on many. Nothing else should run meanwhile."""
     keys = made_keys(setting.keys, setting.seed)
     asked = keys.list()[:ASKED]
     if setting.scheme == HASHING:
@@ -90,7 +97,7 @@ def measure(setting: Setting) -> Cell:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return all times, in units in which they can be read."""
+    """Return all times, in readable units."""
     columns = (
         Column("scheme"), Column(f"look-up, {FEW} nodes (ns)", ",.0f"),
         Column(f"look-up, {MANY:,} nodes (ns)", ",.0f"),
@@ -108,21 +115,21 @@ def tables(result: Result[Cell]) -> list[Table]:
         times = (*(1e9 * s for s in cell.one_s), *each, million if all(each) else None, 1e3 * cell.build_s, add)
         is_full = cell.setting.keys == KEYS
         rows.append(Row((scheme, *times), million <= MILLION_S_MAX if scheme in WITH_BAR and is_full else None))
-    notes = ["Of this machine and this run. A look-up hashes the key; a million keys are hashed and placed."]
+    notes = ["Times of this machine and run. A look-up hashes the key; a million keys are hashed and placed."]
     measured = {cell.setting.scheme for cell in result.cells}
     if measured & set(FLATTENED):
         notes.append(
-            "ring has its points in a sorted array, ring-tree in a search tree: see what letting a node in takes. Many "
-            "keys are placed by the array that a tree is read out into, so there is no time of its own for that."
+            "ring has its points in a sorted array, ring-tree in a search tree; compare the times of adding a node. "
+            "ring-tree reads its tree out into an array to place many keys, so it has no time of its own for that."
         )
     if "extendible" in measured:
-        notes.append("extendible has 16 and 512 nodes, and takes in as many as it has.")
+        notes.append("extendible has 16 and 512 nodes, because it can only double.")
     bar = f"a million keys in {MILLION_S_MAX:g} s"
     return [Table("speed", "How fast", columns, tuple(rows), bar, tuple(notes))]
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw a look-up and a placed hash, scheme by scheme."""
+    """Draw a look-up and a placed hash for each scheme."""
     cells = sorted((c for c in result.cells if c.setting.scheme != HASHING), key=lambda cell: cell.one_s[1])
     quick = sum(cell.one_s[1] < 5e-6 for cell in cells)
     slow = cells[-1]
@@ -148,12 +155,12 @@ def draw(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment(schemes: tuple[str, ...] = ()) -> Experiment[Setting, Cell]:
-    """Return the measurement of these schemes; none: all."""
+    """Return the measurement of these schemes; empty: all."""
     options = f" --schemes {','.join(schemes)}" * bool(schemes)
     return Experiment(
         name="speed",
         title="How fast",
-        source="the fourth text's times, of another machine: mod 0.19 s, jump 0.32, rings 2.2 to 2.8, rendezvous 29.6",
+        source="Golubtsov 2024, on another machine: mod 0.19 s, jump 0.32, rings 2.2 to 2.8, rendezvous 29.6",
         plan=partial(plan, schemes),
         measure=measure,
         tables=tables,

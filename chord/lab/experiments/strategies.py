@@ -1,8 +1,10 @@
-"""Dynamo's three partition strategies: how even, against what every node must know of the others (SOSP 2007, Fig. 8).
+"""Dynamo's three partition strategies: efficiency against membership.
 
-30 nodes and 3 copies, as there. The tokens of strategy 1, the tokens and partitions of strategy 2 (ten partitions for
-each token: the paper wants many more partitions than tokens) and the partitions of strategy 3 are chosen so that the
-membership takes about the same room, and the layouts are drawn many times.
+As in the paper, there are 30 nodes and 3 copies. The tokens of strategies 1 and 2 and the partitions of strategy 3 are
+chosen to make the membership of all three about equally large. Strategy 2 has ten partitions per token, because the
+paper wants many more partitions than tokens. Each layout is drawn many times.
+
+Source: DeCandia et al. 2007 (SOSP), section 6.2 and Fig. 8.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ LOOKS: dict[Strategy, tuple[str, str]] = {1: (BLUE, "o"), 2: (ORANGE, "s"), 3: (
 
 
 class Setting(NamedTuple):
-    """A strategy, and how it is laid out: tokens of each node, and equal partitions."""
+    """A strategy and its layout: tokens per node, and equal partitions."""
 
     strategy: Strategy
     tokens: int
@@ -60,10 +62,13 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """How even each layout was: mean load over the largest.
+    """The efficiency of each layout: mean load over the largest.
 
     Attributes:
-        by_token: of strategy 1 with as many tokens, whatever membership that takes; only where strategy 2 was measured.
+        setting: the strategy and its layout.
+        efficiencies: efficiency of each drawn layout.
+        by_token: efficiency of strategy 1 with the same number of tokens, at any size of membership. Measured for
+            strategy 2 only, otherwise empty.
     """
 
     setting: Setting
@@ -72,7 +77,10 @@ class Cell:
 
 
 def laid_out(strategy: Strategy, nodes: int, budget: int) -> tuple[int, int]:
-    """Return the tokens of each node and the equal partitions that fit into so many bytes of membership."""
+    """Return the tokens per node and the equal partitions that fit a budget.
+
+    The budget is the size of the membership, in bytes.
+    """
     if strategy == 3:
         parts = max(1, budget // NODE_BYTES // nodes) * nodes
         return parts // nodes, parts
@@ -89,7 +97,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Draw layouts, and see how even each is."""
+    """Draw layouts, and compute the efficiency of each."""
     rng = np.random.default_rng([setting.seed, setting.strategy, setting.parts, setting.tokens])
     found = [efficiency(shares(_draw(setting, rng), setting.nodes, COPIES)) for _ in range(setting.draws)]
     if setting.strategy != 2:
@@ -127,16 +135,16 @@ def tables(result: Result[Cell]) -> list[Table]:
     notes = (
         f"{NODES} nodes, {COPIES} copies, {result.cells[0].setting.draws} layouts each. A token takes {TOKEN_BYTES} "
         f"bytes and a node's number {NODE_BYTES}; Fig. 8 of the paper has no units.",
-        "With as many tokens strategies 1 and 2 are alike: 2 is the least even at a given size as its partitions' "
-        "owners are kept too, so that it has a third of the tokens.",
-        "Efficiency counts copies: even where each node has as many partitions, chance decides whose copies it gets.",
+        "With equally many tokens, strategies 1 and 2 are alike. At a given size strategy 2 is the least even, as it "
+        "has a third of the tokens. It also keeps the owners of its partitions.",
+        "Efficiency counts copies. Even if all nodes have equally many partitions, chance deals out the copies.",
     )
     bar = "at every size strategy 3 is the most even and 2 the least, as published"
     return [Table("strategies", "Dynamo's partition strategies", columns, tuple(rows), bar, notes)]
 
 
 def _in_order(result: Result[Cell]) -> dict[Setting, bool]:
-    """Return, for each setting, whether the three at its size are ordered as published."""
+    """Return for each setting whether the three of its size are in published order."""
     found: dict[Setting, bool] = {}
     cells = list(result.cells)
     for at in range(0, len(cells), 3):

@@ -1,11 +1,12 @@
-"""What vnodes buy: how even a ring is, and who inherits from a node that fails, against the number of vnodes.
+"""The effect of vnodes: evenness of a ring, and the heirs of a failed node.
 
-The first text's experiment: fix the nodes, vary the vnodes, draw random keys, count the keys of each node, and average
-the standard deviation over several rings. The third text says about 10 % at 100 vnodes and 3.2 % at 1000.
+The experiment is the one in Kokorin's slides "Шардирование". It fixes the nodes, varies the vnodes, draws random keys
+and counts the keys of each node. It then averages the standard deviation over several rings. The anonymous article on
+consistent hashing says about 10 % at 100 vnodes and 3.2 % at 1000.
 
-The n v points of a ring cut it into arcs at random, so a node's share follows a Beta law, and its deviation is
-sqrt((n - 1) / (n v + 1)): 1 / sqrt(v), a slope of -1/2 on log-log paper. Keys add their own: sqrt((n - 1) / keys).
-The slope is fitted to the shares of the circle themselves, which know nothing of keys.
+The n v points of a ring cut it into arcs at random, so a node's share follows a Beta law. Its deviation is
+sqrt((n - 1) / (n v + 1)), about 1 / sqrt(v): a slope of -1/2 in a log-log plot. Keys add a deviation of their own:
+sqrt((n - 1) / keys). The slope is fitted to the shares of the circle, which do not depend on keys.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ if TYPE_CHECKING:
 NODES, KEYS, RINGS = 100, 1_000_000, 40
 VNODES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 SAID = {100: 0.10, 1000: 0.032}
-"""The third text: the standard deviation at so many vnodes; as in the jump paper's table (2014), 9.97 and 3.16 %."""
+"""Published standard deviation by number of vnodes.
+
+The source is an anonymous article on consistent hashing. The table of the jump paper (2014) has 9.97 and 3.16 %.
+"""
 
 SIGMAS = 4.0
 SAID_WITHIN = 0.05
 
 
 class Setting(NamedTuple):
-    """Rings of so many nodes with so many vnodes each."""
+    """Rings of `nodes` nodes with `vnodes` vnodes each."""
 
     vnodes: int
     nodes: int
@@ -52,13 +56,14 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What each ring gave.
+    """The results of each ring.
 
     Attributes:
-        by_share: standard deviation of the nodes' shares of the circle, over the mean.
-        by_keys: the same of their numbers of keys.
-        heirs: how many nodes inherit from the one that fails.
-        largest: share of its part of the circle that the largest heir gets.
+        setting: the rings.
+        by_share: std of the nodes' shares of the circle, over the mean.
+        by_keys: std of the nodes' numbers of keys, over the mean.
+        heirs: number of nodes that inherit from a failed node.
+        largest: part of the failed node's share that the largest heir gets.
     """
 
     setting: Setting
@@ -75,7 +80,7 @@ def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Draw rings, count keys, let a node fail."""
+    """Draw rings, count keys, and let a node fail."""
     by_share, by_keys, heirs, largest = [], [], [], []
     hashes = np.sort(random_hashes(np.random.default_rng([setting.seed, setting.vnodes]), setting.keys))
     for number in range(setting.rings):
@@ -97,7 +102,7 @@ def measure(setting: Setting) -> Cell:
 
 
 def fitted(result: Result[Cell]) -> Line:
-    """Return the line through the deviation of the shares against the number of vnodes, on log-log paper."""
+    """Return the log-log line through the std of shares against the vnodes."""
     return fit_power([c.setting.vnodes for c in result.cells], [float(np.mean(c.by_share)) for c in result.cells])
 
 
@@ -105,14 +110,14 @@ def tables(result: Result[Cell]) -> list[Table]:
     """Return evenness against vnodes, the fit, and heirs against vnodes."""
     columns = (
         Column("vnodes"), Column("std of shares / mean", ".2%"), Column("± s.e.", ".2%"), Column("law", ".2%"),
-        Column("std of keys / mean", ".2%"), Column("law with keys", ".2%"), Column("the text", ".1%"),
+        Column("std of keys / mean", ".2%"), Column("law with keys", ".2%"), Column("published", ".1%"),
     )  # fmt: skip
     rows = []
     for cell in result.cells:
         nodes, vnodes, keys = cell.setting.nodes, cell.setting.vnodes, cell.setting.keys
         law, chance = share_deviation(nodes, vnodes), key_deviation(nodes, keys)
         (mean, error), said = mean_error(cell.by_share), SAID.get(vnodes)
-        # The law is that of the mean square; one ring's deviation is a little less on the average, by Jensen.
+        # The law is for the mean square. By Jensen's inequality, the mean deviation of a ring is slightly less.
         square, of_square = mean_error([value**2 for value in cell.by_share])
         allowed = errors_allowed(cell.setting.rings, SIGMAS)
         passed = abs(square - law**2) <= allowed * of_square
@@ -123,17 +128,17 @@ def tables(result: Result[Cell]) -> list[Table]:
     shape, line = result.cells[0].setting, fitted(result)
     notes = (
         f"{shape.rings} rings of {shape.nodes} nodes; {shape.keys:,} keys on each. "
-        "Sigmas are Student's, as errors are told from the rings.",
+        "Sigmas follow Student's law, because errors are estimated from the rings.",
         f"The law: sqrt((n - 1) / (n v + 1)). Fitted: std ∝ v^({line.slope:.4f} ± {line.error:.4f}).",
     )
-    bar = f"mean square of the shares within 4 sigmas of the law, mean {SAID_WITHIN:.0%} and 4 sigmas of the text"
+    bar = f"mean square of the shares within 4 sigmas of the law, mean {SAID_WITHIN:.0%} and 4 sigmas of the published"
     evenness = Table("vnodes", "Evenness against vnodes", columns, tuple(rows), bar, notes)
     return [evenness, _fit(line), _heirs(result)]
 
 
 def _fit(line: Line) -> Table:
     columns = (Column("slope", ".4f"), Column("± s.e.", ".4f"), Column("law", ".1f"))
-    # The law bends a little at few vnodes of few nodes, as n v + 1 is not n v: a hundredth is allowed for that.
+    # With few vnodes of few nodes, n v + 1 differs from n v and the law bends slightly: 0.01 is allowed for that.
     slack = 0.01 + errors_allowed(len(VNODES) - 1, SIGMAS) * line.error
     row = Row((line.slope, line.error, -0.5), abs(line.slope + 0.5) <= slack)
     return Table(
@@ -150,7 +155,7 @@ def _heirs(result: Result[Cell]) -> Table:
     for cell in result.cells:
         nodes, vnodes = cell.setting.nodes, cell.setting.vnodes
         (heirs, error), law = mean_error(cell.heirs), expected_heirs(nodes, vnodes)
-        # Two arcs of the node itself may be neighbours, then one arc the less is inherited: 1 in n of them.
+        # If two arcs of the failed node are neighbours, they have one heir together: 1 in n of them.
         low = expected_heirs(nodes, max(1, round(vnodes * (1 - 2 / nodes))))
         slack = 0.1 + errors_allowed(cell.setting.rings, SIGMAS) * error
         passed = low - slack <= heirs <= law + slack
@@ -158,7 +163,7 @@ def _heirs(result: Result[Cell]) -> Table:
     note = "The law: (n - 1) (1 - (1 - 1 / (n - 1))^v): each arc goes to any of the others."
     return Table(
         "heirs",
-        "Who inherits from a node that fails",
+        "Heirs of a failed node",
         columns,
         tuple(rows),
         "within 0.1 and 4 sigmas of the law",
@@ -170,7 +175,7 @@ def _heirs(result: Result[Cell]) -> Table:
 
 
 def draw_evenness(result: Result[Cell], figure: Figure) -> None:
-    """Draw the deviation against vnodes, with the law and the text."""
+    """Draw the deviation against vnodes, with the law and the published figures."""
     line = fitted(result)
     headline(
         figure,
@@ -194,7 +199,7 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     axes.plot(
         vnodes, [float(np.mean(c.by_share)) for c in result.cells], "o", color=BLUE, label="measured: mean of the rings"
     )
-    axes.plot(list(SAID), list(SAID.values()), "D", color=ORANGE, label="the third text")
+    axes.plot(list(SAID), list(SAID.values()), "D", color=ORANGE, label="published")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1000"])
@@ -208,7 +213,7 @@ def _at(result: Result[Cell], vnodes: int) -> Cell:
 
 
 def draw_heirs(result: Result[Cell], figure: Figure) -> None:
-    """Draw how many nodes inherit."""
+    """Draw how many nodes inherit, and the part of the largest heir."""
     one, many = _at(result, 1), _at(result, 100)
     headline(
         figure,
@@ -226,16 +231,16 @@ def draw_heirs(result: Result[Cell], figure: Figure) -> None:
         axes.set_xscale("log")
         axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1000"])
     dress(left, f"vnodes of each of {nodes} nodes", "nodes that inherit")
-    dress(right, f"vnodes of each of {nodes} nodes", "the largest heir's part of what is inherited")
+    dress(right, f"vnodes of each of {nodes} nodes", "the largest heir's part of the failed node's share")
     right.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
 
 
 def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
-    """Return the experiment on rings of so many nodes."""
+    """Return the experiment on rings of `nodes` nodes."""
     return Experiment(
         name="vnodes",
         title="What vnodes buy",
-        source="the first text's experiment; the third text: 10 % at 100 vnodes, 3.2 % at 1000",
+        source="Kokorin, «Шардирование»; an anonymous article on consistent hashing: 10 % at 100 vnodes, 3.2 % at 1000",
         plan=partial(plan, nodes),
         measure=measure,
         tables=tables,

@@ -1,8 +1,8 @@
-"""Experiments as such, those of the simulator and those of the lab.
+"""Experiments in general, used by the paper reproductions and by the lab.
 
-    experiment    settings, cells, tables; how cells are run
-    published     figures of the papers that several are held against
-    pool          processes to run them in
-    files         whole or not at all
-    report, plot  CSV, JSON, Markdown, SVG and PNG
+- `experiment`: settings, cells and tables; running the cells.
+- `published`: published figures that several experiments are compared with.
+- `files`: files written atomically.
+- `report`: CSV, JSON and Markdown.
+- `plot`: SVG and PNG.
 """

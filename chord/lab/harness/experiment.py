@@ -1,7 +1,9 @@
-"""What all experiments have in common: a plan of settings, one cell measured for each, tables made of the cells.
+"""The common part of all experiments: settings, cells and tables.
 
-Cells know nothing of each other, so any executor may measure them, in any order; the result depends
-on scale and seed alone. Nothing here prints, writes or draws.
+A plan gives the settings. One cell is measured per setting, and the tables are made of the cells.
+
+Cells are independent, so any executor may measure them in any order. The result depends only on the scale and the
+seed. This module does not print, write or draw.
 """
 
 from __future__ import annotations
@@ -17,35 +19,50 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Scale: TypeAlias = Literal["quick", "standard", "full"]
-"""How much is measured: for CI, for ten minutes of two cores, or as much as the published tables rest on."""
+"""How much is measured.
+
+`quick` is for CI, `standard` takes about ten minutes on two cores, and `full` measures as much as the published tables
+rest on.
+"""
 
 SCALES: tuple[Scale, ...] = ("quick", "standard", "full")
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Told which cell is being measured, how many have been, and how many there are in all; also while nothing ends."""
+"""Callback for the progress of a run.
+
+Its arguments are the label of the cell being measured, the number of measured cells, and the number of all cells. It
+is also called every `TICK_S` while no cell ends.
+"""
 
 TICK_S = 1.0
-"""How often the progress is told while nothing ends."""
+"""Interval between progress calls while no cell ends, in seconds."""
 
 Value: TypeAlias = str | int | float | None
 
 S = TypeVar("S")  # a setting
-C = TypeVar("C")  # a cell: what was measured under one setting
+C = TypeVar("C")  # a cell: the measurements under one setting
 
 
 def quiet(label: str, done: int, of: int) -> None:
-    """Tell nobody of the progress."""
+    """Ignore the progress."""
 
 
 # -- statistics ---------------------------------------------------------------------------------------
 
 
 GROUPS_MIN = 4
-"""So many groups (rings) tell by themselves how far their means are from the truth; fewer do not."""
+"""Smallest number of groups (rings) that give a usable standard error."""
 
 
 class Summary(NamedTuple):
-    """A sample in four numbers: its mean, the standard error of the mean, its 1st and 99th percentile."""
+    """A sample in four numbers.
+
+    Attributes:
+        mean: the mean.
+        error: standard error of the mean.
+        low: 1st percentile.
+        high: 99th percentile.
+    """
 
     mean: float
     error: float
@@ -54,10 +71,10 @@ class Summary(NamedTuple):
 
 
 def summarize(samples: Sequence[Sequence[float]]) -> Summary:
-    """Return the summary of samples that were drawn in groups (one ring each).
+    """Return the summary of samples that were drawn in groups (one group per ring).
 
-    The error comes from how far the groups' means differ, where there are enough groups to tell: lookups on one ring
-    share its luck.
+    Lookups on one ring are correlated. If there are at least `GROUPS_MIN` groups, the error therefore comes from the
+    differences between the means of the groups.
     """
     groups = [group for group in samples if group]
     values = sorted(value for group in groups for value in group)
@@ -69,25 +86,38 @@ def summarize(samples: Sequence[Sequence[float]]) -> Summary:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below which this share of an ordered sample lies."""
+    """Return the value below which `share` of an ordered sample lies."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def is_near(measured: Summary, published: float, within: float, scale: Scale) -> bool:
-    """Whether a mean is within a share of the published one; at reduced scale give or take two standard errors."""
+    """Whether a mean is within a fraction of the published one.
+
+    At scales below `full`, two standard errors are allowed in addition.
+
+    Args:
+        measured: the measured sample.
+        published: the published mean.
+        within: allowed difference, as a fraction of `published`.
+        scale: the scale of the run.
+    """
     slack = 0.0 if scale == "full" else 2 * measured.error
     return abs(measured.mean - published) <= within * published + slack
 
 
 def per_10_000(count: float, of: int) -> float:
-    """Return a share as the papers print it."""
+    """Return a count per 10,000, as the papers print rates; 0 if `of` is 0."""
     return 10_000 * count / of if of else 0.0
 
 
 def poisson_upper(count: int, confidence: float = 0.95) -> float:
-    """Return the largest mean that would still show so few events with more than 1 - `confidence` probability.
+    """Return the exact one-sided upper confidence bound of a Poisson mean.
 
-    The exact one-sided bound: the rule of three (2.996) where nothing happened.
+    With no event at 95 % it is 2.996, the rule of three.
+
+    Args:
+        count: number of events that were seen.
+        confidence: confidence of the bound, 0 to 1.
     """
     low, high = float(count), 4.0 * count + 10.0
     for _ in range(60):
@@ -104,14 +134,14 @@ def poisson_upper(count: int, confidence: float = 0.95) -> float:
 
 
 class Column(NamedTuple):
-    """A column's heading and how its values are written (a format specification)."""
+    """A column's heading, and the format specification of its values."""
 
     heading: str
     spec: str = ""
 
 
 class Row(NamedTuple):
-    """A line of a table; `passed` says whether it meets its bar, None where there is none."""
+    """A row of a table; `passed` says whether it meets its bar, None if it has no bar."""
 
     values: tuple[Value, ...]
     passed: bool | None = None
@@ -119,12 +149,15 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """What was measured, beside what was published.
+    """Measured values beside published ones.
 
     Attributes:
-        name: of the file it is written to; unique among all tables.
-        bar: what `passed` of the rows means, in words.
-        notes: what a reader should know about the numbers.
+        name: base name of its file; unique among all tables.
+        title: heading above the table.
+        columns: the columns.
+        rows: the rows; each has one value per column.
+        bar: the condition behind `passed` of the rows, in words.
+        notes: explanations of the numbers for the reader.
     """
 
     name: str
@@ -136,14 +169,16 @@ class Table:
 
     @property
     def passed(self) -> bool | None:
-        """Whether every row that has a bar meets it; None where none has."""
+        """Whether every row that has a bar meets it; None if no row has one."""
         return all_passed(row.passed for row in self.rows)
 
     @property
     def headings(self) -> list[str]:
-        """What the columns are called, each by a name of its own: those that repeat say what they stand beside.
+        """The headings of the columns, made unique.
 
-        `mean path`, `published`, `timeouts`, `published` are `mean path`, `mean path: published`, and so on.
+        A heading that occurs more than once is prefixed with the last unique heading before it.
+        `mean path`, `published`, `timeouts`, `published` become `mean path`, `mean path: published`, `timeouts`,
+        `timeouts: published`.
         """
         bare = [column.heading for column in self.columns]
         found: list[str] = []
@@ -155,19 +190,19 @@ class Table:
         return found
 
     def texts(self, row: Row) -> list[str]:
-        """Return a row's values as they are to be read."""
+        """Return a row's values as formatted text."""
         return [as_text(value, column.spec) for value, column in zip(row.values, self.columns, strict=True)]
 
 
 def as_text(value: Value, spec: str) -> str:
-    """Return a value as it is to be read; what does not exist is a dash."""
+    """Return a value as formatted text; a dash for None."""
     if value is None:
         return "–"
     return value if isinstance(value, str) else format(value, spec)
 
 
 def all_passed(verdicts: Iterable[bool | None]) -> bool | None:
-    """Return whether all verdicts there are are good; None where there are none."""
+    """Return whether all verdicts that are not None are true; None if all are None."""
     given = [verdict for verdict in verdicts if verdict is not None]
     return all(given) if given else None
 
@@ -177,7 +212,7 @@ def all_passed(verdicts: Iterable[bool | None]) -> bool | None:
 
 @dataclass(frozen=True)
 class Result(Generic[C]):
-    """What an experiment measured, from which its tables and its plot are made."""
+    """The measured cells of an experiment, from which its tables and plots are made."""
 
     scale: Scale
     seed: int
@@ -189,15 +224,17 @@ class Experiment(Generic[S, C]):
     """One experiment.
 
     Attributes:
-        name: as the command line knows it.
-        title: what is asked.
-        source: who published the numbers beside which ours are put.
-        plan: the settings to measure at a scale, under a seed; the most costly ones last.
-        measure: one cell; runs in any process, so it is a function of a module and its setting is plain values.
-        tables: of a result, the most important one first.
-        pictures: by the name of its file, what fills a figure from a result; the most important first.
-        again: of a scale and a seed, the command that measures the same again.
-        is_timed: the cells take times, so they are measured here, one after the other, when all else is done.
+        name: its name on the command line.
+        title: heading of its page.
+        source: the publication of the numbers that ours are compared with.
+        plan: returns the settings for a scale and a seed, the most costly ones last.
+        measure: measures one cell. It runs in any process, so it is a module-level function and its setting is plain
+            values.
+        tables: makes the tables from a result, the most important one first.
+        pictures: draws a result on a figure, by file name; the most important one first.
+        again: returns the command that repeats the measurement, for a scale and a seed.
+        is_timed: whether cells measure time. Executors do not run such cells: this process does, one by one, at the
+            end.
     """
 
     name: str
@@ -211,7 +248,7 @@ class Experiment(Generic[S, C]):
     is_timed: bool = False
 
     def run(self, scale: Scale, seed: int, progress: Progress = quiet, executor: Executor | None = None) -> Result[C]:
-        """Measure every cell of the plan: here, or in an executor."""
+        """Measure every cell of the plan, in this process or in an executor."""
         settings = self.plan(scale, seed)
         cells = run_cells([(self, setting) for setting in settings], progress, executor)
         return Result(scale, seed, tuple(cells))
@@ -220,9 +257,10 @@ class Experiment(Generic[S, C]):
 def run_cells(
     jobs: Sequence[tuple[Experiment[Any, Any], Any]], progress: Progress, executor: Executor | None
 ) -> list[Any]:
-    """Measure the cells of several experiments, and return them in the order of the jobs.
+    """Measure the cells of several experiments; return them in the order of jobs.
 
-    An executor begins with the last ones, which are the most costly.
+    With an executor, cells are submitted in reverse order, because the last ones are the most costly. Timed cells run
+    last, in this process. The first failure ends the run and cancels all cells that have not started.
     """
     order = list(range(len(jobs)))
     timed = [number for number in order if executor is None or jobs[number][0].is_timed]

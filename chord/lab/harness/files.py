@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, however a run ends."""
+"""Files written atomically: complete or not at all, however the run ends."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield where to write a file; it takes its place when the block ends, and what was there before is gone only then.
+    """Yield a path to write to; the file replaces `path` when the block ends.
 
-    If the block is left by an exception, whichever, nothing new remains.
+    If an exception leaves the block, `path` keeps its old content and no new file remains.
 
-    Raises: OSError: it cannot be written; `filename` is that of the file itself.
+    Raises:
+        OSError: the file cannot be written; `filename` is `path`.
     """
-    part = path.with_name(f".part-{path.name}")  # the name's end stays: whoever draws goes by it
+    part = path.with_name(f".part-{path.name}")  # keep the suffix: Matplotlib derives the format from it
     try:
         yield part
         part.replace(path)
@@ -28,6 +29,6 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file (UTF-8), whole or not at all."""
+    """Write a text file (UTF-8) atomically."""
     with whole(path) as part:
         part.write_text(text, encoding="utf-8")

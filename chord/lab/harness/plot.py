@@ -1,7 +1,7 @@
-"""How the plots look: one palette that the colour-blind can read, one way to label, one way to save.
+"""The look of the plots: a palette for the colour-blind, labels, and saving.
 
-Matplotlib is imported only to save; the experiments draw on a figure they are given. It comes with
-the `lab` extra.
+Matplotlib comes with the `lab` extra. It is imported only in `save`; the experiments draw on a figure that they are
+given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito, "Color Universal Design" (2008): told apart with every common kind of colour vision.
+# Okabe and Ito, "Color Universal Design" (2008): distinct under every common kind of colour vision.
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#666666"
 
 MEASURED: Final[dict[str, Any]] = {"color": BLUE, "marker": "o", "label": "measured"}
@@ -26,7 +26,7 @@ PUBLISHED: Final[dict[str, Any]] = {"color": ORANGE, "marker": "D", "linestyle":
 WIDTH_INCHES, HEIGHT_INCHES = 10.0, 4.8
 TITLE_CHARS = 88
 
-INSTALL = "no plot: matplotlib is not installed; in a checkout of chord, `pip install '.[lab]'` brings it"
+INSTALL = "no plot: matplotlib is not installed; in a checkout of chord, install it with `pip install '.[lab]'`"
 
 
 class NoMatplotlib(Exception):
@@ -34,17 +34,24 @@ class NoMatplotlib(Exception):
 
 
 def headline(figure: Figure, finding: str) -> None:
-    """Write what the plot shows above it."""
+    """Write the plot's finding above it."""
     figure.suptitle("\n".join(textwrap.wrap(finding, TITLE_CHARS)), fontsize=13, x=0.01, ha="left")
 
 
 def make_room(figure: Figure, rows: int) -> None:
-    """Make a figure high enough for so many lines of text beside its axis."""
+    """Make a figure high enough for `rows` lines of text beside its axis."""
     figure.set_figheight(max(HEIGHT_INCHES, 1.5 + 0.21 * rows))
 
 
 def dress(axes: Axes, x: str, y: str, *, is_from_zero: bool = True) -> None:
-    """Label the axes, show light rules, and a legend where several things are drawn."""
+    """Label the axes, draw a light grid, and add a legend for several series.
+
+    Args:
+        axes: the axes to format.
+        x: label of the x axis.
+        y: label of the y axis.
+        is_from_zero: whether the y axis starts at 0.
+    """
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(True, color="#DDDDDD", linewidth=0.6)
@@ -61,11 +68,15 @@ def dress(axes: Axes, x: str, y: str, *, is_from_zero: bool = True) -> None:
 
 
 def save(draw: Callable[[Figure], None], stem: Path) -> tuple[list[Path], str]:
-    """Draw, and write STEM.svg and STEM.png; the same picture gives the same bytes.
+    """Draw a plot, and write STEM.svg and STEM.png.
 
-    Returns: the files, and what the picture says above itself.
+    The same plot gives the same bytes.
+
+    Returns:
+        the two files, and the headline of the plot.
+
     Raises:
-        NoMatplotlib: see `INSTALL`.
+        NoMatplotlib: Matplotlib is not installed; the message says how to install it.
     """
     try:
         import matplotlib

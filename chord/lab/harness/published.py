@@ -1,4 +1,4 @@
-"""Figures of the papers that more than one experiment is held against, and by how much those may differ."""
+"""Published figures that several experiments share, and the allowed differences."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Final, NamedTuple
 
 
 class Failures(NamedTuple):
-    """A column of ToN 2003, Table II: means of path length and of timeouts."""
+    """A column of ToN 2003, Table II: mean path length and mean timeouts."""
 
     path: float
     timeouts: float
 
 
 FAILURES_NODES, FAILURES_LIST = 1000, 20
-"""Of how many nodes Table II is, and how long their successor lists are."""
+"""Number of nodes in Table II, and the length of their successor lists."""
 
 FAILURES: Final[dict[float, Failures]] = {
     0.0: Failures(3.84, 0.0),
@@ -26,4 +26,7 @@ FAILURES: Final[dict[float, Failures]] = {
 """By the share of nodes that died at once."""
 
 PATH_WITHIN, TIMEOUTS_WITHIN = 0.05, 0.20
-"""By what share of the published ones ours may differ; timeouts are counted otherwise there (docs: papers)."""
+"""Allowed relative differences from the published path lengths and timeouts.
+
+The paper counts timeouts differently (docs/explanation/papers.md).
+"""

@@ -1,4 +1,4 @@
-"""What remains of an experiment: its tables as CSV, its plot as SVG and PNG, and one Markdown page with all of it."""
+"""The files of an experiment: CSV and JSON tables, SVG and PNG plots, a page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VERDICTS = {True: "yes", False: "no", None: "–"}
 
 
 class Picture(NamedTuple):
-    """A plot that was written, as SVG and beside it as PNG, and the finding above it."""
+    """A plot that was written as SVG and PNG, and its headline."""
 
     svg: Path
     finding: str
@@ -39,12 +39,15 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """One experiment's outcome.
+    """The outcome of one experiment.
 
     Attributes:
-        files: everything that was written.
-        notes: what the reader of the command's output should know, besides the tables' own notes.
-        pictures: what was drawn, the most important first.
+        name: name of the experiment.
+        title: heading of its page.
+        tables: its tables, the most important one first.
+        files: all files that were written.
+        notes: remarks for the reader of the command's output, besides the tables' own notes.
+        pictures: the plots, the most important one first.
     """
 
     name: str
@@ -56,7 +59,7 @@ class Report:
 
     @property
     def passed(self) -> bool | None:
-        """Whether all rows that have a bar meet it."""
+        """Whether all rows that have a bar meet it; None if no row has one."""
         return all_passed(table.passed for table in self.tables)
 
 
@@ -71,11 +74,12 @@ def run_all(
     """Run experiments and write their reports.
 
     Args:
+        experiments: the experiments to run.
         scale: how much is measured.
-        seed: draws everything; the same seed measures the same.
-        out_dir: where the files go; made if need be.
-        executor: where cells are measured; None: here, one after the other.
-        progress: told of every cell that is measured.
+        seed: the source of all random choices; the same seed gives the same measurements.
+        out_dir: directory of the files; created if necessary.
+        executor: measures the cells; None measures them in this process, one after the other.
+        progress: called for each measured cell, and regularly in between.
     """
     plans = [(experiment, experiment.plan(scale, seed)) for experiment in experiments]
     jobs = [(experiment, setting) for experiment, settings in plans for setting in settings]
@@ -88,7 +92,10 @@ def run_all(
 
 
 def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir: Path) -> Report:
-    """Write the files of an experiment. Without matplotlib the plot is left out, and a note says so."""
+    """Write the files of an experiment.
+
+    Without Matplotlib the plots are left out, and a note says so.
+    """
     out_dir.mkdir(parents=True, exist_ok=True)
     tables = tuple(experiment.tables(result))
     files = [_write_csv(table, out_dir) for table in tables]
@@ -110,7 +117,7 @@ def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir:
 
 
 def tables_json(report: Report) -> dict[str, Any]:
-    """Return what an experiment measured as JSON: the same on standard output and in its file."""
+    """Return an experiment's measurements as JSON, as printed and as written."""
     return {
         "name": report.name,
         "title": report.title,
@@ -131,7 +138,7 @@ def tables_json(report: Report) -> dict[str, Any]:
 
 
 def _finite(value: Value) -> Value:
-    """Return a value, None where it is a number that JSON does not have."""
+    """Return a value, or None if it is a number that JSON cannot represent."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

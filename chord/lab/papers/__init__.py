@@ -1,7 +1,7 @@
-"""The published experiments, with the real node on virtual time: measured beside published.
+"""The published experiments, run with the real node on virtual time.
 
-Each module is one experiment, and `world` has the papers' rings and workloads. `run_all` runs several and writes what
-came of them (chord/lab/harness/).
+Each module is one experiment, and its tables put measured values beside published ones. `world` has the rings and
+workloads of the papers. `run_all` runs several experiments and writes their reports (`chord.lab.harness.report`).
 """
 
 from __future__ import annotations
@@ -41,6 +41,15 @@ def run_all(
     executor: Executor | None = None,
     progress: Progress = quiet,
 ) -> list[Report]:
-    """Run experiments, none named means all, and write their reports (chord/lab/harness/report.py)."""
+    """Run experiments and write their reports.
+
+    Args:
+        names: names of the experiments; empty: all.
+        scale: how much is measured.
+        seed: the source of all random choices.
+        out_dir: directory of the files; created if necessary.
+        executor: measures the cells; None measures them in this process, one after the other.
+        progress: called for each measured cell, and regularly in between.
+    """
     chosen = [EXPERIMENTS[name] for name in names or EXPERIMENTS]
     return run_experiments(chosen, scale, seed, out_dir, executor, progress)

@@ -1,14 +1,14 @@
 """Lookups while nodes join and leave (ToN 2003, Table III).
 
-About a thousand nodes with lists of 20; joins, voluntary leaves and lookups are Poisson processes.
-Each node stabilizes every U[15, 45] s and refreshes one finger as often; packets take an exponential
-time of 50 ms on average, and 500 ms without an answer mean that a node is gone. Timeouts happen
-although nobody fails: a finger may point to somebody who has left.
+About a thousand nodes have successor lists of 20. Joins, voluntary leaves and lookups are Poisson processes. Each node
+stabilizes every U[15, 45] s and refreshes one finger as often. Packets take an exponential time of 50 ms on average.
+After 500 ms without an answer, a node counts as gone. Timeouts happen although no node fails, because a finger may
+point to a node that has left.
 
-A lookup fails if it names another node than the key's successor of that moment, or none. The
-successor of that moment is read off the living (`rightful_owner`), not asked of anybody. It may
-change while the answer is on its way: the published simulator looked in one instant, here the
-successor when the lookup began is right as well, and the lookups that needed this are counted.
+A lookup fails if it names no node, or another one than the key's successor at that moment. That successor is read from
+the state of the live nodes (`rightful_owner`) and not asked of any node. It may change while the answer is on its way.
+The published simulator looked at one instant. Here, the successor at the start of the lookup is accepted as well, and
+the lookups that needed this are counted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TIMING = Timing(
     timeout_stranger_s=0.5,
     dead_misses=1,
 )
-"""As in the paper: whoever does not answer within 500 ms is gone."""
+"""Timing of the paper: a node that does not answer within 500 ms is gone."""
 
 
 class Published(NamedTuple):
@@ -79,7 +79,7 @@ PUBLISHED_BY_RATE = {
 
 
 class Setting(NamedTuple):
-    """One rate of joins and of leaves, each per second."""
+    """One rate of joins and of leaves, each per second for 1000 nodes."""
 
     rate: float
     nodes: int
@@ -94,16 +94,19 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What became of the lookups at one rate.
+    """The outcomes of the lookups at one rate.
 
     Attributes:
-        paths, timeouts: of the lookups that were answered.
-        refusals: contacts with nodes that answered, but only that they have left.
+        setting: the rate and the ring.
+        paths: path lengths of the answered lookups.
+        timeouts: timeouts of the answered lookups.
+        refusals: number of contacts with nodes that answered only that they have left.
         wrong: lookups answered with a node that was the successor neither when they began nor when they ended.
         unanswered: lookups without an answer in time.
-        overtaken: lookups answered right when they began, but no longer when they ended.
-        abandoned: lookups whose own node left the ring meanwhile; no longer counted.
-        joins, leaves: nodes that began to.
+        overtaken: lookups with an answer that was right when they began, but no longer when they ended.
+        abandoned: lookups of a node that left the ring meanwhile; they do not count.
+        joins: nodes that began to join.
+        leaves: nodes that began to leave.
         population: nodes in the ring at the end.
     """
 
@@ -121,17 +124,20 @@ class Cell:
 
     @property
     def failures(self) -> int:
-        """Lookups that failed, one way or the other."""
+        """Number of lookups that failed: wrong or unanswered."""
         return self.wrong + self.unanswered
 
     @property
     def lookups(self) -> int:
-        """Lookups that count."""
+        """Number of lookups that count."""
         return len(self.paths) + self.unanswered
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return the published rates; fewer of them, and a smaller ring with as much churn a node, where time is short."""
+    """Return the published rates, or fewer on a smaller ring at quick scale.
+
+    The smaller ring has as much churn per node.
+    """
     if scale == "quick":
         return [Setting(rate, 250, 400, 2.0, 60.0, seed) for rate in (0.05, 0.20, 0.40)]
     lookups, per_s, warm_up_s = (1_500, 4.0, 300.0) if scale == "standard" else (10_000, 1.0, 900.0)
@@ -139,7 +145,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Let nodes come and go, look up random keys from random members, and compare."""
+    """Let nodes join and leave, and look up random keys from random members."""
     seed = f"churn/{setting.seed}/{setting.rate}"
     churn = _Churn(setting, random.Random(seed))
 
@@ -155,7 +161,7 @@ def measure(setting: Setting) -> Cell:
 
 
 class _Churn:
-    """The Poisson processes on one ring, and the count of what became of the lookups."""
+    """The Poisson processes on one ring, and the count of lookup outcomes."""
 
     def __init__(self, setting: Setting, rng: random.Random) -> None:
         self._setting = setting
@@ -200,7 +206,7 @@ class _Churn:
             with trio.move_on_after(PATIENCE_S):
                 trace = await node.lookups.find(key, node.contact)
         except ChordError:
-            pass  # an honest error is no answer
+            pass  # an error counts as no answer
         after = rightful_owner(ring, key)
         if node.state != "ready":
             self._abandoned += 1
@@ -232,7 +238,7 @@ class _Churn:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return Table III, ours beside the published one."""
+    """Return the measured Table III beside the published one."""
     columns = (
         Column("joins, leaves /s", ".2f"),
         Column("mean path", ".2f"),
@@ -253,11 +259,11 @@ def tables(result: Result[Cell]) -> list[Table]:
     )
     notes: tuple[str, ...] = (
         "'Has left': contacts with nodes that still answer that they have left; in the paper these time out as well.",
-        "'95 % below': with 95 % confidence the true failure rate is below this (rule of three where none failed).",
+        "'95 % below': with 95 % confidence the true failure rate is below this (rule of three without failures).",
         "'Overtaken': right when the lookup began, replaced before the answer was back; not a failure.",
     )
     if any(cell.setting.nodes != 1000 for cell in result.cells):
-        notes += ("A smaller ring, with as many joins and leaves per node; the published path is that of 1,000 nodes.",)
+        notes += ("A smaller ring, with as many joins and leaves per node. The published path is for 1,000 nodes.",)
     bar = "failures per 10,000 at or below the published figure"
     rows = tuple(_row(cell) for cell in result.cells)
     return [Table("churn", "Lookups while nodes join and leave", columns, rows, bar, notes)]
@@ -289,7 +295,7 @@ def _row(cell: Cell) -> Row:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw path length, timeouts and failures against the rate of joins and leaves."""
+    """Draw path length, timeouts and failures against the rate."""
     cells = result.cells
     rates = [cell.setting.rate for cell in cells]
     published = [PUBLISHED_BY_RATE[rate] for rate in rates]

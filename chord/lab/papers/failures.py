@@ -1,14 +1,14 @@
-"""Simultaneous failures: a share of all nodes dies at once, silently, and nothing is repaired (ToN 2003, Table II).
+"""Simultaneous failures: a share of all nodes dies at once (ToN 2003, Table II).
 
-A thousand nodes with lists of 20. The published run stops stabilization before the failures and
-leaves dead fingers in the tables, so that "the failed nodes are detected only when they fail to
-respond during the lookup": no lookup knows what another found out. Path length counts the live
-nodes asked from the start to the key's predecessor, timeouts "the number of failed nodes
-encountered by the lookup operation". A lookup is right if it names the first living node at or
-after the key.
+A thousand nodes have successor lists of 20. The nodes die silently, and nothing is repaired. The published run stops
+stabilization before the failures and leaves dead fingers in the tables. There, "the failed nodes are detected only when
+they fail to respond during the lookup". Lookups share no knowledge.
 
-The real node would not confirm an owner here: nobody takes over an arc while nothing is repaired.
-So the lookup brings a `Ping` to the key's successor, over the same route and the same list.
+Path length counts the live nodes asked from the start to the key's predecessor. Timeouts are "the number of failed
+nodes encountered by the lookup operation". A lookup is right if it names the first live node at or after the key.
+
+The real node would not confirm an owner here, because without repair no node takes over an arc. The lookup therefore
+delivers a `Ping` to the key's successor, over the same route and the same list.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from chord.wire.messages import Ping, Pong
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PATIENCE_S = 600.0  # only a key whose whole list is dead takes so long: 0.5 to the power of 20
+PATIENCE_S = 600.0  # reached only if the whole list of a key is dead: probability 0.5 to the power of 20
 
 ON_ROUTE = {"color": GREEN, "marker": "^", "linestyle": ":", "label": "measured, without the last step"}
 
 
 class Setting(NamedTuple):
-    """One ring, of which one share fails."""
+    """One ring, and the share of its nodes that fails."""
 
     share: float
     ring: int
@@ -52,14 +52,15 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What the lookups on one ring cost.
+    """The cost and the answers of the lookups on one ring.
 
     Attributes:
+        setting: the ring.
         paths: path lengths.
-        timeouts: contacts with dead nodes, those at the last step, from predecessor to owner, included.
-        last_timeouts: of these, the ones at the last step.
-        wrong: lookups that named another owner than the living successor.
-        unanswered: lookups that named none.
+        timeouts: contacts with dead nodes, including those at the last step, from predecessor to owner.
+        last_timeouts: contacts with dead nodes at the last step.
+        wrong: lookups that named another owner than the live successor.
+        unanswered: lookups that named no owner.
     """
 
     setting: Setting
@@ -71,7 +72,10 @@ class Cell:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return several rings for each share: how one ring happens to be hit moves its mean timeouts by some percent."""
+    """Return several rings for each share.
+
+    Which nodes of a ring happen to fail moves its mean timeouts by several percent.
+    """
     rings, lookups = {"quick": (1, 200), "standard": (4, 500), "full": (40, 250)}[scale]
     return [
         Setting(share, ring, nodes=FAILURES_NODES, lookups=lookups, seed=seed)
@@ -112,7 +116,7 @@ def measure(setting: Setting) -> Cell:
 
 
 async def _look_up(start: Node, key: int) -> tuple[int, int, int, int]:
-    """Return path length, timeouts, those of them at the last step, and the id of who was reached."""
+    """Return path length, timeouts, those at the last step, and the reached node's id."""
     route = start.lookups.deliver(Ping(), Pong, Point(key), start.contact, "iterative", "classic")
     _, path, via, _ = await route
     ways = [candidate.via for candidate in path.candidates]
@@ -124,7 +128,7 @@ async def _look_up(start: Node, key: int) -> tuple[int, int, int, int]:
 
 
 class Outcome(NamedTuple):
-    """All rings on which one share failed."""
+    """The results of all rings with the same share of failures."""
 
     share: float
     path: Summary
@@ -136,7 +140,7 @@ class Outcome(NamedTuple):
 
 
 def outcomes(cells: Sequence[Cell]) -> list[Outcome]:
-    """Return what was measured, by share."""
+    """Return the results by share."""
     found = []
     for share in sorted({cell.setting.share for cell in cells}):
         rings = [cell for cell in cells if cell.setting.share == share]
@@ -155,7 +159,7 @@ def outcomes(cells: Sequence[Cell]) -> list[Outcome]:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return Table II, ours beside the published one."""
+    """Return the measured Table II beside the published one."""
     columns = (
         Column("failed", ".0%"),
         Column("mean path", ".2f"),
@@ -176,7 +180,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     notes = (
         "Timeouts are all contacts with dead nodes; 'on the route' leaves out the last step, from the key's "
         "predecessor along its list to the owner.",
-        "The standard error is taken between rings: lookups on one ring share its luck.",
+        "The standard error is taken between rings, because lookups on one ring are correlated.",
     )
     bar = "mean path within 5 %, mean timeouts within 20 % of the published, no wrong owner, every lookup answered"
     return [Table("failures", "Simultaneous failures", columns, rows, bar, notes)]

@@ -1,18 +1,17 @@
-"""What stabilization alone can never repair: two rings, and a ring that goes round twice.
+"""Healing of two faults that stabilization alone never repairs: splits and loops.
 
-*Split*: two halves that cannot reach each other take each other for dead, each becomes an Ideal ring
-that has forgotten the other, and is written to, on the same keys too. Then they can reach each other
-again. Counted are the rounds from that moment until one Ideal ring stands, and which of all the
-values that were acknowledged cannot be read afterwards, from any node.
+*Split*: two halves of a ring cannot reach each other. Each takes the other for dead and becomes an Ideal ring that has
+forgotten the other. Clients write to both, also to the same keys. Then the halves can reach each other again. The
+experiment counts the rounds from then until one Ideal ring stands. It also counts the acknowledged values that no node
+can read afterwards.
 
-*Loop*: every node points to its second next, consistently: pointers, lists and arcs, and no finger
-knows better. From any node all looks well; yet the ring passes over every other node, goes round
-twice before it closes, and every key has two owners. Counted are the rounds until it is Ideal.
+*Loop*: every node points to the node after its successor. Pointers, lists and arcs agree, and no finger points
+elsewhere. Each node looks correct. Yet the ring passes over every other node, goes round twice before it closes, and
+every key has two owners. The experiment counts the rounds until the ring is Ideal.
 
-A round is one stabilize period, on average. How soon a split is noticed depends on when nodes ask
-those that fell silent whether they are back: after 60 s, which are 60 rounds of preset `lan`, 240 of
-`local` and 4 of `wan`, and then less and less often. So there is one measurement after a split of
-an hour.
+A round is one stabilize period, on average. Nodes detect the end of a split when they probe unreachable peers. They do
+so after 60 s, and then at growing intervals. The 60 s are 60 rounds of preset `lan`, 240 of `local` and 4 of `wan`.
+Because of the growing intervals, there is one measurement after a split of an hour.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["split", "loop"]
 
-BARRED = 50  # nodes of each half, and one less than on the loop, for which there is a bar
-UNBARRED = "local"  # a death counts as one for 60 s, whoever says otherwise, and these are 240 of its rounds
+BARRED = 50  # rings with a bar: nodes of each half, and one less than on the loop
+UNBARRED = "local"  # for 60 s, 240 of its rounds, a node does not believe others that a dead peer lives
 ROUNDS_MAX: dict[Kind, int] = {"split": 30, "loop": 10}
 GIVE_UP_ROUNDS = 1000
 LOOKS_PER_ROUND = 4
@@ -56,7 +55,16 @@ HOUR_S = 3600.0
 
 
 class Setting(NamedTuple):
-    """One ring: two halves of so many nodes each, parted for at least so long; or a loop of so many."""
+    """One ring: two halves of `nodes` nodes each, or a loop of `nodes` nodes.
+
+    Attributes:
+        kind: split or loop.
+        nodes: nodes of each half, or of the loop.
+        timing: timing of the nodes.
+        preset: name of the timing.
+        seed: seed of the ring.
+        parted_s: least duration of the split in seconds.
+    """
 
     kind: Kind
     nodes: int
@@ -71,13 +79,14 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """How one ring healed.
+    """The healing of one ring.
 
     Attributes:
-        rounds: until it was Ideal; None if it was not within 1,000.
-        home_rounds: until every record was with its owner as well.
-        acknowledged: values whose write was acknowledged: before the split, and on either side while it lasted.
-        lost: of these, the ones that could not be read afterwards.
+        setting: the ring.
+        rounds: rounds until the ring was Ideal; None if it was not within 1,000.
+        home_rounds: rounds until every record was with its owner as well.
+        acknowledged: values with an acknowledged write, before the split and on either side during it.
+        lost: acknowledged values that could not be read afterwards.
     """
 
     setting: Setting
@@ -88,7 +97,7 @@ class Cell:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return rings of many sizes; the size that has a bar more often than others."""
+    """Return rings of many sizes; the size with a bar occurs more often."""
     sizes: dict[Scale, dict[int, int]] = {
         "quick": {8: 1, 16: 1, BARRED: 1},
         "standard": {8: 3, 16: 3, 32: 3, BARRED: 5},
@@ -104,7 +113,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Bring a ring into the state that stabilization cannot repair, and wait."""
+    """Bring a ring into a state that stabilization cannot repair, and wait."""
     seed = f"healing/{setting.seed}/{setting.kind}/{setting.nodes}/{setting.preset}"
     found: list[Cell] = []
 
@@ -121,7 +130,7 @@ def measure(setting: Setting) -> Cell:
 
 
 class _Healing:
-    """One ring, and what it goes through."""
+    """One ring, and the steps of its experiment."""
 
     def __init__(self, ring: Cluster, timing: Timing, rng: random.Random) -> None:
         self._ring = ring
@@ -130,7 +139,7 @@ class _Healing:
         self._acknowledged: list[tuple[bytes, bytes]] = []
 
     async def loop(self, setting: Setting) -> Cell:
-        """Let every node point to its second next."""
+        """Let every node point to the node after its successor, and wait."""
         vnodes = list(self._ring.vnodes().values())
         for at, vnode in enumerate(vnodes):
             point_past_the_next(vnode, [vnodes[(at + 2 * step) % len(vnodes)].me for step in range(len(vnodes))])
@@ -138,7 +147,7 @@ class _Healing:
         return Cell(setting, await self._rounds_until(lambda: not self._ring.waiting()))
 
     async def split(self, setting: Setting) -> Cell:
-        """Part the ring, write on both sides, join them, and read."""
+        """Partition the ring, write on both sides, heal the network, and read."""
         nodes = list(self._ring.nodes)
         away = self._rng.sample(nodes, len(nodes) // 2)
         sides = [[node for node in nodes if node not in away], away]
@@ -167,7 +176,10 @@ class _Healing:
         return (trio.current_time() - began) / period
 
     def _is_ring(self, side: Sequence[Node]) -> bool:
-        """Whether one half is an Ideal ring that owns the whole circle, and no finger remembers the other half."""
+        """Whether one half is an Ideal ring that has forgotten the other half.
+
+        It must own the whole circle, and no finger may point to the other half.
+        """
         own = {node.address for node in side}
         vnodes = {point: vnode for point, vnode in self._ring.vnodes().items() if vnode.me.address in own}
         snapshot = {point: member for point, member in self._ring.snapshot().items() if point in vnodes}
@@ -180,7 +192,7 @@ class _Healing:
         )
 
     async def _write(self, nodes: Sequence[Node], name: bytes, count: int, value: bytes = b"") -> None:
-        """Write keys through any of the nodes; what was not acknowledged is not counted on."""
+        """Write keys through random nodes, and record the acknowledged ones."""
         for number in range(count):
             key = b"%s/%d" % (name, number)
             try:
@@ -199,10 +211,13 @@ class _Healing:
 
 
 def point_past_the_next(vnode: Vnode, loop: Sequence[Contact]) -> None:
-    """Set a vnode's pointers, list, fingers and arc as they are on a loop that passes over every other member.
+    """Set a vnode's pointers, list, fingers and arc as on a loop.
+
+    The loop passes over every other member.
 
     Args:
-        loop: the vnode itself, and then everybody in the order of the loop; the number of members is odd.
+        vnode: the vnode to change.
+        loop: the vnode itself, then all others in the order of the loop. Their number is odd.
     """
     circle = vnode.host.circle
     ahead = [circle.distance(vnode.id, contact.id) for contact in loop]
@@ -219,7 +234,7 @@ def point_past_the_next(vnode: Vnode, loop: Sequence[Contact]) -> None:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the rounds it took, by kind, size and preset."""
+    """Return the rounds until healing, by kind, size and preset."""
     columns = (
         Column("what"),
         Column("nodes"),
@@ -234,8 +249,8 @@ def tables(result: Result[Cell]) -> list[Table]:
         Column("rings"),
     )
     notes = (
-        "A split lasts until both halves are Ideal rings that have forgotten each other, or as long as is said.",
-        "A loop has no records: what is asked there is how pointers, lists and arcs come right.",
+        "A split lasts until both halves are Ideal rings that have forgotten each other, or for the time given.",
+        "A loop has no records; its rows are about pointers, lists and arcs.",
         "Without self-lookups none of these rings heals.",
     )
     groups: dict[tuple[Kind, int, str, float], list[Cell]] = {}
@@ -245,7 +260,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     rows = tuple(_row(cells) for cells in groups.values())
     bar = (
         f"two rings of {BARRED} heal in at most {ROUNDS_MAX['split']} rounds (presets lan and wan), a loop of "
-        f"{BARRED + 1} in at most {ROUNDS_MAX['loop']}; every ring heals, and nothing is lost"
+        f"{BARRED + 1} in at most {ROUNDS_MAX['loop']}. Every ring heals, and no value is lost"
     )
     return [Table("healing", "Rings that stabilization cannot heal", columns, rows, bar, notes)]
 
@@ -313,7 +328,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
 EXPERIMENT = Experiment(
     name="healing",
     title="Rings that stabilization cannot heal",
-    source="nothing for a real node; in a model of ours two rings of 500 heal in about 4 rounds, loops in 4 to 5",
+    source="none for a real node; in our own model two rings of 500 heal in about 4 rounds, loops in 4 to 5",
     plan=plan,
     measure=measure,
     tables=tables,

@@ -1,10 +1,13 @@
-"""How evenly keys spread over nodes, and what virtual nodes do for it (SIGCOMM 2001, Figs. 8 and 9; ToN 2003, VI-B).
+"""The spread of keys over nodes, and the effect of virtual nodes.
 
-10^4 nodes and 10^6 keys, each node with 1 to 20 points on the circle; the load of a node is the
-number of its keys, over the mean. Only the hash decides, so nothing is simulated: the points are
-those real nodes take (`vnode_id`), the keys hashed as real keys are. That the hash is all there is
-to it is checked on a smaller ring of real nodes: there the count of the keys each node *owns* must be
-the same, node for node.
+There are 10^4 nodes and 10^6 keys, and each node has 1 to 20 points on the circle. The load of a node is its number of
+keys over the mean. Only the hash decides the load, so nothing is simulated: the points are those of real nodes
+(`vnode_id`), and keys are hashed like real keys.
+
+A smaller ring of real nodes checks that nothing but the hash matters. The number of keys that each real node *owns*
+must equal the counted one.
+
+Source: Stoica et al. 2001 (SIGCOMM), Figs. 8 and 9; 2003 (ToN), section VI-B.
 """
 
 from __future__ import annotations
@@ -32,7 +35,13 @@ WITHIN = 0.10
 
 
 class Published(NamedTuple):
-    """What is published of one number of vnodes, each over the mean; None: not said."""
+    """Published loads for one number of vnodes, over the mean; None if not published.
+
+    Attributes:
+        low: 1st percentile.
+        high: 99th percentile.
+        most: the largest load.
+    """
 
     low: float | None
     high: float | None
@@ -47,7 +56,15 @@ PUBLISHED_BY_RING = {
 
 
 class Setting(NamedTuple):
-    """So many keys on so many nodes; `is_real`: counted by asking real nodes as well."""
+    """A number of keys on a number of nodes.
+
+    Attributes:
+        vnodes: points per node.
+        nodes: number of nodes.
+        keys: number of keys.
+        is_real: whether real nodes are asked as well.
+        seed: seed of the keys.
+    """
 
     vnodes: int
     nodes: int
@@ -61,11 +78,12 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """How many keys each node has.
+    """The number of keys of each node.
 
     Attributes:
-        loads: by node, ascending.
-        disagreements: nodes that own another number of keys than the hash gives them.
+        setting: the ring and its keys.
+        loads: number of keys per node, ascending.
+        disagreements: number of real nodes that own another number of keys than the hash gives them.
     """
 
     setting: Setting
@@ -98,7 +116,7 @@ def measure(setting: Setting) -> Cell:
 
 
 def _owned(setting: Setting, keys: list[Point]) -> list[int]:
-    """Ask real nodes, who know nothing of the count, which keys they own."""
+    """Return how many of the keys each real node owns, by its own `Ownership`."""
     found: list[int] = []
     ordered = sorted(keys)
 
@@ -116,7 +134,7 @@ def _owned(setting: Setting, keys: list[Point]) -> list[int]:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the spread of the loads, ours beside the published."""
+    """Return the measured spread of the loads beside the published one."""
     columns = (
         Column("vnodes"),
         Column("nodes", ","),
@@ -130,8 +148,8 @@ def tables(result: Result[Cell]) -> list[Table]:
         Column("real nodes that disagree"),
     )
     notes = (
-        "The most loaded node is one draw of an extreme value: it has no bar.",
-        "One point of a circle of exponential gaps has 4.6 times the mean at its 99th percentile: ln 100.",
+        "The most loaded node is one draw of an extreme value, so it has no bar.",
+        "The gaps of the circle are exponential. With one point a node, the 99th percentile is ln 100 = 4.6.",
     )
     bar = f"percentiles within {WITHIN:.0%} of the mean load of the published ones; no real node disagrees"
     return [Table("load_balance", "Keys per node", columns, tuple(_row(cell) for cell in result.cells), bar, notes)]

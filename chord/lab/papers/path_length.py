@@ -1,9 +1,11 @@
-"""How many hops a lookup takes, against the number of nodes (SIGCOMM 2001, Fig. 10; ToN 2003, sections IV-D and VI-D).
+"""Path length of lookups against the number of nodes.
 
-Rings of 2^3 to 2^12 nodes in which nothing changes, random keys looked up from random nodes. With
-fingers alone (a list of one) the mean is ½ log2 N - 0.13: half of the bits of the distance are ones,
-and the last hops fall away because the circle is not full. A list of r takes the place of the last
-½ log2 r hops, and one hop leads from it to the key's predecessor: ½ log2 N - ½ log2 r + 1.
+The rings have 2^3 to 2^12 nodes and do not change. Random nodes look up random keys. With fingers only (a list of one),
+the mean is ½ log2 N - 0.13. Half of the bits of the distance are ones, and the last hops fall away because the circle
+is sparse. A list of r replaces the last ½ log2 r hops, and one hop leads from it to the key's predecessor. The mean is
+then ½ log2 N - ½ log2 r + 1.
+
+Source: Stoica et al. 2001 (SIGCOMM), Fig. 10; 2003 (ToN), sections IV-D and VI-D.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ if TYPE_CHECKING:
 
 LISTS = (1, 8, 20)
 COLOURS = {1: BLUE, 8: GREEN, 20: PURPLE}
-NODES_PER_ENTRY_MIN = 50  # the formula supposes that the list is a small part of the ring
+NODES_PER_ENTRY_MIN = 50  # the formula assumes that the list is a small part of the ring
 WITHIN = 0.05
 
 PUBLISHED_MODE, PUBLISHED_SHARE = 6, 0.24  # of the distribution at 2^12 nodes, fingers only
 
 
 class Setting(NamedTuple):
-    """Rings of one kind; the smaller they are, the more of them the lookups are spread over."""
+    """Rings of one kind; the smaller the rings, the more of them share the lookups."""
 
     nodes: int
     successors: int
@@ -45,7 +47,12 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """How often each path length was seen: `counts[length]`."""
+    """The path lengths of the lookups.
+
+    Attributes:
+        setting: the rings and lookups.
+        counts: number of lookups with each path length, by length.
+    """
 
     setting: Setting
     counts: tuple[int, ...]
@@ -62,7 +69,7 @@ class Cell:
 
     @property
     def formula(self) -> float | None:
-        """The mean path length the papers give; None where they do not speak of such a ring."""
+        """The mean path length in the papers; None if their formula does not apply."""
         nodes, r = self.setting.nodes, self.setting.successors
         if nodes < NODES_PER_ENTRY_MIN * r:
             return None
@@ -98,7 +105,10 @@ def measure(setting: Setting) -> Cell:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the means beside the formulas, and the distribution on the largest ring."""
+    """Return the means beside the formulas, and one distribution.
+
+    The distribution is that on the largest ring with fingers only.
+    """
     columns = (
         Column("nodes", ","),
         Column("list r"),
@@ -144,7 +154,7 @@ def _row(cell: Cell) -> Row:
 
 
 def largest(result: Result[Cell]) -> Cell:
-    """Return the largest ring with fingers only, whose distribution is published."""
+    """Return the largest ring with fingers only, which has a published distribution."""
     return max((cell for cell in result.cells if cell.setting.successors == 1), key=lambda cell: cell.setting.nodes)
 
 

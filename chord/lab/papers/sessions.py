@@ -1,13 +1,16 @@
-"""Churn by crashes, and what keeping up with it costs (Rhea et al. 2004, "Handling Churn in a DHT").
+"""Churn by crashes, and its cost in maintenance traffic.
 
-Every node lives for an exponential time with a given median, from 1.4 minutes to 3 hours, then
-vanishes without a word, and a new one joins at once. Random members look up random keys as clients
-do: route `fast`, for at most the five seconds a client waits by default. A lookup succeeds if it
-names the living node that owns the key; naming another one is *wrong*, and must never happen;
-saying nothing in time is an error, which it may be.
+Every node lives for an exponential time with a median of 1.4 minutes to 3 hours. It then crashes silently, and a new
+node joins at once. Random members look up random keys like clients: route `fast`, with the client's default deadline of
+five seconds.
 
-Bytes are those the frames would have had on the wire, all messages of all nodes. What TCP and IP add
-is not counted; the number of messages, by which it may be estimated, stands beside.
+A lookup succeeds if it names the live node that owns the key. A lookup that names another node is *wrong*, which must
+never happen. A lookup without an answer in time is an error, which is allowed.
+
+Bytes are those of the frames on the wire, for all messages of all nodes. The overhead of TCP and IP is not counted. The
+number of messages is reported too, so that it can be estimated.
+
+Source: Rhea et al. 2004, "Handling Churn in a DHT".
 """
 
 from __future__ import annotations
@@ -35,21 +38,21 @@ from chord.wire.messages import Reply, Request
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SUCCESSORS = 16  # as the manual says for more than some 250 nodes
-WEIGHED_SHARE = 1 / 8  # of the messages: enough of them, and the run is not slower
+SUCCESSORS = 16  # the manual's advice for more than about 250 nodes
+WEIGHED_SHARE = 1 / 8  # fraction of messages that are encoded: a sufficient sample that does not slow the run
 BUDGET_MS = 1000
 WARM_UP_ROUNDS = 20
 
 MEDIANS_MIN = (180.0, 60.0, 47.0, 10.0, 3.0, 1.4)
 
 SUCCESS_BY_MEDIAN = {180.0: 0.999, 60.0: 0.999, 47.0: 0.999, 10.0: 0.99, 3.0: None, 1.4: 0.95}
-"""What is promised, by the median session in minutes."""
+"""Promised success rate, by the median session in minutes; None without a promise."""
 
-WAN_MIN = 10.0  # sessions shorter than that are no place for rounds of 15 s
+WAN_MIN = 10.0  # with shorter sessions, rounds of 15 s cannot keep up
 
 PUBLISHED_BY_MEDIAN = {47.0: "≥ 99.9%"}
 
-BAMBOO_BYTES_S, MIT_CHORD_BYTES_S = 750, 2400  # per node, both said to be below, at 1,000 nodes
+BAMBOO_BYTES_S, MIT_CHORD_BYTES_S = 750, 2400  # published upper bounds per node, at 1,000 nodes
 
 
 class Setting(NamedTuple):
@@ -68,14 +71,16 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What became of the lookups, and what the ring cost.
+    """The outcomes of the lookups, and the cost of the ring.
 
     Attributes:
-        took_ms: of the lookups that succeeded, ascending.
-        wrong: lookups that named a node that did not own the key, neither when they began nor when they ended.
+        setting: the ring and its churn.
+        took_ms: latencies of the successful lookups in milliseconds, ascending.
+        wrong: lookups that named a node that owned the key neither when they began nor when they ended.
         errors: lookups without an answer in time.
-        deaths: nodes that died while lookups were made.
-        bytes_s, messages_s: sent by a node, on average, lookups included.
+        deaths: nodes that crashed while lookups were made.
+        bytes_s: mean bytes per second that a node sent, lookups included.
+        messages_s: mean messages per second that a node sent, lookups included.
     """
 
     setting: Setting
@@ -88,7 +93,7 @@ class Cell:
 
     @property
     def lookups(self) -> int:
-        """Lookups that count: their own node lived on."""
+        """Number of lookups that count, because the asking node stayed alive."""
         return len(self.took_ms) + self.wrong + self.errors
 
     @property
@@ -98,7 +103,10 @@ class Cell:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return the medians under the presets; `wan`, whose rounds are 15 times as long, for longer."""
+    """Return the medians under the presets.
+
+    Rings under `wan` run for longer, because their rounds are 15 times as long.
+    """
     if scale == "quick":
         return [Setting("lan", median, 64, 60.0, 600, seed) for median in (60.0, 10.0, 1.4)]
     nodes, seconds, lookups = (250, 120.0, 3_000) if scale == "standard" else (1000, 300.0, 10_000)
@@ -107,11 +115,13 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 
 class Weigher:
-    """Weighs messages as the frames they would have been: a share of them, drawn, for call and reply take turns.
+    """A counter of message bytes, as if the messages were sent as frames.
+
+    Only a random sample of messages is encoded. The sample is random because calls and replies alternate.
 
     Attributes:
-        messages: that were sent.
-        bytes: of all of them, as the weighed ones tell.
+        messages: number of messages sent.
+        bytes: estimated bytes of all messages.
     """
 
     def __init__(self, circle: Circle) -> None:
@@ -138,7 +148,7 @@ class Weigher:
 
 
 def measure(setting: Setting) -> Cell:
-    """Let nodes die and others join, look up random keys from random members, and compare."""
+    """Let nodes crash and join, and look up random keys from random members."""
     seed = f"sessions/{setting.seed}/{setting.preset}/{setting.median_min}"
     constants = RingConstants(successors=min(SUCCESSORS, setting.nodes // 4), replicas=1)
     weigher = Weigher(constants.circle)
@@ -155,7 +165,7 @@ def measure(setting: Setting) -> Cell:
 
 
 class _Churn:
-    """Lives and deaths on one ring, and the count of what became of the lookups."""
+    """The crashes and joins on one ring, and the count of lookup outcomes."""
 
     def __init__(self, setting: Setting, rng: random.Random, weigher: Weigher) -> None:
         self._setting = setting
@@ -182,7 +192,10 @@ class _Churn:
             churning.cancel_scope.cancel()
 
     async def _let_die(self, ring: Cluster) -> None:
-        """Exponential lifetimes forget how long a node has lived: whoever lives is as likely to be the next to die."""
+        """Crash random nodes, and start a new node for each.
+
+        With exponential lifetimes, every live node is equally likely to be the next to crash, regardless of its age.
+        """
         deaths_per_s = self._setting.nodes * math.log(2) / (60 * self._setting.median_min)
         while True:
             await trio.sleep(self._rng.expovariate(deaths_per_s))
@@ -197,9 +210,9 @@ class _Churn:
             with trio.move_on_after(PATIENCE_S):
                 trace = await node.lookups.find(key, node.contact, route="fast", is_remembered=False)
         except ChordError:
-            pass  # an honest error is no wrong answer
+            pass  # an error is not a wrong answer
         if node not in ring.nodes:
-            return  # its own node died: nobody is left to be told
+            return  # the asking node crashed, so no client would get the answer
         if trace is None:
             self._errors += 1
         elif trace.owner.id in (before, rightful_owner(ring, key)):
@@ -245,11 +258,11 @@ def tables(result: Result[Cell]) -> list[Table]:
         Column("nodes", ","),
     )
     notes = (
-        "Published are the bytes of maintenance at 1,000 nodes, and the consistency of Bamboo and MIT Chord alike.",
-        "The promise is for preset lan. Under wan, with rounds of 15 s, an arc whose owner died has none for half a "
-        "minute, longer than a client waits, and the shortest sessions end faster than anything is repaired.",
+        "Published are the bytes of maintenance at 1,000 nodes, and the consistency of both Bamboo and MIT Chord.",
+        "The promise is for preset lan. Under wan, rounds take 15 s. An arc then has no owner for half a minute after "
+        "a crash, longer than a client waits. The shortest sessions end before anything is repaired.",
     )
-    bar = f"preset lan: success as promised; no wrong answer, under wan from {WAN_MIN:g} minutes on"
+    bar = f"preset lan: success as promised; no wrong answer (under wan only from {WAN_MIN:g} minutes on)"
     return [Table("sessions", "Churn by crashes", columns, tuple(_row(cell) for cell in result.cells), bar, notes)]
 
 

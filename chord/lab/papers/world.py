@@ -1,4 +1,4 @@
-"""Rings for experiments: as they are in the papers' simulators, with the real node in them."""
+"""Rings as in the papers' simulators, made of real nodes."""
 
 from __future__ import annotations
 
@@ -28,27 +28,33 @@ STILL = Timing(
     dead_misses=NEVER_TIMES,
     dead_refusals=NEVER_TIMES,
 )
-"""Nothing is repaired, and what one lookup finds out about the dead no other lookup knows."""
+"""Timing without repair, under which lookups share no knowledge of the dead."""
 
 
 def again(name: str) -> Callable[[Scale, int], str]:
-    """Return how an experiment says by which command it is measured again."""
+    """Return a function that gives the command to repeat an experiment."""
     return lambda scale, seed: f"chord sim paper {name} --scale {scale} --seed {seed}"
 
 
 def draw_point(rng: random.Random) -> Point:
-    """Return a point drawn evenly from the circle, as the hash of a key is."""
+    """Return a uniformly random point of the circle, like the hash of a key."""
     return Point(rng.getrandbits(BITS_MAX))
 
 
 def draw_points(rng: random.Random, count: int) -> list[Point]:
-    """Return the points of so many nodes."""
+    """Return the random points of `count` nodes."""
     return [draw_point(rng) for _ in range(count)]
 
 
 @asynccontextmanager
 async def still_ring(nodes: int, successors: int, seed: str) -> AsyncIterator[Cluster]:
-    """Have an Ideal ring of so many nodes at drawn points, in which nothing happens by itself."""
+    """Yield an Ideal ring of `nodes` nodes at random points, without maintenance.
+
+    Args:
+        nodes: number of nodes.
+        successors: length of the successor lists.
+        seed: seed of the ring.
+    """
     constants = RingConstants(successors=successors, replicas=1)
     async with cluster(seed=seed, ring=constants, timing=STILL, network=MessageNetwork(seed)) as ring:
         await ring.place(nodes, ids=draw_points(random.Random(f"{seed}/points"), nodes))
@@ -56,15 +62,16 @@ async def still_ring(nodes: int, successors: int, seed: str) -> AsyncIterator[Cl
 
 
 def successor(ordered: Sequence[Point], key: Point) -> Point:
-    """Return the first of the points, which are in ascending order, at or after a key."""
+    """Return the first point at or after a key; `ordered` is ascending."""
     return ordered[bisect_left(ordered, key) % len(ordered)]
 
 
 def rightful_owner(ring: MemoryRing, key: Point) -> Point | None:
-    """Return the key's current successor: the first vnode at or after it that lives and has been given an arc.
+    """Return the key's true successor at this moment; None if no node has an arc.
 
-    Says what ought to be, and asks nobody's opinion on whose the key is. A joiner counts from the moment its
-    successor's arc was switched to it, a leaver until its own is.
+    The result is the first live vnode at or after the key that has an arc. The function inspects the nodes' state and
+    asks no node. A joining vnode counts from the moment its successor's arc is switched to it. A leaving vnode counts
+    until its own arc is switched away.
     """
     holders = (v.id for node in ring.nodes for v in node.host.vnodes.values() if v.ownership.start is not None)
     return min(holders, key=lambda point: (point - key) % (1 << BITS_MAX), default=None)

@@ -1,7 +1,7 @@
-"""The schemes, one a file, and the table of them all.
+"""The schemes, one per file, and the table of all of them.
 
-`SCHEMES` maps the name of every row to what builds it from nodes and options: `SCHEMES["ring-100"](nodes, weights=…)`.
-A scheme of one's own is one more entry (`examples/custom_scheme.py`).
+`SCHEMES` maps a name to a function that builds the scheme from nodes and options, as in
+`SCHEMES["ring-100"](nodes, weights=…)`. To add a custom scheme, add an entry (`examples/custom_scheme.py`).
 """
 
 from __future__ import annotations
@@ -60,4 +60,7 @@ SCHEMES: dict[str, Callable[..., Placement]] = {
     "directory": Directory,
     "chord": partial(ChordRing, vnodes=100),
 }
-"""Every row of the table, in the table's order. Every value may be called with one node to ask it for its facts."""
+"""Every scheme, in the order of the tables.
+
+Callers also build each entry with a single node, to read the facts at its class.
+"""

@@ -1,8 +1,12 @@
-"""AnchorHash: hash among all buckets there may ever be; from one that is gone, hash on among those that it left behind.
+"""AnchorHash: hash among all buckets of a fixed set, and rehash if one is removed.
 
-Four arrays of the size of the anchor set. A removed bucket remembers how many stayed when it went, and which one took
-its place in the list of those that work, so a look-up can act out the removals it runs into, and no others. Even,
-consistent under any removal, and in O(1) as long as the anchor set is not many times larger than the working one.
+A hash first selects one of all buckets that can ever exist. If that bucket is removed, the hash is hashed again among
+the buckets that were left when it was removed.
+
+The state is four arrays of the size of the anchor set. A removed bucket stores how many buckets were left at its
+removal, and which bucket took its place in the list of working ones. A look-up replays exactly the removals that it
+meets. The scheme is even, and consistent under any removal. It takes O(1) if the anchor set is not many times larger
+than the working set.
 """
 
 from __future__ import annotations
@@ -16,13 +20,15 @@ from chord.lab.placement import CHUNK, Numbers, Placement, UnsupportedChange, co
 
 
 class AnchorHash(Placement):
-    """Buckets 0 to capacity - 1, of which as many work as there are nodes.
+    """Buckets 0 to capacity - 1; one per node is working.
 
-    A newcomer is given the bucket that was removed last. The history decides, so all clients must see the same one.
+    A new node gets the bucket that was removed last. The history decides, so all clients must see the same history.
 
     Args:
-        capacity: how many nodes there can ever be; default: twice as many as there are.
-    Source: Mendelson et al. 2021 (ToN), AnchorHash, algorithm 3: A, K, W, L as there, R the stack of the removed.
+        capacity: largest number of nodes there can ever be; default: twice the number of nodes.
+
+    Source: Mendelson et al. 2021 (ToN), AnchorHash, algorithm 3. A, K, W and L are as there; R is the stack of removed
+    buckets.
     """
 
     scheme = "anchor"
@@ -42,14 +48,14 @@ class AnchorHash(Placement):
     ) -> None:
         self.capacity = 2 * len(nodes) if capacity is None else capacity
         if self.capacity < len(nodes):
-            raise ValueError(f"{len(nodes)} nodes need a capacity of as many, not {self.capacity}")
+            raise ValueError(f"{len(nodes)} nodes need at least that capacity, not {self.capacity}")
         super().__init__(nodes, weights=weights, hasher=hasher)
 
     def _build(self) -> None:
-        self._left = np.zeros(self.capacity, dtype=np.int64)  # A: how many stayed when a bucket went; 0: it works
-        self._heir = np.arange(self.capacity)  # K: who took its place in the list
-        self._working = np.arange(self.capacity)  # W: the list of those that work, then leftovers
-        self._place = np.arange(self.capacity)  # L: where in that list a bucket is
+        self._left = np.zeros(self.capacity, dtype=np.int64)  # A: buckets left at a bucket's removal; 0: it works
+        self._heir = np.arange(self.capacity)  # K: the bucket that took its place in the list
+        self._working = np.arange(self.capacity)  # W: the list of working buckets, then unused entries
+        self._place = np.arange(self.capacity)  # L: the position of a bucket in that list
         self._removed: list[int] = []  # R
         self._works = self.capacity  # N
         for bucket in range(self.capacity - 1, len(self._nodes) - 1, -1):
@@ -62,22 +68,28 @@ class AnchorHash(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Of a bucket: how many stayed when it went, its heir, its node, four bytes each; W and L serve changes."""
+        """Four bytes each per bucket: buckets left at its removal, its heir and its node.
+
+        W and L serve only changes and are not counted.
+        """
         return 12 * self.capacity
 
     def locate(self, point: int) -> int:
-        """Return the node of the bucket where the hashing ends."""
+        """Return the node of the bucket at which the hashing ends."""
         left, heir = self._left, self._heir
         bucket = point % self.capacity
         while stayed := int(left[bucket]):
             at = mix_one(point, bucket + 1) % stayed
-            while left[at] >= stayed:  # it was gone as well by then: who had its place
+            while left[at] >= stayed:  # this bucket was removed even earlier: take the one in its place
                 at = int(heir[at])
             bucket = at
         return int(self._number_of[bucket])
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes of the buckets where the hashing ends: those that have met a working one drop out."""
+        """Return the nodes of the buckets at which the hashing ends.
+
+        Hashes that have reached a working bucket drop out of the loop.
+        """
         found = np.empty(len(hashes), dtype=np.intp)
         for start in range(0, len(hashes), CHUNK):
             found[start : start + CHUNK] = self._place_chunk(hashes[start : start + CHUNK])
@@ -103,7 +115,7 @@ class AnchorHash(Placement):
         if not self._removed:
             raise UnsupportedChange(
                 f"{self.scheme}: all {self.capacity} buckets of the anchor set have a node; "
-                "a larger set means another hash for every key"
+                "a larger set would place every key anew"
             )
         bucket = self._removed.pop()
         self._left[bucket] = 0

@@ -1,12 +1,12 @@
-"""The Chord ring of this project: its ids, its arcs, its replica sets, asked as its nodes ask them.
+"""The Chord ring of this project, with ids, arcs and replica sets of a real node.
 
-Where the others are built from descriptions, this one is built from what a node runs: `vnode_id` says where a node's
-points are, and the copies lie where the `View` of the vnode says whose `Ownership` has the key in its arc. Single
-owners are looked up among the sorted ids; that `Ownership` agrees is asked whenever copies are, and by the tests for
-every key. It must be, key for key, the ring with vnodes under SHA-1.
+The other schemes are built from descriptions; this one is built from the code of a node. `vnode_id` gives the points of
+a node. The `View` of the vnode with the key in its `Ownership` gives the replica set. A single owner is looked up among
+the sorted ids. `locate_replicas` asserts that the `Ownership` agrees, and the tests check it for every key. The scheme
+must equal the ring with vnodes under SHA-1, key for key.
 
-The circle has 64 bits here (`chord node --bits 64`), so that ids fit an array; the ring of 160 bits agrees with it
-wherever no two of its ids begin with the same 64.
+The circle has 64 bits here (`chord node --bits 64`), so that ids fit an array. A ring of 160 bits agrees with it unless
+two of its ids have the same first 64 bits.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ CIRCLE = Circle(HASH_BITS)
 
 
 class ChordRing(Placement):
-    """An Ideal ring of this project, every node with `vnodes` vnodes for each unit of weight.
+    """An Ideal ring of this project with `vnodes` vnodes per unit of weight.
 
     Args:
         nodes: addresses, `host:port`.
-        vnodes: of a node of weight 1; a node of weight w has max(1, round(vnodes * w)), as its operator would set it.
-    Raises: ValueError: as of every placement; two vnodes with the same id.
+        vnodes: vnodes of a node of weight 1, at least 1. A node of weight w has max(1, round(vnodes * w)), as its
+            operator would configure.
+
+    Raises:
+        ValueError: as for every placement, or two vnodes have the same id.
+
     Source: Stoica et al. 2001, section 4.2; DeCandia et al. 2007, section 4.3 (preference lists).
     """
 
@@ -75,16 +79,16 @@ class ChordRing(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """What one node keeps: of each vnode a predecessor, a successor list and log2 N fingers, 16 bytes an entry.
+        """State of one node: per vnode, 16 bytes for each entry of its routing state.
 
-        A look-up asks its way in ½ log2 N hops instead of knowing all; whoever knows all holds 12 bytes a vnode, as of
-        a ring.
+        The entries are a predecessor, a successor list and log2 N fingers. A look-up then takes ½ log2 N hops. A node
+        that knew all vnodes would hold 12 bytes per vnode, as on a ring.
         """
         fingers = max(1, (len(self._ids) - 1).bit_length())
         return 16 * self.vnodes * (1 + min(len(self._nodes), RingConstants().successors) + fingers)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return how much of the circle each node owns: the lengths of its vnodes' arcs."""
+        """Return the share of the circle of each node: the lengths of its vnodes' arcs."""
         shares = np.zeros(len(self._nodes))
         for at, contact in enumerate(self._contacts):
             length = CIRCLE.distance(self._contacts[at - 1].id, contact.id) or SPAN
@@ -103,7 +107,10 @@ class ChordRing(Placement):
         return self._owners[at].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes of the replica set as the owner's view names them, its successor list being long enough."""
+        """Return the nodes of a hash's replica set, as the owner's `View` names them.
+
+        The owner's successor list is made long enough to name all of them.
+        """
         at = bisect_left(self._ids, point) % len(self._ids)
         me, others = self._contacts[at], self._following(at, count)
         ring = RingState(me, CIRCLE, successors=len(self._ids), reach=count + 1)
@@ -116,7 +123,10 @@ class ChordRing(Placement):
         return [self._number_of[place.contact.address] for place in members]
 
     def _following(self, at: int, count: int) -> list[Contact]:
-        """Return the vnodes behind a position until so many nodes are among them; itself where it is alone."""
+        """Return the vnodes after a position until `count` nodes are among them.
+
+        A vnode that is alone follows itself.
+        """
         found, met = list[Contact](), {self._contacts[at].address}
         for step in range(1, len(self._contacts)):
             if len(met) >= count and found:
@@ -128,12 +138,12 @@ class ChordRing(Placement):
     # -- changes --------------------------------------------------------------------------------
 
     def add(self, node: str, weight: float = 1.0) -> None:
-        """A node joins with all its vnodes."""
+        """Add a node with all its vnodes."""
         super().add(node, weight)
         self._settle()
 
     def remove(self, node: str) -> None:
-        """A node leaves with all its vnodes."""
+        """Remove a node with all its vnodes."""
         super().remove(node)
         self._settle()
 

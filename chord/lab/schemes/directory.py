@@ -1,7 +1,7 @@
-"""The central directory: one table, in one place, that everybody asks.
+"""The central directory: one table in one place that all clients ask.
 
-One hop and no state at all with whoever asks; all of it, and all the traffic of asking, in one place. Every change is a
-new configuration with the next number, and old ones stay readable: a node that was away learns what it missed.
+A look-up takes one hop, and clients keep no state. All state and all look-up traffic are in one place. Every change
+makes a new configuration with the next number. Old ones stay readable, so a node that was away can catch up.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from chord.lab.schemes.sections import TOLERANCE, Move, Sections
 
 
 class Directory(Sections):
-    """Fixed sections behind one server: join, leave, move and query, with numbered configurations.
+    """Fixed sections behind one server: join, leave, move and query.
 
-    Source: the fifth source text's shardmaster, one end of the scale whose other end is the successor pointer.
+    Source: the course notes "分片 (Sharding)", in which the shardmaster is the centralized extreme and the successor
+    pointer the other.
     """
 
     scheme = "directory"
@@ -32,43 +33,49 @@ class Directory(Sections):
 
     @property
     def version(self) -> int:
-        """The number of the current configuration; the first is 0."""
+        """Number of the current configuration; the first is 0."""
         return len(self._configurations) - 1
 
     def query(self, version: int = -1) -> tuple[str, ...]:
-        """Return the node of every section as of a configuration; -1: the current one.
+        """Return the node of each section in a configuration.
 
-        Raises: IndexError: there is no such configuration.
+        Args:
+            version: number of the configuration; -1 is the current one.
+
+        Raises:
+            IndexError: there is no such configuration.
         """
         if not -1 <= version <= self.version:
-            raise IndexError(f"the last configuration is {self.version}, there is no {version}")
+            raise IndexError(f"the last configuration is {self.version}; there is no configuration {version}")
         return self._configurations[version]
 
     def add(self, node: str, weight: float = 1.0) -> None:
-        """Join: sections go to the newcomer, in a new configuration."""
+        """Add a node and give it sections, in a new configuration."""
         super().add(node, weight)
         self._configurations.append(self.owners())
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Several join, in one new configuration.
+        """Add several nodes, all or none, in one new configuration.
 
-        Raises: as `add`; then nobody has come.
+        Raises:
+            ValueError: as for `add`.
+            UnsupportedChange: as for `add`.
         """
         super().grow(nodes)
         self._configurations.append(self.owners())
 
     def remove(self, node: str) -> None:
-        """Leave: the leaver's sections go to the others, in a new configuration."""
+        """Remove a node and give its sections to the others, in a new configuration."""
         super().remove(node)
         self._configurations.append(self.owners())
 
     def replace(self, old: str, new: str) -> None:
-        """A newcomer takes over all sections of a node, in a new configuration."""
+        """Give all sections of a node to a new one, in a new configuration."""
         super().replace(old, new)
         self._configurations.append(self.owners())
 
     def move(self, section: int, node: str) -> None:
-        """Move one section, in a new configuration."""
+        """Move one section to a node, in a new configuration."""
         super().move(section, node)
         self._configurations.append(self.owners())
 

@@ -1,8 +1,8 @@
-"""DxHash: each key has an endless random sequence of slots, and lives in the first one that is taken.
+"""DxHash: each key has a random sequence of slots; the first taken one wins.
 
-The slots are a power of two, more than there are nodes; a bit for each says whether it is taken. A slot that becomes
-free sends its keys on along their sequences, one that is taken stops those that used to pass: consistent in any order
-of changes. A look-up tries slots / n of them on average.
+The number of slots is a power of two and at least the number of nodes. One bit per slot says whether it is taken. When
+a slot becomes free, its keys move on along their sequences. When a slot is taken, it keeps the keys that used to pass
+it. The scheme is therefore consistent in any order of changes. A look-up tries slots / n of them on average.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from chord.lab.placement import CHUNK, Numbers, Placement, UnsupportedChange, co
 
 
 class DxHash(Placement):
-    """The first taken slot of the sequence mix(hash, 0), mix(hash, 1), …, modulo the number of slots.
+    """The first taken slot of a sequence of hashes of the key.
 
-    The sequence runs through all 64-bit numbers before it repeats, so it always meets a slot that is taken. A newcomer
-    takes the lowest free slot. The paper's doubling of the slots is left out: half of all tries would then meet new
-    and free slots and go on, and keys would move between old nodes.
+    The sequence is mix(hash, 0), mix(hash, 1), …, modulo the number of slots. It runs through all 64-bit numbers before
+    it repeats, so it always meets a taken slot. A new node takes the lowest free slot.
+
+    The paper's doubling of the slots is left out. Half of all tries would then meet new, free slots and move on, and
+    keys would move between old nodes.
 
     Args:
-        capacity: how many nodes there can be, rounded up to a power of two; default: twice as many as there are.
+        capacity: largest number of nodes, rounded up to a power of two; default: twice the number of nodes.
+
     Source: Dong, Wang 2021 (arXiv:2107.07930), DxHash.
     """
 
@@ -45,7 +48,7 @@ class DxHash(Placement):
     ) -> None:
         capacity = 2 * len(nodes) if capacity is None else capacity
         if capacity < len(nodes):
-            raise ValueError(f"{len(nodes)} nodes need a capacity of as many, not {capacity}")
+            raise ValueError(f"{len(nodes)} nodes need at least that capacity, not {capacity}")
         self.slots = 1 << max(0, capacity - 1).bit_length()
         super().__init__(nodes, weights=weights, hasher=hasher)
 
@@ -55,11 +58,11 @@ class DxHash(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """A bit and four bytes for a slot: whether it is taken, and by whom."""
+        """One bit per slot for whether it is taken, and four bytes for its node."""
         return (self.slots + 7) // 8 + 4 * self.slots
 
     def shares(self) -> NDArray[np.float64]:
-        """Return 1 / n for every node: each try meets all slots alike."""
+        """Return 1 / n for each node, because a try meets all slots equally often."""
         return np.full(len(self._nodes), 1 / len(self._nodes))
 
     def locate(self, point: int) -> int:
@@ -72,7 +75,10 @@ class DxHash(Placement):
             tried += 1
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes of the first taken slots: those that have met one drop out."""
+        """Return the nodes of the first taken slots.
+
+        Hashes that have met a taken slot drop out of the loop.
+        """
         found = np.empty(len(hashes), dtype=np.intp)
         mask = np.uint64(self.slots - 1)
         for start in range(0, len(hashes), CHUNK):
@@ -84,7 +90,7 @@ class DxHash(Placement):
         return found
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes of the taken slots along the sequence, each once."""
+        """Return the distinct nodes of the taken slots along the sequence, in order."""
         found: dict[int, None] = {}
         count, tried = min(count, len(self._nodes)), 0
         while len(found) < count:
@@ -98,7 +104,7 @@ class DxHash(Placement):
         free = np.flatnonzero(self._numbers < 0)
         if not len(free):
             raise UnsupportedChange(
-                f"{self.scheme}: all {self.slots} slots are taken; with more of them keys would move between old nodes"
+                f"{self.scheme}: all {self.slots} slots are taken; with more slots keys would move between old nodes"
             )
         self._numbers[free[0]] = len(self._nodes)
 

@@ -1,7 +1,7 @@
-"""Extendible bitwise hashing: 2**d nodes, the first d bits of the hash say which.
+"""Extendible bitwise hashing: the first d bits of the hash select the node.
 
-Doubling reads one bit more: the node of prefix p keeps p0, its newcomer gets p1, and no other key moves. It is growth
-by the factor two with the bits read from the other end.
+There are 2**d nodes. Doubling reads one bit more. The node of prefix p keeps p0, its new partner gets p1, and no other
+key moves. This is growth by the factor two with the bits read from the other end.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from chord.lab.placement import Numbers, Placement, UnsupportedChange
 class Extendible(Placement):
     """A directory of 2**d prefixes, one node each.
 
-    Fagin's buckets may share a directory entry's node until they overflow; here, as in the second text, every prefix
-    has a node of its own. (`trie` splits one leaf at a time.)
+    In Fagin's scheme, several directory entries share a bucket until it overflows. Here every prefix has its own node,
+    as in the exam notes "Распределенные системы", ticket 19. `trie` splits one leaf at a time.
 
     Source: Fagin et al. 1979 (ACM TODS), Extendible hashing.
     """
@@ -35,23 +35,23 @@ class Extendible(Placement):
     def _build(self) -> None:
         count = len(self._nodes)
         if count & (count - 1):
-            raise ValueError(f"extendible hashing has 1, 2, 4, 8, … nodes, not {count}")
+            raise ValueError(f"extendible hashing needs 1, 2, 4, 8, … nodes, not {count}")
         self._depth, self._table = 0, np.zeros(1, dtype=np.int32)
-        while len(self._table) < count:  # as if they had come by doubling, so that halving takes the last ones
+        while len(self._table) < count:  # as if nodes had come by doubling, so that halving removes the last ones
             self._double()
 
     @property
     def depth(self) -> int:
-        """Bits of the hash that are read."""
+        """Number of bits of the hash that are read."""
         return self._depth
 
     @property
     def state_bytes(self) -> int:
-        """Four bytes for a prefix's node."""
+        """Four bytes per prefix for its node."""
         return int(self._table.nbytes)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return 1 / n for every node."""
+        """Return 1 / n for each node."""
         return np.full(len(self._nodes), 1 / len(self._nodes))
 
     def locate(self, point: int) -> int:
@@ -64,14 +64,16 @@ class Extendible(Placement):
         return self._table[prefixes.astype(np.intp)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes of a hash's prefix and of those behind it."""
+        """Return the nodes of a hash's prefix and of the prefixes after it."""
         first, nodes = point >> (HASH_BITS - self._depth), len(self._nodes)
         return [int(self._table[(first + step) % nodes]) for step in range(min(count, nodes))]
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Double: the node with number k shares its keys with the k-th newcomer.
+        """Double: node number k gives half of its keys to the k-th new node.
 
-        Raises: UnsupportedChange: there are not as many newcomers as nodes.
+        Raises:
+            ValueError: a name occurs twice or is taken.
+            UnsupportedChange: the number of new nodes differs from the number of nodes.
         """
         count = len(self._nodes)
         if len(nodes) != count:
@@ -82,13 +84,16 @@ class Extendible(Placement):
         self._weights += [1.0] * count
 
     def shrink(self, nodes: Sequence[str]) -> None:
-        """Halve: those that came with the last doubling go, and their keys back to where they were.
+        """Halve: the nodes of the last doubling go.
 
-        Raises: UnsupportedChange: it is not those that are to go.
+        Their keys return to the partners from which they came.
+
+        Raises:
+            UnsupportedChange: `nodes` are not exactly the nodes of the last doubling.
         """
         half = len(self._nodes) // 2
         if half == 0 or set(nodes) != set(self._nodes[half:]):
-            raise UnsupportedChange(f"{self.scheme} halves: the {half} nodes of the last doubling go, and no others")
+            raise UnsupportedChange(f"{self.scheme} halves: the {half} nodes of the last doubling can only go together")
         self._table = self._table[::2].copy()
         self._depth -= 1
         del self._nodes[half:], self._weights[half:]
@@ -100,7 +105,7 @@ class Extendible(Placement):
 
     def _remove(self, number: int) -> None:
         if len(self._nodes) > 2 or number == 0:
-            raise UnsupportedChange(f"{self.scheme} halves: the nodes of the last doubling go together")
+            raise UnsupportedChange(f"{self.scheme} halves: the nodes of the last doubling can only go together")
         self._table, self._depth = np.zeros(1, dtype=np.int32), 0
 
     def _double(self) -> None:

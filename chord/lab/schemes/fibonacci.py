@@ -1,11 +1,13 @@
-"""Fibonacci hashing: multiply by 2**64 over the golden ratio, keep the upper bits, bring them down to n.
+"""Fibonacci hashing: multiply by 2**64 / φ, keep the upper bits, reduce them to n.
 
-The multiplication spreads what is regular in keys that are no hashes (counters, addresses); after a good hash it adds
-nothing. It was made for tables of 2**d slots, where the shift alone says which. For other n there are two ways:
+The multiplication spreads regular keys that are not hashes, such as counters and addresses. After a good hash it adds
+nothing. It was made for tables of 2**d slots, for which the shift alone gives the slot. For other n there are two
+reductions:
 
-- the remainder of the upper half, as in the fourth text's figures: of n -> n + 1 one key in n + 1 stays, as with mod-n;
-- the part of the range (multiply, shift): a key stays with probability one half, whatever n is, because the i-th part
-  moves along by i / (n (n + 1)). Half of the keys go, nearly all of them between old nodes.
+- The remainder of the upper half. From n to n + 1 nodes one key in n + 1 stays, as with mod-n. It matches the figures
+  of Golubtsov 2024.
+- The part of the range (multiply, shift). A key stays with probability one half, for any n, because the i-th part
+  moves along by i / (n (n + 1)). Half of the keys move, nearly all of them between old nodes.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from chord.lab.schemes.numbered import Numbered
 
 
 class Fibonacci(Numbered):
-    """Node number ((hash * 2**64 / φ) mod 2**64), its upper 32 bits brought down to n.
+    """Node number ((hash * 2**64 / φ) mod 2**64), the upper 32 bits reduced to n.
 
     Args:
-        reduce: "remainder", or "range": the upper bits as a fraction, times n.
-    Source: Knuth, The Art of Computer Programming, volume 3, section 6.4; the fourth source text.
+        reduce: "remainder", or "range" for the upper bits as a fraction, times n.
+
+    Source: Knuth, The Art of Computer Programming, volume 3, section 6.4; Golubtsov 2024, "Алгоритмы шардинга
+    (разделения) данных".
     """
 
     scheme = "fibonacci"

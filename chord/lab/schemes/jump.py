@@ -1,11 +1,12 @@
-"""Jump: seed random numbers with the key, and jump from bucket to bucket until the next jump would pass the last.
+"""Jump: seed random numbers with the key, and jump from bucket to bucket.
 
-Growing from j to j + 1 buckets, a key should move with probability 1 / (j + 1), and only to the new one. Where a key
-was moved to bucket b, it stays there until j buckets with probability (b + 1) / j, so the next move is found with one
-random number r at once: floor((b + 1) / r). About ln n steps, no memory; buckets are numbers, and only the last can go.
+When j buckets become j + 1, a key should move with probability 1 / (j + 1), and only to the new bucket. A key that
+moved to bucket b is still there at j buckets with probability (b + 1) / j. One random number r therefore gives the next
+bucket at once: floor((b + 1) / r). The last bucket before the end wins. A look-up takes about ln n steps and no memory.
+Buckets are numbers, and only the last can go.
 
-The fourth text's listing starts with `b = 1`, the published one with `b = -1`. Either is overwritten before it is
-used, so for one bucket or more the two agree.
+The listing in Golubtsov 2024, "Алгоритмы шардинга (разделения) данных", starts with `b = 1`, the published one with
+`b = -1`. Both overwrite `b` before its first use, so they agree for one bucket or more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ TOP = float(1 << 31)
 
 
 class Jump(Numbered):
-    """Jump consistent hash, as published: a 64-bit linear congruential generator, of which 31 bits are used.
+    """Jump consistent hash, as published.
+
+    The random numbers are the top 31 bits of a 64-bit linear congruential generator.
 
     Source: Lamping, Veach 2014 (arXiv:1406.2294), figure 1.
     """
@@ -34,7 +37,7 @@ class Jump(Numbered):
     memory_cost = "O(1)"
 
     def locate(self, point: int) -> int:
-        """Return the last bucket jumped to."""
+        """Return the last bucket that the hash jumps to."""
         bucket, onward, buckets = 0, 0, len(self._nodes)
         while onward < buckets:
             bucket = onward
@@ -43,14 +46,20 @@ class Jump(Numbered):
         return bucket
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the last buckets jumped to: all jump together, and those that are past the end drop out."""
+        """Return the last buckets that the hashes jump to.
+
+        All hashes jump together, and those past the end drop out of the loop.
+        """
         found = np.zeros(len(hashes), dtype=np.intp)
         for start in range(0, len(hashes), CHUNK):
             found[start : start + CHUNK] = self._place_chunk(hashes[start : start + CHUNK])
         return found
 
     def jumps(self, point: int) -> list[int]:
-        """Return the buckets that a hash jumps to, 0 first: where it lived while the buckets became as many as now."""
+        """Return all buckets that a hash jumps to, first 0.
+
+        These are the buckets in which it lived while the number of buckets grew to the present one.
+        """
         met, buckets = [0], len(self._nodes)
         while True:
             point = (point * MULTIPLIER + 1) & MASK
@@ -60,7 +69,10 @@ class Jump(Numbered):
             met.append(onward)
 
     def jumps_many(self, hashes: Hashes) -> NDArray[np.intp]:
-        """Return how many buckets each hash jumps to, the first included; shape (k,). The mean is H(n)."""
+        """Return how many buckets each hash jumps to, with the first; shape (k,).
+
+        The mean is H(n).
+        """
         counts = np.zeros(len(hashes), dtype=np.intp)
         for start in range(0, len(hashes), CHUNK):
             self._place_chunk(hashes[start : start + CHUNK], counts[start : start + CHUNK])

@@ -1,7 +1,7 @@
-"""Jump, the slow way: live through the growth from one bucket to n, with a coin for every step.
+"""Naive jump: simulate the growth from one bucket to n, with a coin for each step.
 
-The definition of which `jump` is the fast form. The two draw different random numbers, so they place single keys
-differently and are the same in law: uniform, P(same bucket at m and n) = m / n, H(n) jumps on average.
+This is the definition, and `jump` is its fast form. The two draw different random numbers, so single keys have
+different places. Their law is the same: uniform, P(same bucket at m and n) = m / n, H(n) jumps on average.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from chord.lab.schemes.numbered import Numbered
 
 
 class NaiveJump(Numbered):
-    """A key moves to bucket i, when that is opened, with probability 1 / (i + 1); O(n) coins a look-up.
+    """A key moves to bucket i with probability 1 / (i + 1), when that bucket opens.
 
-    Source: Lamping, Veach 2014 (arXiv:1406.2294), section 2; the first two source texts.
+    A look-up takes O(n) coins.
+
+    Source: Lamping, Veach 2014 (arXiv:1406.2294), section 2; Kokorin, "Шардирование"; the exam notes "Распределенные
+    системы", ticket 21.
     """
 
     scheme = "jump-naive"
@@ -26,7 +29,7 @@ class NaiveJump(Numbered):
     memory_cost = "O(1)"
 
     def locate(self, point: int) -> int:
-        """Return the last bucket a hash moved to."""
+        """Return the last bucket that a hash moved to."""
         bucket = 0
         for opened in range(1, len(self._nodes)):
             if unit(mix_one(point, opened)) < 1 / (opened + 1):
@@ -34,7 +37,7 @@ class NaiveJump(Numbered):
         return bucket
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the last buckets the hashes moved to."""
+        """Return the last buckets that the hashes moved to."""
         found = np.zeros(len(hashes), dtype=np.intp)
         for start in range(0, len(hashes), CHUNK):
             chunk, bucket = hashes[start : start + CHUNK], found[start : start + CHUNK]

@@ -1,8 +1,10 @@
-"""Maglev: a table of M slots that the nodes fill in turns, each by its own permutation of the slots.
+"""Maglev: a table of M slots that the nodes fill in turns.
 
-A look-up is one remainder and one read. As all take turns, nobody has more than one slot more than another. A change
-makes a new table that is nearly the old one: some slots change hands between nodes that stay, a few for a hundred slots
-a node and fewer with more. Connections, not data, were what it is for.
+Each node takes free slots in the order of its own permutation. A look-up is one remainder and one read. Because the
+nodes take turns, the slot counts of two nodes of the same weight differ by at most one.
+
+A change builds a new table that is nearly the old one. Some slots change hands between nodes that stay: with a hundred
+slots per node a few of them, with more slots fewer. Maglev was made for connections, not for data.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ SLOTS = 65_537
 
 
 class Maglev(Placement):
-    """A table of M slots, M a prime; nodes take turns in the order of their names, so that all make the same table.
+    """A table of M slots, M a prime.
+
+    Nodes take turns in the order of their names, so that all clients build the same table.
 
     Args:
-        slots: M, a prime, at least a hundred a node.
-    Source: Eisenbud et al. 2016 (NSDI), section 3.4; weights, by taking fewer turns: as Envoy does it.
+        slots: M, a prime, at least a hundred per node.
+
+    Source: Eisenbud et al. 2016 (NSDI), section 3.4. Weights, by fewer turns for light nodes, as in Envoy.
     """
 
     scheme = "maglev"
@@ -43,12 +48,12 @@ class Maglev(Placement):
         slots: int = SLOTS,
     ) -> None:
         if slots < max(3, len(nodes)) or any(slots % part == 0 for part in range(2, int(slots**0.5) + 1)):
-            raise ValueError(f"the number of slots must be a prime, 3 or more, and one a node at least; not {slots}")
+            raise ValueError(f"the number of slots must be a prime, at least 3 and one per node, not {slots}")
         self.slots = slots
         super().__init__(nodes, weights=weights, hasher=hasher)
 
     def permutation(self, node: str) -> Iterator[int]:
-        """Yield the slots in the order in which a node wants them: all M, each once."""
+        """Yield all M slots, each once, in the order of a node's preference."""
         seed = self.hasher.one(node.encode())
         at, skip = mix_one(seed, 1) % self.slots, mix_one(seed, 2) % (self.slots - 1) + 1
         for _ in range(self.slots):
@@ -80,16 +85,16 @@ class Maglev(Placement):
 
     @property
     def table(self) -> tuple[str, ...]:
-        """The node of every slot."""
+        """The node of each slot."""
         return tuple(self._nodes[number] for number in self._table.tolist())
 
     @property
     def state_bytes(self) -> int:
-        """Four bytes for a slot's node."""
+        """Four bytes per slot for its node."""
         return int(self._table.nbytes)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return the share of the slots each node has."""
+        """Return the share of the slots that each node has."""
         return np.bincount(self._table, minlength=len(self._nodes)) / self.slots
 
     def locate(self, point: int) -> int:
@@ -101,7 +106,7 @@ class Maglev(Placement):
         return self._table[(hashes % np.uint64(self.slots)).astype(np.intp)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes of a hash's slot and of those behind it, each once."""
+        """Return the distinct nodes of a hash's slot and the slots after it, in order."""
         found: dict[int, None] = {}
         for step in range(self.slots):
             if len(found) == count:
@@ -112,9 +117,11 @@ class Maglev(Placement):
     # -- changes --------------------------------------------------------------------------------
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Let several nodes in, all or none, and fill the table once.
+        """Add several nodes, all or none, and fill the table once.
 
-        Raises: as `add`.
+        Raises:
+            ValueError: as for `add`.
+            UnsupportedChange: there are fewer slots than nodes.
         """
         self._check_newcomers(nodes)
         require_ratio([*self._weights, 1.0])
@@ -125,7 +132,7 @@ class Maglev(Placement):
 
     def _require_slots(self, nodes: int) -> None:
         if nodes > self.slots:
-            raise UnsupportedChange(f"{self.scheme}: all {self.slots} slots have a node of their own; take more slots")
+            raise UnsupportedChange(f"{self.scheme}: all {self.slots} slots have a node of their own; use more slots")
 
     def _add(self, node: str, weight: float) -> None:
         self._require_slots(len(self._nodes) + 1)

@@ -1,7 +1,7 @@
 """The remainder: hash(key) % n.
 
-Even, stateless and quick, and nothing stays where it was when n changes: of n -> n + 1 a key keeps its node only where
-h % n == h % (n + 1), one in n + 1.
+The scheme is even, fast and stateless, but nearly all keys move when n changes. From n to n + 1 a key stays only if
+h % n == h % (n + 1). One key in n + 1 does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chord.lab.schemes.numbered import Numbered
 class Mod(Numbered):
     """Node number hash % n.
 
-    Source: folklore; the naive approach of all five source texts.
+    Source: folklore; the naive approach in all texts of `chord.lab.report.TEXTS`.
     """
 
     scheme = "mod"

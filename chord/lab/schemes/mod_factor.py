@@ -1,7 +1,7 @@
-"""The remainder, grown by whole factors: n -> f * n, and back.
+"""The remainder, grown by whole factors: from n nodes to f * n, and back.
 
-If h % n == k, then h % (f * n) is k or k + i * n: a key stays, or goes to one of the f - 1 newcomers that its node is
-paired with. Nothing moves between old nodes, and the price is that one buys n nodes at a time.
+If h % n == k, then h % (f * n) is k or k + i * n. A key therefore stays, or goes to one of the f - 1 new nodes that are
+paired with its node. Nothing moves between old nodes, but growth takes at least n new nodes at a time.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from chord.lab.schemes.mod import Mod
 
 
 class ModFactor(Mod):
-    """Node number hash % n, where n is only ever multiplied or divided.
+    """Node number hash % n, with an n that is only multiplied or divided.
 
-    Source: the first source text; linear hashing (Litwin 1980) does the same one bucket at a time.
+    Source: Kokorin, "Шардирование". Linear hashing (Litwin 1980) does the same one bucket at a time.
     """
 
     scheme = "mod-factor"
@@ -25,14 +25,16 @@ class ModFactor(Mod):
     is_consistent = True
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Let (f - 1) * n newcomers in: the number k gives part of its keys to k + n, k + 2n, ….
+        """Add (f - 1) * n nodes; number k gives keys to k + n, k + 2n and so on.
 
-        Raises: UnsupportedChange: it is not a whole factor.
+        Raises:
+            ValueError: a name occurs twice or is taken.
+            UnsupportedChange: the new number of nodes is not a multiple of n.
         """
         count = len(self._nodes)
         if len(nodes) % count:
             raise UnsupportedChange(
-                f"{self.scheme}: {count} nodes grow by a whole factor, to {2 * count} or {3 * count}, "
+                f"{self.scheme}: {count} nodes can only grow by a whole factor, to {2 * count} or {3 * count}, "
                 f"not to {count + len(nodes)}"
             )
         self._check_newcomers(nodes)
@@ -40,15 +42,18 @@ class ModFactor(Mod):
         self._weights += [1.0] * len(nodes)
 
     def shrink(self, nodes: Sequence[str]) -> None:
-        """Let the last (f - 1) / f of the nodes go, their keys back to the number k they came from.
+        """Remove the last nodes, so that 1 / f of the nodes stay.
 
-        Raises: UnsupportedChange: those are not the last ones, or what stays is not a whole part.
+        Their keys return to the nodes k from which they came.
+
+        Raises:
+            UnsupportedChange: `nodes` are not the last ones, or the number that stays does not divide n.
         """
         stay = len(self._nodes) - len(nodes)
         if stay < 1 or len(self._nodes) % stay or set(nodes) != set(self._nodes[stay:]):
             raise UnsupportedChange(
-                f"{self.scheme}: {len(self._nodes)} nodes shrink by a whole factor, and the last ones go, for example "
-                f"those from number {max(1, len(self._nodes) // 2)}"
+                f"{self.scheme}: {len(self._nodes)} nodes can only shrink by a whole factor; remove the last ones, for "
+                f"example all from number {max(1, len(self._nodes) // 2)}"
             )
         del self._nodes[stay:], self._weights[stay:]
 

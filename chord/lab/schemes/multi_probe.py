@@ -1,8 +1,10 @@
-"""Multi-probe: one point a node, several probes of the key, and the probe that has the shortest way to a node wins.
+"""Multi-probe: one point per node, several probes per key, the closest probe wins.
 
-Long gaps between points lose against short ones, so loads even out without vnodes: O(n) memory, k times the look-up.
-With k probes the fullest node has k / (k - 1) times the mean: 21 probes for 1.05. (The third text has 0.5 % for
-some twenty probes, a slip for 5 %, and calls it the standard deviation; it is the peak.)
+A probe is a hash of the key; its distance is the way to the next point clockwise. Long gaps between points lose against
+short ones, so loads even out without vnodes. Memory is O(n), and a look-up takes k times as long.
+
+With k probes the fullest node has k / (k - 1) times the mean: 1.05 with 21 probes. The anonymous article on consistent
+hashing says 0.5 % for about twenty probes, a slip for 5 %. It calls that the standard deviation, but it is the peak.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ PROBES = 21
 
 
 class MultiProbe(Ring):
-    """The owner of the point that follows one of the key's probes most closely.
+    """The owner of the point that most closely follows one of the key's probes.
 
-    A weight is a number of points, as on a ring: a point wins as many keys as any other.
+    A weight is a number of points, as on a ring, because a point wins as many keys as any other.
 
     Args:
-        probes: hashes of a key; the first is the hash itself.
-        vnodes: points of a node of weight 1: one, as published; more only make fractions of weights finer.
+        probes: hashes per key, at least 1; the first is the hash itself.
+        vnodes: points of a node of weight 1. The paper uses one; more only make fractions of weights finer.
+
     Source: Appleton, O'Reilly 2015 (arXiv:1505.00062), Multi-probe consistent hashing.
     """
 
@@ -54,15 +57,16 @@ class MultiProbe(Ring):
     def shares(self) -> NDArray[np.float64] | None:
         """Return the expected share of each node over independent probes.
 
-        A probe is at distance x or more from its point with probability S(x); the winner of k lands in a gap of length
-        g with density k S(x)^(k - 1) for x < g. S is linear between the lengths of gaps, so the integral is a sum.
+        A probe is at distance x or more from its point with probability S(x). The winner of k probes lands in a gap of
+        length g with density k S(x)^(k - 1) for x < g. S is linear between the lengths of gaps, so the integral is a
+        sum.
         """
         count, each = len(self._points), np.asarray((self._points - np.roll(self._points, 1)) / SPAN)
         if count == 1:
             return np.ones(1)
         order = np.argsort(each)
         widths = np.diff(each[order], prepend=0.0)
-        wider = np.arange(count, 0, -1)  # gaps at least so long
+        wider = np.arange(count, 0, -1)  # number of gaps at least as long
         survival = np.concatenate([[1.0], np.maximum(1.0 - np.cumsum(widths * wider), 0.0)])
         won = np.cumsum((survival[:-1] ** self.probes - survival[1:] ** self.probes) / wider)
         shares = np.zeros(len(self._nodes))
@@ -70,7 +74,7 @@ class MultiProbe(Ring):
         return shares
 
     def locate(self, point: int) -> int:
-        """Return the owner of the point closest behind a probe."""
+        """Return the owner of the point closest after a probe."""
         points, owners = self._lists()
         closest, found = MASK + 1, 0
         for probe in range(self.probes):
@@ -82,7 +86,7 @@ class MultiProbe(Ring):
         return found
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the owners of the points closest behind the probes."""
+        """Return the owners of the points closest after the probes."""
         found = np.empty(len(hashes), dtype=np.intp)
         for start in range(0, len(hashes), CHUNK):
             chunk = hashes[start : start + CHUNK]
@@ -98,7 +102,7 @@ class MultiProbe(Ring):
         return found
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the owners of the closest points behind any of the probes, each once."""
+        """Return the distinct owners of the points closest after any probe, in order."""
         points, owners = self._lists()
         met: list[tuple[int, int]] = []
         for probe in range(self.probes):
@@ -114,7 +118,7 @@ class MultiProbe(Ring):
         return list(dict.fromkeys(owner for _, owner in sorted(met)))[:count]
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the owners of the closest points behind the probes of each hash; shape (k, count)."""
+        """Return the distinct owners closest after each hash's probes; shape (k, count)."""
         self._check_copies(count)
         count = min(count, len(self._nodes))
         found = [self.locate_replicas(point, count) for point in hashes.tolist()]

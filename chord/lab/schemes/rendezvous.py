@@ -1,7 +1,8 @@
-"""Rendezvous, or highest random weight: every node bids a hash of the key and its name, the highest bid wins.
+"""Rendezvous, or highest random weight: every node bids, and the highest bid wins.
 
-Nothing to build and nothing to keep but the names; even, and consistent, because a newcomer only ever outbids. The
-price is a bid from every node for every look-up.
+A node's bid is a hash of the key and the node's name. Only the names are kept, and there is nothing to build. The
+scheme is even, and consistent, because a new node only ever outbids others. The price is one bid per node in every
+look-up.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from chord.lab.placement import CHUNK, Numbers, Placement
 class Rendezvous(Placement):
     """The node with the highest mix(key's hash, name's hash).
 
-    The published form hashes the key and the name written one after the other; mixing their hashes instead is as
-    random, and can be done for a million keys at once.
+    The published form hashes the concatenation of key and name. Mixing their hashes instead is as random, and works on
+    a million keys at once.
 
     Source: Thaler, Ravishankar 1996 (UM TR), 1998 (ToN), A name-based mapping scheme for rendezvous.
     """
@@ -39,11 +40,11 @@ class Rendezvous(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes for the hash of a name."""
+        """Eight bytes per node for the hash of its name."""
         return 8 * len(self._seeds)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return 1 / n for every node: all bids are alike."""
+        """Return 1 / n for each node, because all bids follow the same law."""
         return np.full(len(self._nodes), 1 / len(self._nodes))
 
     def locate(self, point: int) -> int:
@@ -65,11 +66,11 @@ class Rendezvous(Placement):
         return found
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the highest bidders, the highest first."""
+        """Return the `count` highest bidders, the highest first."""
         return heapq.nlargest(count, range(len(self._seeds)), key=lambda number: mix_one(point + self._seeds[number]))
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the best for each hash, the very best first; shape (k, count)."""
+        """Return the `count` highest bidders for each hash, in order; shape (k, count)."""
         self._check_copies(count)
         nodes, each = len(self._seeds), max(1, CHUNK // len(self._seeds))
         count = min(count, nodes)
@@ -83,11 +84,14 @@ class Rendezvous(Placement):
         return found
 
     def _costs(self, hashes: Hashes, numbers: int | slice) -> NDArray[Any]:
-        """Return what is least for the winner: here the bids upside down.
+        """Return a cost per hash and node; the lowest wins. Here: the inverted bids.
 
         Args:
             hashes: shape (k,) for one node, (k, 1) for several.
-        Returns: shape (k,), or (k, number of nodes).
+            numbers: the node, or a slice of nodes.
+
+        Returns:
+            shape (k,), or (k, number of nodes).
         """
         bids = self._bids(hashes, numbers)
         return np.invert(bids, out=bids)

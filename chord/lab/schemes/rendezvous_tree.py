@@ -1,15 +1,15 @@
-"""Hierarchical rendezvous: bids by whole branches of a tree, so that a look-up asks a few at each level.
+"""Hierarchical rendezvous: branches of a tree bid, so a look-up makes few bids.
 
-A skeleton of `fanout`**`levels` clusters is fixed once. A look-up walks down from its root: at each fork the branch
-with the highest bid that has a node in it, in the cluster at the end the node with the highest bid. It takes
-fanout * levels + (nodes a cluster) bids instead of n.
+A skeleton of `fanout`**`levels` clusters is fixed once. A look-up walks down from the root. At each fork it takes the
+branch with the highest bid among those that contain a node. In the last cluster it takes the node with the highest
+bid. A look-up makes fanout * levels + (nodes per cluster) bids instead of n.
 
-Forks share keys evenly among branches, not among nodes: a cluster with one node more has less for each. So clusters
-should hold several nodes, and the skeleton be rebuilt (which moves everything) when they hold far too many: a look-up
-among n nodes is O(log n) in the size the skeleton was built for.
+Forks share keys evenly among branches, not among nodes, so each node of a larger cluster gets less. Clusters should
+therefore hold several nodes. If they hold far too many, rebuild the skeleton, which moves all keys. A look-up is
+O(log n) in the number of nodes the skeleton was built for.
 
-Which cluster a node is in hangs on the order in which nodes came, so all clients must see the same history; it is the
-place in the skeleton that decides, and a newcomer can take one over.
+The cluster of a node depends on the order in which nodes came, so all clients must see the same history. The place in
+the skeleton decides where keys live, so a new node can take over the place of another.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ CLUSTER = 4
 
 
 class RendezvousTree(Placement):
-    """A skeleton of virtual branches over clusters of nodes; a newcomer goes to the first of the smallest clusters.
+    """A skeleton of virtual branches over clusters of nodes.
+
+    A new node joins the first of the smallest clusters.
 
     Args:
-        fanout: branches of a fork.
-        levels: forks above a cluster; default: as many as leave four nodes or more to a cluster.
+        fanout: branches of a fork, at least 2.
+        levels: forks above a cluster; by default as many as leave four nodes or more per cluster.
+
     Source: Yao, Ravishankar, Tripathi 2001 (UC Riverside), Hash-based virtual hierarchies.
     """
 
@@ -52,7 +55,7 @@ class RendezvousTree(Placement):
         levels: int | None = None,
     ) -> None:
         if fanout < 2 or (levels is not None and levels < 0):
-            raise ValueError("a fork has at least two branches, and the number of levels is not negative")
+            raise ValueError("a fork needs at least two branches, and the number of levels must not be negative")
         self.fanout = fanout
         if levels is None:
             levels = 0
@@ -71,7 +74,7 @@ class RendezvousTree(Placement):
         self._index()
 
     def _index(self) -> None:
-        """Say of every branch whether there is a node in it, and lay the clusters out as a table."""
+        """Mark the branches that contain a node, and lay the clusters out as a table."""
         alive = np.array([bool(cluster) for cluster in self._clusters])
         levels = []
         for _ in range(self.levels):
@@ -88,13 +91,13 @@ class RendezvousTree(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """A bit and a seed for a branch; a number and a seed for a node."""
+        """A bit and a seed per branch, a number and a seed per node."""
         branches = sum(len(level) for level in self._alive)
         return 8 * branches + (branches + 7) // 8 + 12 * len(self._nodes)
 
     @property
     def bids(self) -> int:
-        """How many bids a look-up takes at most."""
+        """Largest number of bids of a look-up."""
         return self.fanout * self.levels + self._table.shape[1]
 
     def shares(self) -> NDArray[np.float64]:
@@ -126,7 +129,7 @@ class RendezvousTree(Placement):
         return found
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes that would be found one after the other if each one found were gone."""
+        """Return the nodes found in turn if each node found were removed."""
         found: list[int] = []
         for number in self._walk(point, 0, 0):
             if len(found) == count:
@@ -135,7 +138,7 @@ class RendezvousTree(Placement):
         return found
 
     def _walk(self, point: int, level: int, at: int) -> Iterator[int]:
-        """Yield the nodes under a branch: all of the best sub-branch before any of the next."""
+        """Yield the nodes under a branch, all of a better sub-branch before a worse one."""
         if level == self.levels:
             yield from sorted(self._clusters[at], key=lambda number: -mix_one(point + self._seeds[number]))
             return
@@ -153,7 +156,7 @@ class RendezvousTree(Placement):
                 np.copyto(best, first + branch, where=bids > highest)
                 np.maximum(highest, bids, out=highest)
             at = best
-        seeds = np.array([*self._seeds, 0], dtype=np.uint64)  # the last for places nobody has: number -1
+        seeds = np.array([*self._seeds, 0], dtype=np.uint64)  # the last seed is for empty places, number -1
         winner, highest = np.full(len(hashes), -1, dtype=np.intp), np.zeros(len(hashes), dtype=np.uint64)
         for place in range(self._table.shape[1]):
             numbers_there = self._table[at, place]

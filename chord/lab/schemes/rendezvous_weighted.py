@@ -1,8 +1,7 @@
-"""Weighted rendezvous: a race that each node wins as often as its weight says.
+"""Weighted rendezvous: a race that each node wins in proportion to its weight.
 
-A node's time is exponential with its weight as the rate, -ln(u) / w for the uniform u that is its bid. The earliest of
-such times is the i-th with probability w_i / W: the shares are exact, and a change of one weight moves keys to or from
-that node only.
+A node's time is -ln(u) / w for its uniform bid u, which is exponential with its weight as the rate. Node i is first
+with probability w_i / W, so the shares are exact. A change of one weight moves keys only to or from that node.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from chord.lab.schemes.rendezvous import Rendezvous
 
 
 class WeightedRendezvous(Rendezvous):
-    """The node with the least -ln(u) / weight, u its bid as a number between 0 and 1.
+    """The node with the least -ln(u) / weight, with its bid u between 0 and 1.
 
     Source: Schindelhauer, Schomaker 2005 (SPAA), Weighted distributed hash tables: the logarithmic method.
     """
@@ -29,27 +28,30 @@ class WeightedRendezvous(Rendezvous):
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes for the hash of a name and eight for a weight."""
+        """Eight bytes per node for the hash of its name, and eight for its weight."""
         return 16 * len(self._seeds)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return every node's part of the sum of weights."""
+        """Return each node's weight over the sum of all weights."""
         weights = np.array(self._weights)
         return np.asarray(weights / weights.sum())
 
     def locate(self, point: int) -> int:
-        """Return the first of the race."""
+        """Return the first node of the race."""
         return int(np.argmin(self._times_of(point)))
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the first so many of the race."""
+        """Return the first `count` nodes of the race."""
         first: list[int] = np.argsort(self._times_of(point), kind="stable")[:count].tolist()
         return first
 
     def reweigh(self, weights: Sequence[float]) -> None:
-        """Give all nodes new weights, in the order of `nodes`: keys move to those that gain against those that lose.
+        """Set the weights of all nodes, in the order of `nodes`.
 
-        Raises: ValueError: a weight is not positive, or there is not one for each node.
+        A key moves from one node to another only if the other's weight grows relative to the first's.
+
+        Raises:
+            ValueError: a weight is not positive, or the number of weights differs from that of nodes.
         """
         if len(weights) != len(self._nodes):
             raise ValueError(f"{len(self._nodes)} nodes need as many weights, not {len(weights)}")
@@ -62,6 +64,9 @@ class WeightedRendezvous(Rendezvous):
         return times
 
     def _times_of(self, point: int) -> NDArray[np.float64]:
-        """Return everybody's time for one hash: by NumPy too, whose logarithm is not in every last bit libm's."""
+        """Return the time of each node for one hash.
+
+        NumPy computes it here too, because its logarithm differs from libm's in the last bit.
+        """
         bids = mix(np.array(self._seeds, dtype=np.uint64) + np.uint64(point))
         return np.asarray(np.log(units(bids)) / -np.array(self._weights))

@@ -1,8 +1,9 @@
-"""The ring: a key lives on the node whose point follows the key's hash, clockwise.
+"""The ring: a key lives on the node with the first point at or after its hash.
 
-One point a node, or many (`vnodes`, in proportion to the weight): the i-th point is the hash of the node's name and i,
-written as this project writes its vnodes. The points are a sorted array: O(log K) for a look-up among K points, O(K)
-for a change (`ring_tree` has the search tree). A change moves a contiguous arc of hashes for each point, nothing else.
+A node has one point, or many (`vnodes`, in proportion to its weight). The i-th point is the hash of the node's name and
+i, written as this project writes its vnodes. The points are a sorted array, so that among K points a look-up takes
+O(log K) and a change O(K). `ring_tree` has the search tree. A change moves one contiguous arc of hashes for each point,
+and nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ Owners = NDArray[np.int32]
 
 
 def vnode_label(node: str, index: int) -> bytes:
-    """Return what is hashed for a node's index-th point: `host:port`, `host:port#1`, … (`chord.ids.vnode_id`)."""
+    """Return the bytes to hash for a node's point number `index`.
+
+    They are `host:port`, `host:port#1`, … (as in `chord.ids.vnode_id`).
+    """
     return (node if index == 0 else f"{node}#{index}").encode()
 
 
@@ -29,28 +33,30 @@ POINTS_MAX = 1_000_000
 
 
 def points_of_weight(vnodes: int, weight: float) -> int:
-    """Return how many points a node of this weight has, where one of weight 1 has `vnodes`.
+    """Return the number of points of a node: `vnodes` times its weight, at least 1.
 
-    Raises: ValueError: more than a million.
+    Raises:
+        ValueError: more than a million points.
     """
     if vnodes * weight > POINTS_MAX:
         raise ValueError(
-            f"a node of weight {weight:g} would have {vnodes * weight:.3g} points, {POINTS_MAX:,} at most: on rings "
-            f"weights are times {vnodes} vnodes, so divide them by their mean"
+            f"a node of weight {weight:g} would have {vnodes * weight:.3g} points, more than {POINTS_MAX:,}; a ring "
+            f"multiplies weights by {vnodes} vnodes, so divide them by their mean"
         )
     return max(1, round(vnodes * weight))
 
 
 class Ring(Placement):
-    """Consistent hashing with `vnodes` points for a node of weight 1, and max(1, round(vnodes * w)) for weight w.
+    """Consistent hashing with max(1, round(`vnodes` * w)) points for weight w.
 
-    The number of points hangs on the node's own weight and on no other's, as its operator sets it: only so the order
-    in which nodes come does not matter, and a newcomer gives nobody else more points. Weights far below 1 leave every
-    node the one point it has at least; divide them by their mean.
+    The number of points depends on the node's own weight only. The order in which nodes come therefore does not matter,
+    and a new node does not change the points of others. Every node has at least one point, so weights far below 1 are
+    all treated alike; divide weights by their mean.
 
     Args:
         vnodes: points of a node of weight 1, at least 1.
-        points: where the points of some nodes are, instead of where hashing puts them: numbers below 2**64.
+        points: explicit points of some nodes, in place of hashed ones; integers below 2**64.
+
     Source: Karger et al. 1997 (STOC), section 4; vnodes: Stoica et al. 2001, section 6.1.
     """
 
@@ -77,7 +83,10 @@ class Ring(Placement):
         super().__init__(nodes, weights=weights, hasher=hasher)
 
     def points_of(self, node: str, weight: float = 1.0) -> Points:
-        """Return where the points of a node are, whether it is there or not; shape (number of points,), as labelled."""
+        """Return the points of a node, in the order of their labels; shape (points,).
+
+        The node need not be in the ring.
+        """
         if node in self._given:
             return np.array(self._given[node], dtype=np.uint64)
         count = points_of_weight(self.vnodes, weight)
@@ -87,7 +96,7 @@ class Ring(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes for a point and four for its owner."""
+        """Eight bytes per point, and four for its owner."""
         return int(self._points.nbytes + self._owners.nbytes)
 
     def locate(self, point: int) -> int:
@@ -101,7 +110,7 @@ class Ring(Placement):
         return self._owners[self._following(hashes)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the owners met on the walk clockwise from a hash, each once."""
+        """Return the distinct owners on the clockwise walk from a hash, in order."""
         points, owners = self._lists()
         at, found = bisect_left(points, point), dict[int, None]()
         for step in range(len(points)):
@@ -111,7 +120,7 @@ class Ring(Placement):
         return list(found)
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the owners met on the walks clockwise from the hashes; shape (k, count)."""
+        """Return the distinct owners on the walks from the hashes; shape (k, count)."""
         self._check_copies(count)
         count = min(count, len(self._nodes))
         at = self._following(hashes)
@@ -131,13 +140,16 @@ class Ring(Placement):
     # -- arcs -----------------------------------------------------------------------------------
 
     def arcs(self, node: str) -> list[tuple[int, int]]:
-        """Return the arcs (start, end] of a node, by end: its keys are those in between. (x, x]: everything."""
+        """Return the arcs (start, end] of a node, ordered by end.
+
+        The node owns the hashes inside its arcs. The arc (x, x] is the whole circle.
+        """
         ends = np.flatnonzero(self._owners == self._number(node))
         return [(int(self._points[end - 1]), int(self._points[end])) for end in ends.tolist()]
 
     def shares(self) -> NDArray[np.float64] | None:
-        """Return how much of the circle each node has: the gaps before its points, over 2**64."""
-        gaps = (self._points - np.roll(self._points, 1)).astype(np.float64)  # modulo 2**64, as it should
+        """Return the share of the circle of each node: the gaps before its points."""
+        gaps = (self._points - np.roll(self._points, 1)).astype(np.float64)  # uint64 wraps modulo 2**64
         if len(self._points) == 1:
             gaps = np.array([float(SPAN)])
         return np.bincount(self._owners, weights=gaps, minlength=len(self._nodes)) / SPAN
@@ -175,7 +187,7 @@ class Ring(Placement):
         self._adopt(self._points[stays], owners)
 
     def _adopt(self, points: Points, owners: Owners) -> None:
-        if np.any(points[1:] == points[:-1]):  # a node refuses to start with an id that is taken, too
+        if np.any(points[1:] == points[:-1]):  # a real node also refuses to start with an id that is taken
             raise ValueError("two points of the ring are the same")
         self._points, self._owners = points, owners
         self._as_lists: tuple[list[int], list[int]] | None = None
@@ -186,7 +198,10 @@ class Ring(Placement):
         return at
 
     def _lists(self) -> tuple[list[int], list[int]]:
-        """Return points and owners as lists: bisecting an array makes a Python number of all it looks at."""
+        """Return points and owners as lists.
+
+        Bisecting a list is faster: bisecting an array makes a Python number of every element it compares.
+        """
         if self._as_lists is None:
             self._as_lists = self._points.tolist(), self._owners.tolist()
         return self._as_lists

@@ -1,11 +1,11 @@
-"""The ring with bounded loads: a node that is full is passed by, so that none has more than c times the mean.
+"""The ring with bounded loads: no node has more than c times the mean.
 
-The capacity is ceil(c * m / n) for m keys on n nodes, by weight. Keys come in order; each goes to the first node
-clockwise that has room. Where a key ends depends on those that came before it, so this is a placement of a *set* of
-keys: `place_many` is given all of them, and `place` says where a key goes in an empty system.
+The capacity of a node is ceil(c * m / n) for m keys on n nodes, scaled by weight. Keys come in order, and each goes to
+the first node clockwise that has room. The place of a key depends on the keys before it, so this is a placement of a
+*set* of keys. `place_many` gets all of them, and `place` returns the node in an empty system.
 
-A change of the nodes changes everybody's capacity and passes keys on along the ring, also between nodes that stay: for
-c = 1 + ε in expectation O(1 / ε²) times as many as must move, however many nodes there are.
+A change of the nodes changes every capacity and moves keys along the ring, also between nodes that stay. For c = 1 + ε,
+O(1 / ε²) times the necessary keys move in expectation, independent of the number of nodes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ CAPACITY = 1.25
 
 
 class BoundedRing(Ring):
-    """The ring, where nobody takes more than `capacity` times its due of the keys that are placed together.
+    """The ring on which no node gets more than `capacity` times its due keys.
 
-    `replicas` and `arcs` are those of the ring without bounds.
+    The bound holds for keys that are placed together. `replicas` and `arcs` are those of the ring without bounds.
 
     Args:
-        capacity: c, at least 1; 1.25 as published.
-        vnodes: as of a ring; one point a node, as published.
+        capacity: c, at least 1; the paper uses 1.25.
+        vnodes: as for a ring; the paper uses one point per node.
+
     Source: Mirrokni, Thorup, Zadimoghaddam 2018 (SODA), Consistent hashing with bounded loads.
     """
 
@@ -49,28 +50,28 @@ class BoundedRing(Ring):
         capacity: float = CAPACITY,
     ) -> None:
         if not capacity >= 1:
-            raise ValueError("with a capacity below 1 there is no room for all keys")
+            raise ValueError("with a capacity below 1 there is no room for all keys; use 1 or more")
         self.capacity = capacity
         super().__init__(nodes, weights=weights, hasher=hasher, vnodes=vnodes)
 
     @property
     def state_bytes(self) -> int:
-        """The ring, and eight bytes for how many keys a node has."""
+        """The ring, and eight bytes per node for its number of keys."""
         return super().state_bytes + 8 * len(self._nodes)
 
     def room(self, keys: int) -> list[int]:
-        """Return how many of so many keys each node takes: ceil(c * keys * w / W)."""
+        """Return how many of `keys` keys each node takes: ceil(c * keys * w / W)."""
         total = sum(self._weights)
         return [math.ceil(self.capacity * keys * weight / total) for weight in self._weights]
 
     def shares(self) -> NDArray[np.float64] | None:
-        """The keys decide, so there is nothing to say of hashes."""
+        """Return None, because the keys decide the placement and not only their hashes."""
         return None
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the node where each key goes, the keys coming in this order."""
+        """Return the node of each key, with the keys arriving in this order."""
         room, owners = self.room(len(hashes)), self._owners.tolist()
-        onward = list(range(len(owners)))  # from a point to the next one whose owner may have room, as in union-find
+        onward = list(range(len(owners)))  # union-find: from a point to the next one with a node that may have room
         points_of: list[list[int]] = [[] for _ in room]
         for at, owner in enumerate(owners):
             points_of[owner].append(at)

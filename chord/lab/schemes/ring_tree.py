@@ -1,11 +1,11 @@
-"""The ring with its points in a search tree: O(log K) for a look-up and for a change of one point.
+"""The ring with its points in a search tree: look-ups and changes take O(log K).
 
-A sorted array finds a point as fast and takes a third of the memory, but a change copies all of it. The tree is a
-treap: a binary search tree by point that is a heap by a hash of the point, so that its depth is that of a tree built in
-random order, whatever the order of changes, and its shape is the same for the same points.
+A sorted array of K points finds a point as fast and takes a third of the memory, but a change copies all of it. The
+tree is a treap: a binary search tree by point that is also a heap by a hash of the point. Its depth is that of a tree
+built in random order, and its shape depends only on the points, not on the order of changes.
 
-`PointTree` alone changes in O(log K). A `TreeRing` numbers its nodes as every placement does, and renumbers them, O(n),
-when one goes.
+Only a change of the `PointTree` takes O(log K). A `TreeRing` numbers its nodes like every placement, and renumbers them
+in O(n) when one goes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chord.lab.schemes.ring import Ring
 
 
 class TreePoint:
-    """A point in the tree, with what lies below (`left`) and above it (`right`) as far as it is its parent's."""
+    """A point of the tree, with subtrees of smaller (left) and larger points."""
 
     __slots__ = ("left", "owner", "point", "priority", "right")
 
@@ -47,7 +47,7 @@ class PointTree:
         return self._count
 
     def __iter__(self) -> Iterator[TreePoint]:
-        """Yield all points, ascending."""
+        """Yield all points in ascending order."""
         above: list[TreePoint] = []
         at = self._root
         while above or at is not None:
@@ -63,7 +63,7 @@ class PointTree:
         return found is not None and found.point == point
 
     def ceiling(self, point: int) -> TreePoint | None:
-        """Return the first point at or after a number, None where there is none."""
+        """Return the first point at or after a number; None if all are smaller."""
         at, found = self._root, None
         while at is not None:
             if at.point >= point:
@@ -73,7 +73,11 @@ class PointTree:
         return found
 
     def insert(self, point: int, owner: str) -> None:
-        """Let a point in. Raises: ValueError: it is there already."""
+        """Insert a point.
+
+        Raises:
+            ValueError: the point is already in the tree.
+        """
         if point in self:
             raise ValueError("two points of the ring are the same")
         new = TreePoint(point, owner)
@@ -85,7 +89,11 @@ class PointTree:
         self._count += 1
 
     def delete(self, point: int) -> None:
-        """Let a point go. Raises: KeyError: it is not there."""
+        """Delete a point.
+
+        Raises:
+            KeyError: the point is not in the tree.
+        """
         parent, at = None, self._root
         while at is not None and at.point != point:
             parent, at = at, at.right if at.point < point else at.left
@@ -95,7 +103,7 @@ class PointTree:
         self._count -= 1
 
     def depth(self) -> int:
-        """Return how many points a look-up meets at most."""
+        """Return the largest number of points that a look-up visits."""
         deepest, todo = 0, [(self._root, 1)]
         while todo:
             at, level = todo.pop()
@@ -114,7 +122,7 @@ class PointTree:
 
 
 def _split(at: TreePoint | None, point: int) -> tuple[TreePoint | None, TreePoint | None]:
-    """Cut a tree in two: the points below a number, and those above it."""
+    """Cut a tree into the points below a number and the points above it."""
     if at is None:
         return None, None
     if at.point < point:
@@ -125,7 +133,7 @@ def _split(at: TreePoint | None, point: int) -> tuple[TreePoint | None, TreePoin
 
 
 def _join(below: TreePoint | None, above: TreePoint | None) -> TreePoint | None:
-    """Make one tree of two, all points of the one below those of the other."""
+    """Join two trees, with all points of `below` smaller than those of `above`."""
     if below is None or above is None:
         return above if below is None else below
     if below.priority > above.priority:
@@ -136,11 +144,13 @@ def _join(below: TreePoint | None, above: TreePoint | None) -> TreePoint | None:
 
 
 class TreeRing(Placement):
-    """The ring of `Ring`, point for point, on a search tree.
+    """The same ring as `Ring`, point for point, on a search tree.
 
     Args:
         vnodes: points of a node of weight 1, at least 1.
-    Source: Karger et al. 1997; the search tree: the first two source texts.
+
+    Source: Karger et al. 1997. The search tree: Kokorin, "Шардирование"; the exam notes "Распределенные системы",
+    ticket 20.
     """
 
     scheme = "ring-tree"
@@ -158,7 +168,7 @@ class TreeRing(Placement):
         hasher: Hasher = XXH3,
         vnodes: int = 1,
     ) -> None:
-        self._pattern = Ring(nodes[:1], hasher=hasher, vnodes=vnodes) if nodes else None  # it says where points are
+        self._pattern = Ring(nodes[:1], hasher=hasher, vnodes=vnodes) if nodes else None  # computes the points
         self.tree = PointTree()
         super().__init__(nodes, weights=weights, hasher=hasher)
 
@@ -176,11 +186,11 @@ class TreeRing(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Of a point: itself, its priority and two links of eight bytes, and four for its owner."""
+        """Per point: 8 bytes each for point, priority and two links, 4 for the owner."""
         return 36 * len(self.tree)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return how much of the circle each node has: the gaps before its points, over 2**64."""
+        """Return the share of the circle of each node: the gaps before its points."""
         points, owners = self._flattened()
         gaps = (points - np.roll(points, 1)).astype(np.float64) if len(points) > 1 else np.array([float(SPAN)])
         return np.bincount(owners, weights=gaps, minlength=len(self._nodes)) / SPAN
@@ -192,14 +202,17 @@ class TreeRing(Placement):
         return self._number_of[found.owner]
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the owners of the first points at or after the hashes, from the tree read out in order."""
+        """Return the owners of the first points at or after the hashes.
+
+        The tree is read out into a sorted array first.
+        """
         points, owners = self._flattened()
         at = np.searchsorted(points, hashes)
         at[at == len(points)] = 0
         return owners[at]
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the owners met on the walk clockwise from a hash, each once."""
+        """Return the distinct owners on the clockwise walk from a hash, in order."""
         found: dict[int, None] = {}
         at = self.tree.ceiling(point) or self.tree.ceiling(0)
         for _ in range(len(self.tree)):

@@ -1,8 +1,8 @@
-"""Fixed sections: many more sections than nodes, and a map kept in one place that says which node has which.
+"""Fixed sections: many more sections than nodes, and a central map to nodes.
 
-A key's section never changes (hash % S), so a change moves whole sections: to a newcomer from whoever has more than
-its due, from a leaver to whoever has less. And the map can be edited: hot sections move to cold nodes. Too few
-sections, and a node gets none.
+A key's section never changes (hash % S), so a change of the nodes moves whole sections. A new node takes sections from
+the nodes furthest above their due share, and a leaving node gives its sections to those furthest below. The map can
+also be edited, so that hot sections move to cold nodes. With too few sections, some nodes get none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ TOLERANCE = 1.05
 
 
 class Move(NamedTuple):
-    """A section that goes from one node to another."""
+    """A section that moves from one node to another.
+
+    Attributes:
+        section: number of the section.
+        old: the node it leaves.
+        new: the node it goes to.
+    """
 
     section: int
     old: str
@@ -29,11 +35,13 @@ class Move(NamedTuple):
 
 
 class Sections(Placement):
-    """A map of S sections to nodes, each node with as many as its weight says, to the nearest whole one.
+    """A map of S sections to nodes, in proportion to weights, rounded to sections.
 
     Args:
-        sections: how many; several hundred a node, so that one section more or less is little.
-    Source: the first two source texts; DeCandia et al. 2007 (Dynamo), section 6.2, strategy 3.
+        sections: S, several hundred per node, so that one section more or less matters little.
+
+    Source: Kokorin, "Шардирование"; the exam notes "Распределенные системы", ticket 19; DeCandia et al. 2007 (Dynamo),
+    section 6.2, strategy 3.
     """
 
     scheme = "sections"
@@ -53,14 +61,14 @@ class Sections(Placement):
         sections: int = SECTIONS,
     ) -> None:
         if sections < 1:
-            raise ValueError("there must be a section")
+            raise ValueError("a map needs at least one section")
         self.sections = sections
         super().__init__(nodes, weights=weights, hasher=hasher)
 
     def _build(self) -> None:
         self._owners = np.zeros(self.sections, dtype=np.int32)
         due, have = self._due(), np.zeros(len(self._nodes))
-        for section in range(self.sections):  # dealt out like cards: neighbours on different nodes
+        for section in range(self.sections):  # in turns, so that neighbouring sections are on different nodes
             number = int(np.argmax((due - have) / due))
             self._owners[section] = number
             have[number] += 1
@@ -69,11 +77,11 @@ class Sections(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Four bytes for a section's node."""
+        """Four bytes per section for its node."""
         return int(self._owners.nbytes)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return the share of the sections each node has."""
+        """Return the share of the sections that each node has."""
         return np.bincount(self._owners, minlength=len(self._nodes)) / self.sections
 
     def locate(self, point: int) -> int:
@@ -85,7 +93,10 @@ class Sections(Placement):
         return self._owners[self._sections_of(hashes)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes of a hash's section and of those behind it, each once; nodes without a section never."""
+        """Return the distinct nodes of a hash's section and the sections after it.
+
+        A node without a section is never returned.
+        """
         found: dict[int, None] = {}
         for step in range(self.sections):
             if len(found) == count:
@@ -94,7 +105,10 @@ class Sections(Placement):
         return list(found)
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the nodes of the hashes' sections and of those behind them: one list for each section serves all."""
+        """Return the distinct nodes of each hash's section and the sections after it.
+
+        One list per section serves all its hashes.
+        """
         self._check_copies(count)
         count = min(count, len(set(self._owners.tolist())))
         lists = np.array([self.locate_replicas(section, count) for section in range(self.sections)], dtype=np.intp)
@@ -103,31 +117,39 @@ class Sections(Placement):
     # -- moving sections ------------------------------------------------------------------------
 
     def owners(self) -> tuple[str, ...]:
-        """Return the node of every section: the map."""
+        """Return the map: the node of each section."""
         return tuple(self._nodes[number] for number in self._owners.tolist())
 
     def move(self, section: int, node: str) -> None:
-        """Edit the map: one section goes to a node.
+        """Move one section to a node.
 
-        Raises: KeyError: there is no such node. IndexError: no such section.
+        Raises:
+            KeyError: there is no such node.
+            IndexError: there is no such section.
         """
         if not 0 <= section < self.sections:
-            raise IndexError(f"there are {self.sections} sections, numbered from 0; no section {section}")
+            raise IndexError(f"the {self.sections} sections are numbered from 0; there is no section {section}")
         self._owners[section] = self._number(node)
 
     def move_hot(self, loads: NDArray[np.float64], tolerance: float = TOLERANCE) -> list[Move]:
-        """Move hot sections from the hottest to the coldest node until no node has much more than its due.
+        """Move hot sections from the hottest to the coldest node until loads are even.
 
-        Each step moves the hottest section that leaves the cold node cooler than the hot one was. It ends where no
-        such section is left: a single section hotter than a node's due can be moved but not cooled.
+        Each step moves the hottest section that leaves the cold node cooler than the hot node was. The method stops
+        when no node has more than `tolerance` times its due load, or when no section is left to move. A section that is
+        hotter than a node's due load can be moved, but not cooled.
 
         Args:
-            loads: of every section, in any unit, such as requests a second; shape (sections,).
-            tolerance: how much of its due (by weight) a node may have, at least 1.
-        Returns: the moves made, in order.
+            loads: load of each section in any unit, such as requests per second; shape (sections,).
+            tolerance: allowed load of a node over its due load by weight, at least 1.
+
+        Returns:
+            the moves, in order.
+
+        Raises:
+            ValueError: `loads` has another shape, or `tolerance` is below 1.
         """
         if loads.shape != (self.sections,) or tolerance < 1:
-            raise ValueError(f"one load for each of the {self.sections} sections, and a tolerance of 1 or more")
+            raise ValueError(f"pass one load for each of the {self.sections} sections, and a tolerance of 1 or more")
         weights = np.array(self._weights)
         moves: list[Move] = []
         while True:

@@ -1,7 +1,7 @@
 """Multi-level sections: the map of the sections is sharded itself.
 
-A map of a million sections need not lie in one place: its parts lie on map servers, and a small map on top says which
-part is where. Two look-ups instead of one, and nobody holds more than a part.
+A map of a million sections does not have to be in one place. Map servers hold its parts, and a small top-level map says
+which server has which part. A look-up takes two steps, and no server holds more than one part.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from chord.lab.schemes.sections import SECTIONS, Sections
 
 
 class TwoLevelSections(Sections):
-    """Sections in a map of `parts` parts: first which part has the section, then which node.
+    """Sections in a map of `parts` parts: look up the part, then the node.
 
     Args:
-        sections: how many; a multiple of `parts`.
-        parts: of the map, one map server each.
-    Source: the first source text, multi-level sharding; Chang et al. 2006 (Bigtable), section 5.1: three levels.
+        sections: number of sections, a multiple of `parts`.
+        parts: number of parts of the map, each on its own map server.
+
+    Source: Kokorin, "Шардирование", multi-level sharding; Chang et al. 2006 (Bigtable), section 5.1: three levels.
     """
 
     scheme = "sections-2"
@@ -46,20 +47,20 @@ class TwoLevelSections(Sections):
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes for where a part of the map lies, and four for each section of the one part that is read."""
+        """Eight bytes per part for its server, and four per section of the one part read."""
         return 8 * self.parts + 4 * (self.sections // self.parts)
 
     def part_of(self, section: int) -> int:
-        """Return which part of the map knows a section: the first look-up."""
+        """Return the part of the map that contains a section: the first look-up."""
         return section // (self.sections // self.parts)
 
     def locate(self, point: int) -> int:
-        """Return the node of a hash's section, by way of its part of the map."""
+        """Return the node of a hash's section, read from the section's part of the map."""
         section = point % self.sections
         part = self._owners.reshape(self.parts, -1)[self.part_of(section)]
         return int(part[section % len(part)])
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes of the hashes' sections, by way of their parts of the map."""
+        """Return the nodes of the hashes' sections, read from their parts of the map."""
         part, entry = np.divmod(self._sections_of(hashes), self.sections // self.parts)
         return self._owners.reshape(self.parts, -1)[part, entry].astype(np.intp)

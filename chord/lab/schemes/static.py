@@ -1,8 +1,8 @@
-"""The static map: a table of ranges of keys, made once and known to all, such as first letters of surnames.
+"""The static map: a fixed table of key ranges, such as first letters of surnames.
 
-There is no hash: a range has as many keys as life puts there, and a table that spreads thirteen pairs of letters over
-thirteen servers loads one of them ten times as much as another (fifth text). In return keys that are close lie
-together, and a range can be scanned.
+All clients know the table. There is no hash, so the number of keys in a range depends on the data. A table that spreads
+thirteen pairs of letters over thirteen servers loads one of them ten times as much as another (course notes
+"分片 (Sharding)"). In return, close keys are stored together, and a range can be scanned.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ DEPTH = 3  # letters of a boundary: 17,576 ranges
 
 
 class StaticMap(Placement):
-    """Node number i has the keys from the i-th start up to the next one, letters compared in lower case.
+    """Node number i has the keys from the i-th start up to the next one.
+
+    Letters are compared in lower case.
 
     Args:
-        starts: where the ranges of all nodes but the first begin, ascending; default: the alphabet in equal parts.
-    Source: folklore; the first scheme of the second text, the first letters of the fifth.
+        starts: starts of the ranges of all nodes but the first, ascending; default: equal parts of the alphabet.
+
+    Source: folklore; the exam notes "Распределенные системы", ticket 19; first letters: the course notes
+    "分片 (Sharding)".
     """
 
     scheme = "static"
@@ -50,7 +54,7 @@ class StaticMap(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes for the start of a range."""
+        """Eight bytes per range for its start."""
         return 8 * len(self._starts)
 
     def locate(self, point: int) -> int:
@@ -62,15 +66,21 @@ class StaticMap(Placement):
         return np.searchsorted(np.array(self._starts, dtype=np.uint64), hashes, side="right") - 1
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes of the range and of those behind it."""
+        """Return the nodes of a key's range and of the ranges after it."""
         first, nodes = self.locate(point), len(self._nodes)
         return [(first + step) % nodes for step in range(min(count, nodes))]
 
 
 def equal_starts(count: int) -> list[bytes]:
-    """Return where the second and later of `count` equal parts of the alphabet begin: for 13, c, e, g, …"""
+    """Return the starts of all but the first of `count` equal parts of the alphabet.
+
+    For 13 parts they are c, e, g, …
+
+    Raises:
+        ValueError: more than 17,576 parts.
+    """
     if count > LETTERS**DEPTH:
-        raise ValueError(f"three letters make {LETTERS**DEPTH} ranges, not {count}")
+        raise ValueError(f"three letters make at most {LETTERS**DEPTH} ranges, not {count}")
     starts = []
     for part in range(1, count):
         rest, letters = -(-part * LETTERS**DEPTH // count), ""

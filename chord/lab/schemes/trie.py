@@ -1,8 +1,9 @@
 """The bit trie: walk down the bits of the hash to a leaf; the leaf is the server.
 
-A newcomer splits one leaf on its next bit and gets the half with the 1: of one full server there are two half full.
-When a server goes and its sibling is a leaf, the sibling takes over. When the sibling is a subtree, the parent's whole
-subtree becomes one leaf, and the other servers in it are evicted with the one that went.
+A new server splits one leaf on its next bit and gets the half with bit 1. One full server becomes two half-full ones.
+When a server leaves and its sibling is a leaf, the sibling takes its keys over. When the sibling is a subtree, the
+parent's whole subtree becomes one leaf. The other servers of that subtree are then evicted together with the leaving
+one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from chord.lab.placement import Numbers, Placement, UnsupportedChange
 
 
 class Leaf(NamedTuple):
-    """The hashes whose first `depth` bits are those of `start`, and the number of their server."""
+    """A leaf of the trie.
+
+    Attributes:
+        start: the first hash of the leaf.
+        depth: number of leading bits that its hashes share with `start`.
+        number: number of its server.
+    """
 
     start: int
     depth: int
@@ -28,12 +35,14 @@ class Leaf(NamedTuple):
 
 
 class BitTrie(Placement):
-    """Leaves of a binary trie over the bits of the hash, first bit first.
+    """Leaves of a binary trie over the bits of the hash, most significant bit first.
 
-    `add` splits the leaf with the most hashes (the shallowest, the leftmost of those); `split` a leaf of one's choice:
-    the one that is full. The shape depends on the history, so all clients must see the same one.
+    `add` splits the leaf with the largest range of hashes: the shallowest, and of several the leftmost. `split` splits
+    the leaf of a given server, for example a full one. The shape depends on the history, so all clients must see the
+    same history.
 
-    Source: the first two source texts; Fagin et al. 1979, where a leaf is a page.
+    Source: Kokorin, "Шардирование"; the exam notes "Распределенные системы", ticket 19; Fagin et al. 1979, with a page
+    for each leaf.
     """
 
     scheme = "trie"
@@ -46,7 +55,7 @@ class BitTrie(Placement):
 
     def _build(self) -> None:
         count, depth, numbers = len(self._nodes), 0, [0]
-        while 2 * len(numbers) <= count:  # a newcomer each for all leaves of this depth, from left to right
+        while 2 * len(numbers) <= count:  # split every leaf of this depth, from left to right
             numbers = [number for at, old in enumerate(numbers) for number in (old, len(numbers) + at)]
             depth += 1
         self._leaves = [Leaf(at << (HASH_BITS - depth), depth, number) for at, number in enumerate(numbers)]
@@ -63,7 +72,7 @@ class BitTrie(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes for where a leaf starts, four for its server."""
+        """Eight bytes per leaf for its start, and four for its server."""
         return 12 * len(self._leaves)
 
     def shares(self) -> NDArray[np.float64]:
@@ -74,27 +83,31 @@ class BitTrie(Placement):
         return shares
 
     def locate(self, point: int) -> int:
-        """Return the server of the leaf a hash lies in: leaves do not overlap, so it is the last that starts before."""
+        """Return the server of the leaf that contains a hash.
+
+        Leaves do not overlap, so this is the last leaf that starts at or before the hash.
+        """
         return self._numbers[bisect_right(self._starts, point) - 1]
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the servers of the leaves the hashes lie in."""
+        """Return the servers of the leaves that contain the hashes."""
         at = np.searchsorted(np.array(self._starts, dtype=np.uint64), hashes, side="right") - 1
         return np.array(self._numbers, dtype=np.intp)[at]
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the servers of the leaf and of those to its right, round the end."""
+        """Return the servers of the hash's leaf and of the next ones, cyclically."""
         at, leaves = bisect_right(self._starts, point) - 1, len(self._leaves)
         return [self._numbers[(at + step) % leaves] for step in range(min(count, leaves))]
 
     # -- changes --------------------------------------------------------------------------------
 
     def split(self, full: str, newcomer: str) -> None:
-        """Give a newcomer half of what a server has.
+        """Give a new server half of the hashes of a server.
 
         Raises:
             KeyError: there is no such server.
-            UnsupportedChange: all bits of the hash are read.
+            ValueError: the new name is taken.
+            UnsupportedChange: the leaf is a single hash, with no bit left to split on.
         """
         number = self._number(full)
         self._check_newcomer(newcomer)
@@ -104,17 +117,19 @@ class BitTrie(Placement):
         self._weights.append(1.0)
 
     def evicted_by(self, node: str) -> tuple[str, ...]:
-        """Return the servers that must go as well when this one does: none where its sibling is a leaf."""
+        """Return the servers that leave with this one; empty if its sibling is a leaf."""
         return tuple(self._nodes[leaf.number] for leaf in self._beside(self._number(node))[1:])
 
     def remove(self, node: str) -> None:
-        """Let a server go, and those in `evicted_by` with it.
+        """Remove a server, and with it those in `evicted_by`.
 
-        Raises: KeyError, UnsupportedChange: as of every placement.
+        Raises:
+            KeyError: there is no such server.
+            UnsupportedChange: it is the only server.
         """
         number = self._number(node)
         if len(self._nodes) == 1:
-            raise UnsupportedChange(f"{node} is the only node, and keys must live somewhere")
+            raise UnsupportedChange(f"{node} is the only node, and a placement needs at least one")
         heir, *evicted = self._beside(number)
         gone = {number, *(leaf.number for leaf in evicted)}
         mine = next(leaf for leaf in self._leaves if leaf.number == number)
@@ -132,7 +147,7 @@ class BitTrie(Placement):
         self._index()
 
     def _add_all(self, nodes: Sequence[str]) -> None:
-        heap = [(leaf.depth, leaf.start, leaf.number) for leaf in self._leaves]  # the next to be split in front
+        heap = [(leaf.depth, leaf.start, leaf.number) for leaf in self._leaves]  # the next leaf to split is in front
         heapify(heap)
         for newcomer in range(len(self._nodes), len(self._nodes) + len(nodes)):
             lower, upper = self._halves(Leaf(heap[0][1], heap[0][0], heap[0][2]), newcomer)
@@ -146,7 +161,10 @@ class BitTrie(Placement):
     # -- inside ---------------------------------------------------------------------------------
 
     def _beside(self, number: int) -> list[Leaf]:
-        """Return the leaves under the sibling of a server's leaf, left to right: the first takes the parent's place."""
+        """Return the leaves under the sibling of a server's leaf, from left to right.
+
+        The first of them takes the parent's place when the server leaves.
+        """
         mine = next(leaf for leaf in self._leaves if leaf.number == number)
         width = 1 << (HASH_BITS - mine.depth)
         sibling = mine.start ^ width
