@@ -80,10 +80,10 @@ def test_every_cut_is_noticed(length: int) -> None:
         (b"", "it is empty"),
         (b"key\tvalue\n", "does not begin like a backup"),
         (b'{"format": "another"}\n', "does not begin like a backup"),
-        (written().replace(b'"version":1', b'"version":2'), "reads version 1"),
-        (written() + b"\n", "behind its last line"),
-        (written() * 2, "behind its last line"),
-        (written(*RECORDS).replace(b',3,[["', b',1,[["', 1), "record 1 is none: 2 values of 1 events"),
+        (written().replace(b'"version":1', b'"version":2'), "expected version 1"),
+        (written() + b"\n", "after its last line"),
+        (written() * 2, "after its last line"),
+        (written(*RECORDS).replace(b',3,[["', b',1,[["', 1), "record 1 is invalid: 2 values of 1 events"),
         (b"\n".join(written(*RECORDS).splitlines()[:-1]) + b"\n", "cut short after 2 records"),
         (b"\xff" * 1000, "does not begin like a backup"),
     ],
@@ -103,7 +103,7 @@ def test_a_backup_is_restored_record_for_record(run: Run, canned: CannedRing, tm
     assert (shape["records"], shape["bytes"], shape["complete"]) == (300, file.stat().st_size, True)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600, "it holds everything the ring does"
     assert os.listdir(tmp_path) == ["backup"], "nothing is left beside it"
-    assert run("restore", str(file), "--dry-run").out.startswith(f"{file} is whole: 300 records of 20")
+    assert run("restore", str(file), "--dry-run").out.startswith(f"{file} is complete: 300 records of 20")
     assert canned.merged == []
     shape = run("restore", str(file), "--json").json("restore")
     assert (shape["merged"], shape["failed"]) == (300, 0)
@@ -181,7 +181,7 @@ def test_a_damaged_file_changes_nothing(run: Run, canned: CannedRing, tmp_path: 
     (tmp_path / "backup").write_bytes(content)
     ended = run("restore", str(tmp_path / "backup"))
     assert (ended.code, canned.merged) == (2, [])
-    assert "is not a whole backup" in ended.err
+    assert "is not a complete backup" in ended.err
     assert "Nothing was changed" in ended.err
     run("restore", str(tmp_path / "backup"), "--json").failure("damaged")
 
@@ -227,7 +227,7 @@ def test_what_could_not_be_read_is_said(run: Run, canned: CannedRing, tmp_path: 
     (tmp_path / "backup").write_bytes(written(*RECORDS, is_complete=False))
     ended = run("restore", str(tmp_path / "backup"))
     assert ended.code == 0
-    assert "some keys could not be read; it lacks them, or some of their values" in ended.err
+    assert "some keys could not be read, and it lacks them or some of their values" in ended.err
     assert "of another ring" in ended.err
 
 
@@ -244,7 +244,7 @@ def test_a_restore_says_what_failed_and_may_be_done_again(
     ended = run("restore", str(tmp_path / "backup"))
     assert (ended.code, [record.key for record in canned.merged]) == (6, [b"\xff\x00"])
     assert "not known to be merged: 'gone': 1 of 2" in ended.err
-    assert "Do it again" in ended.err
+    assert "restore again; it does no harm" in ended.err
     assert sys.stdin is not None
     assert run("restore", str(tmp_path / "backup"), "--node", ports.address()).code == 4
 
@@ -284,7 +284,7 @@ def test_what_is_nested_too_deep_is_no_backup(run: Run, tmp_path: Path) -> None:
     for text in ('{"format": "chord-backup", "x": ' + "[" * 100_000, "[" * 100_000):
         (tmp_path / "deep").write_text(text + "\n")
         ended = run("restore", str(tmp_path / "deep"))
-        assert (ended.code, "is not a whole backup" in ended.err) == (2, True)
+        assert (ended.code, "is not a complete backup" in ended.err) == (2, True)
 
 
 def test_backup_into_a_circle_of_links_is_refused(run: Run, canned: CannedRing, tmp_path: Path) -> None:

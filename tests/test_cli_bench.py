@@ -200,7 +200,7 @@ def test_who_is_interrupted_cleans_up_and_says_so(canned: CannedRing, sent: sign
     out, err = process.communicate(timeout=HANG_S)
     assert (process.returncode, canned.values) == (130, {})
     assert '"interrupted": true' in out
-    assert "interrupted; deleting what it stored" in err
+    assert "interrupted; deleting the test keys" in err
 
 
 def test_on_real_nodes_nothing_is_left_and_no_two_writers_meet() -> None:

@@ -91,7 +91,7 @@ def test_put_gives_a_context_back(run: Run, canned: CannedRing) -> None:
     assert put.context == b"seen"  # type: ignore[attr-defined]
     bad = run("put", "k", "v", "--context", "?")
     assert bad.code == 2
-    assert "error: that is not a context. Take it from" in bad.err
+    assert "error: invalid context: expected base64. Take it from" in bad.err
 
 
 def test_get_json(run: Run, canned: CannedRing) -> None:
@@ -113,7 +113,7 @@ def test_get_prints_all_concurrent_values(run: Run, canned: CannedRing) -> None:
 def test_get_of_nothing(run: Run) -> None:
     ended = run("get", "nothing")
     assert (ended.code, ended.out) == (3, "")
-    assert ended.err == "error: no value is stored under 'nothing'. See what is stored: chord scan\n"
+    assert ended.err == "error: no value is stored under 'nothing'. List the stored keys: chord scan\n"
     ended = run("get", "nothing", "--json")
     assert ended.code == 3
     assert ended.json("get")["found"] is False
@@ -285,8 +285,8 @@ def test_wrong_lookups_are_usage_errors(run: Run, args: tuple[str, ...]) -> None
 
 def test_an_unknown_node_is_answered_with_the_known(run: Run) -> None:
     ended = run("fingers", "nobody")
-    assert "no node of the ring is called 'nobody'. There are: n0, n1, n2" in ended.err
-    assert "One that does not answer goes by its HOST:PORT" in ended.err
+    assert "no node of the ring is called 'nobody'. The nodes are: n0, n1, n2" in ended.err
+    assert "Name an unreachable node by its HOST:PORT" in ended.err
 
 
 def test_a_silent_node_is_to_be_forgotten_and_not_to_be_started_elsewhere(run: Run, canned: CannedRing) -> None:
@@ -382,7 +382,7 @@ def test_check_of_an_ideal_ring(run: Run) -> None:
     assert ended.code == 0
     assert ended.out == (
         "OK  8 invariants hold on 7 nodes; the ring is Ideal, every point is owned once "
-        "(small ring: it takes one failure at a time)\n"
+        "(small ring: it tolerates one failure at a time)\n"
     )
     assert run("check", "--json").json("check") == {
         "ideal": True, "small": True, "violations": [], "waiting": [], "silent": [], "under_replicated": 0,
@@ -410,7 +410,7 @@ def test_check_names_who_is_silent_and_what_lacks_copies(run: Run, canned: Canne
     assert ended.code == 0
     assert ended.out.splitlines()[1:] == [
         f"silent  {gone} does not answer. If it will never be back: chord forget {gone}",
-        "copies  records with a copy where nobody answers, or with one still to be made: 12",
+        "copies  records with a copy on an unreachable node or still to be made: 12",
     ]
     shape = run("check", "--json").json("check")
     assert (shape["ideal"], shape["silent"], shape["under_replicated"]) == (True, [gone], 12)
@@ -515,7 +515,7 @@ def test_a_node_that_ended_without_a_goodbye_has_not_left(run: Run, canned: Cann
     goes(canned, says_goodbye=False)
     ended = run("leave", "n2")
     assert (ended.code, ended.out) == (5, "")
-    assert "n2 has ended, but could not leave: nobody took its keys" in ended.err
+    assert "n2 has ended, but could not leave: no node took its keys" in ended.err
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
@@ -534,7 +534,7 @@ def test_the_last_node_leaves_only_by_force(run: Run, canned: CannedRing, is_alo
     there = canned.addresses[80]
     ended = run("leave", there, "--node", there)
     assert (ended.code, canned.nodes[80].requests(Leave)) == (2, [])
-    assert "n2 is the last node that answers. What it holds (3 keys) would be gone with it" in ended.err
+    assert "n2 is the last node that answers. Its data (3 keys) would be lost" in ended.err
     ended = run("leave", there, "--node", there, "--force")
     assert len(canned.nodes[80].requests(Leave)) == 1
     assert (ended.code, "has left" in ended.out) == ((0, True) if is_alone else (5, False))

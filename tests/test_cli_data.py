@@ -156,7 +156,7 @@ def test_a_trace_at_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: 
         "replica  address         id   outcome        counts  version       rtt",
         "n2       127.0.0.1:9002  80   ok             W       00010203        -",
         "n3       127.0.0.1:9003  120  hinted for n4  W       00010203  1.00 ms",
-        "W: 2 of 2, some of them for a replica that does not answer (sloppy)   coordinated by n2   1.2 ms",
+        "W: 2 of 2, some of them stand-ins for unreachable replicas (sloppy)   coordinated by n2   1.2 ms",
     ]
 
 
@@ -182,7 +182,7 @@ def test_load_stores_a_pipe_as_it_comes(run: Run, canned: CannedRing, monkeypatc
     ended = run("load", "-")
     assert (ended.code, len(canned.values)) == (2, 1024), "two whole batches of 512"
     assert "stdin, line 1031" in ended.err
-    assert "1024 keys were stored before it came" in ended.err
+    assert "1024 keys were stored before that line" in ended.err
 
 
 @pytest.mark.parametrize("line", ['{"key":' * 100_000, '{"key": "k", "value": "v", "value_b64": "AA=="}'])
@@ -233,7 +233,7 @@ def test_a_name_that_several_have_means_none_of_them() -> None:
     nodes = [msgspec.structs.replace(node, name="b") for node in described()[:2]] + [*described()[2:]]
     with pytest.raises(Failure, match="2 nodes of the ring are called 'b'") as raised:
         choose("b", nodes)
-    assert raised.value.hint == f"Say which: {', '.join(sorted(node.address for node in nodes[:2]))}"
+    assert raised.value.hint == f"Name one by its address: {', '.join(sorted(node.address for node in nodes[:2]))}"
     assert choose(nodes[1].address, nodes).node is nodes[1]
     named = msgspec.structs.replace(nodes[2], name=nodes[2].address)
     assert choose(named.name, [*nodes[:2], named]).node is named, "whoever has no other name"

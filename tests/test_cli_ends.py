@@ -254,7 +254,7 @@ def test_who_writes_many_keys_says_how_many_are_stored(
     done = "stored" if command == "load" else "merged"
     ended = run(command, str(source), "--in-flight", "3")
     assert (ended.code, ended.out.startswith(f"{done} 3 of 4")) == (130, True)
-    assert ended.err == f"interrupted: 3 keys are {done}; of 1 more it is not known\n"
+    assert ended.err == f"interrupted: 3 keys are {done}; 1 more may be\n"
     calls.clear()
     ended = run(command, str(source), "--in-flight", "3", "--json")
     assert (ended.code, ended.json(command)["complete"]) == (130, False)
@@ -353,7 +353,7 @@ def ended_with(descriptor: int, stream: str, *words: str) -> subprocess.Complete
 def test_service_that_cannot_write_its_line_says_so(ports: Ports, name: str, why: str, words: tuple[str, ...]) -> None:
     place = ports.address() if words[0] == "node" else str(ports.one())
     ended = ended_with(written_to(name), "stdout", *words, place, "--preset", "local")
-    said = f"error: cannot write the output ({why}). Give it an output that lasts, or /dev/null\n"
+    said = f"error: cannot write the output ({why}). Keep the reader of stdout open, or redirect stdout to /dev/null\n"
     assert (ended.returncode, ended.stderr) == (2, said)
 
 

@@ -47,7 +47,7 @@ from chord.wire.messages import Description
         (("lab", "compar"), "No such command 'compar'. Did you mean compare? See: chord lab --help"),
         (
             ("put", "temp", "-5"),
-            "No such option '-5'. A value that begins with - stands behind --: chord put -- KEY VALUE. "
+            "No such option '-5'. To pass a value that begins with -, write -- before it: chord put -- KEY VALUE. "
             "See: chord put --help",
         ),
         (
@@ -83,7 +83,7 @@ def test_misuse_is_exit_2_with_a_way_out(run: Run, args: tuple[str, ...], said: 
 def test_an_option_close_to_another_is_not_taken_for_a_value(run: Run) -> None:
     ended = run("put", "k", "v", "--blin")
     assert "--blin" in ended.err
-    assert "stands behind --" not in ended.err
+    assert "write -- before it" not in ended.err
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "a-b.example", "bücher.example", "my_host"])
@@ -238,7 +238,7 @@ def test_load_refuses_csv(run: Run, canned: CannedRing, tmp_path: Path, line: st
     file.write_text(f"{line}\n")
     ended = run("load", str(file))
     assert (ended.code, canned.values) == (2, {})
-    assert "line 1: it looks like CSV, which is not read" in ended.err
+    assert "line 1: it looks like CSV, which `load` does not read" in ended.err
     assert run("load", str(file), "--words").code == 0
     assert canned.values == {line.encode(): (line.encode(),)}
     file.write_text("a,b\tc,d\n")
@@ -251,7 +251,7 @@ def test_load_of_a_line_with_a_space_and_no_tab_is_refused(run: Run, canned: Can
     file.write_text("k1 v1\n")
     ended = run("load", str(file))
     assert (ended.code, canned.values) == (2, {})
-    assert "line 1: it has a space and no tab" in ended.err
+    assert "line 1: it has a space but no tab" in ended.err
     assert run("load", str(file), "--words").code == 0
     assert canned.values == {b"k1 v1": (b"k1 v1",)}
     file.write_text("a b\tc d\n")
@@ -292,7 +292,7 @@ def test_program_that_takes_the_connection_and_says_nothing_counts_as_another_pr
     [
         (("get", "k", "--node", "127.0.0.1:0"), "no node listens on port 0. Name the port"),
         (("node", "--join", "127.0.0.1:0"), "no node listens on port 0. Name the port"),
-        (("up", "-n", "2", "--bits", "8", "--ids", "1,1"), "1 stands there twice; each peer needs its own"),
+        (("up", "-n", "2", "--bits", "8", "--ids", "1,1"), "1 appears twice; each peer needs a point of its own"),
     ],
 )
 def test_what_no_node_can_have_is_named(run: Run, args: tuple[str, ...], said: str) -> None:
@@ -317,7 +317,7 @@ def test_node_that_has_no_descriptor_left_says_so_itself(run: Run, args: tuple[s
         thread.start()
         ended = run(*(address if arg == "@" else arg for arg in args), "--node", address)
         thread.join()
-    assert (ended.code, "no descriptor is left. Give that node what it lacks" in ended.err) == (4, True), ended.err
+    assert (ended.code, "no descriptor is left. Give that node the missing" in ended.err) == (4, True), ended.err
 
 
 def test_counts_have_the_right_number(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +325,7 @@ def test_counts_have_the_right_number(run: Run, canned: CannedRing, monkeypatch:
     monkeypatch.setenv("CHORD_OUTPUT", "table")
     assert "0 keys" in run("scan").err
     canned.change = lambda point, node: msgspec.structs.replace(node, misplaced=int(point == 10))
-    assert "1 record on the way home" in run("status").out
+    assert "1 record on the way to the right nodes" in run("status").out
 
 
 def test_ring_of_one_node_takes_no_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +335,7 @@ def test_ring_of_one_node_takes_no_failure(run: Run, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CHORD_OUTPUT", "table")
     with contextlib.closing(FakeNode(answer)) as lone:
         said = [run(command, "--node", lone.address).out for command in ("check", "status")]
-    assert all("it takes no failure" in text for text in said), said
+    assert all("it tolerates no failure" in text for text in said), said
 
 
 def test_siblings_with_a_file_leave_stdout_empty(run: Run, canned: CannedRing, tmp_path: Path) -> None:
@@ -383,4 +383,4 @@ def test_a_node_that_was_told_to_join_itself_says_so(
             nursery.cancel_scope.cancel()
 
     virtually(main, seed=1)
-    assert capsys.readouterr().err == "n0:1 was given no address to join but its own\n"
+    assert capsys.readouterr().err == "n0:1 was given no address to join except its own\n"

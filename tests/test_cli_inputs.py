@@ -134,5 +134,5 @@ def test_restore_stops_reading_a_pipe_at_the_first_bad_line(run: Run, monkeypatc
         os.close(before)
         os.close(reading)
         thread.join()
-    assert (ended.code, "is not a whole backup" in ended.err) == (2, True)
+    assert (ended.code, "is not a complete backup" in ended.err) == (2, True)
     assert sum(copied) == len(b"no backup\n")

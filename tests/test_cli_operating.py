@@ -59,7 +59,7 @@ def test_transfers(run: Run, canned: CannedRing) -> None:
 def test_no_transfers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("transfers", "--json").json("transfers") == {"transfers": []}
     monkeypatch.setenv("CHORD_OUTPUT", "table")
-    assert run("transfers").out.splitlines()[-1] == "nothing is under way"
+    assert run("transfers").out.splitlines()[-1] == "there are no transfers"
 
 
 def test_a_watched_rate_is_that_since_the_last_look() -> None:
@@ -273,7 +273,7 @@ def test_a_node_whose_streams_are_closed_lives(ports: Ports) -> None:
 def test_a_full_disk_is_said_in_words(canned: CannedRing) -> None:
     ended = shell("chord status > /dev/full", canned)
     assert ended.returncode == 2
-    assert ended.stderr == "error: cannot write the output (no space left on device). Give it a place with room\n"
+    assert ended.stderr == "error: cannot write the output (no space left on device). Write to a disk with room\n"
 
 
 def test_bare_chord_is_help(run: Run) -> None:

@@ -102,7 +102,7 @@ def test_list_as_json_is_one_line_for_each_key(run: Run, canned: CannedRing) -> 
 def test_list_of_a_key_without_quarantine_is_exit_3(run: Run) -> None:
     ended = run("quarantine", "list", "nobody")
     assert ended.code == 3
-    assert ended.err == "error: no value of 'nobody' is in quarantine. See what is: chord quarantine list\n"
+    assert ended.err == "error: no value of 'nobody' is in quarantine. List all: chord quarantine list\n"
     run("quarantine", "list", "nobody", "--json").failure("not_found")
 
 
@@ -169,7 +169,7 @@ def test_decision_under_a_context_names_only_what_was_listed(
 
 @pytest.mark.parametrize(
     ("context", "words"),
-    [("", "empty"), ("!!", "not a context"), ("AAAA", "not a context"), ("@/nonexistent", "cannot")],
+    [("", "empty"), ("!!", "invalid context"), ("AAAA", "invalid context"), ("@/nonexistent", "cannot")],
 )
 def test_context_that_is_none_is_exit_2(run: Run, context: str, words: str) -> None:
     ended = run("quarantine", "drop", "k", "--context", context)

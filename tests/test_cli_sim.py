@@ -105,21 +105,21 @@ def test_a_run_says_what_was_drawn_and_what_was_taken(sim: Sim) -> None:
     assert any(0 < int(line.split("\t")[1]) <= 3 for line in faults[1:])
     assert taken[0] == "taken\ttimes"
     assert "ArcGained created\t3" in taken
-    assert re.fullmatch(r"3 seeds, \d of them over frames: all held", summary[0])
+    assert re.fullmatch(r"3 seeds, \d of them over frames: all passed", summary[0])
     assert re.fullmatch(
-        r"[\d,]+ protocol steps, \d+ times a node came or went, [\d,]+ times all invariants checked, [\d,]+ deliveries",
+        r"[\d,]+ protocol steps, \d+ times a node joined or left, [\d,]+ checks of all invariants, [\d,]+ deliveries",
         summary[1],
     )
-    assert "had died with the last node that had them" in summary[-3]
+    assert "were lost with the last node that had them" in summary[-3]
     assert "writes were acknowledged: " in summary[-2]
-    assert re.fullmatch(r"\d+ % of the lives had an absence longer than every period", summary[-1])
+    assert re.fullmatch(r"\d+ % of the runs had an absence longer than every period", summary[-1])
 
 
 def test_one_long_life_tells_how_far_it_has_come(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chord.cli.sim.WRITES_TOLD", 20)
     calm = ("--nodes", "6", "--successors", "2", "--faults", "none", "--membership", "0", "--steps", "0")
     ended = sim("run", "--seeds", "0", *calm, "--writes", "300", "--clients", "8", "--client-pause", "0.1")
-    pattern = re.compile(r"(\d+) writes were acknowledged, \d+ times a node came or went, and all held")
+    pattern = re.compile(r"(\d+) writes were acknowledged, \d+ times a node joined or left, all held")
     told = [pattern.fullmatch(line) for line in ended.err.splitlines()]
     writes = [int(match[1]) for match in told if match]
     assert len(writes) == len(told) >= 2, ended.err
@@ -331,7 +331,7 @@ def test_files_that_cannot_be_written(sim: Sim, option: str, path: str, why: str
     Path("taken").write_text("")
     ended = sim("replay", "0", *SMALL, option, path)
     assert ended.code == 2
-    assert f"error: cannot write {path} ({why}). Name another place" in ended.err
+    assert f"error: cannot write {path} ({why}). Name a place that can be written" in ended.err
 
 
 # -- processes ------------------------------------------------------------------------------------
@@ -477,4 +477,4 @@ def test_where_reports_go_is_looked_at_first(sim: Sim) -> None:
     Path("taken").write_text("")
     ended = sim("paper", "--out", "taken/papers")
     assert (ended.code, ended.out) == (2, "")
-    assert "error: cannot write taken/papers (not a directory). Name another place" in ended.err
+    assert "error: cannot write taken/papers (not a directory). Name a place that can be written" in ended.err

@@ -291,7 +291,7 @@ def test_up_refuses_to_stand_on_a_running_ring(monkeypatch: pytest.MonkeyPatch) 
         (("--ids", "1,x", "--bits", "8"), "'x' is neither a decimal number nor 0xHEX"),
         (("-n", "0"), "'-n'"),
         (("--ids", "300", "--bits", "8"), "not on a circle of 8 bits"),
-        (("--ids", "7,7", "--bits", "8"), "7 stands there twice"),
+        (("--ids", "7,7", "--bits", "8"), "7 appears twice"),
         (("--join", "nonsense"), "expected HOST:PORT"),
         (("--join", "DEAD"), "connection refused"),
         (("-n", "2", "--vnodes", "2", "--ids", "1,2"), "one vnode"),

@@ -314,7 +314,7 @@ async def test_a_node_says_ready_only_when_it_serves(monkeypatch: pytest.MonkeyP
         assert said == ["n1 is degraded: the disk does not answer"]
         nodes[0].host.health.clear("disk")
         await ready.wait()
-        assert said[1:] == ["n1 is well again (disk)"]
+        assert said[1:] == ["n1 has recovered (disk)"]
         nursery.cancel_scope.cancel()
 
 
@@ -330,7 +330,7 @@ def changed(canned: CannedRing, **fields: Any) -> None:
     ("fields", "line"),
     [
         ({"state": "degraded", "troubles": ("it is full",)}, "degraded  n2 does not serve all requests: it is full"),
-        ({"damaged": 3}, "damaged  n2: 3 records not as written; copies of other nodes replace them, else: chord"),
+        ({"damaged": 3}, "damaged  n2: 3 records damaged; copies of other nodes replace them, or use chord"),
     ],
 )
 def test_check_is_not_ok_where_a_node_does_not_serve(
@@ -347,7 +347,7 @@ def test_check_is_not_ok_where_a_node_does_not_serve(
 
 def test_check_names_a_way_to_give_damaged_records_up(run: Run, canned: CannedRing) -> None:
     changed(canned, damaged=3)
-    way = "else: chord restore. If some are left: chord backup, start n2 without its records.sqlite, chord restore\n"
+    way = "or use chord restore. If some remain: chord backup, start n2 without its records.sqlite, chord restore\n"
     assert way in run("check").out
 
 
@@ -428,7 +428,7 @@ def test_a_backup_with_damaged_records_is_not_complete(run: Run, canned: CannedR
     assert (shape["complete"], shape["damaged"], shape["records"]) == (False, 3, 9)
     assert "3 records are damaged" in ended.failure("record_damaged")["message"]
     assert '"complete":false' in file.read_text().splitlines()[-1]
-    assert "was written while some keys could not be read" in run("restore", str(file), "--dry-run").err
+    assert "is incomplete: some keys could not be read" in run("restore", str(file), "--dry-run").err
     damaged_at(canned, 0)
     ended = run("backup", str(file), "--json")
     assert (ended.code, ended.json("backup")["complete"], ended.json("backup")["damaged"]) == (0, True, 0)

@@ -192,7 +192,7 @@ def test_found_with_values_left_has_no_one_value() -> None:
         _ = found.value
 
 
-SETTLE = "Settle each key (chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE) or decide about its"
+SETTLE = "Settle each key: chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE. Or decide about its"
 
 
 def test_backup_with_a_cut_record_is_not_complete(run: Run, canned: CannedRing, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_backup_with_a_cut_record_is_not_complete(run: Run, canned: CannedRing, 
     assert failure["keys"] == [{"key": "key"}, {"key_b64": "/w=="}]
     assert failure["hint"].startswith(SETTLE)
     assert '"complete":false' in file.read_text().splitlines()[-1]
-    assert "it lacks them, or some of their values" in run("restore", str(file), "--dry-run").err
+    assert "it lacks them or some of their values" in run("restore", str(file), "--dry-run").err
     ended = run("backup", str(file))
     assert ended.code == 6
     assert "error: the result is incomplete: 2 keys have more values than one reply can hold" in ended.err

@@ -1,6 +1,7 @@
-"""The `chord` command. One file per family of commands; a command's module is loaded when it is run.
+"""The `chord` command line: one module per family of commands.
 
-Nothing here or in the modules of one-shot commands imports Trio: they use the blocking client.
+A command's module is imported when the command runs. This module and those of one-shot commands do not import Trio: the
+commands use the blocking client. Only `bench` measures with the Trio client, which it imports while it runs.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "del": ("data", "Delete a key."),
     "load": ("bulk", "Store many keys from a file."),
     "scan": ("bulk", "Print every key and value."),
-    "backup": ("backup", "Write every record, with its versions, into a file."),
+    "backup": ("backup", "Write every record, with its versions, to a file."),
     "restore": ("backup", "Merge the records of a backup into the ring."),
-    "quarantine": ("quarantine", "List, drop or merge values that no node vouches for."),
+    "quarantine": ("quarantine", "List, drop or merge values in quarantine."),
     "lookup": ("lookup", "Find a key's owner, hop by hop."),
     "status": ("ring", "Show every node: state, share of the circle, keys."),
-    "members": ("ring", "Show who belongs to the ring and who is silent."),
-    "ring": ("ring", "Show the circle: every vnode, its neighbours, its arc."),
+    "members": ("ring", "Show the members of the ring and the nodes that are unreachable."),
+    "ring": ("ring", "Show every vnode in ring order, its neighbours and its arc."),
     "fingers": ("ring", "Show a node's finger table."),
-    "check": ("check", "Check the ring's invariants; exit 8 when broken."),
-    "transfers": ("transfers", "Show records under way between nodes, their rate and what is left."),
-    "plan": ("plan", "Say who would own and keep what if a node came or went."),
-    "bench": ("bench", "Measure the ring, in ms and in round trips; leaves nothing behind."),
-    "sim": ("sim", "Simulate rings on virtual time, with faults, and check them."),
-    "lab": ("lab", "Compare sharding schemes, and rings of a million nodes."),
-    "check-history": ("history", "Check a recorded history; exit 8 where no store could have told it."),
+    "check": ("check", "Check the ring's invariants; exit 8 if one is broken."),
+    "transfers": ("transfers", "Show transfers of records between nodes: progress, rate, time left."),
+    "plan": ("plan", "Estimate the effects of a join or a leave, without doing it."),
+    "bench": ("bench", "Measure the ring, in ms and in round trips; delete the test keys."),
+    "sim": ("sim", "Simulate rings on virtual time, with faults and checks."),
+    "lab": ("lab", "Compare sharding schemes, and study rings of a million nodes."),
+    "check-history": ("history", "Check a recorded history of operations; exit 8 if it is wrong."),
     "leave": ("control", "Make a node hand over its keys and leave."),
-    "kill": ("control", "Kill a local node's process, to see the ring heal."),
-    "forget": ("control", "Say that a node which does not answer will never be back."),
+    "kill": ("control", "Send a signal to a local node's process, to see the ring heal."),
+    "forget": ("control", "Give up an unreachable node that will never return."),
     "version": ("control", "Print the version."),
 }
 
@@ -62,11 +63,14 @@ CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
 class _SeenEnough(Exception):
-    """Whoever reads our output has closed it, as `head` does."""
+    """The reader of the output closed it, as `head` does."""
 
 
 class _Errors(io.FileIO):
-    """The file behind stderr. If it takes nothing, the exit code still says what happened."""
+    """The raw file behind stderr. It drops text that cannot be written.
+
+    The exit code still tells the result.
+    """
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -76,7 +80,7 @@ class _Errors(io.FileIO):
 
 
 class _Lazy(click.Group):
-    """A group that imports a command's module only when that command is run."""
+    """A group that imports a command's module on the first use of the command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -90,7 +94,7 @@ class _Lazy(click.Group):
         return command
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        with _seen_enough():  # --help and --version print here
+        with _seen_enough():  # click prints --help and --version here
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -104,7 +108,10 @@ class _Lazy(click.Group):
 
 @contextmanager
 def _seen_enough() -> Iterator[None]:
-    """Raise `_SeenEnough` for a broken pipe, which click itself would make exit code 1."""
+    """Raise `_SeenEnough` for a broken pipe.
+
+    click itself would end with exit code 1.
+    """
     try:
         yield
     except BrokenPipeError:
@@ -126,18 +133,18 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit."""
+    """Run the command line and exit the process."""
     _replace_closed_streams(is_service=sys.argv[1:2] in SERVICES)
     errors = io.BufferedWriter(_Errors(sys.stderr.fileno(), "w", closefd=False))
     sys.stderr = io.TextIOWrapper(errors, sys.stderr.encoding, sys.stderr.errors, line_buffering=True)
-    # A script starts `chord up &` with SIGINT ignored, and kill -INT must reach it. `chord.__main__` sets SIG_DFL.
+    # A script starts `chord up &` with SIGINT ignored, but kill -INT must end it. `chord.__main__` sets SIG_DFL.
     if sys.argv[1:2] == ["up"] or signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 
 
 def run(args: Sequence[str]) -> int:
-    """Run a command; every way it can end becomes an exit code, and every error words on stderr."""
+    """Run a command and return its exit code; print its errors on stderr."""
     plain.adapt_streams()
     out = Out(as_json="--json" in args)
     try:
@@ -155,7 +162,7 @@ def run(args: Sequence[str]) -> int:
         out.failure(_misused(error, args))
         return USAGE
     except (KeyboardInterrupt, click.Abort):
-        if list(args[:1]) == ["up"]:  # once there are peers, `up` itself says what became of them
+        if list(args[:1]) == ["up"]:  # later, `up` itself reports how its peers ended
             out.note("interrupted before any peer was started")
         return INTERRUPTED
     except Terminated:
@@ -164,19 +171,19 @@ def run(args: Sequence[str]) -> int:
         _drop_output()
         return OK
     except NotAnnounced as error:
-        return _unwritten(out, str(error), "Give it an output that lasts, or /dev/null")
+        return _unwritten(out, str(error), "Keep the reader of stdout open, or redirect stdout to /dev/null")
     except OSError as error:
         if error.errno == errno.EBADF and not _is_writable(sys.stdout):
-            return _unwritten(out, "stdout is closed", "Give it a stdout, or /dev/null")
+            return _unwritten(out, "stdout is closed", "Redirect stdout to a file or to /dev/null")
         if error.errno not in CANNOT_WRITE:
             return _failed(out, error)
-        return _unwritten(out, str(error.strerror).lower(), "Give it a place with room")
+        return _unwritten(out, str(error.strerror).lower(), "Write to a disk with room")
     except Exception as error:
         return _failed(out, error)
 
 
 def _command_of(args: Sequence[str]) -> str:
-    """Return the command that arguments name: chord lab compare."""
+    """Return the command that the arguments name, such as `chord lab compare`."""
     names: list[str] = ["chord"]
     command: click.Command = cli
     for word in args:
@@ -189,7 +196,7 @@ def _command_of(args: Sequence[str]) -> str:
 
 
 def _misused(error: click.ClickException, args: Sequence[str]) -> Failure:
-    """Return what to say of arguments that are none, with the nearest way out."""
+    """Return the failure for wrong arguments, with the hint that helps most."""
     context: click.Context | None = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "chord"
     message, hint = error.format_message(), f"See: {where} --help"
@@ -197,11 +204,11 @@ def _misused(error: click.ClickException, args: Sequence[str]) -> Failure:
     arguments = _arguments_of(command)
     if isinstance(error, click.NoSuchOption) and not error.possibilities and arguments:
         words = " ".join(arguments)
-        hint = f"A value that begins with - stands behind --: {where} -- {words}. {hint}"
+        hint = f"To pass a value that begins with -, write -- before it: {where} -- {words}. {hint}"
     elif isinstance(error, click.NoSuchOption) and context is not None and isinstance(command, click.Group):
         hint = _place_of(error.option_name, command, context, args) or hint
     elif context is not None and isinstance(command, click.Group) and message.startswith("No such command"):
-        from difflib import get_close_matches  # only who mistypes a command pays for it
+        from difflib import get_close_matches  # only a mistyped command needs it
 
         what, word, _ = message.split("'", 2)
         near = get_close_matches(word, command.list_commands(context), 1)
@@ -210,7 +217,7 @@ def _misused(error: click.ClickException, args: Sequence[str]) -> Failure:
 
 
 def _place_of(option: str, group: click.Group, context: click.Context, args: Sequence[str]) -> str:
-    """Return a hint if an option stands before the command that has it; otherwise nothing."""
+    """Return a hint if an option stands before the command that has it, or ""."""
     for name in args:
         command = group.get_command(context, name)
         if command is not None and any(option in parameter.opts for parameter in command.params):
@@ -220,7 +227,7 @@ def _place_of(option: str, group: click.Group, context: click.Context, args: Seq
 
 
 def _arguments_of(command: click.Command | None) -> list[str]:
-    """Return the arguments of a command as its help names them, without the brackets of the optional ones."""
+    """Return the arguments of a command as its help names them, without brackets."""
     found = [] if command is None else [one for one in command.params if isinstance(one, click.Argument)]
     return [one.human_readable_name for one in found]
 
@@ -228,7 +235,7 @@ def _arguments_of(command: click.Command | None) -> list[str]:
 def _failed(out: Out, error: Exception) -> int:
     if os.environ.get("CHORD_DEBUG"):
         sys.excepthook(type(error), error, error.__traceback__)
-    hint = "This is a bug. CHORD_DEBUG=1 shows where"
+    hint = "This is a bug. Run it with CHORD_DEBUG=1 for the traceback"
     out.failure(Failure(f"{type(error).__name__}: {error}", hint, INTERNAL, "internal"))
     return INTERNAL
 
@@ -244,18 +251,22 @@ def _is_writable(stream: TextIO) -> bool:
 
 
 def _drop_output() -> None:
-    """Let what is still in the buffer go nowhere: writing it at the end would fail again."""
+    """Redirect stdout to the null device.
+
+    At exit Python flushes the buffer of stdout, and that write would fail again.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _replace_closed_streams(*, is_service: bool) -> None:
-    """Give a program that was started with stdin, stdout or stderr closed (`>&-`) the null device for it.
+    """Open the null device for each standard stream that is closed (`>&-`).
 
-    Else the first connection would get that number, and what is printed would go there. It is opened the wrong way
-    round: reading a closed stdin is not reading an empty one, and printing to a closed stdout has not printed.
+    Otherwise the first connection would get the free file number, and printed text would go there. The null device is
+    opened in the wrong direction: stdin only for writing, stdout only for reading. So reading a closed stdin fails, and
+    so does printing to a closed stdout.
 
     Args:
-        is_service: what it prints is for whoever listens, and it goes on without.
+        is_service: the command is a service. It goes on without a reader, so its stdout accepts and drops text.
     """
     ways = (os.O_WRONLY, os.O_RDWR if is_service else os.O_RDONLY, os.O_RDWR)
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):

@@ -1,4 +1,4 @@
-"""backup, restore: every record with its clock into a file, and back."""
+"""`backup` and `restore`: every record with its clock, to a file and back."""
 
 from __future__ import annotations
 
@@ -32,15 +32,17 @@ from chord.wire.messages import wire_bytes
 
 @click.command("backup")
 @click.argument("file")
-@click.option("--node-only", is_flag=True, help="Only the keys the entry node answers for; those of all nodes together "
-              "are the ring's.")
+@click.option("--node-only", is_flag=True, help="Write only the records in the arcs of the "
+              "entry node. The backups of all nodes together cover the ring.")
 @ring_options()
 def backup_command(target: Target, file: str, node_only: bool) -> int:
-    """Write every record of the ring into FILE (- is stdout), with its clock, for `restore`.
+    """Write every record of the ring, with its clock, to FILE (- is stdout).
 
-    FILE appears when it is whole. Not a snapshot: what is written meanwhile may be in it. --timeout counts for each
-    page. Exit code 6 if records are missing from it: nodes that may hold more are down, the only copies are damaged, or
-    the values of a key exceed what one reply holds.
+    `restore` reads FILE, which appears when it is complete. A backup is not a snapshot: it may contain writes that
+    happened while it ran. --timeout applies to each page.
+
+    Exit code 6 means that records are missing. Nodes that may hold more are down, the only copies are damaged, or one
+    reply cannot hold all values of a key.
     """
     out = target.out
     began = time.monotonic()
@@ -63,7 +65,11 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
 
 
 def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int], object]) -> Failure | None:
-    """Write what can be read. Return what to say of the records that are missing, or of which only a part was read."""
+    """Write every record that can be read.
+
+    Returns:
+        The failure that names the missing or incomplete records; None if the backup is complete.
+    """
     has_copies = ring.describe().replicas > 1
     try:
         for record in ring.records(of=of):
@@ -84,9 +90,9 @@ def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int],
 
 @click.command("restore")
 @click.argument("file")
-@click.option("--dry-run", is_flag=True, help="Only see whether FILE is whole.")
-@click.option("--bring-back", is_flag=True, help="Also write anew what was deleted or replaced since the backup.")
-@in_flight_option("Merges at one time.")
+@click.option("--dry-run", is_flag=True, help="Only check that FILE is complete and undamaged.")
+@click.option("--bring-back", is_flag=True, help="Write values that were deleted or replaced since as new values.")
+@in_flight_option("Number of merges at the same time.")
 @w_option
 @ring_options()
 def restore_command(
@@ -94,11 +100,13 @@ def restore_command(
 ) -> int:
     """Merge the records of a backup into the ring (- is stdin).
 
-    FILE is read whole first: one that is damaged or cut short is refused, and nothing is changed. Records are merged
-    by version: what was deleted or replaced since stays so, and is counted; doing it again changes nothing. With
-    --bring-back such a value is written as a new one, beside the values that the key has now. Values that were in
-    quarantine when the backup was made are in quarantine again. Records of another ring are neither older nor newer
-    than those here: if both have a key, the values stay side by side, even equal ones. --timeout counts for each batch.
+    FILE is read completely first. If it is damaged or cut short, nothing is changed. Records are merged by version, so
+    values that were deleted or replaced since the backup stay so; the command counts them. Repeating a restore changes
+    nothing. --bring-back writes such values as new ones, beside the current values of the key. Values that were in
+    quarantine when the backup was made are in quarantine again. --timeout applies to each batch.
+
+    Records of another ring are neither older nor newer than those of this ring. If both rings have a key, their values
+    stay side by side, even if they are equal.
     """
     out = target.out
     began = time.monotonic()
@@ -108,7 +116,7 @@ def restore_command(
             backup = _verified(source, file, show)
         total = backup.trailer.records
         if not backup.trailer.complete:
-            out.note(f"{file} was written while some keys could not be read; it lacks them, or some of their values")
+            out.note(f"{file} is incomplete: some keys could not be read, and it lacks them or some of their values")
         if not dry_run:
             source.seek(0)
             with tally.interruptible(), target.connect() as ring, out.progress(f"restore {file}", total) as show:
@@ -128,24 +136,24 @@ def restore_command(
                   "brought_back": was.brought_back, "quarantined": was.quarantined, "complete": tally.is_complete,
                   "seconds": round(seconds, 3), "failures": tally.failures_json()})
     elif dry_run:
-        out.line(f"{file} is whole: {counted(total, 'record')} of {backup.header.written}")
+        out.line(f"{file} is complete: {counted(total, 'record')} of {backup.header.written}")
     else:
         out.line(f"merged {tally.stored} of {counted(total, 'record')} in {seconds:.1f} s")
         was.tell(out, is_brought_back=bring_back)
     if tally.is_interrupted:
         out.note(tally.interrupted("merged"))
         return INTERRUPTED
-    tally.check(out, target.nodes[0], total, "merged", "Do it again once that is mended; it does no harm.")
+    tally.check(out, target.nodes[0], total, "merged", "Repair that, then restore again; it does no harm.")
     return OK
 
 
 class Past:
-    """What became of the values of a backup that the ring no longer has.
+    """The values of a backup that the ring no longer has, counted during a restore.
 
     Attributes:
-        dead: how many were deleted or replaced since, and stay so.
-        brought_back: how many were written anew.
-        quarantined: how many values of these keys are in quarantine now.
+        dead: the number of values that were deleted or replaced since the backup, and stay so.
+        brought_back: the number of such values that were written as new ones.
+        quarantined: the number of values of these keys that are in quarantine now.
     """
 
     def __init__(self) -> None:
@@ -158,16 +166,16 @@ class Past:
         self.quarantined += stored.quarantined
 
     def tell(self, out: Out, *, is_brought_back: bool) -> None:
-        """Say it to people; nothing if there is nothing to say."""
+        """Print the counts that are not zero."""
         if self.brought_back:
             out.line(f"brought back {counted(self.brought_back, 'value')} that had been deleted or replaced")
         if self.dead and is_brought_back:
-            out.note(f"{counted(self.dead, 'value')} had no room beside the values of their keys: settle these keys "
-                     "(chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE), and do it again")
+            out.note(f"{counted(self.dead, 'value')} had no room beside the values of their keys. Settle these keys "
+                     "(chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE), then restore again")
         elif self.dead:
             were = "value was" if self.dead == 1 else "values were"
             out.note(f"{self.dead} {were} deleted or replaced since the backup, and not restored. To write them beside "
-                     "the values of today: chord restore FILE --bring-back")
+                     "the current values: chord restore FILE --bring-back")
         if self.quarantined:
             out.note(f"{counted(self.quarantined, 'value')} of these keys in quarantine: see chord quarantine list")
 
@@ -187,9 +195,12 @@ def _explain_ring(out: Out, ring: Ring, backup: Backup) -> None:
 
 @contextmanager
 def _written(file: str, out: Out) -> Iterator[BinaryIO]:
-    """Open a file to write that appears under its name when it is whole and durable; - is stdout.
+    """Open a file for writing that appears when it is complete and durable.
 
-    What is no regular file, such as a pipe or a device, is written to as it is. A link is followed.
+    - is stdout. A pipe, a device or another special file is written to directly. A symbolic link is followed.
+
+    Raises:
+        Failure: exit 2: the file cannot be written.
     """
     if file == "-":
         yield sys.stdout.buffer
@@ -203,7 +214,7 @@ def _written(file: str, out: Out) -> Iterator[BinaryIO]:
         is_special = not stat.S_ISREG(mode)
     except FileNotFoundError:
         mode, is_special = 0, False
-    except OSError as error:  # symbolic links that lead in a circle, or a directory that may not be searched
+    except OSError as error:  # a loop of symbolic links, or a directory without search permission
         raise file_failure(file, error) from None
     if is_special:
         if stat.S_ISFIFO(mode):
@@ -217,7 +228,7 @@ def _written(file: str, out: Out) -> Iterator[BinaryIO]:
     path = path.resolve()
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        # Only for who writes it: it holds everything the ring does.
+        # Readable by its user alone, because it holds all data of the ring.
         sink = os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
     except OSError as error:
         raise file_failure(file, error) from None
@@ -236,7 +247,7 @@ def _written(file: str, out: Out) -> Iterator[BinaryIO]:
 
 
 def _sync_directory(path: Path) -> None:
-    """Make the new name durable, too."""
+    """Make a new name in a directory durable."""
     directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -245,7 +256,10 @@ def _sync_directory(path: Path) -> None:
 
 
 class _Aside:
-    """A pipe that is read twice: the first reading copies each line aside, and stops at the first bad one."""
+    """A pipe that can be read twice.
+
+    The first pass copies each line to a temporary file. After `seek`, lines come from that file.
+    """
 
     def __init__(self, pipe: BinaryIO, aside: BinaryIO) -> None:
         self._pipe: BinaryIO | None = pipe
@@ -260,14 +274,14 @@ class _Aside:
         return line
 
     def seek(self, offset: int, /) -> int:
-        """Go back to a line that was read before."""
+        """Switch to the temporary file, and go to a position in it."""
         self._pipe = None
         return self._aside.seek(offset)
 
 
 @contextmanager
 def _opened(file: str) -> Iterator[Source]:
-    """Open a file that is read twice; what comes from a pipe is kept aside for that."""
+    """Open a file that is read twice; a pipe is copied to a temporary file."""
     try:
         with open(0 if file == "-" else file, "rb", closefd=file != "-") as source:
             if source.seekable():
@@ -283,5 +297,5 @@ def _verified(source: Source, file: str, show: Callable[[int], None]) -> Backup:
     try:
         return verify(source, show)
     except Damaged as error:
-        hint = "Nothing was changed. Take another backup"
-        raise Failure(f"{file} is not a whole backup: {error}", hint, USAGE, "damaged") from None
+        hint = "Nothing was changed. Use another backup"
+        raise Failure(f"{file} is not a complete backup: {error}", hint, USAGE, "damaged") from None

@@ -1,7 +1,8 @@
-"""The form of a backup: lines of JSON that describe themselves, and a checksum at the end.
+"""The format of a backup: lines of JSON that describe themselves, and a checksum.
 
-The first line says what it is and of which ring; each line between is a record with its clock, tombstones included;
-the last line counts them and holds the BLAKE2b of every byte before it. Without that line, the file is cut short.
+The first line is the header: it names the format and the ring. Each line after it is a record with its clock;
+tombstones are included. The last line is the trailer: it has the number of records and the BLAKE2b of every byte before
+it. A file without a trailer is cut short.
 """
 
 from __future__ import annotations
@@ -18,27 +19,40 @@ from chord.wire.messages import Record
 FORMAT = "chord-backup"
 VERSION = 1
 SUM_BYTES = 32
-LINE_BYTES_MAX = 4 << 20  # the largest record, in base64, and then some
+LINE_BYTES_MAX = 4 << 20  # more than the largest record has in base64
 _VERSION = ["value, null: deleted", "op_id", "written_ms", "expires_ms, 0: never", "is_retry"]
 SHAPE = ["key", [["actor", "count", [_VERSION]]], "superseded", [["actor in quarantine", "count", [_VERSION]]]]
 
 
 class Source(Protocol):
-    """A backup that can be read from its first byte, again and again."""
+    """A backup that can be read from its first byte more than once."""
 
     def readline(self, size: int, /) -> bytes:
         """Return the next line, or its first `size` bytes."""
 
     def seek(self, offset: int, /) -> int:
-        """Go on from a position."""
+        """Go to a position."""
 
 
 class Damaged(Exception):
-    """This is not a whole backup; the message says why."""
+    """The file is not a complete backup; the message says why."""
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a backup says of itself first. `node`: only what the node at this address answered for."""
+    """The first line of a backup.
+
+    Attributes:
+        ring: the id of the ring in hexadecimal, or None if the entry node had none.
+        cluster: the name of the cluster.
+        bits: the width of ids.
+        replicas: the N of the ring.
+        written: when the backup began, in ISO 8601, UTC.
+        node: if not None, the backup has only the records in the arcs of the node at this address.
+        format: always `FORMAT`.
+        version: the version of the format.
+        encoding: the encoding of bytes, for people.
+        record: the shape of a record line, for people.
+    """
 
     ring: str | None
     cluster: str
@@ -53,7 +67,14 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Trailer(msgspec.Struct, frozen=True):
-    """What a backup says last. `complete`: false if some keys could not be read whole."""
+    """The last line of a backup.
+
+    Attributes:
+        end: always True.
+        records: the number of records.
+        complete: False if some keys could not be read, or only in part.
+        blake2b: the BLAKE2b of every byte before this line, in hexadecimal.
+    """
 
     end: Literal[True]
     records: int
@@ -68,10 +89,10 @@ class Writer:
     """Writes a backup line by line.
 
     Attributes:
-        count: the records so far.
-        damaged: the records that could not be read.
-        cut: the records of which only a part was read.
-        bytes: written so far.
+        count: the number of records written.
+        damaged: the number of records that could not be read. The caller sets it.
+        cut: the number of records that were read only in part. The caller sets it.
+        bytes: the number of bytes written.
     """
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
@@ -86,7 +107,7 @@ class Writer:
         self.count += 1
 
     def finish(self, *, is_complete: bool) -> None:
-        """Write the last line; without it the file is worth nothing."""
+        """Write the trailer, without which the file is not a backup."""
         self._line(msgspec.json.encode(Trailer(True, self.count, is_complete, self._sum.hexdigest())))
 
     def _line(self, text: bytes) -> None:
@@ -97,17 +118,21 @@ class Writer:
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """A backup that was found whole."""
+    """The header and the trailer of a complete backup."""
 
     header: Header
     trailer: Trailer
 
 
 def verify(file: Source, on_progress: Callable[[int], None] = lambda done: None) -> Backup:
-    """Read a backup from its first byte to its last.
+    """Read a whole backup, and check its checksum and every record.
+
+    Args:
+        file: the backup, at its first byte.
+        on_progress: called after each record with the number of records read.
 
     Raises:
-        Damaged: it is not one, or not whole, or some byte of it is not as it was written.
+        Damaged: the file is not a backup, is cut short, or has changed.
     """
     total = hashlib.blake2b(digest_size=SUM_BYTES)
     header: Header | None = None
@@ -117,7 +142,7 @@ def verify(file: Source, on_progress: Callable[[int], None] = lambda done: None)
         if header is None:
             header = _header(line)
         elif trailer is not None:
-            raise Damaged("something stands behind its last line")
+            raise Damaged("there is data after its last line")
         elif line.startswith(b"{"):
             trailer = _trailer(line)
             if trailer.blake2b != total.hexdigest() or trailer.records != count:
@@ -150,7 +175,7 @@ def _header(line: bytes) -> Header:
     if header.format != FORMAT:
         raise Damaged("it does not begin like a backup")
     if header.version != VERSION:
-        raise Damaged(f"it has version {header.version} of the form, and this program reads version {VERSION}")
+        raise Damaged(f"it has format version {header.version}; expected version {VERSION}")
     return header
 
 
@@ -160,7 +185,7 @@ def _trailer(line: bytes) -> Trailer:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         trailer = None
     if trailer is None or msgspec.json.encode(trailer) + b"\n" != line:
-        raise Damaged("it is cut short in its last line, or that was changed")
+        raise Damaged("its last line is cut short or changed")
     return trailer
 
 
@@ -170,7 +195,7 @@ def _check_record(line: bytes, number: int) -> None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         wrong = [str(error)]
     if wrong:
-        raise Damaged(f"record {number} is none: {wrong[0]}")
+        raise Damaged(f"record {number} is invalid: {wrong[0]}")
 
 
 def _lines(file: Source) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""bench: what a ring does, by the user's own measurement, in milliseconds and in round trips."""
+"""`bench`: measure a ring, in milliseconds and in round trips."""
 
 from __future__ import annotations
 
@@ -24,12 +24,17 @@ COLUMNS = (
     Column("p99 ms", "right"), Column("p99.9 ms", "right"), Column("round trips", "right"), Column("at most", "right"),
     Column("verdict"), Column("errors", "right"),
 )
-KEYS_MIN = 32  # as many as requests are under way at once: no two on one key
+KEYS_MIN = 32  # the number of requests at once, so that no two use one key
 SECONDS_MAX, OPS_MAX = 3600.0, 1_000_000
 
 
 class Preset(NamedTuple):
-    """How much is measured: so many keys, so many seconds for each line of the report."""
+    """The size of a measurement.
+
+    Attributes:
+        keys: the number of keys.
+        seconds: the duration of each line of the report, in seconds.
+    """
 
     keys: int
     seconds: float
@@ -41,30 +46,32 @@ PRESETS = {"s": Preset(100, 1.0), "m": Preset(1000, 5.0), "l": Preset(10_000, 20
 @click.command("bench")
 @click.option("--preset", type=click.Choice(list(PRESETS)), default="s", show_default=True,
               help="s: 100 keys, 1 s for each line; m: 1000 keys, 5 s; l: 10000 keys, 20 s.")
-@click.option("--seconds", type=Seconds(0.05, SECONDS_MAX), metavar="S", help="How long each line takes.")
+@click.option("--seconds", type=Seconds(0.05, SECONDS_MAX), metavar="S", help="Seconds for each line of the report.")
 @click.option("--ops", type=click.IntRange(1, OPS_MAX), metavar="COUNT",
-              help="How many operations for each line, instead of a time.")
-@click.option("--keys", type=click.IntRange(KEYS_MIN, 100_000), metavar="COUNT", help="How many keys.")
+              help="Number of operations for each line, instead of a duration.")
+@click.option("--keys", type=click.IntRange(KEYS_MIN, 100_000), metavar="COUNT", help="Number of keys.")
 @click.option("--bytes", "value_bytes", type=click.IntRange(0, VALUE_BYTES_MAX), default=100, show_default=True,
-              metavar="BYTES", help="Of a value.")
-@quorum_option("r", "Of the gets.")
-@quorum_option("w", "Of the puts.")
-@click.option("--strict", is_flag=True, help="Exit code 8 where a bound is missed, or an operation failed.")
+              metavar="BYTES", help="Size of a value.")
+@quorum_option("r", "Read quorum of the gets.")
+@quorum_option("w", "Write quorum of the puts.")
+@click.option("--strict", is_flag=True, help="Exit with code 8 if a bound is missed or an operation fails.")
 @ring_options()
 def bench_command(
     target: Target, preset: str, seconds: float | None, ops: int | None, keys: int | None, value_bytes: int,
     r: int | None, w: int | None, strict: bool,
 ) -> int:
-    """Measure the ring: ping, get, put, lookup, one at a time and 32 at once.
+    """Measure ping, get, put and lookup, one at a time and 32 at once.
 
-    It writes under keys of its own, chord-bench/…, and deletes them at the end, also at Ctrl-C. "Round trips" is the
-    median against that of a ping to the same nodes, in the same run. Bounds are stated for one at a time, in memory:
-    a get 1.5 round trips with R = 1, 2.5 with R = 2; a put under the context of an earlier read 3 with W = 2. A put
-    without a context reads first, and is a round trip longer. On nodes with data directories a put also waits for
-    disks, and has no bound.
+    The keys of the measurement begin with chord-bench/. They are deleted at the end, also after Ctrl-C. "Round trips"
+    is the median time, divided by that of a ping to the same nodes in the same run.
+
+    Bounds apply to one operation at a time, on nodes that keep data in memory. A get may take 1.5 round trips with R =
+    1, and 2.5 with R = 2. A put with the context of an earlier read may take 3 with W = 2. A put without a context
+    reads first, so it takes a round trip longer. On nodes with data directories a put also waits for disks, and has no
+    bound.
     """
     if seconds is not None and ops is not None:
-        raise click.UsageError("--seconds or --ops; which is it?")
+        raise click.UsageError("give either --seconds or --ops, not both")
     with target.connect() as ring:
         nodes = descriptions(ring.members())
     kept = _replicas(nodes, r, w)
@@ -79,7 +86,7 @@ def bench_command(
     rows = [_row(one, bench.measured[0], has_disks) for one in measured]
     verdict: str | None = "FAIL" if any(row["verdict"] == "FAIL" or row["errors"] for row in rows) else "PASS"
     if bench.is_interrupted:
-        verdict = None  # of a part there is none
+        verdict = None  # a part of a measurement has no verdict
     if target.out.as_json:
         target.out.json({
             "nodes": len(nodes), "replicas": kept, "on_disk": has_disks, "keys": plan.keys,
@@ -101,7 +108,11 @@ def bench_command(
 
 
 def _replicas(nodes: list[Description], r: int | None, w: int | None) -> int:
-    """Return N of the ring. What is asked for must not be more."""
+    """Return the number of replicas: N, or the number of nodes if that is smaller.
+
+    Raises:
+        Failure: exit 2: a quorum is larger than that.
+    """
     kept = max((node.replicas for node in nodes), default=1)
     for name, asked in (("--r", r), ("--w", w)):
         if asked is not None and asked > min(kept, len(nodes)):
@@ -111,7 +122,10 @@ def _replicas(nodes: list[Description], r: int | None, w: int | None) -> int:
 
 
 def _run(target: Target, plan: Plan) -> Bench:
-    """Measure; the first Ctrl-C ends the measurement and not the cleaning up, the second ends both."""
+    """Run the measurement.
+
+    The first Ctrl-C ends the measurement, but not the clean-up. The second ends both.
+    """
     import trio
 
     from chord.cli.bench_run import TURNS, Bench, operations
@@ -148,7 +162,7 @@ async def _heed_signals(bench: Bench, out: Out, *, task_status: Any) -> None:
             if bench.is_interrupted:
                 raise KeyboardInterrupt
             bench.interrupt()
-            out.note("interrupted; deleting what it stored")
+            out.note("interrupted; deleting the test keys")
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -159,7 +173,10 @@ def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _row(measured: Measured, ping: Measured, has_disks: bool) -> Json:
-    """Return a line of the report. Bounds count where nothing else is in the way: no disk."""
+    """Return a line of the report.
+
+    The bound of a put applies only if no node has a data directory.
+    """
     operation = measured.operation
     one, median = ping.percentile_ms(0.5), measured.percentile_ms(0.5)
     trips = median / one if one and median is not None and operation.at_once == 1 else None

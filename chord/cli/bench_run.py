@@ -1,7 +1,7 @@
-"""The measuring half of `chord bench`: operations on keys of its own, turn by turn, and what they come to.
+"""The measuring half of `chord bench`: operations on keys of its own, in turns.
 
-Every operation is measured in several turns, one operation after the other, so that what else the machines do hits all
-of them alike. Round trips are those of the same run: a `Ping` to the node that owns the key.
+Every operation is measured in several turns, and the operations alternate. So other load on the machines affects all
+operations alike. Round trips are relative to a `Ping`, in the same run, to the node that owns the key.
 """
 
 from __future__ import annotations
@@ -21,26 +21,28 @@ from chord.wire.messages import Ping
 
 TURNS: Final = 5
 AT_ONCE: Final = 32
-IN_VAIN_MAX: Final = 64  # so many failures and nothing else, and a measurement is given up
+IN_VAIN_MAX: Final = 64  # give up a measurement after this many failures without a success
 PREFIX: Final = "chord-bench/"
-BATCH: Final = 256  # keys stored or deleted between two looks at whether to stop
+BATCH: Final = 256  # keys stored or deleted between two checks for an interrupt
 SWEEPS_MAX: Final = 3
 
 ROUND_TRIPS_MAX: Final[dict[tuple[str, int], float]] = {("get", 1): 1.5, ("get", 2): 2.5, ("put, context", 2): 3.0}
-"""What an operation may cost at the median, one at a time, by its quorum."""
+"""The bound of an operation, one at a time, by name and quorum: its median time in round trips."""
 
 Do: TypeAlias = Callable[[int], Awaitable[object]]
-"""Does an operation on the key of this number."""
+"""Does an operation on the key with this number."""
 
 
 class Plan(NamedTuple):
-    """What is to be measured.
+    """The parameters of a measurement.
 
     Attributes:
-        keys: so many keys are made, at least as many as requests are under way at once.
-        seconds: of each measurement.
-        ops: so many operations of each measurement; None: as many as the seconds hold.
-        r, w: of the gets and puts; every get is measured with R = 1, too.
+        keys: the number of keys, at least the number of requests at once.
+        seconds: the duration of each measurement, in seconds.
+        ops: the number of operations of each measurement. None: as many as fit in `seconds`.
+        value_bytes: the size of a value, in bytes.
+        r: the read quorum of the gets. Every get is also measured with R = 1.
+        w: the write quorum of the puts.
     """
 
     keys: int
@@ -52,7 +54,13 @@ class Plan(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One line of the report: what is done, with which quorum, so many at a time."""
+    """One line of the report.
+
+    Attributes:
+        name: the operation.
+        quorum: its R or W; 0 if it has none.
+        at_once: the number of concurrent operations.
+    """
 
     name: str
     quorum: int
@@ -60,27 +68,34 @@ class Operation(NamedTuple):
 
     @property
     def round_trips_max(self) -> float | None:
-        """Its bound; None where none is stated."""
+        """The bound in round trips, or None if none is stated."""
         return ROUND_TRIPS_MAX.get((self.name, self.quorum)) if self.at_once == 1 else None
 
 
 class Measured:
-    """How an operation went. `took_s`: of each that succeeded; `busy_s`: how long it was measured."""
+    """The measurements of one operation.
+
+    Attributes:
+        operation: the operation.
+        took_s: the duration of each success, in seconds.
+        busy_s: the time spent on the measurement, in seconds.
+        errors: the number of failures, by the word of the error.
+    """
 
     def __init__(self, operation: Operation) -> None:
         self.operation = operation
         self.took_s: list[float] = []
         self.busy_s = 0.0
-        self.errors: dict[str, int] = {}  # by their words
+        self.errors: dict[str, int] = {}  # by the word of the error
 
     @property
     def failed(self) -> int:
-        """How many failed."""
+        """The number of failures."""
         return sum(self.errors.values())
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether there is no point in going on."""
+        """Whether to give up: `IN_VAIN_MAX` operations failed, and none succeeded."""
         return not self.took_s and self.failed >= IN_VAIN_MAX
 
     @property
@@ -89,25 +104,31 @@ class Measured:
         return len(self.took_s) / self.busy_s if self.busy_s else 0.0
 
     def percentile_ms(self, share: float) -> float | None:
-        """Return the least time within which that share of all was done, in ms; None where nothing was."""
+        """Return a percentile of the durations in ms, or None if no operation succeeded.
+
+        Args:
+            share: the fraction of operations, 0 to 1, that took at most the returned time.
+        """
         if not self.took_s:
             return None
         return 1000 * sorted(self.took_s)[max(0, math.ceil(share * len(self.took_s)) - 1)]
 
 
 def operations(plan: Plan) -> list[Operation]:
-    """Return what is measured, in the order of the report."""
+    """Return the operations to measure, in the order of the report."""
     names = [("ping", 0), ("get", 1), ("get", plan.r), ("put, context", plan.w), ("put", plan.w), ("lookup", 0)]
     return [Operation(name, quorum, count) for name, quorum in dict.fromkeys(names) for count in (1, AT_ONCE)]
 
 
 class Bench:
-    """A measurement of a live ring, under keys that nobody else has.
+    """A measurement of a live ring, under keys that no other client uses.
 
     Attributes:
-        measured: what was measured so far.
-        left_behind: keys that could not be deleted again.
-        is_interrupted: it was ended before its time.
+        plan: the parameters.
+        measured: the results so far.
+        left_behind: the keys that could not be deleted again, with the errors.
+        is_interrupted: the measurement was ended early.
+        names: the keys.
     """
 
     def __init__(self, plan: Plan, show: Callable[[int], object]) -> None:
@@ -123,14 +144,19 @@ class Bench:
         self._contexts: list[bytes] = []
 
     def interrupt(self) -> None:
-        """Begin nothing new; what is under way ends first, and what is stored is deleted.
+        """Start no further operation.
 
-        A write that is cancelled here is seen through by the ring all the same, maybe after it was deleted.
+        The operations under way end first, and then the stored keys are deleted. Cancelling a write here would not stop
+        it: the ring may complete it later, even after the delete.
         """
         self.is_interrupted = True
 
     async def run(self, nodes: Sequence[str], timeout_s: float) -> None:
-        """Measure, and delete everything again.
+        """Measure, and delete all keys again.
+
+        Args:
+            nodes: the addresses of the entry nodes.
+            timeout_s: the timeout of an operation or a batch, in seconds.
 
         Raises:
             ChordError: no node answers, or the keys cannot be stored.
@@ -143,7 +169,7 @@ class Bench:
                 await self._clean_up(ring, timeout_s)
 
     async def _fill(self, ring: Client, timeout_s: float) -> None:
-        """Store the keys, and learn who owns them."""
+        """Store the keys, and record their owners and contexts."""
         for some in self._batches():
             if self.is_interrupted:
                 return
@@ -171,7 +197,17 @@ class Bench:
     async def _take_turn(
         self, measured: Measured, do: Do, seconds: float, ops: int | None, timeout_s: float
     ) -> None:
-        """Do an operation for so long, or until so many are done in all turns; no two at once on one key."""
+        """Run one turn of an operation: for some seconds, or until a total is reached.
+
+        No two operations use the same key at the same time.
+
+        Args:
+            measured: the measurements of the operation.
+            do: performs the operation.
+            seconds: the duration of the turn, if `ops` is None.
+            ops: the number of operations after which to stop, counted over all turns.
+            timeout_s: the timeout of each operation, in seconds.
+        """
         began = time.perf_counter()
         end = began + seconds
         at_once = measured.operation.at_once
@@ -224,7 +260,10 @@ class Bench:
         return table[operation.name]
 
     async def _clean_up(self, ring: Client, timeout_s: float) -> None:
-        """Delete the keys, and see that they are gone: a write that was given up may still have come through."""
+        """Delete the keys, and verify that they are gone.
+
+        A write that timed out may take effect after the delete, so up to `SWEEPS_MAX` attempts are made.
+        """
         for some in self._batches():
             left: Sequence[bytes] = some
             outcomes: dict[bytes, Stored | ChordError] = {}

@@ -1,4 +1,4 @@
-"""load, scan: many records, as lines of text, streamed in and out."""
+"""`load` and `scan`: many records as lines of text, streamed in and out."""
 
 from __future__ import annotations
 
@@ -31,17 +31,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FAILURES_SHOWN = 5
 FAILURES_KEPT = 10_000
-IN_VAIN_MAX = 64  # so many keys in a row waited for until the timeout, and nobody stored one
+IN_VAIN_MAX = 64  # give up after this many failed keys in a row
 BATCH_BYTES_MAX = 4 << 20
 
 
 class Tally:
-    """How writing many keys goes: what was stored and what was not, the first of it by name.
+    """The result of writing many keys: the counts, and the first failures by key.
 
     Attributes:
+        stored: the number of keys that were stored.
+        failed: the number of keys that failed.
         unknown: the number of failed keys that may be stored nevertheless.
-        under_way: the keys of the batch that is being written.
-        is_interrupted: Ctrl-C has ended it.
+        under_way: the number of keys of the batch that is being written.
+        is_interrupted: Ctrl-C ended the writing.
+        failures: the first `FAILURES_KEPT` failed keys with their errors.
     """
 
     def __init__(self) -> None:
@@ -52,16 +55,19 @@ class Tally:
 
     @property
     def tried(self) -> int:
-        """Keys that were tried."""
+        """The number of keys that were tried."""
         return self.stored + self.failed
 
     @property
     def is_given_up(self) -> bool:
-        """Whether there is nobody to go on with."""
+        """Whether to stop, because the ring stores nothing.
+
+        That is so if `IN_VAIN_MAX` keys in a row, in whole batches, failed with retryable or indefinite errors.
+        """
         return self._in_vain >= IN_VAIN_MAX
 
     def add(self, count: int, failures: Sequence[tuple[str | bytes, ChordError]]) -> None:
-        """Count a batch."""
+        """Count a batch of keys and its failures."""
         self.under_way = 0
         self.stored += count - len(failures)
         self.failed += len(failures)
@@ -77,23 +83,34 @@ class Tally:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let Ctrl-C end the block, and note that it did."""
+        """Let Ctrl-C end the block, and record that it did."""
         try:
             yield
         except KeyboardInterrupt:
             self.is_interrupted = True
 
     def interrupted(self, done: str) -> str:
-        """Return what to say after Ctrl-C."""
-        more = f"; of {self.under_way} more it is not known" if self.under_way else ""
+        """Return the message after Ctrl-C."""
+        more = f"; {self.under_way} more may be" if self.under_way else ""
         return f"interrupted: {counted(self.stored, 'key')} {'is' if self.stored == 1 else 'are'} {done}{more}"
 
     def failures_json(self) -> list[Json]:
-        """Return what went wrong with which key."""
+        """Return the failed keys and their errors as JSON."""
         return [{**key_json(to_key(key)), "error": error_json(error)} for key, error in self.failures]
 
     def check(self, out: Out, entry: str, total: int | None, done: str, hint: str = "") -> None:
-        """Say which keys failed, and end the command in the way the first of them did; nothing, if all went well."""
+        """Report the failed keys and end the command; do nothing if no key failed.
+
+        Args:
+            out: the output of the command.
+            entry: the entry node, for the hint.
+            total: the number of keys in the input, if known.
+            done: the participle for a written key: "stored" or "merged".
+            hint: a hint to print before that of the error.
+
+        Raises:
+            Failure: a key failed. The exit code is that of the first failed key.
+        """
         if not self.failures:
             return
         for key, error in self.failures[:FAILURES_SHOWN]:
@@ -112,7 +129,7 @@ class Tally:
 
 
 def in_flight_option(help_text: str) -> Callable[[F], F]:
-    """Return the option --in-flight."""
+    """Return the option `--in-flight`."""
     return click.option("--in-flight", type=click.IntRange(1, IN_FLIGHT_MAX), default=IN_FLIGHT, show_default=True,
                         help=help_text)
 
@@ -120,8 +137,8 @@ def in_flight_option(help_text: str) -> Callable[[F], F]:
 @click.command("load")
 @click.argument("file")
 @click.option("--words", "is_words", is_flag=True,
-              help="Each line is one word, key and value both, whatever is in it.")
-@in_flight_option("Puts at the same time.")
+              help="Take each line, whatever it contains, as both key and value.")
+@in_flight_option("Number of puts at the same time.")
 @w_option
 @strict_option
 @ttl_option
@@ -129,15 +146,16 @@ def in_flight_option(help_text: str) -> Callable[[F], F]:
 def load_command(
     target: Target, file: str, is_words: bool, in_flight: int, w: int | None, strict: bool, ttl_s: float | None
 ) -> int:
-    """Store what FILE holds (- is stdin), line by line.
+    """Store the records of FILE (- is stdin), one per line.
 
-    A line is a JSON object {"key", "value"}, or a key and a value with a tab between them, or one word that is both.
-    Bytes that are not text go under key_b64 and value_b64. A line without a tab is refused if it has a space, a comma
-    or a semicolon; --words takes it as one word. A later line replaces an earlier line of the same key, also if `scan`
-    printed both as concurrent values. A file with a bad line is refused as a whole. A pipe is read once, and whole
-    batches before the bad line are stored. --timeout counts for each batch. Loading ends when 64 or more keys in a row
-    find no node to store them. Ctrl-C ends it with exit code 130; `load` then prints the number of stored
-    keys.
+    A line is a JSON object {"key", "value"}, or a key and a value with a tab between them, or one word that is both. In
+    JSON, bytes that are not UTF-8 go under key_b64 and value_b64. A line without a tab is refused if it contains a
+    space, a comma or a semicolon. --words takes such a line as one word. If several lines have the same key, the last
+    line wins, even if `scan` printed them as concurrent values.
+
+    If any line of a file is invalid, nothing is stored. A pipe is read only once, so the batches before the invalid
+    line are stored. --timeout applies to each batch. Loading stops when the ring stores none of 64 or more keys in a
+    row. Ctrl-C stops it with exit code 130, and `load` prints the number of stored keys.
     """
     out = target.out
     total = _count(file, is_words)
@@ -168,11 +186,13 @@ def load_command(
 @click.command("scan")
 @ring_options()
 def scan_command(target: Target) -> int:
-    """Print every key and value, clockwise from point 0; `load` reads it back.
+    """Print every key and value, clockwise from point 0.
 
-    A key, a tab and the value; with --json, or where that would not be readable back, a JSON object. --timeout counts
-    for each page. Exit code 6 if records are missing: nodes that may hold more are down, the only copies are damaged,
-    or the values of a key exceed what one reply holds.
+    A line is a key, a tab and a value, and `load` reads it back. With --json, or if `load` could not read such a line
+    back, it is a JSON object. --timeout applies to each page.
+
+    Exit code 6 means that records are missing. Nodes that may hold more are down, the only copies are damaged, or one
+    reply cannot hold all values of a key.
     """
     out = target.out
     count = 0
@@ -191,14 +211,15 @@ def scan_command(target: Target) -> int:
 
 
 def key_count(ring: Ring) -> int:
-    """Return about how many keys the ring holds."""
+    """Return the approximate number of keys in the ring."""
     return count_keys(descriptions(ring.members()))
 
 
 def lost_owners(ring: Ring) -> list[str]:
-    """Return the dead nodes whose arcs others answer for without having their records.
+    """Return the addresses of dead nodes that left arcs without their records.
 
-    Only where there is one copy of each: with more, the ring itself knows whether it has everything.
+    Other nodes answer for these arcs now. This concerns only rings with one copy of each record. With more copies, the
+    ring itself knows whether it has every record.
     """
     nodes = [node for node in descriptions(ring.members()) if node.replicas == 1]
     arcs = [arc for node in nodes for vnode in node.vnodes for arc in vnode.arcs]
@@ -206,9 +227,9 @@ def lost_owners(ring: Ring) -> list[str]:
 
 
 def lost_failure(lost: list[str]) -> Failure:
-    """Return what to say where a scan could not see everything."""
+    """Return the failure of a scan that lacks the records of these dead nodes."""
     what = f"the only copy of some keys is on {', '.join(lost)}, which is down"
-    return Failure(what, "Bring it back, and do it again", QUORUM, "owner_down")
+    return Failure(what, "Start it again, then repeat the command", QUORUM, "owner_down")
 
 
 def _scan_lines(pair: Pair, as_json: bool) -> Iterator[str]:
@@ -228,12 +249,12 @@ def _scan_lines(pair: Pair, as_json: bool) -> Iterator[str]:
 
 
 def _counted(pairs: Iterator[tuple[bytes, bytes]], tally: Tally) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the pairs; where a line is bad, say how much was stored by then."""
+    """Yield the pairs; add the number of stored keys to the error of an invalid line."""
     try:
         yield from pairs
     except Failure as failure:
         were = f"{counted(tally.stored, 'key')} {'was' if tally.stored == 1 else 'were'}"
-        hint = f"{failure.hint}. {were} stored before it came"
+        hint = f"{failure.hint}. {were} stored before that line"
         raise Failure(failure.message, hint, failure.exit_code, failure.code) from None
 
 
@@ -241,7 +262,11 @@ def _counted(pairs: Iterator[tuple[bytes, bytes]], tally: Tally) -> Iterator[tup
 
 
 def _count(file: str, is_words: bool) -> int | None:
-    """Return how many pairs a file holds, all of them checked; None where it can be read only once."""
+    """Return the number of pairs in a file, after checking every line.
+
+    Returns:
+        None for stdin and for other input that can be read only once.
+    """
     try:
         if file == STDIN or not stat.S_ISREG(os.stat(file).st_mode):
             return None
@@ -284,20 +309,20 @@ def _parse_line(text: bytes) -> tuple[bytes, bytes]:
         return _field(entry, "key"), _field(entry, "value")
     key, tab, value = text.partition(b"\t")
     if not tab and any(comma in text for comma in (b",", b";")):
-        raise ValueError("it looks like CSV, which is not read")
+        raise ValueError("it looks like CSV, which `load` does not read")
     if not tab and b" " in text:
-        raise ValueError("it has a space and no tab; a pair has a tab, and a word has no space")
+        raise ValueError("it has a space but no tab; a pair has a tab, and a word has no space")
     return (key, value) if tab else (text, text)
 
 
 def _field(entry: dict[str, Any], name: str) -> bytes:
     if name in entry and f"{name}_b64" in entry:
-        raise ValueError(f'it has "{name}" and "{name}_b64"; which is it?')
+        raise ValueError(f'it has "{name}" and "{name}_b64"; expected one of them')
     if isinstance(entry.get(name), str):
         return str(entry[name]).encode()
     if isinstance(entry.get(f"{name}_b64"), str):
         return base64.b64decode(entry[f"{name}_b64"], validate=True)
-    raise ValueError(f'there is no text "{name}" and no "{name}_b64"')
+    raise ValueError(f'it has no string "{name}" and no "{name}_b64"')
 
 
 def _line_failure(name: str, number: int, error: Exception) -> Failure:

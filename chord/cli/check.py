@@ -1,7 +1,7 @@
-"""check: is the ring correct, and is it finished?
+"""`check`: is the ring correct, and is it complete?
 
-`violation` lines say what must never be; `waiting` lines who has not yet what. Both come from
-`chord.verify.invariants`, over a snapshot taken by asking every node that can be named.
+A `violation` line names a broken invariant. A `waiting` line names a part of the ring that is not in its final state
+yet. `chord.verify.invariants` finds both in a snapshot of all nodes that can be reached.
 """
 
 from __future__ import annotations
@@ -32,19 +32,25 @@ INVARIANTS = 8
 
 
 class Verdict(NamedTuple):
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        silent: addresses that others name and that do not answer: the ring goes on without them, their copies do not.
-        told: of these addresses, what a node said of itself as it turned the caller away.
-        under_replicated: records with a copy on a silent node, or on one that does not have everything yet.
-        damaged: nodes with damaged copies that are not replaced, and how many.
-        troubles: nodes that do not serve all requests, and why.
-        unavailable: the share of the circle in which a get may fail, because nodes that may hold keys do not answer, or
-            because too few replicas are in sync.
-        absent: the addresses of these replicas.
-        quarantined: values that are hidden from readers until an operator decides about them.
-        clocks: what is to be said of clocks that differ.
+        nodes: the number of member nodes.
+        vnodes: the number of their vnodes.
+        is_small: whether each node knows all others.
+        violations: the broken invariants.
+        waiting: the parts of the ring that are not in their final state yet.
+        labels: the name to print for each vnode, by its id.
+        silent: the addresses of known nodes that do not answer. The ring works without them, but lacks their copies.
+        under_replicated: the number of records with a copy on an unreachable node, or on a node that is not in sync.
+        damaged: the nodes with damaged copies that are not replaced yet, each with the number of these copies.
+        troubles: the nodes that do not serve all requests, each with the reason.
+        unavailable: the share of the circle, 0 to 1, in which a get may fail. Nodes that may hold keys there do not
+            answer, or too few replicas are in sync.
+        absent: the addresses of these nodes.
+        told: the addresses in `silent` for which a reason is known, each with the reason.
+        quarantined: the number of values that are hidden from readers until an operator decides about them.
+        clocks: the warnings about clocks that differ.
     """
 
     nodes: int
@@ -65,33 +71,41 @@ class Verdict(NamedTuple):
 
     @property
     def is_ideal(self) -> bool:
-        """Whether nothing of the ring is broken and nothing is missing."""
+        """Whether no invariant is broken and every part is in its final state."""
         return not self.violations and not self.waiting
 
     @property
     def serves(self) -> bool:
-        """Whether all nodes serve all requests, and no get fails for want of a whole copy."""
+        """Whether all nodes serve all requests, and no get fails for lack of a copy."""
         return not (self.damaged or self.troubles or self.unavailable)
 
     def holds(self, *, only_invariants: bool) -> bool:
-        """Return what the exit code says."""
+        """Return whether the check passes; the exit code depends on it.
+
+        Args:
+            only_invariants: consider only the invariants.
+        """
         return not self.violations and (only_invariants or (self.is_ideal and self.serves))
 
 
 @click.command("check")
-@click.option("--invariants", "only_invariants", is_flag=True, help="Mind only what must never be.")
+@click.option("--invariants", "only_invariants", is_flag=True, help="Consider only the invariants.")
 @click.option("--wait", "wait_s", type=Seconds(min=0), default=0.0, metavar="S",
-              help="Repeat until it holds, at most this long.")
-@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C; print what changes.")
+              help="Repeat until the check passes, for at most this many seconds.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C, and print changes.")
 @ring_options()
 def check_command(target: Target, only_invariants: bool, wait_s: float, watch: bool) -> int:
-    """Check the ring: exit 0 when its invariants hold, it is Ideal, and every get can be answered, else 8.
+    """Check that the ring is correct, Ideal and able to answer every get.
 
-    The command asks every known node twice, and asks again if the answers differ. A line `degraded` names a node that
-    does not serve all requests, for example because its disk is full. A line `damaged` names a node with damaged
-    copies. A line `unavailable` gives the share of the circle in which a get may fail, and the silent nodes that may
-    hold keys there. With any of these lines the exit code is 8, too. Silent nodes, records with too few copies,
-    clocks that differ and values in quarantine are reported, and do not change the exit code.
+    Exit code 0 if so, 8 if not. Ideal means that every pointer is exact and every point has one owner. The command asks
+    every known node twice, and asks again if the answers differ.
+
+    A line `degraded` names a node that does not serve all requests, for example because its disk is full. A line
+    `damaged` names a node with damaged copies. A line `unavailable` gives the share of the circle in which a get may
+    fail, and the unreachable nodes that may hold keys there. Each of these lines makes the exit code 8.
+
+    Unreachable nodes, records with too few copies, clocks that differ and values in quarantine are reported, but do not
+    change the exit code.
     """
     deadline = time.monotonic() + wait_s
     shown: Verdict | None = None
@@ -117,14 +131,18 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
 
 
 def _but_for_counts(verdict: Verdict) -> Verdict:
-    """What a watcher is told of when it changes: not of each record that is written while a node is away."""
+    """Return a verdict without the counts that change with single records.
+
+    `--watch` prints a verdict if the rest of it has changed. The count of records that lack copies grows with each
+    write while a node is away.
+    """
     unavailable = float(verdict.unavailable > 0)
     under_replicated, quarantined = min(1, verdict.under_replicated), min(1, verdict.quarantined)
     return verdict._replace(under_replicated=under_replicated, unavailable=unavailable, quarantined=quarantined)
 
 
 def examine(ring: Ring) -> Verdict:
-    """Take a snapshot of the ring and judge it."""
+    """Take a snapshot of the ring, and return the verdict on it."""
     crawl, unsettled = _survey(ring)
     nodes = descriptions(crawl)
     waited_for = {contact.address for node in nodes for contact in node.known} - who_left(nodes)
@@ -135,11 +153,12 @@ def examine(ring: Ring) -> Verdict:
 
 
 def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] = ()) -> Verdict:
-    """Return what is broken and what is missing, from what the nodes say of themselves.
+    """Return the verdict on a ring, from the descriptions of its nodes.
 
     Args:
-        unsettled: names of nodes that changed each time they were read.
-        silent: addresses of nodes that were named and did not answer.
+        nodes: the nodes that answered.
+        unsettled: the names of nodes that answered differently each time.
+        silent: the addresses of known nodes that did not answer.
     """
     circle = Circle(nodes[0].bits)
     labels = _labels(nodes)
@@ -181,10 +200,10 @@ def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] 
 
 
 def _unavailable(nodes: list[Description], circle: Circle) -> tuple[float, tuple[str, ...]]:
-    """Return the share of the circle in which a get may fail, and the silent nodes.
+    """Return the share of the circle in which a get may fail, and the missing nodes.
 
-    A get may fail if the silent nodes may be the only holders of an acknowledged write, or if too few replicas are in
-    sync to know.
+    A get may fail if unreachable nodes may be the only holders of an acknowledged write. It may also fail if too few
+    replicas are in sync to exclude that.
     """
     share = 0.0
     absent: dict[str, None] = {}
@@ -222,7 +241,7 @@ def verdict_json(verdict: Verdict, *, only_invariants: bool = False) -> Json:
 
 
 def _examine_until(target: Target, deadline: float) -> Verdict:
-    """Examine; while there is time left, nodes that do not answer are waited for."""
+    """Examine the ring; until the deadline, retry if that fails."""
     while True:
         try:
             with target.connect() as ring:
@@ -234,7 +253,13 @@ def _examine_until(target: Target, deadline: float) -> Verdict:
 
 
 def _survey(ring: Ring) -> tuple[dict[str, Outcome], list[str]]:
-    """Crawl twice, and read again what differed: a snapshot taken in passing of a ring that moves would lie."""
+    """Crawl the ring twice, and repeat it for the nodes that changed.
+
+    A single crawl of a changing ring would mix states of different moments.
+
+    Returns:
+        The outcome of each address, and the names of nodes that still changed after `REREADS_MAX` repetitions.
+    """
     before = ring.members()
     after = ring.members(also=list(before))
     for _ in range(REREADS_MAX):
@@ -246,7 +271,7 @@ def _survey(ring: Ring) -> tuple[dict[str, Outcome], list[str]]:
 
 
 def _place(outcome: Outcome | None) -> object:
-    """What of a description matters to the check."""
+    """Return the part of a description that must not change during a crawl."""
     if not isinstance(outcome, Description):
         return None
     return [(v.contact, v.state, v.predecessor, v.successors, v.arcs) for v in outcome.vnodes]
@@ -258,7 +283,7 @@ def _member(vnode: VnodeInfo, label: str) -> Member:
 
 
 def _labels(nodes: list[Description]) -> dict[str, str]:
-    """Return by address what to call a node: its name, where no other has the same."""
+    """Return a label for each address: the node's name if unique, or the address."""
     names = Counter(node.name for node in nodes)
     return {node.address: node.name if names[node.name] == 1 else node.address for node in nodes}
 
@@ -274,8 +299,8 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
     for node, why in verdict.troubles:
         out.line(f"degraded  {node} does not serve all requests: {why}")
     for node, records in verdict.damaged:
-        text = f"{counted(records, 'record')} not as written; copies of other nodes replace them, else: chord restore"
-        rest = f"If some are left: chord backup, start {node} without its records.sqlite, chord restore"
+        text = f"{counted(records, 'record')} damaged; copies of other nodes replace them, or use chord restore"
+        rest = f"If some remain: chord backup, start {node} without its records.sqlite, chord restore"
         out.line(f"damaged  {node}: {text}. {rest}")
     if verdict.unavailable:
         where = f"{percent(verdict.unavailable)} of the circle"
@@ -294,7 +319,7 @@ def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
             out.line(f"silent  {address} does not answer. If it will never be back: chord forget {address}")
     if verdict.under_replicated:
         count = verdict.under_replicated
-        out.line(f"copies  records with a copy where nobody answers, or with one still to be made: {count}")
+        out.line(f"copies  records with a copy on an unreachable node or still to be made: {count}")
     for text in verdict.clocks:
         out.line(f"clocks  {text}")
     if verdict.quarantined:

@@ -1,4 +1,4 @@
-"""leave, kill, forget, version: what is done to a node."""
+"""`leave`, `kill`, `forget` and `version`: commands on one node."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ MEMBERS = ("ready", "degraded")
 
 @click.command("leave")
 @click.argument("node")
-@click.option("--force", is_flag=True, help="Also where it is the last node, and what it holds is gone with it.")
+@click.option("--force", is_flag=True, help="Leave even if NODE is the last node; its keys are then lost.")
 @ring_options(30.0)
 def leave_command(target: Target, node: str, force: bool) -> int:
-    """Make NODE hand over its keys and leave; waits until it has left.
+    """Make NODE hand over its keys and leave the ring; wait until it has left.
 
-    The last node of a ring has nobody to hand its keys to, and is refused.
+    The last node of a ring is refused, because no other node can take its keys.
     """
     out = target.out
     began = time.monotonic()
@@ -44,14 +44,14 @@ def leave_command(target: Target, node: str, force: bool) -> int:
         others = [n.address for n in nodes if n.address != leaver.address and n.state in MEMBERS]
         if not others and not force:
             keys = counted(leaver.keys, "key")
-            hint = f"What it holds ({keys}) would be gone with it; to end the ring all the same: --force"
+            hint = f"Its data ({keys}) would be lost; to end the ring nevertheless: --force"
             raise Failure(f"{leaver.name} is the last node that answers", hint, USAGE, "last_node")
         ring.leave(leaver.address)
         with out.progress(f"{leaver.name} leaves, keys left") as show:
             final = _wait_until_gone(ring, leaver, began + target.timeout_s, show)
         if not _has_left(ring, leaver, final, others):
-            hint = "It keeps what it holds where it has a data directory: start it again, or see: chord members"
-            what = f"{leaver.name} has ended, but could not leave: nobody took its keys"
+            hint = "If it has a data directory, it keeps its keys: start it again, or see: chord members"
+            what = f"{leaver.name} has ended, but could not leave: no node took its keys"
             raise Failure(what, hint, TIMEOUT, "not_left")
     seconds = time.monotonic() - began
     if out.as_json:
@@ -64,7 +64,14 @@ def leave_command(target: Target, node: str, force: bool) -> int:
 def _wait_until_gone(
     ring: Ring, leaver: Description, deadline: float, show_keys: Callable[[int], None]
 ) -> Description:
-    """Watch a leaver until it answers no more, or another process does; return the last that was heard."""
+    """Poll a leaving node until it no longer answers, or another process answers.
+
+    Returns:
+        The last description of the node.
+
+    Raises:
+        Failure: exit 5: the deadline has passed.
+    """
     last = leaver
     while time.monotonic() < deadline:
         try:
@@ -80,12 +87,19 @@ def _wait_until_gone(
 
 
 def _has_left(ring: Ring, leaver: Description, final: Description, others: list[str]) -> bool:
-    """Whether a node that has ended has left, and not merely ended: it said so, or others heard its goodbye.
+    """Return whether a node that has ended has left the ring, not only stopped.
 
-    Who parts from nobody says goodbye to nobody: a node alone in its ring has left, one that lost the others has not.
+    It has left if it said so, or if other nodes received its goodbye. A node that was alone in its ring has no peer to
+    say goodbye to, and has left. A node that lost contact with its peers has not left.
+
+    Args:
+        ring: the ring.
+        leaver: the node before the leave.
+        final: its last description.
+        others: the addresses of the other members.
     """
     if final.incarnation != leaver.incarnation or any(vnode.state == "left" for vnode in final.vnodes):
-        return True  # who comes back after a leave begins anew
+        return True  # a node that returns after a leave has a new incarnation
     if not others:
         near = [c for v in leaver.vnodes for c in (*v.successors, *v.predecessors)]
         is_isolated = any(vnode.is_isolated for vnode in leaver.vnodes)
@@ -96,13 +110,14 @@ def _has_left(ring: Ring, leaver: Description, final: Description, others: list[
 
 @click.command("kill")
 @click.argument("node")
-@click.option("--signal", "signal_", default="TERM", show_default=True, metavar="SIG", help="9, KILL, STOP, …")
+@click.option("--signal", "signal_", default="TERM", show_default=True, metavar="SIG",
+              help="Number or name of the signal: 9, KILL, STOP, …")
 @ring_options()
 def kill_command(target: Target, node: str, signal_: str) -> int:
-    """Send NODE's process a signal, to see what the ring does.
+    """Send a signal to NODE's process, to see how the ring reacts.
 
-    Only for a node whose address is loopback (127.0.0.1 and the like) or localhost. TERM lets it leave (or stop, where
-    it keeps data); 9 is a crash.
+    NODE's address must be loopback (127.0.0.1 and the like) or localhost. TERM lets the node leave; with a data
+    directory it only stops. 9 is a crash.
     """
     number = _signal(signal_)
     with target.connect() as ring:
@@ -114,14 +129,14 @@ def kill_command(target: Target, node: str, signal_: str) -> int:
         hint = "It may be in another container, or have ended already"
         raise Failure(f"{victim.name} has process {victim.pid}, which is not here", hint, USAGE, "no_process") from None
     except PermissionError:
-        hint = "Ask the user who started it"
+        hint = "Run the command as the user that started it"
         raise Failure(f"process {victim.pid} of {victim.name} is not yours", hint, USAGE, "no_permission") from None
     if target.out.as_json:
         target.out.json({"node": victim.name, "address": victim.address, "pid": victim.pid, "signal": int(number)})
     else:
         target.out.line(f"sent {number.name} to {victim.name} {victim.address} (process {victim.pid})")
-        if number in (signal.SIGSTOP, signal.SIGTSTP):  # nobody who stands still can be asked for its process
-            target.out.note(f"It stands still until: kill -CONT {victim.pid}")
+        if number in (signal.SIGSTOP, signal.SIGTSTP):  # it no longer tells its process id
+            target.out.note(f"It is stopped until: kill -CONT {victim.pid}")
     return OK
 
 
@@ -129,18 +144,18 @@ def kill_command(target: Target, node: str, signal_: str) -> int:
 @click.argument("node", metavar="NODE")
 @ring_options()
 def forget_command(target: Target, node: str) -> int:
-    """Say that NODE, which does not answer, will never be back: HOST:PORT or an id.
+    """Give up NODE, which is unreachable and will never return: HOST:PORT or an id.
 
-    The ring then stops waiting for the node: its copies are made anew elsewhere at once, and records that only it held
-    are given up. If another node lives at HOST:PORT now, the former node there is meant. Every node that answers is
-    told.
+    The ring stops waiting for the node. Other nodes make new copies of its records at once, and records that only it
+    held are given up. If another node runs at HOST:PORT now, the command gives up the former node there. It informs
+    every node that answers.
     """
     out = target.out
     with target.connect() as ring:
         address = node if is_address(node) else _find_silent(ring, node)
         nodes = descriptions(ring.members())
         if not any(address in addresses_in(n) or address in {p.address for p in n.peers} for n in nodes):
-            hint = "See who is known: chord members"
+            hint = "See the known nodes: chord members"
             raise Failure(f"no node of the ring knows {address}", hint, USAGE, "no_such_node")
         answers = ring.forget(address)
     failures = {at: outcome for at, outcome in answers.items() if isinstance(outcome, ChordError)}
@@ -155,12 +170,15 @@ def forget_command(target: Target, node: str) -> int:
     if failures:
         worst = explain(next(iter(failures.values())), target.nodes[0])
         what = f"{len(failures)} of {counted(len(answers), 'node')} still wait for {address}"
-        raise Failure(what, "Do it again", worst.exit_code, worst.code)
+        raise Failure(what, "Repeat the command", worst.exit_code, worst.code)
     return OK
 
 
 def _find_silent(ring: Ring, word: str) -> str:
-    """Return the address of the node a word means, which may be silent: then only others can name its points."""
+    """Return the address of the node that a word names, even if it is unreachable.
+
+    The points of an unreachable node are known only from other nodes.
+    """
     crawl = ring.members()
     nodes = descriptions(crawl)
     contacts = dict.fromkeys(contact for node in nodes for contact in contacts_in(node))
@@ -168,7 +186,7 @@ def _find_silent(ring: Ring, word: str) -> str:
     meant = {c.address for c in silent if is_meant(word, nodes[0].bits, c.id)}
     if len(meant) == 1:
         return meant.pop()
-    return choose(word, nodes).node.address  # it answers, and `forget` says so; or there is none
+    return choose(word, nodes).node.address  # an answering node, which `forget` reports, or an error
 
 
 @click.command("version")
@@ -191,7 +209,13 @@ def _signal(text: str) -> signal.Signals:
 
 
 def _refuse_if_elsewhere(node: Description) -> None:
-    """A node tells its process id itself; make sure that it is a node on this machine before a signal goes there."""
+    """Make sure that a node's process is a chord process on this machine.
+
+    A node reports its process id itself, so the id may be wrong or belong to another machine.
+
+    Raises:
+        Failure: exit 2: it is not.
+    """
     host, _ = split_address(node.address)
     try:
         is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -203,7 +227,7 @@ def _refuse_if_elsewhere(node: Description) -> None:
     try:
         is_chord = b"chord" in Path(f"/proc/{node.pid}/cmdline").read_bytes()
     except OSError:
-        is_chord = True  # no such process, which os.kill will tell; or a system without /proc
+        is_chord = True  # no such process, which os.kill reports, or no /proc on this system
     if node.pid <= 1 or not is_chord:
-        hint = "Look at the process before you send it anything"
+        hint = "Look at the process before you send it a signal"
         raise Failure(f"process {node.pid}, named by {node.name}, is not a chord node", hint, USAGE, "not_chord")

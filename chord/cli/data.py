@@ -1,4 +1,4 @@
-"""put, get, del: one record in, out, and gone."""
+"""`put`, `get` and `del`: write, read and delete one record."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ CONTEXT_HINT = (
     'Take it from: chord get KEY --context FILE, or the "context" of: chord get KEY --json. '
     "To replace nothing: chord put --blind"
 )
-CONTEXT_HELP = "From a `get`: {what} exactly what was seen there. As text, or @FILE to read it from."
+CONTEXT_HELP = "{what} exactly the values that a `get` saw. Its context as text, or @FILE to read it from a file."
 
 
 def quorum_option(letter: str, help_text: str) -> Callable[[F], F]:
-    """Return the option --r or --w."""
+    """Return the option `--r` or `--w`."""
     return click.option(f"--{letter}", type=click.IntRange(1, REPLICAS_MAX), metavar=letter.upper(),
                         help=f"{help_text}  [default: a majority]")
 
 
-w_option = quorum_option("w", "Durable on this many nodes before it is acknowledged.")
-strict_option = click.option("--strict", is_flag=True, help="Count only replicas, not those who keep it for one that "
-                             "does not answer.")
+w_option = quorum_option("w", "Acknowledge the write once it is durable on this many nodes.")
+strict_option = click.option("--strict", is_flag=True, help="Count only replicas, not stand-ins for unreachable "
+                             "replicas.")
 ttl_option = click.option("--ttl", "ttl_s", type=Seconds(min=0, min_open=True), metavar="SECONDS",
-                          help="It is gone after this long.")
+                          help="Let the value expire after this many seconds.")
 trace_option = click.option("--trace", "with_trace", is_flag=True, help="Show what each replica did.")
 
 
 @click.command("put")
 @click.argument("key")
 @click.argument("value")
-@click.option("--context", metavar="TEXT", help=CONTEXT_HELP.format(what="replace"))
-@click.option("--blind", is_flag=True, help="Replace nothing: what is there stays beside it.")
+@click.option("--context", metavar="TEXT", help=CONTEXT_HELP.format(what="Replace"))
+@click.option("--blind", is_flag=True, help="Replace nothing: existing values stay beside the new one.")
 @w_option
 @strict_option
 @ttl_option
@@ -63,10 +63,11 @@ def put_command(
 ) -> int:
     """Store VALUE under KEY; with - the value is read from stdin.
 
-    It replaces what a majority of the replicas holds at that moment; --context and --blind say otherwise.
+    The write replaces the values that a majority of the replicas holds at that moment. Use --context or --blind to
+    change that.
     """
     if blind and context is not None:
-        raise click.UsageError("a blind put covers nothing; leave --context or --blind out")
+        raise click.UsageError("--blind replaces nothing, so it takes no --context; give one of them")
     raw_key, covers = to_key(os.fsencode(key)), None if context is None else parse_context(context, CONTEXT_HINT)
     raw_value = to_value(_read_stdin() if value == STDIN else os.fsencode(value))
     with target.connect() as ring:
@@ -78,7 +79,7 @@ def put_command(
 
 @click.command("del")
 @click.argument("key")
-@click.option("--context", metavar="TEXT", help=CONTEXT_HELP.format(what="delete"))
+@click.option("--context", metavar="TEXT", help=CONTEXT_HELP.format(what="Delete"))
 @w_option
 @strict_option
 @trace_option
@@ -86,7 +87,7 @@ def put_command(
 def del_command(
     target: Target, key: str, context: str | None, w: int | None, strict: bool, with_trace: bool
 ) -> int:
-    """Delete KEY; no error where nothing is there."""
+    """Delete KEY. A key without a value is no error."""
     raw_key, covers = to_key(os.fsencode(key)), None if context is None else parse_context(context, CONTEXT_HINT)
     with target.connect() as ring:
         began = time.monotonic()
@@ -98,12 +99,12 @@ def del_command(
 @click.command("get")
 @click.argument("key")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the value to a file.")
-@click.option("--all", "wants_all", is_flag=True, help="Concurrent values are welcome: exit 0 with all of them.")
-@click.option("--last-writer", is_flag=True, help="Of concurrent values, only the one written last by the clocks of "
-              "the nodes. Drops the others without a word.")
+@click.option("--all", "wants_all", is_flag=True, help="Print all concurrent values with exit code 0.")
+@click.option("--last-writer", is_flag=True, help="Print only the concurrent value that was written last by the clocks "
+              "of the nodes. The others are ignored silently.")
 @click.option("--context", "context_file", type=click.Path(dir_okay=False), metavar="FILE",
-              help="Write there what `put --context @FILE` takes.")
-@quorum_option("r", "This many replicas must answer.")
+              help="Write the context of this read to a file, for `put --context @FILE`.")
+@quorum_option("r", "Number of replicas that must answer.")
 @trace_option
 @ring_options()
 def get_command(
@@ -112,11 +113,11 @@ def get_command(
 ) -> int:
     """Print the value of KEY.
 
-    Concurrent values are all printed, one per line, with exit code 7 where --all did not ask for them. Settle them:
-    put the value that is to replace them, with the context of this read.
+    If the key has concurrent values, all are printed, one per line, and the exit code is 7 unless --all is given. To
+    settle them, put the value that replaces them, with the context of this read.
     """
     if wants_all and (last_writer or output is not None):
-        raise click.UsageError("--all prints every value; leave --last-writer and --output out")
+        raise click.UsageError("--all prints every value, so it takes neither --last-writer nor --output")
     raw_key, out = to_key(os.fsencode(key)), target.out
     with target.connect() as ring:
         began = time.monotonic()
@@ -124,7 +125,7 @@ def get_command(
             found = ring.get(raw_key, r=r, resolve=last_writer_wins if last_writer else None)
         except NotFound as error:
             if context_file is not None:
-                _write(context_file, b"")  # that of an earlier read would pass for this one's
+                _write(context_file, b"")  # the context of an earlier read would pass for this one's
             if out.as_json:
                 out.json(get_json(raw_key, None, quarantined=error.quarantined))
             else:
@@ -157,7 +158,7 @@ def get_command(
 
 
 def _report(target: Target, ring: Ring, stored: Stored, duration_ms: float, with_trace: bool) -> None:
-    """Say what became of a write: nothing, unless somebody asked, or other values stand beside it."""
+    """Report a write: warnings on stderr, the rest only with --json or --trace."""
     out = target.out
     if stored.beside and not out.as_json:
         out.note(f"concurrent values beside it: {stored.beside}; see them all: chord get KEY --all")
@@ -180,24 +181,28 @@ def _names(ring: Ring, result: Found | Stored) -> dict[str, str]:
 
 
 def parse_context(text: str, hint: str) -> bytes:
-    """Return the context that an option gives: as text, or @FILE.
+    """Return the context that an option gives, as text or as @FILE.
 
     Args:
-        hint: where to take it from.
+        text: the argument of the option.
+        hint: how to get a context, for the error.
+
+    Raises:
+        Failure: exit 2: the context is empty or is not base64, or the file cannot be read.
     """
     if text.startswith("@"):
         content = read_file(text[1:], CONTEXT_TEXT_BYTES_MAX, f"the context in {text[1:]}")
         text = content.decode("ascii", errors="replace")
-    if not text.strip():  # as the context of nothing it would replace nothing
+    if not text.strip():  # an empty context would replace nothing
         raise Failure("the context is empty", hint, USAGE, "usage")
     try:
         return base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):
-        raise Failure("that is not a context", hint, USAGE, "usage") from None
+        raise Failure("invalid context: expected base64", hint, USAGE, "usage") from None
 
 
 def note_quarantined(out: Out, count: int) -> None:
-    """Tell the user that values of a key are hidden, if there are any."""
+    """Tell the user how many values of a key are in quarantine, if any are."""
     if count:
         values = "value of the key is" if count == 1 else "values of the key are"
         out.note(f"{count} {values} in quarantine, and hidden from readers: chord quarantine list KEY")

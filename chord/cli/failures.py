@@ -1,4 +1,4 @@
-"""From errors to words and exit codes: one table."""
+"""Error messages, hints and exit codes: one table for all errors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ INTERRUPTED, TERMINATED = 130, 143
 
 
 class Terminated(BaseException):
-    """SIGTERM has come: what runs is to end in order, as by Ctrl-C. The exit code is a shell's for it."""
+    """SIGTERM has arrived: the command ends in order, with a shell's exit code for it."""
 
 
 class NotAnnounced(Exception):
-    """The line that says that a service is ready cannot be written, and why."""
+    """A service cannot print its ready line; the message says why."""
 
 
 @contextmanager
 def announcing() -> Iterator[None]:
-    """Raise `NotAnnounced` if the block cannot write: a service has other reasons for an `OSError`."""
+    """Raise `NotAnnounced` if the block cannot write.
+
+    A service may raise an `OSError` for other reasons, too.
+    """
     try:
         yield
     except OSError as error:
@@ -36,16 +39,17 @@ def announcing() -> Iterator[None]:
 
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """Make SIGTERM raise `Terminated` within the block, so that it leaves no processes and no half of a file behind.
+    """Make SIGTERM raise `Terminated` in the block, so that the block can clean up.
 
-    Only the main thread can; in any other the block is run as it is.
+    It then leaves no processes and no partial files behind. Only the main thread can handle signals. In any other
+    thread the block runs unchanged.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def terminate(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end has begun, and is short
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the command is ending already
         raise Terminated
 
     before = signal.signal(signal.SIGTERM, terminate)
@@ -57,15 +61,15 @@ def orderly_end() -> Iterator[None]:
 _START = "Is a peer running there? Start one: chord node --listen {entry}"
 _NO_SUCH_HOST = "Check the name; a node is named HOST:PORT, like 127.0.0.1:9000"
 _LATER = "The ring may be busy or healing; try again, or look at it: chord check"
-_TAKEN = "Another program may have that port, or the node hangs. Look what listens there, or name another: --node"
-_OUT_OF_SERVICE = "Give that node what it lacks, as in: prlimit --nofile=1024 --pid PID; or ask another: --node"
+_TAKEN = "Another program may have that port, or the node hangs. Check what listens there, or name another: --node"
+_OUT_OF_SERVICE = "Give that node the missing resource, as in: prlimit --nofile=1024 --pid PID; or ask another: --node"
 _FEWER = "See which nodes are down or refuse writes: chord status, chord members; or ask for fewer: --r, --w"
 _SETTLE = (
-    "Settle each key (chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE) or decide about its "
-    "quarantine (chord quarantine list KEY), then run this again"
+    "Settle each key: chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE. Or decide about its "
+    "quarantine: chord quarantine list KEY. Then run this again"
 )
 _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
-    (errors.NotFound, NOT_FOUND, "See what is stored: chord scan"),
+    (errors.NotFound, NOT_FOUND, "List the stored keys: chord scan"),
     (errors.PeerUnreachable, UNREACHABLE, _START),
     (errors.PeerLost, UNREACHABLE, _START),
     (errors.OwnerDown, QUORUM, "Bring it back; forget each node that never returns: chord forget NODE"),
@@ -74,7 +78,7 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.QuorumFailed, QUORUM, _FEWER),
     (errors.TooFewReplicas, QUORUM, _FEWER),
     (errors.WritesRefused, QUORUM, "Make room on the disk of that node; it then takes writes again by itself"),
-    (errors.ClocksDiffer, QUORUM, "Set the clocks right: chord status names the nodes; or put it without --ttl"),
+    (errors.ClocksDiffer, QUORUM, "Set the clocks right: chord status names the nodes. Or put the value without --ttl"),
     (errors.VersionConflict, CONFLICT, "The context comes from: chord get KEY --all --context FILE"),
     (errors.DeadlineExceeded, TIMEOUT, "Give it longer: --timeout S. " + _LATER),
     (errors.InvalidRequest, USAGE, "See: {command} --help"),
@@ -82,25 +86,26 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.OtherRing, USAGE, "Name nodes of one ring"),
     (errors.DuplicateId, USAGE, "Let that node leave; or start this one at another address, or with another "
      "--id and an empty data directory"),
-    (errors.UnknownVnode, USAGE, "See who is there: chord members"),
-    (errors.RemoteFailure, INTERNAL, "The node's own log says more"),
-    (errors.MalformedMessage, UNREACHABLE, "Look what has that port, or name another: --node HOST:PORT"),
+    (errors.UnknownVnode, USAGE, "See the members: chord members"),
+    (errors.RemoteFailure, INTERNAL, "See the log of that node"),
+    (errors.MalformedMessage, UNREACHABLE, "Check what listens there, or name another node: --node HOST:PORT"),
     (errors.UnknownRequest, INTERNAL, "The node is older than this command; use the same version for both"),
 )
 
 
 def command_path() -> str:
-    """Return the command that is running, as its user named it: chord put."""
+    """Return the running command as its user named it, such as `chord put`."""
     running = click.get_current_context(silent=True)
     return "chord" if running is None else running.command_path
 
 
 def explain(error: errors.ChordError, entry: str, command: str = "") -> Failure:
-    """Return the words and the exit code for an error.
+    """Return the failure for an error: message, hint and exit code.
 
     Args:
-        entry: the node the command talks to.
-        command: the command that failed; default: the one that is running.
+        error: the error.
+        entry: the address of the entry node.
+        command: the command that failed; default: the running command.
     """
     failure = _explained(error, entry, command or command_path())
     failure.also = tuple(explain(other, entry, command) for other in error.also)
@@ -121,4 +126,4 @@ def _explained(error: errors.ChordError, entry: str, command: str) -> Failure:
             return Failure(error.message, hint.format(entry=entry, command=command), exit_code, error.word)
     if error.is_retryable:  # it was retried until the deadline
         return Failure(error.message, _LATER, TIMEOUT, error.word)
-    return Failure(error.message, "This should not reach you; please report it", INTERNAL, error.word)
+    return Failure(error.message, "This is a bug; please report it", INTERNAL, error.word)

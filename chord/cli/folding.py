@@ -1,6 +1,7 @@
-"""Tables that are wider than the terminal: headings in several lines, and columns in several blocks, one below another.
+"""Tables that are wider than the terminal.
 
-Cells are never cut. A pipe gets no folded table, but one line a row.
+Their headings take several lines, and their columns are split into blocks, one below another. Cells are never cut.
+Tab-separated output is not folded.
 """
 
 from __future__ import annotations
@@ -10,26 +11,33 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 GAP = 2
-"""Blanks between columns."""
+"""Spaces between columns."""
 HEAD_LINES_WIDTH = 10
-"""How narrow a heading may be folded: narrower, and it is a tower of words."""
+"""The smallest width of a folded heading, in characters. A narrower one would be hard to read."""
 KEYS_MAX = 3
 
 
 class Block(NamedTuple):
-    """Columns that are printed side by side: their numbers, and their headings, which may have several lines."""
+    """Columns that are printed side by side.
+
+    Attributes:
+        columns: their numbers.
+        headings: their headings, each of one or more lines.
+    """
 
     columns: list[int]
     headings: list[str]
 
 
 def fold(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Block]:
-    """Return how a table is printed in so many characters.
+    """Return the blocks in which to print a table.
 
-    As it is where there is room; else with headings in several lines; and where that is too wide too, in blocks, each
-    beginning with the columns that tell the rows apart. A column that is wider than the terminal is a block of its own.
+    A table that fits is one block. Otherwise the headings are folded into several lines. A table that is still too wide
+    is split into blocks, and each block begins with the columns that identify the rows. A column that is wider than the
+    terminal has a block of its own.
 
     Args:
+        headings: the headings of the columns.
         rows: shape (rows, columns).
         width: of the terminal, in characters.
     """
@@ -50,13 +58,13 @@ def fold(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> 
 
 
 def _folded(heading: str, cell: int) -> str:
-    """Return a heading in lines no wider than its cells or its longest word need, the last lines full."""
+    """Return a heading in lines, as narrow as its cells and its longest word allow."""
     narrow = max(cell, HEAD_LINES_WIDTH, *map(len, heading.split()), 1)
     return "\n".join(textwrap.wrap(heading, narrow, break_long_words=False, break_on_hyphens=False))
 
 
 def _keys(rows: Sequence[Sequence[str]]) -> int:
-    """Return how many columns it takes to tell the rows apart; where three do not, the first has to do."""
+    """Return how many leading columns identify a row: 1 to 3, or 1 if 3 do not."""
     for count in range(1, KEYS_MAX + 1):
         if len({tuple(row[:count]) for row in rows}) == len(rows) and all(len(row) > count for row in rows):
             return count

@@ -1,4 +1,4 @@
-"""check-history: could one store have told its clients all that?"""
+"""`check-history`: check a recorded history of operations against a model."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ EXIT_CODES = {"ok": OK, "violation": CHECK_FAILED, "undecided": TIMEOUT}
 @click.command("check-history")
 @click.argument("file")
 @click.option("--model", type=click.Choice(get_args(Model)), default="linearizable", show_default=True,
-              help="What to hold it against.")
+              help="Model that the history must satisfy.")
 @click.option("--max-steps", "steps_max", type=click.IntRange(min=1), default=STEPS_MAX, show_default=True, metavar="N",
-              help="How many states the search may look at for each key.")
+              help="Number of states that the search may visit for each key.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check_history_command(file: str, model: Model, steps_max: int, as_json: bool) -> int:
-    """Check a recorded history: JSON lines from FILE (- is stdin), one for each operation.
+    """Check a recorded history: JSON lines from FILE (- is stdin), one per operation.
 
-    linearizable: each key is a register, and every operation happened at one moment between its call and its answer.
-    Two checkers look at each key: the happens-before graph and a search. This store promises less.
+    linearizable: each key is a register, and every operation takes effect at one moment between its call and its
+    answer. Two checkers examine each key: the happens-before graph and a search. This store promises less.
 
-    acknowledged: what it does promise. Nothing is read that was not written, and what was acknowledged is not denied.
+    acknowledged: the promise of this store. A read returns only values that were written, and does not deny an
+    acknowledged write.
 
-    Exit code 8 and the operations where it does not hold, 5 where the search gave up. docs/reference/history-format.md
-    has the format.
+    Exit code 8 if the history violates the model; the operations involved are printed. Exit code 5 if the search gave
+    up. docs/reference/history-format.md describes the format.
     """
     out = Out(as_json)
     with out.progress(f"read {file}") as show:
@@ -55,7 +56,7 @@ def check_history_command(file: str, model: Model, steps_max: int, as_json: bool
 
 
 def report_json(report: Report) -> Json:
-    """Return a report as JSON; operations are as in the file, with their lines."""
+    """Return a report as JSON; operations are as in the file, with their line numbers."""
     return {
         "model": report.model,
         "operations": report.operations,
@@ -88,18 +89,18 @@ def _read(file: str, show: Callable[[int], None]) -> list[Operation]:
         hint = "A line is one operation: see docs/reference/history-format.md"
         raise Failure(f"{name}, line {error.line}: {error.why}", hint, USAGE, "bad_line") from None
     if not operations:
-        raise Failure(f"there is no operation in {name}", "Nothing would be checked", USAGE, "empty")
+        raise Failure(f"there is no operation in {name}", "Name a file with one operation per line", USAGE, "empty")
     return operations
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield lines; one that is too long is cut there, and refused by who reads it."""
+    """Yield lines. A line that is too long is cut, so that the parser refuses it."""
     while line := file.readline(LINE_BYTES_MAX + 2):
         yield line.removesuffix(b"\n")
 
 
 def _counts(report: Report) -> dict[str, Counter[str]]:
-    """Return for each checker how many keys got which verdict."""
+    """Return for each checker the number of keys with each verdict."""
     counts: dict[str, Counter[str]] = {}
     for result in report.results:
         counts.setdefault(result.checker, Counter())[result.verdict] += 1
@@ -122,7 +123,7 @@ def _print(out: Out, report: Report) -> None:
     if len(findings) > VIOLATIONS_SHOWN_MAX:
         out.note(f"and {len(findings) - VIOLATIONS_SHOWN_MAX} more violations; --json lists them all")
     if findings and report.model == "linearizable":
-        out.note("An eventually consistent store may do this. What it does promise: --model acknowledged")
+        out.note("An eventually consistent store may do this. To check its promise: --model acknowledged")
 
 
 def _print_finding(out: Out, finding: Finding) -> None:

@@ -1,6 +1,6 @@
-"""What commands read: stdin and files, as bytes, up to a limit that has a name.
+"""Input of commands: stdin and files, as bytes, up to a named limit.
 
-A command reads one byte more than it takes. A longer input is refused before it fills the memory.
+A command reads one byte more than the limit, so it refuses a longer input before that fills the memory.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from chord.wire.messages import CONTEXT_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MA
 STDIN: Final = "-"
 
 CONTEXT_TEXT_BYTES_MAX: Final = 2 * CONTEXT_BYTES_MAX
-"""A context in base64 takes four bytes for three; the rest is room for line ends."""
+"""A context takes four bytes of base64 for three; the rest is room for line ends."""
 
 LINE_BYTES_MAX: Final = 6 * (KEY_BYTES_MAX + VALUE_BYTES_MAX) + 256
-"""The longest line of `load`: JSON that writes each byte of a largest key and value as \\u0000."""
+"""The longest line of `load`: JSON that writes each byte of the largest key and value as \\u0000."""
 
 CONFIG_BYTES_MAX: Final = 1 << 20
 
@@ -30,11 +30,12 @@ def read_limited(source: BinaryIO, limit: int, what: str) -> bytes:
     """Return all bytes of a source.
 
     Args:
-        limit: the most bytes the source may have.
-        what: names the input in the error.
+        source: the input.
+        limit: the largest number of bytes to accept.
+        what: the name of the input in the error.
 
     Raises:
-        Failure: exit 2: the source has more.
+        Failure: exit 2: the source has more bytes.
     """
     content = source.read(limit + 1)
     if len(content) > limit:
@@ -43,13 +44,15 @@ def read_limited(source: BinaryIO, limit: int, what: str) -> bytes:
 
 
 def lines_limited(source: BinaryIO, limit: int, name: str) -> Iterator[bytes]:
-    """Yield the lines of a source, each with its end.
+    """Yield the lines of a source, each with its line end.
 
     Args:
-        limit: the most bytes a line may have, without its end.
+        source: the input.
+        limit: the largest number of bytes in a line, without its end.
+        name: the name of the input in the error.
 
     Raises:
-        Failure: exit 2: a line has more.
+        Failure: exit 2: a line has more bytes.
     """
     number = 0
     while line := source.readline(limit + 2):
@@ -60,7 +63,7 @@ def lines_limited(source: BinaryIO, limit: int, name: str) -> Iterator[bytes]:
 
 
 def too_long(what: str, limit: int) -> Failure:
-    """Return what to say of an input that is longer than its limit."""
+    """Return the failure for an input that is longer than its limit."""
     return Failure(f"{what} is too long; at most {byte_size(limit)} are read", "Give a shorter one", USAGE, "too_long")
 
 
@@ -68,7 +71,7 @@ def read_file(name: str, limit: int, what: str) -> bytes:
     """Return the bytes of a file.
 
     Raises:
-        Failure: exit 2: it cannot be read, or has more bytes than `limit`.
+        Failure: exit 2: the file cannot be read, or has more bytes than `limit`.
     """
     try:
         with open(name, "rb") as source:
@@ -79,16 +82,19 @@ def read_file(name: str, limit: int, what: str) -> bytes:
 
 @contextmanager
 def stdin_to_read() -> Iterator[BinaryIO]:
-    """Give stdin as bytes, for as long as it is read; one that is closed is an error, not an empty file."""
+    """Give stdin as bytes for the block.
+
+    A closed stdin is an error, not an empty file.
+    """
     try:
         yield sys.stdin.buffer
     except OSError as error:
         if error.errno != errno.EBADF:
             raise file_failure("stdin", error, "read") from None
-        raise Failure("stdin is closed", "Pipe into it what is to be stored", USAGE, "file") from None
+        raise Failure("stdin is closed", "Pipe the input into the command", USAGE, "file") from None
 
 
 def file_failure(name: str, error: OSError, what: str = "open") -> Failure:
-    """Return what to say of a file that cannot be used."""
+    """Return the failure for a file that cannot be used."""
     why = str(error.strerror).lower()
     return Failure(f"cannot {what} {name} ({why})", "Name a file that can be read or written", USAGE, "file")

@@ -1,6 +1,7 @@
-"""lab compare, vnodes, movement, jump, strategies, ring, all: sharding schemes side by side, and rings of a million.
+"""`lab`: sharding schemes side by side, and rings of a million nodes.
 
-The lab and what it is built on (`chord[lab]`) are loaded inside the commands: nothing else pays for it.
+The subcommands are compare, vnodes, movement, jump, strategies, ring and all. They import the lab and its libraries
+(`chord[lab]`) while they run, so other commands do not load them.
 """
 
 from __future__ import annotations
@@ -26,37 +27,41 @@ if TYPE_CHECKING:
 
 LIBRARIES = ("numpy", "matplotlib", "xxhash")
 KEYS_MAX = 10_000_000
-KEYS_BYTES_MAX = 512 << 20  # of a file of keys: the lab holds all of them in memory
+KEYS_BYTES_MAX = 512 << 20  # of a file of keys, because the lab holds all keys in memory
 NODES_MAX = 10_000
 RING_NODES_MIN, RING_NODES_MAX = 8, 4_000_000
 
 
 class _Folder(click.Path):
-    """A folder that has a name: without one, a path would be the folder one is in."""
+    """A folder with a name.
+
+    Without a name, the path would be the current folder.
+    """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return self.fail("--out names no folder", param, ctx) if value == "" else super().convert(value, param, ctx)
+        return self.fail("expected a folder's name", param, ctx) if value == "" else super().convert(value, param, ctx)
 
 
 @click.group("lab", no_args_is_help=False)
 def lab_command() -> None:
-    """Compare sharding schemes: how even, how stable, how fast, how much memory, what growing costs.
+    """Compare sharding schemes: evenness, stability, speed, memory, cost of growth.
 
-    Tables, plots and a page of each command go to out/lab. Exit code 8 where a bar is missed: a published figure, or a
-    law.
+    Each command writes tables, plots and a page to out/lab. Exit code 8 if a result misses its bar: a published figure,
+    or a law.
     """
 
 
 def _common(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options that all have."""
+    """Add the options that all lab commands have."""
     options = (
         click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
-                     help="Of everything that is drawn."),
+                     help="Seed of all random draws."),
         click.option("--scale", type=click.Choice(["quick", "standard"]), default="standard", show_default=True,
-                     help="How much is measured: a taste, or enough for the bars."),
+                     help="How much to measure: for an impression, or for the bars."),
         click.option("--out", "out_dir", type=_Folder(file_okay=False, path_type=Path), default=Path("out/lab"),
-                     show_default=True, help="Where tables, plots and pages go."),
-        click.option("--jobs", type=click.IntRange(min=1), metavar="J", help="Processes; default: one for each core."),
+                     show_default=True, help="Folder for tables, plots and pages."),
+        click.option("--jobs", type=click.IntRange(min=1), metavar="J",
+                     help="Number of processes; default: one per core."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
     )  # fmt: skip
     for option in reversed(options):
@@ -64,23 +69,25 @@ def _common(command: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
-@lab_command.command("compare", short_help="Every scheme on the same keys, also on your own.")
-@click.option("--schemes", metavar="A,B", help="Only these; default: all. An unknown name lists those there are.")
+@lab_command.command("compare", short_help="Compare schemes on the same keys, also on your own.")
+@click.option("--schemes", metavar="A,B", help="Schemes to compare; default: all. A wrong name lists them.")
 @click.option("--keys", "key_source", default="1000000", show_default=True, metavar="FILE|N",
-              help="Keys from a file, one a line; or how many to make.")
+              help="File with one key per line, or number of keys to make.")
 @click.option("--nodes", type=click.IntRange(1, NODES_MAX), default=20, show_default=True, metavar="A",
-              help="How many nodes at first.")
-@click.option("--then", type=click.IntRange(2, 2 * NODES_MAX), metavar="B", help="How many then; default: one more.")
+              help="Number of nodes at first.")
+@click.option("--then", type=click.IntRange(2, 2 * NODES_MAX), metavar="B",
+              help="Number of nodes after the growth; default: one more.")
 @click.option("--weights", metavar="X,Y",
-              help="Weights of the nodes, one for each; only their proportions matter, and newcomers weigh their mean. "
-              "Default: all the same.")
+              help="Weights of the nodes, one each; only their proportions matter. New nodes get the mean. "
+              "Default: equal weights.")
 @_common
 def compare_command(
     schemes: str | None, key_source: str, nodes: int, then: int | None, weights: str | None, seed: int, **wishes: Any
 ) -> int:
-    """Place the same keys by every scheme: keys per node, keys that move when nodes come and go, memory, copies, time.
+    """Place the same keys by every scheme, and compare the results.
 
-    With 10^6 keys on 20 nodes and then 21, as they are by default, the fourth text's table is there too.
+    The tables have keys per node, keys that move when nodes come and go, memory, copies and time. The default, 10^6
+    keys on 20 nodes and then on 21, also gives the table of Golubtsov's article on sharding algorithms (2024).
     """
     _require_libraries()
     from chord.lab.experiments import of_compare
@@ -95,14 +102,15 @@ def compare_command(
     return _run(of_compare(found, chosen, nodes, then, heavy, seed), seed, **wishes)
 
 
-@lab_command.command("vnodes", short_help="What vnodes, probes and bounded loads buy.")
+@lab_command.command("vnodes", short_help="Effects of vnodes, probes and bounded loads.")
 @click.option("--nodes", type=click.IntRange(3, 1000), default=100, show_default=True, metavar="N",
-              help="Nodes of the rings whose vnodes are varied.")
+              help="Number of nodes of the rings.")
 @_common
 def vnodes_command(nodes: int, **wishes: Any) -> int:
-    """Vary the vnodes of a ring: how even it is, and who inherits from a node that fails.
+    """Vary the vnodes of a ring: its evenness, and the heirs of a failed node.
 
-    Also the rings of the fourth text, drawn some hundred times, and the two ways to even out a ring without vnodes.
+    Also draws the rings of Golubtsov's article (2024) some hundred times, and measures two ways to even out a ring
+    without vnodes.
     """
     _require_libraries()
     from chord.lab.experiments import of_vnodes
@@ -110,12 +118,12 @@ def vnodes_command(nodes: int, **wishes: Any) -> int:
     return _run(of_vnodes(nodes), **wishes)
 
 
-@lab_command.command("movement", short_help="What growing costs, and what moving hot sections buys.")
+@lab_command.command("movement", short_help="Cost of growth, and effect of moving hot sections.")
 @_common
 def movement_command(**wishes: Any) -> int:
-    """Let nodes in one by one, from 4 to 64, and add up all keys that move on the way.
+    """Add nodes one by one, from 4 to 64, and sum up all keys that move.
 
-    Also what moves on purpose: hot sections of a central map, under requests that are skewed.
+    Also moves hot sections of a central map under skewed requests.
     """
     _require_libraries()
     from chord.lab.experiments import of_movement
@@ -126,7 +134,11 @@ def movement_command(**wishes: Any) -> int:
 @lab_command.command("jump", short_help="Jump consistent hash: lemma, cost, evenness.")
 @_common
 def jump_command(**wishes: Any) -> int:
-    """Check what is proved of jump: the same bucket at m and n with m / n, H(n) jumps, equal buckets."""
+    """Check the proven properties of jump consistent hash.
+
+    A key has the same bucket among m and among n buckets with probability m / n. A lookup visits H(n) buckets on
+    average. All buckets are equally likely.
+    """
     _require_libraries()
     from chord.lab.experiments import of_jump
 
@@ -136,7 +148,10 @@ def jump_command(**wishes: Any) -> int:
 @lab_command.command("strategies", short_help="Dynamo's three partition strategies.")
 @_common
 def strategies_command(**wishes: Any) -> int:
-    """Lay out a ring by each of Dynamo's strategies: how even, against what every node must know of the others."""
+    """Compare Dynamo's three partition strategies.
+
+    The tables set the evenness of each layout against the amount that every node must know of the others.
+    """
     _require_libraries()
     from chord.lab.experiments import of_strategies
 
@@ -145,12 +160,13 @@ def strategies_command(**wishes: Any) -> int:
 
 @lab_command.command("ring", short_help="Rings of a million nodes: paths, failures, shares.")
 @click.option("--nodes", type=click.IntRange(RING_NODES_MIN, RING_NODES_MAX), default=1_000_000, show_default=True,
-              metavar="N", help="The largest ring.")
+              metavar="N", help="Number of nodes of the largest ring.")
 @_common
 def ring_command(nodes: int, **wishes: Any) -> int:
-    """Look up 100,000 keys on rings of 8 nodes, 16, 32, … and of N: path lengths, and why they are what they are.
+    """Look up 100,000 keys on rings of 8, 16, 32, … and N nodes; explain the paths.
 
-    Also ways to route, from one table that all ask to full membership; look-ups among dead nodes; shares of the circle.
+    Also compares ways to route, from one table that all nodes ask to full membership. Also measures lookups among dead
+    nodes, and shares of the circle.
     """
     _require_libraries()
     from chord.lab.experiments import of_ring
@@ -158,10 +174,13 @@ def ring_command(nodes: int, **wishes: Any) -> int:
     return _run(of_ring(nodes), **wishes)
 
 
-@lab_command.command("all", short_help="All of these, and one page on them.")
+@lab_command.command("all", short_help="Run all of these; write one page.")
 @_common
 def all_command(seed: int, **wishes: Any) -> int:
-    """Run all of these and write one page on them: report.md. About two minutes on two cores, five at most."""
+    """Run all lab commands, and write one page on them: report.md.
+
+    This takes about two minutes on two cores, and at most five.
+    """
     _require_libraries()
     from chord.lab.experiments import of_all
 
@@ -186,9 +205,9 @@ def _run(
     from chord.sim.pool import processes
 
     command = click.get_current_context().info_name
-    name = PAGE if command == "all" else f"report-{command}.md"  # a part does not take the place of the whole
+    name = PAGE if command == "all" else f"report-{command}.md"  # one command does not overwrite the page of all
     out = Out(as_json)
-    require_folder(out_dir)  # now, not in five minutes
+    require_folder(out_dir)  # fail now, not in five minutes
     cells = sum(len(experiment.plan(scale, seed)) for experiment in experiments)
     try:
         with (
@@ -198,7 +217,7 @@ def _run(
         ):
             reports = run_all(experiments, scale, seed, out_dir, pool, lambda label, done, of: show(done, label))
         page = write_page(reports, seed, shlex.join(sys.argv[1:]), out_dir, name)
-    except (IsADirectoryError, PermissionError) as error:  # of a file in the folder: somebody else's
+    except (IsADirectoryError, PermissionError) as error:  # a file in the folder is not writable
         raise cannot_write(Path(str(error.filename)), error) from None
     if as_json:
         out.json({"scale": scale, "seed": seed, "experiments": [report_json(report) for report in reports]})
@@ -209,7 +228,7 @@ def _run(
     return CHECK_FAILED if any(report.passed is False for report in reports) else OK
 
 
-# -- what is asked for ----------------------------------------------------------------------------
+# -- arguments ------------------------------------------------------------------------------------
 
 
 def _schemes(text: str | None) -> tuple[str, ...]:
@@ -222,7 +241,7 @@ def _schemes(text: str | None) -> tuple[str, ...]:
         if name not in SCHEMES:
             raise Failure(f"there is no scheme {name!r}", f"There are: {', '.join(SCHEMES)}", USAGE, "usage")
     if not names:
-        raise Failure("--schemes names none", f"There are: {', '.join(SCHEMES)}", USAGE, "usage")
+        raise Failure("--schemes is empty", f"There are: {', '.join(SCHEMES)}", USAGE, "usage")
     return names
 
 
@@ -252,14 +271,14 @@ def _keys(text: str, seed: int) -> Keys:
 
     if text.isdecimal():
         digits = text.lstrip("0") or "0"
-        count = int(digits) if len(digits) <= len(str(KEYS_MAX)) else 0  # thousands of digits are none for int()
+        count = int(digits) if len(digits) <= len(str(KEYS_MAX)) else 0  # int() refuses thousands of digits
         if not 1 <= count <= KEYS_MAX:
             shown = digits if len(digits) <= 20 else f"{digits[:8]}… ({len(digits):,} digits)"
             raise Failure(f"{shown} keys cannot be made", f"Ask for 1 to {KEYS_MAX:,}", USAGE, "usage")
         return made_keys(count, seed)
-    hint = "--keys takes a number, or a file with one key a line"
+    hint = "Give a number, or a file with one key per line"
     if not text:
-        raise Failure("--keys names nothing", hint, USAGE, "usage")
+        raise Failure("--keys is empty", hint, USAGE, "usage")
     try:
         content = _read_keys(text)
     except OSError as error:
@@ -284,5 +303,5 @@ def _read_keys(name: str) -> bytes:
             size += len(line)
             if len(lines) > KEYS_MAX or size > KEYS_BYTES_MAX:
                 limit = f"{KEYS_MAX:,} lines and {byte_size(KEYS_BYTES_MAX)}"
-                raise Failure(f"{name} has too many keys; at most {limit} are read", "Take a part", USAGE, "too_long")
+                raise Failure(f"{name} has too many keys; at most {limit} are read", "Use a part", USAGE, "too_long")
     return b"".join(lines)

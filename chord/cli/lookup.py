@@ -1,4 +1,4 @@
-"""lookup: who owns a key, and how one gets there."""
+"""`lookup`: the owner of a key, and the path to it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ALL_COLUMNS = (
 @click.argument("key", required=False)
 @click.option("--key-id", metavar="N|0xHEX", callback=parse_id, help="Look up a point of the circle instead of a key.")
 @click.option("--trace", "with_trace", is_flag=True, help="Show every hop.")
-@click.option("--from", "start", metavar="NODE", help="Who performs the lookup: a name, HOST:PORT, 0xHEX or an id.")
+@click.option("--from", "start", metavar="NODE", help="Node that performs it: a name, HOST:PORT, 0xHEX or an id.")
 @click.option("--mode", type=click.Choice(["iterative", "recursive", "successor"]), default="iterative",
-              show_default=True, help="Who asks the next hop; or successors only.")
-@click.option("--all-from", is_flag=True, help="One line for each node the lookup may start from.")
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the path on the ring.")
+              show_default=True, help="Next hop is asked by the first node, or by each in turn; or successors only.")
+@click.option("--all-from", is_flag=True, help="Perform the lookup from every node, one line each.")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the path on the ring as SVG.")
 @ring_options()
 def lookup_command(
     target: Target, key: str | None, key_id: int | None, with_trace: bool, start: str | None, mode: Mode,
@@ -42,7 +42,7 @@ def lookup_command(
     if (key is None) == (key_id is None):
         raise click.UsageError("give either KEY or --key-id")
     if all_from and (start is not None or svg is not None):
-        raise click.UsageError("--all-from starts everywhere and draws nothing; leave --from and --svg out")
+        raise click.UsageError("--all-from starts at every node and draws nothing; omit --from and --svg")
     raw = None if key is None else os.fsencode(key)
     what = key if key is not None else f"id {key_id}"
     with target.connect() as ring:
@@ -61,7 +61,10 @@ def lookup_command(
 
 
 def is_worth_counting(trace: Trace) -> bool:
-    """Whether the ring can be asked in an instant; of a larger one only the nodes of the path are asked."""
+    """Return whether the ring is small enough to ask every node.
+
+    In a larger ring only the nodes of the path are asked.
+    """
     return trace.nodes_estimate <= COUNTED_MAX
 
 
@@ -73,7 +76,10 @@ def _start(ring: Ring, word: str | None) -> Contact | str | None:
 
 
 def _nodes_of(ring: Ring, trace: Trace) -> list[Description]:
-    """Ask the nodes of a trace for their names; a dead one goes by its address."""
+    """Return the nodes of a trace that answer, for their names.
+
+    A dead node is shown by its address.
+    """
     contacts = [trace.start, *(hop.contact for hop in trace.hops if not hop.is_dead), trace.owner, *trace.replicas]
     return descriptions(ring.members(only=list(dict.fromkeys(c.address for c in contacts))))
 
@@ -81,7 +87,7 @@ def _nodes_of(ring: Ring, trace: Trace) -> list[Description]:
 def _print(
     target: Target, ring: Ring, trace: Trace, names: dict[str, str], key: bytes | None, what: str, size: Size | None
 ) -> None:
-    """Print a lookup; with `size`, every hop of it."""
+    """Print a lookup: every hop if `size` is given, otherwise only the owner."""
     out, circle = target.out, ring.circle
     if out.as_json:
         out.json(lookup_json(circle, trace, names, key))

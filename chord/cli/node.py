@@ -1,4 +1,4 @@
-"""node: one peer in the foreground."""
+"""`node`: one peer in the foreground."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 
 @click.command("node")
-@click.option("--listen", metavar="HOST:PORT", help="Where to accept calls; port 0 takes a free one.")
-@click.option("--join", multiple=True, metavar="HOST:PORT", help="A member of the ring; repeat it for stand-ins. "
-              "Without one, a new ring is created (or the stored one resumed).")
-@click.option("--data", "data_dir", metavar="DIR", help="Keep records, identity and known peers here across restarts.")
-@click.option("--name", help="For people; default: the address.")
-@click.option("--cluster", help="Rings of different clusters never mix.")
-@click.option("--vnodes", type=int, metavar="V", help="Points this node holds on the circle.")
-@click.option("--advertise", metavar="HOST:PORT", help="Where others reach it; default: the address it listens on.")
-@click.option("--bits", type=int, metavar="M", help="Width of the circle, 3 to 160; the same for the whole ring.")
-@click.option("--id", "id_", metavar="N|0xHEX", callback=parse_id, help="Its point on the circle, for toys and tests.")
+@click.option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 takes a free port.")
+@click.option("--join", multiple=True, metavar="HOST:PORT", help="Member of the ring to join; repeat it to name "
+              "alternatives. Without it, the node creates a ring or resumes its stored place.")
+@click.option("--data", "data_dir", metavar="DIR", help="Folder for records, identity and known peers.")
+@click.option("--name", help="Name of the node, for people; default: its address.")
+@click.option("--cluster", help="Name of the cluster; rings of different clusters never mix.")
+@click.option("--vnodes", type=int, metavar="V", help="Number of vnodes of this node.")
+@click.option("--advertise", metavar="HOST:PORT", help="Address for other nodes; default: the address it listens on.")
+@click.option("--bits", type=int, metavar="M", help="Width of an id, 3 to 160; the same for the whole ring.")
+@click.option("--id", "id_", metavar="N|0xHEX", callback=parse_id, help="Point of the node, for examples and tests.")
 @click.option("--successors", type=int, metavar="R", help="Length of the successor list; the same for the whole ring.")
-@click.option("--replicas", type=int, metavar="N", help="Nodes that keep a copy of each record; the same for the whole "
+@click.option("--replicas", type=int, metavar="N", help="Number of copies of each record; the same for the whole "
               "ring.")
 @click.option("--preset", type=click.Choice(["local", "lan", "wan"]), help="Periods and timeouts.  [default: lan]")
 @click.option("--config", "file", type=click.Path(dir_okay=False, path_type=Path), envvar="CHORD_CONFIG",
-              help="A TOML file; default: ./chord.toml, if there is one.")
+              help="TOML configuration file; default: ./chord.toml, if it exists.")
 @json_option
 def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | None, **flags: Any) -> int:
     """Run one peer in the foreground.
 
-    It prints one line when it is a member. SIGTERM or Ctrl-C: it leaves, handing over its keys; with --data it stops
-    and keeps its place.
+    The node prints one line when it is a member of the ring. SIGTERM or Ctrl-C makes it hand over its keys and leave.
+    With --data it stops instead, and keeps its place.
 
-    An option may also be an environment variable (--listen is CHORD_LISTEN, and so on) or a line of the configuration
-    file (listen = …). An option wins over a variable, a variable over the file. In the file --data is data_dir, and
-    bits, successors, replicas and cluster stand under [ring]. --config is an option or CHORD_CONFIG; --json is only an
-    option.
+    Environment variables and a configuration file can set options, too. The variable of --listen is CHORD_LISTEN, and
+    so on; its line in the file is listen = …. An option overrides a variable, and a variable overrides the file. In the
+    file --data is data_dir, and bits, successors, replicas and cluster belong under [ring]. The file cannot set
+    --config, and only the command line can set --json.
     """
     if flags["listen"] is not None:
         check_address(flags["listen"], may_choose_port=True)

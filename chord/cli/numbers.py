@@ -9,12 +9,15 @@ import click
 
 
 class FiniteRange(click.FloatRange):
-    """A `click.FloatRange` that has neither infinity nor what is no number at all, which compares with no bound."""
+    """A `click.FloatRange` that refuses infinity and NaN.
+
+    NaN is neither below nor above any bound, so a plain range accepts it.
+    """
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number."""
+        """Return the number, or fail if it is out of range or not finite."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
@@ -22,6 +25,6 @@ class FiniteRange(click.FloatRange):
 
 
 class Seconds(FiniteRange):
-    """A time in seconds."""
+    """A number of seconds."""
 
     name = "number of seconds"

@@ -1,6 +1,6 @@
-"""How commands speak: data on stdout, everything else on stderr; tables on a terminal, tabs in a pipe, or JSON.
+"""How commands print: data on stdout, everything else on stderr.
 
-Every command gets one `Out` and prints through it alone.
+Data is a table on a terminal, tab-separated text in a pipe, or JSON. Every command prints through one `Out`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ DEFAULT_NODE = "127.0.0.1:9000"
 PROGRESS_EVERY_S = 0.1
 BAR_WIDTH = 20
 TABLE_COLUMNS = 400
-DECIMAL_BITS_MAX = 16  # on circles this small ids are written in decimal
+DECIMAL_BITS_MAX = 16  # ids of circles with at most this many bits are decimal
 CLEAR = "\r\x1b[K"
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 class Failure(Exception):
-    """A command cannot do what it was asked: what and why, what to do about it, and the exit code.
+    """The error with which a command ends.
 
     Attributes:
-        keys: the keys that a scan could not show whole, as they stand in JSON.
-        also: other failures of the same command.
+        message: what failed and why.
+        hint: the next step for the user.
+        exit_code: the exit code of the command.
+        code: the word that names the error in JSON.
+        keys: the keys that a scan could show only in part, as JSON objects.
+        also: further failures of the same command.
     """
 
     keys: tuple[dict[str, Any], ...] = ()
@@ -49,44 +53,48 @@ class Failure(Exception):
 
 
 class Column(NamedTuple):
-    """A column of a table: its heading and which side it leans to."""
+    """A column of a table: its heading and its alignment."""
 
     title: str
     justify: Literal["left", "right"] = "left"
 
 
 class Out:
-    """Where a command's words go.
+    """The output of one command.
 
     Attributes:
-        as_json: one JSON object on stdout instead of text.
-        as_table: tables for people; else tab-separated text. `CHORD_OUTPUT=table` or `tsv` overrules the guess.
+        as_json: print one JSON object on stdout instead of text.
+        as_table: print aligned tables instead of tab-separated text. Default: if stdout is a terminal.
+            `CHORD_OUTPUT=table` or `tsv` overrides the default.
     """
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
         self.as_table = not as_json and is_table(sys.stdout)
         self.is_live = sys.stderr.isatty()  # whether progress may be drawn
-        self._clear = ""  # what takes the progress off the screen
+        self._clear = ""  # the escape sequence that erases the progress line
 
     def line(self, text: str = "") -> None:
-        """Print a line of data; for people, without what would steer their terminal."""
+        """Print a line of data.
+
+        In table mode control characters are escaped, so that data cannot steer the terminal.
+        """
         print(printable(text) if self.as_table else text, file=sys.stdout)
 
     def id(self, circle: Circle, point: int) -> str:
-        """Return an id: shortened for people, whole in a pipe."""
+        """Return an id as text: shortened in table mode, otherwise complete."""
         return short_id(circle, point) if self.as_table else full_id(circle, point)
 
     def redraw(self) -> None:
-        """Begin again at the top of the terminal."""
+        """Clear the terminal and continue at its top."""
         print(HOME_AND_CLEAR, file=sys.stdout)
 
     def flush(self) -> None:
-        """See that what was printed is seen."""
+        """Flush stdout."""
         sys.stdout.flush()
 
     def raw(self, data: bytes) -> None:
-        """Write bytes as they are; end the line only for a reader at a terminal."""
+        """Write bytes unchanged; add a line end only if stdout is a terminal."""
         sys.stdout.flush()
         sys.stdout.buffer.write(data + (b"\n" if sys.stdout.isatty() else b""))
         sys.stdout.buffer.flush()
@@ -96,19 +104,21 @@ class Out:
         print(json_text(value, sys.stdout), file=sys.stdout, flush=True)
 
     def note(self, text: str) -> None:
-        """Tell the user something that is not data."""
+        """Print a message that is not data, on stderr."""
         print(self._clear + printable(text), file=sys.stderr, flush=True)
 
     def table(
         self, columns: Sequence[Column], rows: Sequence[Sequence[str]], *, plain: Sequence[str] = (),
         is_aside: bool = False, is_folded: bool = False,
     ) -> None:
-        """Print rows under headings: aligned on a terminal, else with tabs.
+        """Print rows under headings, aligned in table mode and otherwise with tabs.
 
         Args:
-            plain: titles of columns that only people get (bars and the like).
-            is_aside: to stderr, where stdout belongs to the data.
-            is_folded: in several blocks where it is wider than the terminal.
+            columns: the columns.
+            rows: shape (rows, columns).
+            plain: titles of columns, such as bars, that only aligned tables have.
+            is_aside: print on stderr, because stdout holds other data.
+            is_folded: print an aligned table that is wider than the terminal in several blocks.
         """
         file = sys.stderr if is_aside else sys.stdout
         if not (is_table(file) if is_aside else self.as_table):
@@ -125,18 +135,21 @@ class Out:
 
     @property
     def width(self) -> int:
-        """Of the terminal, in characters; where there is none, wider than any."""
+        """The width of the terminal in characters; without a terminal, `TABLE_COLUMNS`."""
         return shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns
 
     @contextmanager
     def progress(
         self, what: str, total: int | None = None, *, lines_every_s: float = math.inf
     ) -> Iterator[Callable[..., None]]:
-        """Show how far long work has come, on a terminal; yields a function to tell it, and what is being done.
+        """Show on stderr how far long work is; yield the function that updates it.
+
+        The function takes the amount done and, if wanted, the name of the current step.
 
         Args:
-            total: how much there is to do; then it is also guessed how long that will take.
-            lines_every_s: where there is no terminal, a line of it on stderr so often.
+            what: the name of the work or of its units.
+            total: the amount of work. With it, an update that names a step also shows an estimate of the time left.
+            lines_every_s: without a terminal, print a progress line once in this many seconds; default: never.
         """
         began = time.monotonic()
         last = [0.0 if self.is_live else began]
@@ -154,7 +167,7 @@ class Out:
             of = f"/{total}  {bar(done / total):<{BAR_WIDTH}}" if total else ""
             text = "  ".join(part for part in (f"{what}  {done}{of}", left, doing) if part)
             self._clear = CLEAR
-            # Of a line that goes on in the next one only the rest would be cleared.
+            # CLEAR erases one row of the terminal, so the text must not wrap.
             sys.stderr.write(CLEAR + text[: shutil.get_terminal_size().columns - 1])
             sys.stderr.flush()
 
@@ -166,7 +179,7 @@ class Out:
             self._clear = ""
 
     def failure(self, failure: Failure) -> None:
-        """Print an error: what, why, and what to do."""
+        """Print an error: what failed, why, and the next step."""
         if self.as_json:
             print(json_text({"error": _failure_json(failure)}, sys.stderr), file=sys.stderr)
             return
@@ -185,23 +198,23 @@ def _failure_json(failure: Failure) -> dict[str, Any]:
 
 
 def bar(share: float, width: int = BAR_WIDTH) -> str:
-    """Return a share of 1 as a bar of block characters."""
+    """Return a fraction, 0 to 1, as a bar of block characters."""
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
 
 
 def percent(share: float) -> str:
-    """Return a share of 1 as text."""
+    """Return a fraction of 1 as a percentage."""
     return f"{100 * share:.1f} %"
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number and what it counts: 1 key, 2 keys."""
+    """Return a number with its noun: 1 key, 2 keys."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def byte_size(count: float) -> str:
-    """Return so many bytes as people read them: 812 B, 3.4 KiB, 1.2 GiB."""
+    """Return a number of bytes for people: 812 B, 3.4 KiB, 1.2 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
@@ -210,7 +223,7 @@ def byte_size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return so many seconds as people read them: 12 s, 3 min 20 s, 2 h 5 min."""
+    """Return a number of seconds for people: 12 s, 3 min 20 s, 2 h 5 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -220,7 +233,10 @@ def duration(seconds: float) -> str:
 
 
 def time_left(elapsed_s: float, done: int, total: int | None) -> str:
-    """Return a guess at how long the rest will take, if it is like what is done; nothing while there is no telling."""
+    """Return an estimate of the time left, or "" if none is possible.
+
+    The estimate assumes the average speed so far.
+    """
     return f"about {duration(elapsed_s * (total - done) / done)} left" if total and 0 < done < total else ""
 
 
@@ -233,38 +249,41 @@ def _print_block(block: Block, columns: Sequence[Column], rows: Sequence[Sequenc
         table.add_column(heading, justify=columns[at].justify, no_wrap=True, vertical="bottom")
     for row in rows:
         table.add_row(*(cell(_one_line(row[at]), file) for at in block.columns))
-    # Wider than any terminal: a narrow one wraps lines, which is better than cells cut short.
+    # Wider than any terminal: on a narrow one lines wrap, and no cell is truncated.
     Console(highlight=False, markup=False, emoji=False, width=TABLE_COLUMNS, file=file).print(table)
 
 
 def is_table(stream: TextIO) -> bool:
-    """Whether a stream gets tables for people."""
+    """Return whether a stream gets aligned tables."""
     wish = os.environ.get("CHORD_OUTPUT", "")
     return wish == "table" or (wish != "tsv" and stream.isatty())
 
 
 def printable(text: str) -> str:
-    """Return a text with what is no character to look at written out: names and keys come from anybody."""
+    """Return a text with its unprintable characters escaped.
+
+    Names and keys come from other users and could steer the terminal.
+    """
     if text.isprintable():
         return text
     return "".join([c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in text])
 
 
 def short_id(circle: Circle, point: int) -> str:
-    """Return an id as people read it: decimal on toy circles, else the ends of its hexadecimal form."""
+    """Return an id for people: decimal on small circles, or shortened hexadecimal."""
     text = full_id(circle, point)
     return f"{text[:4]}…{text[-4:]}" if len(text) > 10 else text
 
 
 def full_id(circle: Circle, point: int) -> str:
-    """Return an id whole: decimal on toy circles, else hexadecimal."""
+    """Return a complete id: decimal on small circles, or hexadecimal."""
     return str(int(point)) if circle.bits <= DECIMAL_BITS_MAX else circle.hex(point)
 
 
 def json_text(value: Any, stream: TextIO) -> str:
-    """Return JSON as people read it best; what is no character to look at is escaped, which says the same.
+    """Return JSON that is readable and safe to print.
 
-    So is what a stream cannot write.
+    Characters that are unprintable, or that the stream cannot write, are escaped. The JSON value stays the same.
     """
     text = json.dumps(value, ensure_ascii=not is_unicode(stream))
     return text if text.isprintable() else "".join([c if c.isprintable() else json.dumps(c)[1:-1] for c in text])

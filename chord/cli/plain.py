@@ -1,4 +1,7 @@
-"""Output for terminals and pipes that lack characters: what ASCII or Latin-1 writes in place of … ● ✗ █ → ½."""
+"""Output for terminals and pipes without Unicode.
+
+The characters … ● ✗ █ → ½ are replaced by characters that ASCII or Latin-1 has.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,24 @@ ERRORS: Final = "chord.plain"
 _CELLS: Final = {"…": "~", "●": "*", "○": "o", "✗": "x", "█": "#", "→": ">", "·": "*", "−": "-", "–": "-"} | {
     part: "#" if part in "▋▊▉" else "-" for part in "▏▎▍▌▋▊▉"
 }
-"""One character for one: columns of a table stay aligned."""
+"""Replacements in tables. Each is one character, so that the columns stay aligned."""
 
 _WORDS: Final = {"…": "...", "→": "->", "½": "1/2", "—": "-"}
-"""In prose a replacement may be longer."""
+"""Replacements in prose. They may be longer."""
 
 
 def adapt_streams() -> None:
-    """Let stdout and stderr replace what their encoding lacks; no command ends in a UnicodeEncodeError."""
+    """Let stdout and stderr replace the characters that their encodings lack.
+
+    No command then ends in a `UnicodeEncodeError`.
+    """
     for stream in (sys.stdout, sys.stderr):
         if not is_unicode(stream) and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors=ERRORS)
 
 
 def is_unicode(stream: TextIO) -> bool:
-    """Whether a stream can write every character."""
+    """Return whether a stream can write every character."""
     try:
         return codecs.lookup(stream.encoding or "ascii").name.startswith("utf")
     except LookupError:
@@ -34,14 +40,14 @@ def is_unicode(stream: TextIO) -> bool:
 
 
 def cell(text: str, stream: TextIO) -> str:
-    """Return a table cell as a stream can write it, of the same width where that is possible."""
+    """Return a table cell as a stream can write it, with the same width if possible."""
     if text.isascii() or is_unicode(stream):
         return text
     return "".join(_CELLS.get(c, c) if not _has(c, stream) else c for c in text)
 
 
 def can_write(text: str, stream: TextIO) -> bool:
-    """Whether a stream writes a text as it is."""
+    """Return whether a stream can write a text unchanged."""
     return text.isascii() or is_unicode(stream) or all(_has(c, stream) for c in text)
 
 

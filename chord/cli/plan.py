@@ -1,6 +1,7 @@
-"""plan join, plan leave: who would own and keep what, before anything is done. Nothing is changed.
+"""`plan join` and `plan leave`: the effects of a join or a leave, in advance.
 
-Keys and bytes are estimates: a part of an arc holds keys in proportion to its length, and of average size.
+Nothing is changed. Keys and bytes are estimates: each part of an arc is taken to hold keys of average size, in
+proportion to its length.
 """
 
 from __future__ import annotations
@@ -26,19 +27,38 @@ COLUMNS = (
 
 
 class Load(NamedTuple):
-    """What one node has: the share of the circle it owns, and the keys and bytes it keeps copies of."""
+    """The load of one node.
+
+    Attributes:
+        owned: the share of the circle that it owns, 0 to 1.
+        keys: the number of keys that it keeps a copy of.
+        bytes: the size of these copies.
+    """
 
     owned: float = 0.0
     keys: float = 0.0
     bytes: float = 0.0
 
     def plus(self, stretch: Load, owned: float) -> Load:
-        """Return it with the records of a stretch, and with so much of the circle."""
+        """Return the sum of this load and a stretch.
+
+        Args:
+            stretch: the keys and bytes of the stretch.
+            owned: the share of the circle to add, 0 to 1.
+        """
         return Load(self.owned + owned, self.keys + stretch.keys, self.bytes + stretch.bytes)
 
 
 class Change(NamedTuple):
-    """What a plan means to one node. It gets `gets` keys it has no copy of now, and drops `drops`."""
+    """The effect of a plan on one node.
+
+    Attributes:
+        address: the node.
+        before: its load now.
+        after: its load afterwards.
+        gets: the number of keys it must receive, because it has no copy of them now.
+        drops: the number of keys it drops.
+    """
 
     address: str
     before: Load = Load()
@@ -48,7 +68,7 @@ class Change(NamedTuple):
 
 
 class Points:
-    """The points of a ring, each with the address of its node, and who keeps what there."""
+    """The points of a ring with the addresses of their nodes, and the replica sets."""
 
     def __init__(self, circle: Circle, nodes: Mapping[int, str], replicas: int) -> None:
         self.nodes = nodes
@@ -57,11 +77,11 @@ class Points:
         self._wanted = min(replicas, len(set(nodes.values())))
 
     def owner(self, point: int) -> int:
-        """Return the first point of the ring at or after this one."""
+        """Return the first point of the ring at or after a point."""
         return self.order[bisect_left(self.order, point) % len(self.order)]
 
     def keepers(self, point: int) -> tuple[str, ...]:
-        """Return the first N distinct nodes clockwise: who keeps the records of this point."""
+        """Return the replica set of a point: the first N distinct nodes clockwise."""
         found: dict[str, None] = {}
         i = bisect_left(self.order, point)
         while len(found) < self._wanted:
@@ -70,15 +90,21 @@ class Points:
         return tuple(found)
 
     def arc_share(self, owner: int) -> float:
-        """Return the share of the circle that ends at a point of the ring."""
+        """Return the share of the circle in the arc that ends at a point of the ring."""
         before = self.order[bisect_left(self.order, owner) - 1]
         return self._circle.fraction(self._circle.distance(before, owner) or self._circle.size)
 
 
 def changes(circle: Circle, nodes: Sequence[Description], after: Mapping[int, str], replicas: int) -> list[Change]:
-    """Return what it means to each node that the ring's points become those of `after`.
+    """Return the change of each node if the ring gets other points.
 
-    The circle is cut at every point of both rings; each stretch has its share of the keys its owner counts now.
+    The circle is cut at every point of both rings. Each stretch gets its share of the keys that its owner counts now.
+
+    Args:
+        circle: the circle.
+        nodes: the nodes of the ring now.
+        after: the address of the node at each point afterwards.
+        replicas: the N of the ring.
     """
     old = Points(circle, {vnode.contact.id: node.address for node in nodes for vnode in node.vnodes}, replicas)
     new = Points(circle, after, replicas)
@@ -106,7 +132,7 @@ def changes(circle: Circle, nodes: Sequence[Description], after: Mapping[int, st
 
 @click.group("plan", no_args_is_help=False)
 def plan_command() -> None:
-    """Say who would own and keep what if a node came or went. Nothing is changed."""
+    """Estimate the effects of a join or a leave. Nothing is changed."""
 
 
 @plan_command.command("join")
@@ -116,7 +142,7 @@ def plan_command() -> None:
               help="Points it would hold on the circle.")
 @ring_options()
 def plan_join_command(target: Target, address: str, id_: str | None, vnodes: int) -> int:
-    """Say what it would mean that a node at HOST:PORT joins. Keys and bytes are estimates."""
+    """Estimate the effects of a join of HOST:PORT on all nodes."""
     check_address(address)
     point = None if id_ is None else to_number(id_)
     if id_ is not None and (point is None or vnodes != 1):
@@ -134,13 +160,13 @@ def plan_join_command(target: Target, address: str, id_: str | None, vnodes: int
 @click.argument("node")
 @ring_options()
 def plan_leave_command(target: Target, node: str) -> int:
-    """Say what it would mean that NODE leaves. Keys and bytes are estimates."""
+    """Estimate the effects of a leave of NODE on all nodes."""
     with target.connect() as ring:
         nodes, circle = descriptions(ring.members()), ring.circle
     leaver = choose(node, nodes).node
     rest = {point: address for point, address in _points(nodes).items() if address != leaver.address}
     if not rest:
-        raise Failure(f"{leaver.name} is the last node", "What it holds would be gone with it", USAGE, "usage")
+        raise Failure(f"{leaver.name} is the last node", "Its data would be lost", USAGE, "usage")
     return _show(target, circle, nodes, rest, f"{leaver.name} leaves")
 
 

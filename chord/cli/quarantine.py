@@ -1,4 +1,7 @@
-"""quarantine: values that readers do not see because no node vouches for them; list, drop or merge them."""
+"""`quarantine`: list, drop or merge values that are hidden from readers.
+
+No node vouches for these values.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,16 @@ COLUMNS = (Column("key"), Column("values", "right"), Column("bytes", "right"), C
 CONTEXT_HINT = 'Take it from the "context" of: chord quarantine list KEY --json'
 
 context_option = click.option(
-    "--context", metavar="TEXT", help='Only the values that were listed: the "context" of `list --json`, or @FILE.'
+    "--context", metavar="TEXT", help='Decide only about the listed values: the "context" of `list --json`, or @FILE.'
 )
 
 
 @click.group("quarantine", no_args_is_help=False)
 def quarantine_command() -> None:
-    """List, drop or merge values that no node vouches for.
+    """List, drop or merge values in quarantine.
 
-    A node that was away for long may bring back a value, when the others no longer know whether it was deleted
-    meanwhile. Such a value is in quarantine: readers do not see it, and all replicas keep it until you decide.
+    A node that was away for long may bring back a value when the other nodes no longer know whether it was deleted
+    meanwhile. Such a value is in quarantine. Readers do not see it, and all replicas keep it until you decide.
     """
 
 
@@ -43,11 +46,13 @@ def quarantine_command() -> None:
 @click.argument("key", required=False)
 @ring_options()
 def list_command(target: Target, key: str | None) -> int:
-    """Show the values in quarantine: of KEY each value, else how many there are of each key.
+    """Show the values in quarantine: all values of KEY, or the number for each key.
 
-    origin: the node that took the write; a store in hexadecimal, if no node of the ring has that store now. With --json
-    one line for each key. --timeout counts for each page. Exit code 6 if keys or values are missing: nodes that may
-    hold more are down, the only copies are damaged, or the values of a key exceed what one reply holds.
+    The origin is the node that took the write. If no node of the ring has its store now, the origin is the store's name
+    in hexadecimal. --json prints one line for each key. --timeout applies to each page.
+
+    Exit code 6 means that keys or values are missing. Nodes that may hold more are down, the only copies are damaged,
+    or one reply cannot hold all values of a key.
     """
     if key is not None:
         return _list_values(target, to_key(os.fsencode(key)))
@@ -66,7 +71,7 @@ def list_command(target: Target, key: str | None) -> int:
                     else:
                         rows.append(_row(found, stores))
                     show(keys)
-        finally:  # what was found by then is shown, also where more may be missing
+        finally:  # after an error, show the keys that were found before
             if rows:
                 out.table(COLUMNS, rows)
         lost = lost_owners(ring)
@@ -104,7 +109,7 @@ def _list_values(target: Target, key: bytes) -> int:
 @w_option
 @ring_options()
 def drop_command(target: Target, key: str, context: str | None, w: int | None) -> int:
-    """Discard the values of KEY that are in quarantine, on all replicas and for good."""
+    """Discard the values of KEY in quarantine, on all replicas and permanently."""
     return _decide(target, key, context, w, is_merge=False)
 
 
@@ -114,10 +119,10 @@ def drop_command(target: Target, key: str, context: str | None, w: int | None) -
 @w_option
 @ring_options()
 def merge_command(target: Target, key: str, context: str | None, w: int | None) -> int:
-    """Bring the values of KEY that are in quarantine back, each beside the values that the key has now.
+    """Bring the values of KEY in quarantine back, beside its current values.
 
-    Where several values stand side by side afterwards, settle them as after any concurrent writes. Exit code 7 where
-    there is no room for all of them.
+    If the key then has several values, settle them like any concurrent values. Exit code 7 if the key has no room for
+    all of them.
     """
     return _decide(target, key, context, w, is_merge=True)
 
@@ -149,7 +154,7 @@ def _checked(context: bytes) -> bytes:
     try:
         decode_context(context)
     except InvalidRequest:
-        raise Failure("that is not a context", CONTEXT_HINT, USAGE, "usage") from None
+        raise Failure("invalid context: it cannot be decoded", CONTEXT_HINT, USAGE, "usage") from None
     return context
 
 
@@ -160,7 +165,7 @@ def _carry_out(ring: Ring, key: bytes, context: bytes | None, w: int | None, *, 
 
 
 def quarantined_json(found: Quarantined, stores: Mapping[bytes, str]) -> Json:
-    """Return the values of a key that are in quarantine."""
+    """Return the values of a key in quarantine as JSON."""
     return {
         **key_json(found.key),
         "values": [
@@ -181,7 +186,7 @@ def quarantined_json(found: Quarantined, stores: Mapping[bytes, str]) -> Json:
 
 
 def decided_json(decided: Decided, *, is_merge: bool) -> Json:
-    """Return what became of the quarantine of a key."""
+    """Return the decision about a key's quarantine as JSON."""
     return {
         **key_json(decided.key),
         "action": "merge" if is_merge else "drop",
@@ -193,12 +198,12 @@ def decided_json(decided: Decided, *, is_merge: bool) -> Json:
 
 
 def _none(key: bytes) -> Failure:
-    hint = "See what is: chord quarantine list"
+    hint = "List all: chord quarantine list"
     return Failure(f"no value of {_named(key)} is in quarantine", hint, NOT_FOUND, NotFound.word)
 
 
 def _stores(nodes: Iterable[Description]) -> dict[bytes, str]:
-    """Return the name of each node by the incarnation of its store."""
+    """Return the name of each node, by the incarnation of its store."""
     return {node.incarnation: node.name for node in nodes}
 
 
@@ -226,7 +231,7 @@ def _shown(one: QuarantinedValue, *, cut: bool) -> str:
 def _time(ms: int) -> str:
     try:
         return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
-    except (ValueError, OverflowError, OSError):  # a clock that was far off
+    except (ValueError, OverflowError, OSError):  # the clock of that node was far off
         return f"{ms} ms"
 
 

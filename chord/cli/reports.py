@@ -1,4 +1,4 @@
-"""What experiments print, those of the simulator and those of the lab: measured beside published."""
+"""Reports of the experiments in `sim` and `lab`: measured and published figures."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from chord.lab.harness.report import Report
 
 LINES_EVERY_S = 30.0
-"""How often a run without a terminal says how far it is."""
+"""The time between two progress lines of a run without a terminal, in seconds."""
 
 VERDICTS = {True: "yes", False: "NO", None: "-"}
 
 
 def require_folder(path: Path) -> None:
-    """See that there is a folder, made if need be, and that files can be written to it."""
+    """Make sure that a folder exists and is writable; create it if necessary.
+
+    Raises:
+        Failure: exit 2: it cannot be created or written.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK):
@@ -32,13 +36,13 @@ def require_folder(path: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> Failure:
-    """Return how it is said that a file or a folder cannot be written."""
+    """Return the failure for a file or a folder that cannot be written."""
     why = str(error.strerror).lower()
-    return Failure(f"cannot write {path} ({why})", "Name another place, one that can be written", USAGE, "file")
+    return Failure(f"cannot write {path} ({why})", "Name a place that can be written", USAGE, "file")
 
 
 def print_report(out: Out, report: Report) -> None:
-    """Print an experiment's tables, measured beside published."""
+    """Print an experiment's tables, measured beside published figures."""
     for table in report.tables:
         has_bar = table.passed is not None
         columns = [Column(heading, "left" if i == 0 else "right") for i, heading in enumerate(table.headings)]
@@ -56,7 +60,7 @@ def print_report(out: Out, report: Report) -> None:
 
 
 def report_json(report: Report) -> Json:
-    """Return an experiment's outcome as JSON."""
+    """Return an experiment's report as JSON."""
     from chord.lab.harness.report import tables_json
 
     return {**tables_json(report), "files": [str(path) for path in report.files]}

@@ -1,4 +1,4 @@
-"""status, members, ring, fingers: the ring as its nodes describe themselves."""
+"""`status`, `members`, `ring` and `fingers`: the ring as its nodes describe it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ SUCCESSORS_SHOWN = 4
 
 
 def is_small(nodes: list[Description]) -> bool:
-    """Whether the ring has at most r + 1 nodes, so that each of them knows all others (lists span r other nodes)."""
+    """Return whether the ring has at most r + 1 nodes.
+
+    Each node of such a ring knows all others, because successor lists span r other nodes.
+    """
     return bool(nodes) and len(nodes) <= nodes[0].successors + 1
 
 
 def failures_taken(nodes: int) -> str:
-    """Return how many failures a small ring survives, in words."""
-    return "it takes no failure" if nodes == 1 else "it takes one failure at a time"
+    """Return in words how many failures a small ring tolerates."""
+    return "it tolerates no failure" if nodes == 1 else "it tolerates one failure at a time"
 
 
 @click.command("status")
@@ -36,12 +39,13 @@ def failures_taken(nodes: int) -> str:
 def status_command(target: Target) -> int:
     """Show every node: id, state, share of the circle, keys, load.
 
-    keys: records it keeps, copies of other nodes' arcs included, and what was deleted or has ended lately. hints: of
-    these, what it keeps for another that did not answer. under-replicated: keys it answers for with a replica silent
-    or behind. siblings: keys with concurrent values, each copy counted. damaged: copies that are not what was
-    written, and not replaced yet. quarantined: values of keys it answers for that are hidden from readers, until you
-    decide about them (chord quarantine). A node that is degraded does not serve all requests; the reason stands below
-    the table.
+    keys: the records that a node keeps, including copies for other owners and recently deleted or expired records.
+    hints: the records among these that it keeps for an unreachable replica. under-replicated: the keys of its own arcs
+    with a replica that is unreachable or not in sync. siblings: the keys with concurrent values, each copy counted.
+    damaged: the copies that are not as written and are not replaced yet. quarantined: the values of its own arcs that
+    are hidden from readers until you decide about them (chord quarantine).
+
+    A degraded node does not serve all requests. The reason is below the table.
     """
     out = target.out
     with target.connect() as ring:
@@ -100,11 +104,11 @@ def status_command(target: Target) -> int:
 @click.command("members")
 @ring_options()
 def members_command(target: Target) -> int:
-    """Show who belongs to the ring, and who is known but silent.
+    """Show the members of the ring, and the known nodes that are unreachable.
 
-    A silent one is as the entry node sees it: dead, for some seconds after it was found so; suspect, while it is tried
-    now and then whether it is back; left or paused, as it said itself; unreachable from here, where the entry node has
-    no opinion. Name it by its address: chord forget HOST:PORT.
+    The state of an unreachable node is the opinion of the entry node. dead: found dead some seconds ago. suspect:
+    probed now and then. left or paused: announced by the node itself. unreachable: unreachable from here, while the
+    entry node has no opinion. To give up an unreachable node, use its address: chord forget HOST:PORT.
     """
     out = target.out
     with target.connect() as ring:
@@ -139,10 +143,10 @@ def members_command(target: Target) -> int:
 
 
 @click.command("ring")
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the ring.")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the ring as SVG.")
 @ring_options()
 def ring_command(target: Target, svg: Path | None) -> int:
-    """Show the circle: every vnode in order, its neighbours, the arc it owns."""
+    """Show every vnode in ring order, its neighbours and the arc it owns."""
     out = target.out
     with target.connect() as ring:
         nodes, circle = descriptions(ring.members()), ring.circle
@@ -175,7 +179,10 @@ def ring_command(target: Target, svg: Path | None) -> int:
 @click.argument("node", required=False)
 @ring_options()
 def fingers_command(target: Target, node: str | None) -> int:
-    """Show the finger table of NODE: a name, HOST:PORT, 0xHEX or an id; default: the entry node."""
+    """Show the finger table of NODE: a name, HOST:PORT, 0xHEX or an id.
+
+    The default is the entry node.
+    """
     out = target.out
     with target.connect() as ring:
         circle = ring.circle
@@ -232,12 +239,15 @@ def _headline(nodes: list[Description]) -> str:
     text = (f"{counted(len(nodes), 'node')}, {counted(keys, 'key')}, N={first.replicas}, "
             f"successor lists of {first.successors}, {first.bits} bits, cluster {first.cluster!r}")
     if is_small(nodes):
-        text += f". Small ring: every member knows all; {failures_taken(len(nodes))}"
-    return text + (f". {counted(misplaced, 'record')} on the way home" if misplaced else "")
+        text += f". Small ring: every member knows all others; {failures_taken(len(nodes))}"
+    return text + (f". {counted(misplaced, 'record')} on the way to the right nodes" if misplaced else "")
 
 
 def clock_warnings(nodes: list[Description]) -> list[str]:
-    """Return which clocks are wrong, and for which keys puts with a time to live fail; nothing if all clocks agree."""
+    """Return the warnings about clocks that differ; none if all clocks agree.
+
+    They name the clocks that are wrong, and the nodes that refuse puts with a time to live.
+    """
     skew_ms = max(node.clock_skew_ms for node in nodes)
     if skew_ms <= SKEW_REPORTED_MS:
         return []
@@ -254,10 +264,13 @@ def clock_warnings(nodes: list[Description]) -> list[str]:
 
 
 def _warnings(nodes: list[Description], silent: int) -> list[str]:
-    """Return the warnings for an operator; they go to stderr, also if stdout is a pipe.
+    """Return the warnings for an operator.
+
+    They go to stderr, also if stdout is a pipe.
 
     Args:
-        silent: the number of further nodes that belong to the ring and do not answer.
+        nodes: the nodes that answered.
+        silent: the number of further members that do not answer.
     """
     found = [f"{node.name} is degraded: {why}" for node in nodes for why in node.troubles]
     if damaged := sum(node.damaged for node in nodes):

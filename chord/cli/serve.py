@@ -1,4 +1,7 @@
-"""Running one node in this process: from its configuration to its exit code. Imports Trio."""
+"""One node in this process, from its configuration to its exit code.
+
+This module imports Trio.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +35,16 @@ from chord.node import Node
 
 FAREWELL_S = 3.0
 WHY_EMPTY = {
-    "lost": "the records of last time are gone; its replicas will bring back theirs",
-    "lost for good": "the records of last time are gone, and no other node has copies; see: chord restore --help",
+    "lost": "its previous records are gone; other replicas will bring back their copies",
+    "lost for good": "its previous records are gone, and no other node has copies; see: chord restore --help",
 }
 HOW = {
     "created": "created a ring of its own",
     "joined": "joined the ring",
     "resumed": "resumed its place",
 }
-PATIENCE_S = 2.0  # a node that is not in the ring by then says what it is waiting for
-AGAIN_S = 10.0  # and says it again this often
+PATIENCE_S = 2.0  # after this time, a node that is not in the ring reports why
+AGAIN_S = 10.0  # the time between further reports
 REACH_S = 1.0
 LOOK_S = 0.5
 
@@ -50,8 +53,9 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
     """Run a node until it has stopped or left; return the exit code.
 
     Args:
-        on_ready: called once, when the node is a member with every vnode; and told how it became one.
-        life_fd: read end of a pipe; the node stops when the other end is closed.
+        config: the configuration of the node.
+        on_ready: called once, when every vnode is a member, with the node and the way it became one (a value of `HOW`).
+        life_fd: the read end of a pipe; the node stops when the other end is closed.
 
     Raises:
         Failure: the node could not start as configured.
@@ -63,10 +67,10 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
     except ChordError as error:
         failure = explain(error, config.listen)
         if isinstance(error, OtherRing) and config.data_dir is not None:
-            failure.hint += f"; or give it another --data: {config.data_dir} belongs to the ring of last time"
+            failure.hint += f"; or give it another --data: {config.data_dir} belongs to the previous ring"
         exit_code = USAGE
         if isinstance(error, WritesRefused):
-            exit_code, failure.hint = INTERNAL, "Look after its disk and its data directory, then start it again"
+            exit_code, failure.hint = INTERNAL, "Repair its disk or its data directory, then start it again"
         raise Failure(failure.message, failure.hint, exit_code, failure.code) from None
     except OSError as error:
         why = str(error.strerror or error).lower()
@@ -79,18 +83,21 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
 
 
 def _hint_to_listen(config: NodeConfig, error: OSError) -> str:
-    """Return what to do about an address that this node cannot listen on."""
+    """Return the hint for an address that this node cannot listen on."""
     if isinstance(error, socket.gaierror):
         return "No host has this name. Listen on an address of this machine: --listen HOST:PORT"
     if error.errno == errno.EADDRNOTAVAIL:
-        return "It is not an address of this machine. Listen on one that is, and --advertise what others can reach"
+        return "It is not an address of this machine. Listen on one of its own, and --advertise one for other nodes"
     if error.errno == errno.EACCES:
         return "Ports below 1024 are reserved. Choose a higher one: --listen HOST:PORT"
     return f"Is another node there? See: chord status --node {config.listen}; or choose another --listen"
 
 
 def _raise_file_limit() -> None:
-    """Let this process open as many files as the user may allow it; shells begin with few."""
+    """Raise the limit on open files to the maximum that the user may have.
+
+    The limit that a shell sets is low.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # some systems name a limit that they do not grant
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -98,7 +105,7 @@ def _raise_file_limit() -> None:
 
 @contextmanager
 def _private_files() -> Iterator[None]:
-    """What is stored is for the user alone who runs the node."""
+    """Create files in the block with permissions for this user alone."""
     before = os.umask(0o077)
     try:
         yield
@@ -115,10 +122,10 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
             _say(f"ERROR in {event.where}:\n{event.traceback}")
         elif isinstance(event, StoreBegun):
             name = node.name or config.listen  # the store is opened before the address is known
-            _say(f"{name} begins with an empty store: {WHY_EMPTY[event.why]}")
+            _say(f"{name} starts with an empty store: {WHY_EMPTY[event.why]}")
         elif isinstance(event, HealthChanged):
             name = node.name or config.listen
-            _say(f"{name} is degraded: {event.why}" if event.why else f"{name} is well again ({event.subject})")
+            _say(f"{name} is degraded: {event.why}" if event.why else f"{name} has recovered ({event.subject})")
         elif isinstance(event, RecordsDamaged):
             text = f"{counted(event.records, 'record')} damaged on its disk; copies of other nodes replace them"
             _say(f"{node.name or config.listen} found {text}")
@@ -133,19 +140,19 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
     node = Node(config, observe=observe)
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
-        # Ctrl-C at a terminal reaches a parent and its children at once; then it is the parent who decides.
+        # Ctrl-C at a terminal reaches the parent and its children at once. The parent then decides.
         numbers = (signal.SIGTERM,) if life_fd is not None else (signal.SIGTERM, signal.SIGINT)
         signals: list[int] = []
         nursery.start_soon(_obey_signals, node, nursery, numbers, signals)
         if life_fd is not None:
             nursery.start_soon(_stop_with_parent, node, life_fd, nursery.cancel_scope)
         await _until_ready(node, reasons)
-        while not node.closed.is_set() and node.host.health.reasons():  # each was said when it appeared
+        while not node.closed.is_set() and node.host.health.reasons():  # each reason was reported when it appeared
             with trio.move_on_after(LOOK_S):
                 await node.closed.wait()
         if not node.closed.is_set() and node.state == "ready":
             if config.join and node.origin == "created":
-                _say(f"{node.name} was given no address to join but its own")
+                _say(f"{node.name} was given no address to join except its own")
             on_ready(node, HOW[node.origin])
             if config.advertise is not None and (error := await _unreachable(config.advertise)):
                 _say(f"{node.name} cannot be reached at the address it advertises ({error})")
@@ -157,7 +164,7 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
 
 
 async def _until_ready(node: Node, reasons: Mapping[str, str]) -> None:
-    """Wait until a node is in the ring, and say again and again why it is not."""
+    """Wait until a node is in the ring; report repeatedly why it is not."""
     began, patience_s = trio.current_time(), PATIENCE_S
     while True:
         with trio.move_on_after(patience_s):
@@ -176,7 +183,10 @@ async def _why_not_ready(config: NodeConfig, reasons: Mapping[str, str]) -> str:
 
 
 async def _unreachable(address: str) -> str:
-    """Return why this node does not answer at an address, as seen from here; "" if it does."""
+    """Return why this node does not answer at an address, or "" if it does.
+
+    The test connection is opened from this process.
+    """
     try:
         with trio.fail_after(REACH_S):
             async with open_client(address) as client:
@@ -192,13 +202,20 @@ async def _ready_or_refused(node: Node) -> None:
     try:
         await node.ready()
     except ChordError:
-        await trio.sleep_forever()  # `node.run` raises the very same error, once
+        await trio.sleep_forever()  # `node.run` raises the same error
 
 
 async def _obey_signals(
     node: Node, nursery: trio.Nursery, numbers: tuple[signal.Signals, ...], received: list[int]
 ) -> None:
-    """The first signal ends the node in good order, the second at once; both are written down."""
+    """Stop the node in order at the first signal, and at once at the second.
+
+    Args:
+        node: the node.
+        nursery: the nursery to cancel at the second signal.
+        numbers: the signals to handle.
+        received: the list to which each signal is appended.
+    """
     with trio.open_signal_receiver(*numbers) as signals:
         async for number in signals:
             received.append(number)
@@ -209,13 +226,13 @@ async def _obey_signals(
             how = "stops and keeps its place" if keeps else "hands over and leaves"
             if node.state != "ready":
                 how = "stops, and was not in the ring yet"
-            _say(f"{node.name} {how} (again: at once)")
+            _say(f"{node.name} {how} (a second signal: at once)")
             nursery.start_soon(node.stop if keeps else node.leave)
 
 
 async def _stop_with_parent(node: Node, life_fd: int, scope: trio.CancelScope) -> None:
     await trio.lowlevel.wait_readable(life_fd)
-    with trio.move_on_after(FAREWELL_S):  # a leave that is under way would only hand over to others who stop too
+    with trio.move_on_after(FAREWELL_S):  # without a leave, which would hand over to peers that stop too
         await node.stop()
     scope.cancel()
 
@@ -225,5 +242,5 @@ def _say(text: str) -> None:
 
 
 def describe_ready(node: Node) -> dict[str, object]:
-    """Return what a ready node tells: name, address, pid, and how it came to its ring."""
+    """Return the data of a ready line: name, address, pid and origin of the node."""
     return {"name": node.name, "address": node.address, "pid": os.getpid(), "origin": node.origin}

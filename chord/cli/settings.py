@@ -1,4 +1,7 @@
-"""A node's configuration from everywhere it may stand: flag > CHORD_* > --config or ./chord.toml > default."""
+"""The configuration of a node, from all of its sources.
+
+A flag wins over a `CHORD_*` variable, a variable over --config or ./chord.toml, and the file over the default.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,12 @@ def node_config(flags: Mapping[str, Any], file: Path | None, environ: Mapping[st
     """Return a node's configuration.
 
     Args:
-        flags: values by the names in `KEYS`; None (or an empty join) where the flag was not given.
-        file: a TOML file with the fields of `NodeConfig`; None: `./chord.toml`, if there is one.
+        flags: values by the names in `KEYS`. None, or an empty join, means that the flag was not given.
+        file: a TOML file with the fields of `NodeConfig`. None: `./chord.toml`, if it exists.
+        environ: the environment variables.
 
     Raises:
-        Failure: exit 2: an unknown key, a value that is none, or values that contradict each other.
+        Failure: exit 2: an unknown key, an invalid value, or values that contradict each other.
     """
     values = _read(file)
     wrong_in_file = _what_is_wrong(values)
@@ -53,10 +57,14 @@ def _what_is_wrong(values: Mapping[str, Any]) -> str | None:
 
 
 def from_flags(flags: Mapping[str, Any], beneath: Mapping[str, Any] | None = None) -> NodeConfig:
-    """Return the configuration that flags alone describe, or flags over the values of a file.
+    """Return the configuration that flags describe.
+
+    Args:
+        flags: as for `node_config`.
+        beneath: the values to use for flags that were not given; default: none.
 
     Raises:
-        Failure: exit 2, as `node_config` does.
+        Failure: exit 2, as for `node_config`.
     """
     values = dict(beneath or {})
     for key, value in flags.items():
@@ -79,7 +87,7 @@ def _read(file: Path | None) -> dict[str, Any]:
         hint = "Name a file that can be read: --config FILE"
         raise Failure(f"cannot open {path} ({str(error.strerror).lower()})", hint, USAGE, "config") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Failure(f"{path}: {error}", "It should be a TOML file", USAGE, "config") from None
+        raise Failure(f"{path}: {error}", "Correct the file, which must be TOML", USAGE, "config") from None
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -101,7 +109,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 def _put(values: dict[str, Any], key: str, value: Any) -> None:
     if key in RING_KEYS:
         ring = values.setdefault("ring", {})
-        if isinstance(ring, dict):  # else from_mapping says what is wrong with it
+        if isinstance(ring, dict):  # if not, from_mapping reports it
             ring[key] = value
     else:
         values[key] = value

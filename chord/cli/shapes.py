@@ -1,6 +1,7 @@
-"""The JSON shapes: from messages to plain objects. One schema file per shape in `chord/cli/schemas/`.
+"""The JSON shapes of the command line, with one schema file each in `schemas/`.
 
-Every id is a decimal string beside its `…_hex`; a vnode is always {"id", "id_hex", "node", "address"}.
+Every id is a decimal string, with its hexadecimal form beside it under `…_hex`. A vnode is always {"id", "id_hex",
+"node", "address"}.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ Json = dict[str, Any]
 
 
 def names_of(nodes: Iterable[Description]) -> dict[str, str]:
-    """Return the name of each node by its address."""
+    """Return the name of each node, by its address."""
     return {node.address: node.name for node in nodes}
 
 
 def vnode_json(circle: Circle, contact: Contact, names: Mapping[str, str]) -> Json:
-    """Return a vnode; a node that never told its name goes by its address."""
+    """Return a vnode. A node with an unknown name goes by its address."""
     return {
         "id": str(int(contact.id)),
         "id_hex": circle.hex(contact.id),
@@ -33,27 +34,34 @@ def vnode_json(circle: Circle, contact: Contact, names: Mapping[str, str]) -> Js
 
 
 def key_json(key: bytes) -> Json:
-    """Return a key as text, or as base64 where it is not UTF-8."""
+    """Return a key as text, or as base64 if it is not UTF-8."""
     return _text_or_b64("key", key)
 
 
 def pair_json(key: bytes, value: bytes) -> Json:
-    """Return a line of `load` and `scan`."""
+    """Return a line of `load` and `scan`: a key and a value."""
     return {**_text_or_b64("key", key), **_text_or_b64("value", value)}
 
 
 def value_json(value: bytes) -> Json:
-    """Return a value: its bytes, and its text where it has one."""
+    """Return a value as base64, and as text if it is UTF-8."""
     return {"b64": base64.b64encode(value).decode(), "text": _text(value)}
 
 
 def context_json(context: bytes) -> str:
-    """Return a context as text; `--context` takes it back."""
+    """Return a context as base64 text, which `--context` takes."""
     return base64.b64encode(context).decode()
 
 
 def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quarantined: int = 0) -> Json:
-    """Return what `get` found, or that there is nothing; and how many values of the key are in quarantine."""
+    """Return the result of a `get`.
+
+    Args:
+        key: the key.
+        found: the values; None if the key has no value.
+        trace: the trace of the read, if wanted.
+        quarantined: the number of values of the key in quarantine.
+    """
     return {
         **key_json(key),
         "found": found is not None,
@@ -68,7 +76,7 @@ def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quar
 
 
 def put_json(stored: Stored, owner: Json, trace: Json | None) -> Json:
-    """Return a write that was acknowledged."""
+    """Return an acknowledged write."""
     return {
         **key_json(stored.key),
         "owner": owner,
@@ -87,7 +95,7 @@ def put_json(stored: Stored, owner: Json, trace: Json | None) -> Json:
 def replicas_json(
     circle: Circle, owner: Contact, lines: Iterable[ReplicaLine], duration_ms: float, names: Mapping[str, str]
 ) -> Json:
-    """Return the trace of a read or a write: who coordinated it, and what each replica had to do with it."""
+    """Return the trace of a read or a write: coordinator, replicas and duration."""
     return {
         "coordinator": vnode_json(circle, owner, names),
         "replicas": [
@@ -105,7 +113,7 @@ def replicas_json(
 
 
 def error_json(error: ChordError) -> Json:
-    """Return an error inside a larger answer."""
+    """Return an error that is part of a larger answer."""
     return {"code": error.word, "message": error.message}
 
 
@@ -122,7 +130,7 @@ def hop_json(circle: Circle, index: int, hop: HopTrace, names: Mapping[str, str]
 
 
 def lookup_json(circle: Circle, trace: Trace, names: Mapping[str, str], key: bytes | None) -> Json:
-    """Return a finished lookup; `key` is null where a point was looked up."""
+    """Return a finished lookup; `key` is null if a point was looked up."""
     return {
         **(key_json(key) if key is not None else {"key": None}),
         "id": str(int(trace.key)),
@@ -141,18 +149,18 @@ def lookup_json(circle: Circle, trace: Trace, names: Mapping[str, str], key: byt
 
 
 def answers(trace: Trace, replica: Contact, names: Mapping[str, str]) -> bool:
-    """Return whether a replica answers: as the owner sees it, and as it told its name just now."""
+    """Return whether a replica answers, both to the owner and to this command."""
     return replica not in trace.silent and replica.address in names
 
 
 def owned_share(circle: Circle, vnode: VnodeInfo) -> float:
-    """Return the share of the circle a vnode answers for."""
-    arcs = [a for a in vnode.arcs if a.state == "owned"]  # the other states speak of parts of it
+    """Return the share of the circle, 0 to 1, that a vnode owns."""
+    arcs = [a for a in vnode.arcs if a.state == "owned"]  # arcs in other states are parts of it
     return float(sum(circle.fraction(circle.distance(a.start, a.end) or circle.size) for a in arcs))
 
 
 def ring_json(circle: Circle, nodes: Iterable[Description]) -> Json:
-    """Return every vnode in ring order with its neighbours."""
+    """Return every vnode with its neighbours, in ring order."""
     known = list(nodes)
     names = names_of(known)
     vnodes = sorted((v for node in known for v in node.vnodes), key=lambda v: v.contact.id)
@@ -171,7 +179,7 @@ def ring_json(circle: Circle, nodes: Iterable[Description]) -> Json:
 
 
 def fingers_json(circle: Circle, vnode: VnodeInfo, names: Mapping[str, str]) -> Json:
-    """Return a finger table, one object for each entry that is known."""
+    """Return a finger table, with one object for each known entry."""
     fingers = []
     for run in vnode.fingers:
         for i in range(run.first, run.last + 1):
@@ -184,7 +192,7 @@ def fingers_json(circle: Circle, vnode: VnodeInfo, names: Mapping[str, str]) -> 
 
 
 def node_json(circle: Circle, node: Description, names: Mapping[str, str]) -> Json:
-    """Return a node's status."""
+    """Return the status of a node."""
     return {
         "node": node.name,
         "address": node.address,

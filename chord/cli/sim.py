@@ -1,6 +1,6 @@
-"""sim run, sim replay, sim paper: the same node on virtual time, by the thousand.
+"""`sim run`, `sim replay` and `sim paper`: the real node on virtual time.
 
-The simulator is loaded inside the commands: nothing else pays for it.
+The commands import the simulator while they run, so other commands do not load it.
 """
 
 from __future__ import annotations
@@ -26,55 +26,59 @@ if TYPE_CHECKING:
     from chord.sim.swarm import Outcome
 
 EXIT_CODES = {"correctness": CHECK_FAILED, "crash": INTERNAL, "liveness": TIMEOUT}
-"""By kind of failure; where there are several, the first of these counts."""
+"""The exit codes by kind of failure. If several kinds occurred, the first of these counts."""
 
 WRITES_TOLD = 10_000
-"""After so many more acknowledged writes, a single long life says how far it has come."""
+"""The number of acknowledged writes between two progress messages of a single long run."""
 
 WISHES = (
     "nodes", "successors", "replicas", "faults", "fidelity", "membership", "steps", "writes", "clients",
     "client_pause", "reads", "pause", "until", "theme"
 )  # fmt: skip
-FAULTS_HELP = """Exactly these, or all, or none; default: drawn, each with p = 1/2. There are adjacent, crash, silent,
-row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter, memory, wipe, damage, full, eio, skew,
-forget, return; --counts explains them."""
+FAULTS_HELP = """Exactly these faults, or all, or none; default: each is drawn with p = 1/2. Faults: adjacent, crash,
+silent, row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter, memory, wipe, damage, full,
+eio, skew, forget, return. --counts explains them."""
 
-THEME_HELP = """What the life has most of: mixed (a little of each fault), absence, power, clocks, stop, disks,
-addresses or delivery; default: mixed if --faults names faults, otherwise drawn. Without a number of --nodes, all but
-mixed have rings of one to seven nodes."""
+THEME_HELP = """Main stress of the run: mixed (a little of each fault), absence, power, clocks, stop, disks, addresses
+or delivery. Default: mixed if --faults names faults, otherwise drawn. Without --nodes, the rings of all themes except
+mixed have one to seven nodes."""
 
 
 @click.group("sim", no_args_is_help=False)
 def sim_command() -> None:
-    """Simulate: rings of the real node on virtual time, with faults, checked after every step."""
+    """Simulate rings of the real node on virtual time, with faults and checks."""
 
 
 def _wishes(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options by which a plan differs from what its seed draws."""
+    """Add the options that override the draws of a seed."""
     options = (
-        click.option("--nodes", type=click.IntRange(1, 1000), metavar="N", help="How many nodes; default: drawn."),
-        click.option("--successors", type=click.IntRange(2, 32), metavar="R", help="r of the ring; default: drawn."),
-        click.option("--replicas", type=click.IntRange(1, 16), metavar="N", help="N of the ring; default: drawn."),
+        click.option("--nodes", type=click.IntRange(1, 1000), metavar="N", help="Number of nodes; default: drawn."),
+        click.option("--successors", type=click.IntRange(2, 32), metavar="R",
+                     help="Length of the successor lists; default: drawn."),
+        click.option("--replicas", type=click.IntRange(1, 16), metavar="N",
+                     help="Number of copies of each record; default: drawn."),
         click.option("--faults", metavar="A,B", help=FAULTS_HELP),
         click.option("--fidelity", type=click.Choice(["messages", "frames"]),
-                     help="Whole messages, or frames over streams; default: drawn."),
+                     help="Send whole messages, or frames over streams; default: drawn."),
         click.option("--membership", type=click.IntRange(min=0), metavar="M",
-                     help="Go on until nodes came or went this many times; default: 30."),
+                     help="Run until nodes joined or left this many times; default: 30. "
+                     "Only with theme mixed."),
         click.option("--steps", type=click.IntRange(min=0), metavar="K",
-                     help="And until this many protocol steps were taken; default: 2000."),
+                     help="And until this many protocol steps were taken; default: 2000. "
+                     "Only with theme mixed."),
         click.option("--writes", type=click.IntRange(min=0), metavar="W",
                      help="And until this many writes were acknowledged; default: 0."),
         click.option("--clients", type=click.IntRange(1, 1000), metavar="C",
-                     help="How many clients write and read; default: drawn."),
+                     help="Number of clients; default: drawn."),
         click.option("--client-pause", type=Seconds(min=0, min_open=True), metavar="S",
-                     help="How long each waits between two operations, on average; default: drawn."),
+                     help="Mean pause of a client between two operations; default: drawn."),
         click.option("--reads", type=FiniteRange(0, 1), metavar="SHARE",
-                     help="How many in one of their operations on a key that was written before are reads;"
+                     help="Fraction of reads among operations on keys that were written before;"
                      " default: 0.6."),
         click.option("--pause", type=Seconds(min=0, min_open=True), metavar="S",
-                     help="Mean time between two events; default: drawn."),
+                     help="Mean virtual time between two events; default: drawn."),
         click.option("--until", type=Seconds(min=0, min_open=True), metavar="S",
-                     help="Go on for this many virtual seconds instead."),
+                     help="Run for this many virtual seconds instead."),
         click.option("--theme", metavar="T", help=THEME_HELP),
     )  # fmt: skip
     for option in reversed(options):
@@ -83,18 +87,21 @@ def _wishes(command: Callable[..., int]) -> Callable[..., int]:
 
 
 @sim_command.command("run", short_help="Run seeds, with faults, and check every step.")
-@click.option("--seeds", default="0-19", show_default=True, metavar="A-B", help="One seed or a range.")
+@click.option("--seeds", default="0-19", show_default=True, metavar="A-B", help="One seed, or a range.")
 @_wishes
-@click.option("--shares", is_flag=True, help="Fail where too few writes are blind, deletes, or by a new coordinator.")
-@click.option("--counts", is_flag=True, help="Print how often each fault was drawn and each path taken.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="J", help="Processes; default: one for each core.")
+@click.option("--shares", is_flag=True,
+              help="Fail if too few writes are blind, deletes, through stand-ins, or by a new coordinator.")
+@click.option("--counts", is_flag=True, help="Print how often each fault was drawn and each path was taken.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="J", help="Number of processes; default: one per core.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run_command(seeds: str, shares: bool, counts: bool, jobs: int | None, as_json: bool, **wishes: Any) -> int:
-    """Run seeds: each a ring that lives through what its seed has drawn, checked after every step.
+    """Run seeds: each is a ring under the faults that it draws, checked at every step.
 
-    Exit code 8 where a check failed, 1 where a bug raised an error, 5 where a ring did not become whole in time. Then
-    the last line is the command that replays the first failure. 200 seeds or more must also have taken every path; that
-    is not checked where an option such as --nodes or --faults replaces what the seeds draw, but --shares is.
+    Exit code 8 if a check failed, 1 if a bug raised an error, 5 if a ring did not converge in time. The last line is
+    then the command that replays the first failure.
+
+    200 seeds or more must also have taken every path. This is not checked if an option such as --nodes or --faults
+    overrides draws of the seeds. --shares is checked in any case.
     """
     from chord.sim.swarm import SEEDS_FOR_ALL, Broken, run_many
 
@@ -116,9 +123,9 @@ def run_command(seeds: str, shares: bool, counts: bool, jobs: int | None, as_jso
         if not one_life:
             return
         show(min(writes, plans[0].writes))
-        if writes - told >= WRITES_TOLD:  # a life of hours says so where there is no terminal as well
+        if writes - told >= WRITES_TOLD:  # a run of hours also reports progress without a terminal
             told = writes
-            out.note(f"{writes:,} writes were acknowledged, {membership:,} times a node came or went, and all held")
+            out.note(f"{writes:,} writes were acknowledged, {membership:,} times a node joined or left, all held")
 
     what, total = ("writes", plans[0].writes) if one_life else ("seeds", len(plans))
     with out.progress(what, total, lines_every_s=LINES_EVERY_S) as show:
@@ -132,19 +139,20 @@ def run_command(seeds: str, shares: bool, counts: bool, jobs: int | None, as_jso
     return _exit_code(outcome, never_taken)
 
 
-@sim_command.command("replay", short_help="Run one seed again, and tell what happens.")
+@sim_command.command("replay", short_help="Run one seed again, and print its events.")
 @click.argument("seed", type=click.IntRange(min=0))
 @_wishes
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Where the event log goes; default: out/sim/seed-SEED.jsonl.")
+              help="File for the event log; default: out/sim/seed-SEED.jsonl.")
 @click.option("--history", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Write what the clients did as well, for chord check-history.")
+              help="Also write the operations of the clients, for chord check-history.")
 @click.option("--json", "as_json", is_flag=True, help="Print the event log instead of lines.")
 def replay_command(seed: int, log: Path | None, history: Path | None, as_json: bool, **wishes: Any) -> int:
-    """Run one seed again, the very same way: a line for each change of a node's state, and all events as JSON lines.
+    """Run one seed again, exactly as before, and print each change of a node's state.
 
-    A line is virtual time, node, event, and the node as it is after it: predecessor, successor list, share of the
-    circle, number of keys. Exit codes are those of chord sim run.
+    All events also go to a log, as JSON lines. A printed line has the virtual time, the node, the event and the node's
+    new state. The state is the predecessor, the successor list, the share of the circle and the number of keys. Exit
+    codes are those of chord sim run.
     """
     from chord.sim.replay import HEADING, Replay
     from chord.sim.swarm import Broken, run_one
@@ -175,22 +183,23 @@ def replay_command(seed: int, log: Path | None, history: Path | None, as_json: b
     return EXIT_CODES[result.kind] if isinstance(result, Broken) else OK
 
 
-@sim_command.command("paper", short_help="Measure what the papers published.")
+@sim_command.command("paper", short_help="Repeat the measurements of the papers.")
 @click.argument("experiments", nargs=-1)
 @click.option("--scale", type=click.Choice(["quick", "standard", "full"]), default="standard", show_default=True,
-              help="How much is measured: two minutes, ten, or as in the papers.")
-@click.option("--seed", default=1, show_default=True, metavar="N", help="Of everything that is drawn.")
+              help="How much to measure: two minutes, ten, or as in the papers.")
+@click.option("--seed", default=1, show_default=True, metavar="N", help="Seed of all random draws.")
 @click.option("--out", "out_dir", type=click.Path(file_okay=False, path_type=Path), default=Path("out/sim"),
-              show_default=True, help="Where reports, tables and plots go.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="J", help="Processes; default: one for each core.")
+              show_default=True, help="Folder for reports, tables and plots.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="J", help="Number of processes; default: one per core.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def paper_command(
     experiments: tuple[str, ...], scale: Any, seed: int, out_dir: Path, jobs: int | None, as_json: bool
 ) -> int:
-    """Measure what the papers published, with the real node: all EXPERIMENTS, or those named.
+    """Repeat the measurements of the papers with the real node.
 
-    There are path_length, load_balance, failures, churn, sessions and healing. Prints measured beside published, and
-    writes CSV, plots and a Markdown report. Exit code 8 where a bar is missed.
+    EXPERIMENTS are path_length, load_balance, failures, churn, sessions and healing; default: all. The command prints
+    measured beside published figures, and writes CSV, plots and a Markdown report. Exit code 8 if a result misses its
+    bar.
     """
     from chord.lab import papers
 
@@ -200,7 +209,7 @@ def paper_command(
         if name not in papers.EXPERIMENTS:
             hint = f"There are: {', '.join(papers.EXPERIMENTS)}"
             raise Failure(f"there is no experiment {name!r}", hint, USAGE, "usage")
-    require_folder(out_dir)  # now, not in ten minutes
+    require_folder(out_dir)  # fail now, not in ten minutes
     cells = sum(len(papers.EXPERIMENTS[name].plan(scale, seed)) for name in names)
     with (
         orderly_end(),

@@ -1,4 +1,4 @@
-"""What the sim commands print: a swarm's tables, and files that are written meanwhile."""
+"""The output of the `sim` commands: result tables, and files written meanwhile."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ Replay = Callable[[int], str]
 
 
 class Late(Generic[T]):
-    """Writes, and keeps what goes wrong until it is asked for: a simulation would take it for a bug of its own."""
+    """A writer that keeps its first error until `fail` is called.
+
+    The simulator would take an error in the middle of a run for a bug of its own.
+    """
 
     def __init__(self, write: Callable[[T], object]) -> None:
         self._write = write
         self._error: OSError | None = None
 
     def __call__(self, what: T) -> None:
-        """Write, unless that has failed before."""
+        """Write, unless an earlier write has failed."""
         if self._error is None:
             try:
                 self._write(what)
@@ -44,14 +47,19 @@ class Late(Generic[T]):
                 self._error = error
 
     def fail(self) -> None:
-        """Raise what went wrong, if anything did."""
+        """Raise the error of the write that failed, if one did."""
         if self._error is not None:
             raise self._error
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[Late[bytes]]:
-    """Have a file to write to, and its folder. Where it cannot be written, that is said at the begin or in the end."""
+    """Open a file for the block, and create its folder.
+
+    Raises:
+        Failure: exit 2: the file cannot be opened, or a write failed. A failed write is reported at the end of the
+            block.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
@@ -66,7 +74,7 @@ def writing(path: Path) -> Iterator[Late[bytes]]:
 
 
 def drawn(plan: Plan) -> str:
-    """Return what a seed has drawn, in words."""
+    """Return the draws of a seed in words."""
     faults = ", ".join(plan.faults) or "no faults"
     theme = "" if plan.theme == "mixed" else f"{plan.theme}: "
     least, most = plan.delay_s
@@ -79,10 +87,17 @@ def drawn(plan: Plan) -> str:
 def print_outcome(
     out: Out, outcome: Outcome, never_taken: list[str], replay: Replay, *, has_counts: bool = False
 ) -> None:
-    """Print what matters first, then how often each situation came about, what failed, and how to see it again.
+    """Print the result of many seeds.
+
+    This is a summary, the number of occurrences of each situation, the failures, and the command that replays the first
+    failure.
 
     Args:
-        has_counts: print as well which faults were drawn, and how often everything was taken.
+        out: the output of the command.
+        outcome: the result.
+        never_taken: the paths that no seed took, and the kinds of writes that were too rare.
+        replay: returns the command that runs a seed again.
+        has_counts: also print the drawn faults, and how often each path was taken.
     """
     from chord.sim.plan import FAULTS
 
@@ -120,22 +135,22 @@ def _summary(outcome: Outcome) -> list[str]:
     totals = _totals(outcome)
     lines = [
         f"{outcome.seeds:,} seed{'s' * (outcome.seeds != 1)}, {outcome.drawn['over frames']:,} of them over frames: "
-        + (f"{len(outcome.broken)} FAILED" if outcome.broken else "all held"),
-        f"{totals['steps']:,} protocol steps, {totals['membership']:,} times a node came or went, "
-        f"{totals['checks']:,} times all invariants checked, {totals['deliveries']:,} deliveries",
+        + (f"{len(outcome.broken)} FAILED" if outcome.broken else "all passed"),
+        f"{totals['steps']:,} protocol steps, {totals['membership']:,} times a node joined or left, "
+        f"{totals['checks']:,} checks of all invariants, {totals['deliveries']:,} deliveries",
     ]
     if reports:
         lines += [
             f"Ideal at most {max(r.settled_s for r in reports):.1f} s after the last event; "
             f"healed at most {max(r.healed_rounds for r in reports):.0f} rounds after an episode",
             f"{totals['keys']:,} acknowledged keys were read back in the end; "
-            f"{totals['lost']:,} had died with the last node that had them",
+            f"{totals['lost']:,} were lost with the last node that had them",
         ]
     if written := outcome.counts["client put ok"]:
         shares = ", ".join(f"{100 * share:.0f} % {name}" for name, share in outcome.shares().items())
         lines.append(f"{written:,} writes were acknowledged{shares and ': '}{shares}")
     if reports:
-        lines.append(f"{100 * outcome.long_absences:.0f} % of the lives had an absence longer than every period")
+        lines.append(f"{100 * outcome.long_absences:.0f} % of the runs had an absence longer than every period")
     return lines
 
 
@@ -145,7 +160,7 @@ def _totals(outcome: Outcome) -> dict[str, int]:
 
 
 def outcome_json(outcome: Outcome, never_taken: list[str], replay: Replay) -> Json:
-    """Return what a swarm did as JSON."""
+    """Return the result of many seeds as JSON."""
     return {
         "seeds": outcome.seeds,
         "drawn": dict(sorted(outcome.drawn.items())),
@@ -162,9 +177,9 @@ def outcome_json(outcome: Outcome, never_taken: list[str], replay: Replay) -> Js
 
 
 def summary_of_one(report: Report) -> str:
-    """Return what one seed did, in words."""
+    """Return the result of one seed in words."""
     return (
-        f"{report.steps:,} protocol steps, {report.membership:,} times a node came or went, "
-        f"{report.checks:,} times all invariants checked, {report.virtual_s:.1f} virtual seconds\n"
+        f"{report.steps:,} protocol steps, {report.membership:,} times a node joined or left, "
+        f"{report.checks:,} checks of all invariants, {report.virtual_s:.1f} virtual seconds\n"
         f"digest {report.digest}"
     )

@@ -1,4 +1,4 @@
-"""Drawings of the ring as SVG files: the circle, its vnodes, and the path of a lookup."""
+"""Drawings of the ring as SVG: the circle, its vnodes, and the path of a lookup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chord.wire.messages import Contact, Trace
 SIZE = 720
 CENTRE = SIZE / 2
 RADIUS = 240
-LABELS_MAX = 128  # more of them would only overlap
+LABELS_MAX = 128  # more labels would overlap
 
 _STYLE = """
   text { font: 12px ui-monospace, monospace; fill: #24292f }
@@ -29,7 +29,13 @@ _STYLE = """
 
 
 class Dot(NamedTuple):
-    """A vnode as it is drawn."""
+    """A vnode in a drawing.
+
+    Attributes:
+        point: its point on the circle.
+        label: its label.
+        kind: its style class: vnode, dead or owner.
+    """
 
     point: int
     label: str
@@ -37,13 +43,13 @@ class Dot(NamedTuple):
 
 
 def draw_ring(circle: Circle, contacts: Iterable[Contact], names: Mapping[str, str]) -> str:
-    """Return a drawing of the ring: every vnode at its place, clockwise from 0 at the top."""
+    """Return a drawing of the ring: every vnode, clockwise from 0 at the top."""
     dots = [Dot(c.id, names.get(c.address, c.address)) for c in contacts]
     return _document(circle, f"{len(dots)} vnodes on a circle of 2^{circle.bits} points", dots, [], [])
 
 
 def draw_lookup(circle: Circle, trace: Trace, contacts: Iterable[Contact], names: Mapping[str, str], what: str) -> str:
-    """Return a drawing of a lookup: the ring, and the path from the start over each hop to the owner."""
+    """Return a drawing of a lookup: the ring, and the path over all hops to the owner."""
     dead = {hop.contact.id for hop in trace.hops if hop.is_dead}
     dots = {c.id: Dot(c.id, names.get(c.address, c.address)) for c in contacts}
     for hop in trace.hops:
@@ -71,7 +77,11 @@ def draw_lookup(circle: Circle, trace: Trace, contacts: Iterable[Contact], names
 
 
 def save(text: str, path: Path) -> None:
-    """Write a drawing to a file."""
+    """Write a drawing to a file.
+
+    Raises:
+        Failure: exit 2: the file cannot be written.
+    """
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -85,7 +95,10 @@ def _place(circle: Circle, point: int, radius: float) -> tuple[float, float]:
 
 
 def _arrow(circle: Circle, start: int, end: int, style: str) -> str:
-    """A chord bent towards the centre, so that short hops can still be told from the circle."""
+    """Return an arrow bent towards the centre.
+
+    The bend tells short hops from the circle.
+    """
     (x1, y1), (x2, y2) = _place(circle, start, RADIUS), _place(circle, end, RADIUS)
     bend = 0.35
     cx, cy = (x1 + x2) / 2 * (1 - bend) + CENTRE * bend, (y1 + y2) / 2 * (1 - bend) + CENTRE * bend

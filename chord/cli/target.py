@@ -1,4 +1,4 @@
-"""Which ring a command talks to, and which node a word means."""
+"""The ring that a command talks to, and the node that a word names."""
 
 from __future__ import annotations
 
@@ -20,13 +20,19 @@ from chord.errors import SILENCE, ChordError, ConfigError, PeerUnreachable
 from chord.ids import Circle
 from chord.wire.messages import Description, VnodeInfo
 
-PREFIX_MIN = 3  # hexadecimal digits; fewer might be meant as something else
+PREFIX_MIN = 3  # hexadecimal digits; a shorter word may mean something else
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Target(NamedTuple):
-    """The ring a command was pointed at, and where it prints."""
+    """The ring that a command talks to, and the output of the command.
+
+    Attributes:
+        nodes: the addresses of the entry nodes; at least one.
+        timeout_s: the timeout of each operation, in seconds.
+        out: the output.
+    """
 
     nodes: tuple[str, ...]
     timeout_s: float
@@ -34,7 +40,11 @@ class Target(NamedTuple):
 
     @contextmanager
     def connect(self) -> Iterator[Ring]:
-        """Connect to the ring for the length of a `with`; errors become words that name the entry node."""
+        """Connect to the ring for the length of a `with` block.
+
+        Raises:
+            Failure: the block raised a `ChordError`. The hint names the entry node.
+        """
         try:
             with connect(*self.nodes, timeout_s=self.timeout_s) as ring:
                 yield ring
@@ -43,11 +53,11 @@ class Target(NamedTuple):
 
 
 def ring_options(default_timeout_s: float = 5.0) -> Callable[[F], F]:
-    """Give a command the options of everything that talks to a ring; it gets them as one `target`."""
+    """Give a command the options that select a ring, as one argument `target`."""
 
     def decorate(function: F) -> F:
         @click.option("--node", "nodes", multiple=True, envvar="CHORD_NODE", metavar="HOST:PORT",
-                      help="Where to enter the ring; repeat it for stand-ins.  [default: CHORD_NODE, or "
+                      help="Entry node of the ring; repeat it to name alternatives.  [default: CHORD_NODE, or "
                       f"{DEFAULT_NODE}]")
         @click.option("--timeout", type=Seconds(0.001, 86400), default=default_timeout_s, show_default=True,
                       metavar="S", envvar="CHORD_TIMEOUT", help="Give up after this many seconds; also CHORD_TIMEOUT.")
@@ -64,7 +74,7 @@ def ring_options(default_timeout_s: float = 5.0) -> Callable[[F], F]:
 
 
 def json_option(function: F) -> F:
-    """Give a command that talks to no ring the `--json` option; it gets an `out`."""
+    """Give a command that needs no ring the option `--json`; it gets an `out`."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(function)
@@ -75,10 +85,14 @@ def json_option(function: F) -> F:
 
 
 def check_address(text: str, *, may_choose_port: bool = False) -> str:
-    """Return the address, if it is one; else explain.
+    """Return an address if it is valid.
 
     Args:
-        may_choose_port: port 0 stands for any free port.
+        text: the address, HOST:PORT.
+        may_choose_port: accept port 0, which means any free port.
+
+    Raises:
+        Failure: exit 2: it is not a valid address.
     """
     try:
         port = split_address(text)[1]
@@ -92,12 +106,12 @@ def check_address(text: str, *, may_choose_port: bool = False) -> str:
         raise Failure(error.message, hint, USAGE, "usage") from None
     if port == 0 and not may_choose_port:
         hint = "Name the port that the node printed when it was ready, as in 127.0.0.1:9000"
-        raise Failure(f"{text} is no address of a node: no node listens on port 0", hint, USAGE, "usage")
+        raise Failure(f"{text} is not the address of a node: no node listens on port 0", hint, USAGE, "usage")
     return text
 
 
 def is_address(text: str) -> bool:
-    """Whether a word has the form HOST:PORT."""
+    """Return whether a word has the form HOST:PORT."""
     try:
         return split_address(text)[1] > 0
     except ConfigError:
@@ -105,19 +119,22 @@ def is_address(text: str) -> bool:
 
 
 class Chosen(NamedTuple):
-    """The node a word means; and the vnode, where the word was an id."""
+    """The node that a word names, and the vnode if the word is an id."""
 
     node: Description
     vnode: VnodeInfo | None
 
 
 def descriptions(crawl: dict[str, Outcome]) -> list[Description]:
-    """Return the nodes that answered a crawl, in order of their names (n2 before n10)."""
+    """Return the nodes that answered a crawl, sorted by name (n2 before n10)."""
     return sorted((d for d in crawl.values() if isinstance(d, Description)), key=lambda d: natural(d.name))
 
 
 def who_left(nodes: Iterable[Description]) -> set[str]:
-    """Return the addresses of nodes that somebody heard say goodbye: nobody waits for them."""
+    """Return the addresses of nodes that have left the ring.
+
+    At least one node received their goodbye, so no node waits for them.
+    """
     return {peer.address for node in nodes for peer in node.peers if peer.state == "left"}
 
 
@@ -130,20 +147,24 @@ def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> in
 
 
 def count_keys(nodes: Iterable[Description]) -> int:
-    """Return how many keys the ring holds, each counted once: where its owner counts it."""
+    """Return the number of keys in the ring. The owner of a key counts it."""
     return sum(vnode.keys for node in nodes for vnode in node.vnodes)
 
 
 def natural(text: str) -> list[tuple[str, int]]:
-    """Return a sort key by which n2 comes before n10."""
-    words = re.split("([0-9]+)", text)  # words and numbers take turns, words first
+    """Return a sort key that puts n2 before n10."""
+    words = re.split("([0-9]+)", text)  # words and numbers alternate; a word is first
     return [(word, int(number)) for word, number in zip(words[::2], [*words[1::2], "-1"], strict=True)]
 
 
 def choose(word: str, nodes: Iterable[Description]) -> Chosen:
-    """Return the node a word means: a name, HOST:PORT, 0xHEX or a decimal id, in this order.
+    """Return the node that a word names: a name, HOST:PORT, 0xHEX or a decimal id.
 
-    Else an id as tables shorten it, 8f3a…c21d or only its beginning, where one alone begins (and ends) so.
+    These are tried in this order. After them, the word may be an id as tables shorten it, 8f3a…c21d or only its
+    beginning, if exactly one id fits.
+
+    Raises:
+        Failure: exit 2: the word names no node, or more than one.
     """
     known = list(nodes)
     point = to_number(word)
@@ -154,24 +175,24 @@ def choose(word: str, nodes: Iterable[Description]) -> Chosen:
     ]
     alike = sorted({node.address for node in known if node.name == word})
     if len(alike) > 1:
-        hint = f"Say which: {', '.join(alike)}"
+        hint = f"Name one by its address: {', '.join(alike)}"
         raise Failure(f"{len(alike)} nodes of the ring are called {word!r}", hint, USAGE, "ambiguous_node")
     if meant:
         return meant[0]
     meant = [Chosen(n, v) for n in known for v in n.vnodes if is_meant(word, n.bits, v.contact.id)]
     if len(meant) > 1:
         names = ", ".join(chosen.node.name for chosen in meant)
-        hint = f"Write more of it; it fits {names}"
+        hint = f"Write more digits; it fits {names}"
         raise Failure(f"{word!r} begins more than one id", hint, USAGE, "ambiguous_node")
     if meant:
         return meant[0]
     names = ", ".join(sorted((n.name for n in known), key=natural)[:12]) + (", …" if len(known) > 12 else "")
-    hint = f"There are: {names}. One that does not answer goes by its HOST:PORT: chord members"
+    hint = f"The nodes are: {names}. Name an unreachable node by its HOST:PORT: chord members"
     raise Failure(f"no node of the ring is called {word!r}", hint, USAGE, "no_such_node")
 
 
 def is_meant(word: str, bits: int, point: int) -> bool:
-    """Return whether a word writes a point: as a number, or shortened as tables do."""
+    """Return whether a word writes a point: as a number, or shortened as in tables."""
     if to_number(word) == point:
         return True
     begin, _, end = word.lower().removeprefix("0x").replace("...", "…").replace("~", "…").partition("…")
@@ -182,20 +203,23 @@ def is_meant(word: str, bits: int, point: int) -> bool:
 
 
 def find_node(ring: Ring, word: str) -> Chosen:
-    """Return the node of the ring a word means, asking only that node where the word is an address."""
+    """Return the node of the ring that a word names.
+
+    If the word is an address, only that node is asked.
+    """
     if is_address(word):
         try:
             return Chosen(ring.describe(word), None)
         except SILENCE as error:
             if word == ring.entry or (isinstance(error, PeerUnreachable) and error.is_own):
                 raise
-            hint = f"See who is there: chord members; if it never will be back: chord forget {word}"
+            hint = f"See the members: chord members; if it will never return: chord forget {word}"
             raise Failure(error.message, hint, UNREACHABLE, error.word) from None
     return choose(word, descriptions(ring.members()))
 
 
 def to_number(word: str) -> int | None:
-    """Return the number a word writes in decimal or as 0xHEX, or None."""
+    """Return the number that a word writes in decimal or as 0xHEX, or None."""
     try:
         return int(word, 16) if word.lower().startswith("0x") else int(word)
     except ValueError:

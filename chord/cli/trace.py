@@ -1,4 +1,7 @@
-"""Traces as stories: a lookup, one line per hop, dead ones with their reason; a read or write, one per replica."""
+"""Traces as tables: one line per hop of a lookup, or per replica of an operation.
+
+A dead hop shows the reason.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,17 @@ REPLICA_COLUMNS = (
 VERSION_BYTES_SHOWN = 4
 
 WAIT_SHOWN_MS = 100.0
-"""The line of an owner tells of a longer wait: until a node takes the arc of a dead one over, none answers."""
+"""The line of the owner mentions a longer wait. No node answers for an arc until a node has taken it over."""
 
 
 class Size(NamedTuple):
-    """How large the ring is: its nodes, whether they were counted or estimated, and its r."""
+    """The size of a ring.
+
+    Attributes:
+        nodes: the number of nodes.
+        is_exact: whether the nodes were counted, not estimated.
+        successors: the r of the ring.
+    """
 
     nodes: int
     is_exact: bool
@@ -37,10 +46,15 @@ class Size(NamedTuple):
 
 
 def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str], what: str, size: Size) -> None:
-    """Print a lookup: heading, hops, owner, replicas, and the sum of it.
+    """Print a lookup: heading, hops, owner, replicas and summary.
 
     Args:
+        out: the output of the command.
+        circle: the circle.
+        trace: the lookup.
+        names: the names of nodes by address.
         what: the key as the user gave it.
+        size: the size of the ring.
     """
     if out.as_table:
         start = trace.start
@@ -63,10 +77,13 @@ def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str]
 
 
 def rows(circle: Circle, trace: Trace, names: Mapping[str, str], *, with_bars: bool) -> list[list[str]]:
-    """Return the lines of the table: every hop in the order it was tried, and the owner.
+    """Return the lines of the table: every hop in the order tried, then the owner.
 
     Args:
-        with_bars: for people: draw what is still to go, where there is no outcome worth a word, and shorten ids.
+        circle: the circle.
+        trace: the lookup.
+        names: the names of nodes by address.
+        with_bars: shorten ids, and show the remaining distance as a bar in place of the outcome "ok".
     """
     lines = []
     live = -1
@@ -86,7 +103,7 @@ def rows(circle: Circle, trace: Trace, names: Mapping[str, str], *, with_bars: b
 
 
 def one_line(trace: Trace, names: Mapping[str, str]) -> list[str]:
-    """Return a lookup as one line of `--all-from`: where from, hops, the path, how long."""
+    """Return a lookup as a row of `--all-from`: start, hops, path, timeouts, duration."""
     path = " → ".join(_name(h.contact, names) + ("✗" if h.is_dead else "") for h in trace.hops)
     owner = _name(trace.owner, names)
     return [_name(trace.start, names), str(trace.path_length), f"{path} ● {owner}", str(trace.timeouts),
@@ -94,7 +111,7 @@ def one_line(trace: Trace, names: Mapping[str, str]) -> list[str]:
 
 
 def summary(trace: Trace, size: Size) -> str:
-    """Return the closing line: hops, what was to be expected, time, timeouts."""
+    """Return the last line of a trace: hops, expected hops, duration, timeouts."""
     hops = f"{trace.path_length} hop{'' if trace.path_length == 1 else 's'} to the key's predecessor"
     n, r = size.nodes, size.successors
     expected = ""
@@ -109,9 +126,9 @@ def summary(trace: Trace, size: Size) -> str:
 def print_replicas(
     out: Out, circle: Circle, result: Found | Stored, names: Mapping[str, str], duration_ms: float
 ) -> None:
-    """Print what each replica had to do with a read or a write, and the sum of it.
+    """Print the part of each replica in a read or a write, and a summary.
 
-    Of a read it goes to stderr: stdout belongs to the value.
+    A read prints it on stderr, because stdout holds the value.
     """
     is_read = isinstance(result, Found)
     letter = "R" if is_read else "W"
@@ -126,10 +143,10 @@ def print_replicas(
 
 
 def quorum_words(result: Found | Stored) -> str:
-    """Return how a quorum was met: R = 2 of 2."""
+    """Return how a quorum was met, such as R: 2 of 2."""
     if isinstance(result, Found):
         return f"R: {result.r} of {result.r_needed}"
-    sloppy = ", some of them for a replica that does not answer (sloppy)" if result.is_sloppy else ""
+    sloppy = ", some of them stand-ins for unreachable replicas (sloppy)" if result.is_sloppy else ""
     return f"W: {result.w} of {result.w_needed}{sloppy}"
 
 
@@ -174,7 +191,7 @@ def _reached(circle: Circle, via: Via, previous: Contact | None, names: Mapping[
         of = f" of {_name(previous, names)}" if previous is not None else ""
         return f"successor{'' if via.index == 0 else f' {via.index + 1}'}{of}"
     if via.kind == "predecessor":
-        return "redirected"  # by a node that was asked as the owner and is not; the trace does not name that node
+        return "redirected"  # by a node that was taken for the owner; the trace does not name it
     return via.kind
 
 

@@ -1,4 +1,4 @@
-"""transfers: records under way between nodes, how far they have come and how long they will take."""
+"""`transfers`: transfers of records between nodes, their progress and time left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ COLUMNS = (
 
 
 class Move(NamedTuple):
-    """One arc of records under way, as a node tells of it, and how fast it goes."""
+    """A transfer of one arc, as a node reports it, with its rate.
+
+    Attributes:
+        node: the node that reports it.
+        info: the report.
+        keys_per_s: the rate in keys per second.
+        bytes_per_s: the rate in bytes per second.
+    """
 
     node: Description
     info: TransferInfo
@@ -32,14 +39,14 @@ class Move(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """How much of it is done; None where nobody knows yet how much there is."""
+        """The share that is done, 0 to 1; None if the total is not known yet."""
         if self.info.total is None:
             return None
         return min(1.0, self.info.done / self.info.total) if self.info.total else 1.0
 
     @property
     def left_s(self) -> float | None:
-        """How long it will take at this rate; None where nobody can tell."""
+        """The time left at this rate, in seconds; None if it cannot be estimated."""
         if self.info.total is None:
             return None
         left = max(0, self.info.total - self.info.done)
@@ -49,7 +56,7 @@ class Move(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What was seen of a transfer, and when."""
+    """An observation of a transfer, with its time."""
 
     at: float
     info: TransferInfo
@@ -59,13 +66,16 @@ Key = tuple[str, str, int, int, str, int]
 
 
 class Watcher:
-    """Turns what nodes tell into rates: since the last look, or at the first since the transfer began."""
+    """Turns the reports of nodes into rates.
+
+    A rate covers the time since the last look. At the first look it covers the time since the transfer began.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[Key, Sight] = {}
 
     def look(self, nodes: list[Description], now: float) -> list[Move]:
-        """Return every transfer the nodes tell of, with its rate."""
+        """Return every transfer that the nodes report, with its rate."""
         moves: list[Move] = []
         seen: dict[Key, Sight] = {}
         for node in nodes:
@@ -87,12 +97,12 @@ def _measured(node: Description, info: TransferInfo, before: Sight | None, now: 
 
 
 @click.command("transfers")
-@click.option("--watch", is_flag=True, help="Look again every second until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Repeat every second until Ctrl-C.")
 @ring_options()
 def transfers_command(target: Target, watch: bool) -> int:
-    """Show the records under way between nodes: joins, leaves, repairs, and what is brought home.
+    """Show transfers of records: joins, leaves, repairs and misplaced records.
 
-    Rates are those since the transfer began, with --watch those since the last look; what is left is told from them.
+    A rate is the average since the transfer began, or with --watch since the last look. The time left follows from it.
     """
     watcher = Watcher()
     with target.connect() as ring:
@@ -114,12 +124,12 @@ def _show(out: Out, ring: Ring, watcher: Watcher, is_watching: bool) -> None:
         out.redraw()
     out.table(COLUMNS, [_row(out, circle, move, names) for move in moves], plain=["progress"])
     if not moves and out.as_table:
-        out.line("nothing is under way")
+        out.line("there are no transfers")
     out.flush()
 
 
 def move_json(circle: Circle, move: Move, names: dict[str, str]) -> Json:
-    """Return a transfer."""
+    """Return a transfer as JSON."""
     info, share, left_s = move.info, move.share, move.left_s
     return {
         "node": move.node.name,

@@ -1,8 +1,8 @@
-"""up: a whole ring on this machine, one process per peer, under one foreground parent.
+"""`up`: a whole ring on this machine, one process per peer.
 
-The parent loads everything once and forks, so that sixteen peers cost one import. It never runs Trio itself.
-All children hold the read end of one pipe and stop when the parent's end closes: a killed parent leaves nobody
-behind.
+The parent stays in the foreground. It imports everything once and then forks, so all peers share the cost of one
+import. The parent never runs Trio itself. All children hold the read end of one pipe and stop when the parent's end
+closes. So no child outlives a killed parent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PATIENCE_S = 30.0
 
 
 class Child(NamedTuple):
-    """One peer's process."""
+    """The process of one peer."""
 
     pid: int
     name: str
@@ -51,26 +51,29 @@ class Child(NamedTuple):
 
 
 def _require_name(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse the empty name, which an unset variable of a shell makes. A path shows it as the current directory."""
+    """Refuse an empty directory name, which an unset shell variable produces.
+
+    `Path` turns the empty name into the current directory, so `--data .` is refused, too.
+    """
     if path == Path() and context.get_parameter_source(option.name or "") == click.core.ParameterSource.COMMANDLINE:
-        raise click.BadParameter("it names no directory of its own; name one, such as: --data ring")
+        raise click.BadParameter("expected a directory other than the current one, such as: --data ring")
     return path
 
 
 @click.command("up")
-@click.option("-n", "count", type=click.IntRange(1, 512), help="How many peers.  [default: 8]")
-@click.option("--vnodes", type=click.IntRange(1, 64), help="Points each peer holds on the circle.")
-@click.option("--bits", type=click.IntRange(3, 160), help="Width of the circle.")
-@click.option("--ids", metavar="N,N,…", help="The peers' points, for toys: --bits 8 --ids 10,42,80")
+@click.option("-n", "count", type=click.IntRange(1, 512), help="Number of peers.  [default: 8, or that of --ids]")
+@click.option("--vnodes", type=click.IntRange(1, 64), help="Number of vnodes of each peer.")
+@click.option("--bits", type=click.IntRange(3, 160), help="Width of an id: the circle has 2^BITS points.")
+@click.option("--ids", metavar="N,N,…", help="Points of the peers, for examples: --bits 8 --ids 10,42,80")
 @click.option("--successors", type=click.IntRange(1, 64), help="Length of the successor lists.")
-@click.option("--replicas", type=click.IntRange(1, 16), metavar="N", help="Nodes that keep a copy of each record.")
+@click.option("--replicas", type=click.IntRange(1, 16), metavar="N", help="Number of copies of each record.")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), callback=_require_name,
-              help="Keep each peer's records and identity here.")
-@click.option("--base-port", type=click.IntRange(1, 65535), help=f"The first peer's port.  [default: {BASE_PORT}, or "
-              "the next free range where a program that is no ring has it]")
+              help="Keep each peer's records and identity in this directory.")
+@click.option("--base-port", type=click.IntRange(1, 65535), help=f"Port of the first peer.  [default: {BASE_PORT}, or "
+              "the next free range if a program other than a ring uses it]")
 @click.option("--preset", type=click.Choice(["local", "lan", "wan"]), default="local", show_default=True,
               help="Periods and timeouts.")
-@click.option("--join", metavar="HOST:PORT", help="Enlarge the ring this node belongs to.")
+@click.option("--join", metavar="HOST:PORT", help="Add the peers to the ring of this node.")
 @json_option
 def up_command(
     out: Out, count: int | None, vnodes: int | None, bits: int | None, ids: str | None, successors: int | None,
@@ -78,8 +81,10 @@ def up_command(
 ) -> int:
     """Run N local peers, one process each, until Ctrl-C.
 
-    Prints one line when the ring is proven: every pointer exact, every point owned once. Peers that enlarge a ring
-    with --join leave it then: without --data they hand over their keys (again: at once), with it they only stop.
+    Prints one line when the ring is proven: every pointer is exact, and every point has one owner.
+
+    Ctrl-C stops all peers. Peers that joined another ring with --join leave it: they hand over their keys, and a second
+    Ctrl-C stops them at once. With --data they only stop and keep their places.
     """
     points = _points(ids)
     count = count or len(points) or 8
@@ -100,15 +105,15 @@ def up_command(
         entry = join or (f"{HOST}:{port}" if i else None)
         own = {"name": name, "listen": address, "join": (entry,) if entry else (),
                "id": points[i] if points else None, "data_dir": str(data / name) if data is not None else None}
-        configs.append(from_flags({**flags, **own}))  # a chord.toml at hand is one node's, not eight nodes'
+        configs.append(from_flags({**flags, **own}))  # flags only: a chord.toml configures one node
     _require_same(configs)
-    # Peers that were here before resume together; a new ring is founded by the first, and the others join it.
+    # Peers that have data directories resume together. The first peer creates a new ring, and the others join it.
     is_new = data is None or not any(data.glob("n*/*"))
     return _Family(out, configs, began, has_founder=join is None and is_new, leaves=join is not None).run()
 
 
 class _Family:
-    """The parent's side: starts the children, waits for the proof, watches, and stops them all."""
+    """The parent: starts the peers, waits for the proof, and stops them all."""
 
     def __init__(
         self, out: Out, configs: list[NodeConfig], began: float, *, has_founder: bool, leaves: bool
@@ -125,20 +130,20 @@ class _Family:
         self._ready: set[str] = set()
         self._stopping = False
         self._is_announced = False
-        self._signals: list[int] = []  # received, and not obeyed yet
+        self._signals: list[int] = []  # received, but not handled yet
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
 
     def run(self) -> int:
-        """Live until Ctrl-C, SIGTERM, or until no child is left.
+        """Run the peers until Ctrl-C, SIGTERM, or until no child is left.
 
-        The handler of SIGINT is installed in any case: a shell script starts `chord up &` with SIGINT ignored, and
-        kill -INT would not reach it.
+        The handler of SIGINT is always installed. A shell script starts `chord up &` with SIGINT ignored, and kill -INT
+        would otherwise have no effect.
         """
         signal.signal(signal.SIGTERM, self._note)
         signal.signal(signal.SIGINT, self._note)
         try:
-            from chord.cli import serve  # before the forks, so that the children share it
+            from chord.cli import serve  # imported before the forks, so that the children share it
 
             assert serve
             gc.collect()
@@ -146,7 +151,7 @@ class _Family:
             first = 1 if self._has_founder else len(self._configs)
             for config in self._configs[:first]:
                 self._fork(config)
-            self._await_ready(first)  # whoever joins should find somebody there
+            self._await_ready(first)  # the other peers need a member to join
             for config in self._configs[first:]:
                 self._fork(config)
             self._await_ready(len(self._configs))
@@ -165,10 +170,9 @@ class _Family:
             self._stop()
 
     def _note(self, number: int, frame: object) -> None:
-        """Note a signal, and end the wait of `_pause`.
+        """Record a signal, and end the wait of `_pause`.
 
-        A handler runs between any two instructions. A handler that raises may raise in a lock, an import or a
-        destructor.
+        The handler does not raise. It may run between any two instructions, also in a lock, an import or a destructor.
         """
         self._signals.append(number)
         with suppress(BlockingIOError):
@@ -177,8 +181,13 @@ class _Family:
     def _pause(self, seconds: float = 0.0, *more: int) -> bool:
         """Wait for a signal or for a readable file; return whether a file is readable.
 
+        Args:
+            seconds: the longest time to wait.
+            more: file descriptors to wait for.
+
         Raises:
-            KeyboardInterrupt, Terminated: SIGINT or SIGTERM has come.
+            KeyboardInterrupt: SIGINT has arrived.
+            Terminated: SIGTERM has arrived.
         """
         readable = select.select([self._wake_read, *more], [], [], seconds)[0]
         if self._wake_read in readable:
@@ -188,9 +197,9 @@ class _Family:
         return any(file in readable for file in more)
 
     def _end(self, *, is_interrupt: bool) -> int:
-        """Stop all peers, say what became of them, and return the exit code.
+        """Stop all peers, report how they ended, and return the exit code.
 
-        SIGTERM is how a ring that is ready is stopped in good order: exit 0.
+        SIGTERM is the normal way to stop a ring that is ready, so the exit code is then 0.
         """
         members = len(self._ready)
         if self._leaves:
@@ -211,7 +220,7 @@ class _Family:
         return OK if self._is_announced else TERMINATED
 
     def _leave(self) -> None:
-        """End each peer in good order: its ring lives on without it. A second Ctrl-C breaks it off."""
+        """Let each peer leave its ring, which goes on; a second Ctrl-C ends the wait."""
         timing = self._configs[0].timing
         deadline = time.monotonic() + timing.leave_s + timing.drain_s + STOP_S
         with suppress(KeyboardInterrupt, Terminated):
@@ -239,7 +248,7 @@ class _Family:
                 traceback.print_exc()
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
-            os._exit(code)  # not the parent's clean-up
+            os._exit(code)  # without the parent's clean-up
 
     # -- until the ring is proven -------------------------------------------------------------------
 
@@ -279,9 +288,9 @@ class _Family:
                 self._pause(POLL_S)
 
     def _why_not_proven(self, entry: str) -> str | None:
-        """Return why the ring is not proven Ideal; None if it is.
+        """Return why the ring is not proven Ideal, or None if it is.
 
-        A thread examines the ring, so that a signal ends the wait.
+        A thread examines the ring, so that a signal can end the wait.
         """
         found: list[str | None] = []
 
@@ -320,7 +329,7 @@ class _Family:
     # -- afterwards -----------------------------------------------------------------------------------
 
     def _reap(self, *, is_starting: bool = False) -> None:
-        """Notice children that have ended, and say how."""
+        """Collect the children that have ended, and report how each ended."""
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -330,17 +339,20 @@ class _Family:
                 continue
             code = os.waitstatus_to_exitcode(status)
             if is_starting and code != OK:
-                hint = "See its words above" if code > 0 else "Start again"
+                hint = "See its message above" if code > 0 else "Start again"
                 raise Failure(f"{child.name} {child.address} did not start (exit {code})", hint, USAGE, "no_start")
             if code == OK:
-                keeps = any(config.data_dir is not None for config in self._configs)  # it has left, or only stopped
-                self._out.note(f"{child.name} {child.address} has {'ended in good order' if keeps else 'left'}")
+                keeps = any(config.data_dir is not None for config in self._configs)  # if so, it has only stopped
+                self._out.note(f"{child.name} {child.address} has {'stopped' if keeps else 'left'}")
             else:
                 how = f"signal {-code}" if code < 0 else f"exit {code}"
                 self._out.note(f"{child.name} {child.address} died ({how}); it is not restarted")
 
     def _stop(self) -> None:
-        """Close the pipe that keeps the children alive, and see them out. Twice is once."""
+        """Close the pipe that keeps the children alive, and wait for them.
+
+        After `STOP_S` seconds the remaining children are killed. Later calls do nothing.
+        """
         if self._stopping:
             return
         self._stopping = True
@@ -362,7 +374,7 @@ def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with suppress(OSError):  # ps, top and pgrep then tell the peers apart
+    with suppress(OSError):  # so that ps, top and pgrep tell the peers apart
         Path("/proc/self/comm").write_text(f"chord {config.name}", encoding="utf-8")
 
     def on_ready(node: Node, how: str) -> None:
@@ -376,7 +388,10 @@ def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
 
 
 def _require_same(configs: list[NodeConfig]) -> None:
-    """Refuse all peers if a data directory belongs to another ring; create no directory before."""
+    """Refuse to start if a data directory belongs to another ring.
+
+    All directories are checked before any is created.
+    """
     from chord.node.restart import require_same_on_disk
 
     for config in configs:
@@ -392,7 +407,7 @@ def _points(ids: str | None) -> list[int]:
     points = [parse_id(context, context.command.params[3], text) for text in ids.split(",")] if ids else []
     for number, point in enumerate(points):
         if point in points[:number]:
-            raise click.BadParameter(f"{point} stands there twice; each peer needs its own", param_hint="--ids")
+            raise click.BadParameter(f"{point} appears twice; each peer needs a point of its own", param_hint="--ids")
     return [point for point in points if point is not None]
 
 
@@ -409,7 +424,7 @@ def _constants_of(ring: Description, join: str, flags: dict[str, int | str | Non
     """Return the constants of the ring that the peers join.
 
     Raises:
-        Failure: exit 2: a flag asks for another value.
+        Failure: exit 2: an option asks for another value.
     """
     for name in ("bits", "successors", "replicas"):
         wish, has = flags[name], getattr(ring, name)
@@ -420,10 +435,17 @@ def _constants_of(ring: Description, join: str, flags: dict[str, int | str | Non
 
 
 def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bool) -> int:
-    """Return the first of so many free ports; a busy default moves on, unless a ring runs there already."""
+    """Return the first port of a free range with `count` ports.
+
+    If the default range is busy, the next free range is used. A default range that a ring uses is an error, unless the
+    peers join a ring.
+
+    Raises:
+        Failure: exit 2: no suitable range is free.
+    """
     first = base_port or BASE_PORT
     if first + count > 65536:
-        what = f"{counted(count, 'peer')} cannot have ports from {first} up"
+        what = f"{counted(count, 'peer')} do not fit in the ports from {first} to 65535"
         raise Failure(what, "Choose a lower --base-port", USAGE, "listen")
     busy, why = next(((port, why) for port in range(first, first + count) if (why := _refusal(port))), (0, None))
     if why is None:
@@ -446,7 +468,7 @@ def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bo
 
 
 def _refusal(port: int) -> OSError | None:
-    """Return the error if this process cannot listen on a port; None if it can."""
+    """Return the error if this process cannot listen on a port, or None."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -106,7 +106,7 @@ def test_records_without_an_identity_are_refused_and_an_identity_without_records
         eventually(lambda: incarnation(directory) != named)
         again.kill(signal.SIGTERM)
         again.ended()
-        assert "begins with an empty store: the records of last time are gone" in again.errors()
+        assert "starts with an empty store: its previous records are gone" in again.errors()
 
 
 def reaped(node: str) -> int:
