@@ -17,7 +17,7 @@ from .mutant import Edit, Mutant
 MUTANTS = (
     Mutant(
         "ownership follows the pointer",
-        "an arc is its owner's before the records are (as in the papers)",
+        "a node owns an arc before it has the records (as in the papers)",
         (
             Edit(
                 Stabilizer.rectify,
@@ -34,7 +34,7 @@ MUTANTS = (
     ),
     Mutant(
         "ownership before the switch",
-        "a joiner answers for an arc that is still another's",
+        "a joiner answers for an arc that another vnode still owns",
         (
             Edit(
                 Membership.join,
@@ -50,7 +50,7 @@ MUTANTS = (
     ),
     Mutant(
         "served while switching",
-        "what is written before the acknowledgement stays behind",
+        "writes before the acknowledgement of the switch stay behind",
         (Edit(Ownership.verdict, 'Verdict("giving", self.giving.to)', 'Verdict("owned")'),),
         scenes.written_while_switching,
         8,
@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "deltas not sent",
-        "what is written during a transfer stays behind",
+        "writes during a transfer stay behind",
         (Edit(Mover._note_write, "outbound is not None and", "False and"),),
         scenes.busy,
         4,
@@ -74,7 +74,7 @@ MUTANTS = (
     ),
     Mutant(
         "dropped before the acknowledgement",
-        "the joiner dies, and the giver has forgotten everything",
+        "the joiner dies, and the giver has already dropped the records",
         (
             Edit(
                 Sender.switch,
@@ -99,7 +99,7 @@ MUTANTS = (
     ),
     Mutant(
         "dead owner denied",
-        "what died with its owner is denied by who takes over",
+        "the node that takes over denies keys that died with their owner",
         (Edit(Ownership.take_over, "if contact.id in gap:", "if False:"),),
         scenes.mourning,
         4,
@@ -107,7 +107,7 @@ MUTANTS = (
     ),
     Mutant(
         "take-over unasked",
-        "a living newcomer's arc is taken",
+        "the arc of a living joiner is taken over",
         (Edit(Bounds._take_over, "if living:", "if False:"),),
         scenes.comings_and_goings,
         2,
@@ -115,7 +115,7 @@ MUTANTS = (
     ),
     Mutant(
         "goodbye without a hand-over",
-        "a key that a leaver took with it is denied",
+        "a key that a leaving node took with it is denied",
         (Edit(Node._part, "and self._farewell.has_handed_over(self._goodbye)", ""),),
         scenes.no_time_to_leave,
         2,
@@ -123,7 +123,7 @@ MUTANTS = (
     ),
     Mutant(
         "mark lost in a join",
-        "what died with its owner is denied by who joins there",
+        "a node that joins there denies keys that died with their owner",
         (Edit(Sender.switch, "for m in marks_within(self._own.taken, giving.arc)", "for m in ()"),),
         scenes.mourning,
         4,
@@ -131,7 +131,7 @@ MUTANTS = (
     ),
     Mutant(
         "old copy kept after a late Switch",
-        "a joiner denies what was written after the giver took its arc back",
+        "a joiner denies keys that were written after the giver took its arc back",
         (Edit(Membership._is_taken_back, "return True", "return False"),),
         scenes.late_switch,
         8,
@@ -139,7 +139,7 @@ MUTANTS = (
     ),
     Mutant(
         "old copy kept after a take-over",
-        "a joiner whose giver died denies what was written to the next",
+        "the giver dies, and the joiner denies keys that were written to the next owner",
         (Edit(Membership._take_pointers, "await self._renounce_if_taken_back(around.successor)", "pass"),),
         scenes.giver_dies_after_the_switch,
         8,
@@ -147,7 +147,7 @@ MUTANTS = (
     ),
     Mutant(
         "misplaced records dropped unacknowledged",
-        "what two halves wrote is gone when they meet",
+        "writes of two halves are gone when the halves merge",
         (Edit(Misplaced._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
         scenes.halves_meet,
         2,

@@ -19,7 +19,7 @@ MUTANTS = (
     ),
     Mutant(
         "a take-back is lost",
-        "what a full disk refused stays visible until the node restarts",
+        "a write that a full disk refused stays visible until the node restarts",
         (Edit(GroupCommit._written, "        self._take_back()\n", "        self._settle(group)\n"),),
         scenes.disk_is_full,
         4,
@@ -27,7 +27,7 @@ MUTANTS = (
     ),
     Mutant(
         "shown before it is durable",
-        "others see what a power failure takes back",
+        "other nodes see a write that a power failure takes back",
         (
             Edit(SqliteStorage.stage, "return not self._has_changes", "return True"),
             Edit(SqliteStorage.is_durable, "self._rows.place(key) not in self._rows.changes", "True"),

@@ -20,7 +20,7 @@ from .mutant import Edit, Mutant
 MUTANTS = (
     Mutant(
         "one node counted twice",
-        "a write is acknowledged that one node has",
+        "a write is acknowledged although one node has it",
         (Edit(Writing._count, "return sum(", "return 1 + sum("),),
         scenes.comings_and_goings,
         4,
@@ -28,7 +28,7 @@ MUTANTS = (
     ),
     Mutant(
         "sent is stored",
-        "a write is acknowledged that is on its way",
+        "a write is acknowledged while it is on its way",
         (
             Edit(
                 Writing._store,
@@ -50,7 +50,7 @@ MUTANTS = (
     ),
     Mutant(
         "a put reads nothing first",
-        "what others wrote while the coordinator was away stands beside it",
+        "writes of others while the coordinator was away stand beside the value of the put",
         (Edit(Coordinator._must_read, "is_retry:\n        return True", "is_retry:\n        return False"),),
         scenes.owner_writes_what_it_missed,
         4,
@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "one actor for all its epochs",
-        "who gave a key away and coordinates it again mints its dots again",
+        "a node that gave a key away and coordinates it again mints its dots again",
         (Edit(Records.new_actor, "storage.next_key_epoch()", "0"),),
         scenes.bad_record,
         4,
@@ -88,7 +88,7 @@ MUTANTS = (
     ),
     Mutant(
         "denied unasked",
-        "who answers for a key now missed its write, and says that nothing is there",
+        "the new coordinator of a key missed a write of it, and denies the key",
         (Edit(QuorumReads._get, "if not self._live(reading.record):", "if False:"),),
         scenes.owner_missed_it,
         4,
@@ -96,7 +96,7 @@ MUTANTS = (
     ),
     Mutant(
         "denied by who stands in",
-        "who does not know what else is silent says that nothing is there",
+        "a replica that coordinates for the owner does not know all unreachable nodes, and denies a key",
         (
             Edit(Vnode._stands_in_for, "return bool(before)", "return True"),
             Edit(
@@ -128,7 +128,7 @@ MUTANTS = (
     ),
     Mutant(
         "dropped on the word of too few",
-        "what all replicas but one had is gone when that one is",
+        "records that all replicas but one had are gone when that one is gone",
         (
             Edit(
                 Misplaced._is_lone,
@@ -142,7 +142,7 @@ MUTANTS = (
     ),
     Mutant(
         "sums without tombstones",
-        "a replica that missed a delete is taken for equal",
+        "a replica that missed a delete counts as equal",
         (
             Edit(
                 Summary.change,
@@ -156,7 +156,7 @@ MUTANTS = (
     ),
     Mutant(
         "too few reported as a failure",
-        "a client is told that nothing happened, and it did",
+        "a client gets the answer that nothing happened, although the write happened",
         (Edit(Writing._written, 'QuorumFailed(f"stored on', '__import__("chord").errors.NotReady(f"stored on'),),
         scenes.too_few_answer,
         8,
@@ -164,7 +164,7 @@ MUTANTS = (
     ),
     Mutant(
         "merged whatever its store has reaped",
-        "a replica that was away brings back what was deleted",
+        "a replica that was away brings back a deleted value",
         (
             Edit(ReapLog.require_level, "if not seen and not self._known():", "if True:"),
             Edit(ReapLog.digest_in, "if not found:", "if True:"),
@@ -175,7 +175,7 @@ MUTANTS = (
     ),
     Mutant(
         "trimmed entries counted as seen",
-        "a replica that was away for longer than the log is long brings back what was deleted",
+        "a replica that was away for longer than the log reaches brings back a deleted value",
         (
             Edit(ReapLog.claims, "if entry.versions and not", "if False and not"),
             Edit(ReapLog.catch_up, "if decided is not record:", "if False:"),

@@ -65,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         "reader believes its own copy",
-        "a read tells what its coordinator has, whatever the others answer",
+        "a read returns the copy of its coordinator, whatever the others answer",
         (
             Edit(
                 Reading.add,
@@ -97,7 +97,7 @@ MUTANTS = (
     ),
     Mutant(
         "denied when the wait is over",
-        "keys are denied when all their replicas are down for longer than `down_out_s`; a scene of just these deaths",
+        "keys are denied when all their replicas are down for longer than `down_out_s`; a scenario of these deaths",
         (Edit(Repair._is_given_up, "if any(self._host.peers.passive.contacts()):", "if False:"),),
         scenes.away_for_long,
         40,
@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         "denied without the silent replicas",
-        "a node denies a key that silent nodes may hold",
+        "a node denies a key that unreachable nodes may hold",
         (
             Edit(
                 QuorumReads._require_deniable,
@@ -119,7 +119,7 @@ MUTANTS = (
     ),
     Mutant(
         "silent nodes given up in a long absence",
-        "the same mistake as *denied when the wait is over*, in drawn lives with splits: a part of a long split, "
+        "the same mistake as *denied when the wait is over*, in drawn runs with splits: a part of a long split, "
         "or living nodes without the replicas, deny keys",
         (Edit(Repair._is_given_up, "if any(self._host.peers.passive.contacts()):", "if False:"),),
         scenes.absences,
@@ -147,7 +147,7 @@ MUTANTS = (
     ),
     Mutant(
         "only copy given up",
-        "what the dead owner of the only copy has is denied when it is down for longer than `down_out_s`",
+        "keys of the dead owner of the only copy are denied when it is down for longer than `down_out_s`",
         (Edit(Bounds._wait_no_longer, "if self._host.constants.replicas > 1", "if True"),),
         scenes.only_copies_are_away,
         40,
@@ -155,7 +155,7 @@ MUTANTS = (
     ),
     Mutant(
         "returned owner not asked",
-        "what the owner of the only copy has is denied when it is back and has not brought the copy home yet",
+        "keys of the owner of the only copy are denied when it is back and has not brought the copy home yet",
         (Edit(Repair._fetch_arc, "await self._exchange.pull(owner, mark.arc)", "pass"),),
         scenes.owners_of_only_copies_are_back,
         40,
@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         "scan without the dead owner of the only copies",
-        "a scan says that it is complete, and lacks all that a dead node has",
+        "a scan says that it is complete, and lacks all records of a dead node",
         (Edit(Repair.silent, "self._vnode.ownership.taken", "()"),),
         scenes.only_copies_are_away,
         40,
@@ -195,7 +195,7 @@ MUTANTS = (
     ),
     Mutant(
         "scan leaves out a record",
-        "a scan that says that it is complete is not",
+        "a scan that says that it is complete lacks a record",
         (Edit(Records.page, "scan(arc, after=after)", "list(scan(arc, after=after))[1:]"),),
         scenes.all_is_scanned,
         40,
@@ -203,7 +203,7 @@ MUTANTS = (
     ),
     Mutant(
         "scan shows what was replaced",
-        "a scan that says that it is complete shows the first values it ever saw",
+        "a scan that says that it is complete shows the first values that it ever saw",
         (
             Edit(
                 Records.page,

@@ -19,7 +19,7 @@ UNASSERTED = Edit(RingState._check, "assert not wrong", "assert True")
 MUTANTS = (
     Mutant(
         "join takes one pointer",
-        "a newcomer depends on one node (SIGCOMM 2001)",
+        "a joiner depends on one node (SIGCOMM 2001)",
         (Edit(RingState.join, "tuple(its_successors)", "tuple(its_successors)[:1]"),),
         scenes.one_failure,
         2,
@@ -27,7 +27,7 @@ MUTANTS = (
     ),
     Mutant(
         "list padded with a repeat",
-        "a list looks as if it could survive what it cannot",
+        "a list looks more fault-tolerant than it is",
         (
             UNASSERTED,
             Edit(RingState._copied, "return tuple(kept)", "return (*kept, *kept[-1:] * (self.r - len(kept)))"),
@@ -46,7 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         "join does not look again",
-        "a newcomer takes a place that is no longer free",
+        "a joiner takes a place that is no longer free",
         (Edit(RingState.join, "or not between(predecessor.id, self.me.id, theirs[0].id)", ""),),
         scenes.hurry,
         4,
@@ -54,7 +54,7 @@ MUTANTS = (
     ),
     Mutant(
         "stale answers adopted",
-        "a step undoes another that overtook it (no abort-if-observed)",
+        "a step undoes a later step that finished first (no abort-if-observed)",
         (
             Edit(Stabilizer._ask_pointers, "if ring.observed == seen:", "if True:"),
             Edit(Stabilizer.rectify, "if ring.observed == seen:", "if True:"),
@@ -65,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         "answer of a former head adopted",
-        "what was learnt since is forgotten",
+        "a vnode forgets pointers that it learnt later",
         (Edit(RingState.adopt_list, "or self.successors[0].id != head.id", ""),),
         scenes.hurry,
         4,
@@ -73,7 +73,7 @@ MUTANTS = (
     ),
     Mutant(
         "who has left still answers",
-        "pointers that nobody maintains are adopted",
+        "nodes adopt pointers that no step maintains any more",
         (Edit(Dispatcher._services_of, 'if services.vnode.state == "left" and', "if False and"),),
         scenes.unheard_goodbye,
         2,
@@ -81,7 +81,7 @@ MUTANTS = (
     ),
     Mutant(
         "successor adopted unasked",
-        "the new head stands before the old list (SIGCOMM 2001)",
+        "the new head is put before the old list (SIGCOMM 2001)",
         (
             Edit(
                 Stabilizer.consider_successor,
@@ -95,7 +95,7 @@ MUTANTS = (
     ),
     Mutant(
         "dead head dropped unasked",
-        "who is back is forgotten by its predecessor",
+        "a predecessor forgets a node that is back",
         (
             Edit(
                 Stabilizer.stabilize,
@@ -110,7 +110,7 @@ MUTANTS = (
     ),
     Mutant(
         "predecessor replaced without a ping",
-        "a nearer predecessor is given up for a farther one that notifies",
+        "a vnode gives up a nearer predecessor for a farther vnode that notifies it",
         (Edit(Stabilizer.rectify, "gone = await self._peers.is_gone(old)", "gone = True"),),
         scenes.late,
         8,
@@ -118,7 +118,7 @@ MUTANTS = (
     ),
     Mutant(
         "old verdict believed",
-        "who is back is replaced and loses its arc, unasked",
+        "a node that is back is replaced and loses its arc, and no node asks it",
         (Edit(Peers.is_gone, "while True:", "if self.is_dead(contact): return True\n    while True:"),),
         scenes.late_and_wrong,
         2,
@@ -126,7 +126,7 @@ MUTANTS = (
     ),
     Mutant(
         "leaver keeps its list to itself",
-        "a vnode whose list named no other vnode ends as alone",
+        "a vnode ends up alone if its list names no other vnode",
         (Edit(Departures._inherit, "if parting.vnode.address == request.address:", "if False:"),),
         scenes.last_entry_leaves,
         16,
@@ -142,7 +142,7 @@ MUTANTS = (
     ),
     Mutant(
         "the silent are forgotten",
-        "nobody of the other half is ever asked again",
+        "the nodes of the other half are never asked again",
         (
             Edit(Stabilizer.remember_silent, "if contact.id not in self._host.vnodes and", "if False and"),
             Edit(Repair._fetch_arc, "self._host.peers.passive.add(mark.dead, trio.current_time())", "pass"),

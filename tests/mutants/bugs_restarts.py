@@ -27,7 +27,7 @@ _NO_SECOND_CHANCE = (  # a vnode also looks for only copies at its heirs, and le
 MUTANTS = (
     Mutant(
         "acknowledged before the fsync",
-        "a power failure takes back what a client was told is stored",
+        "a power failure takes back a write that the client takes for stored",
         (
             Edit(
                 Coordinator._write,
@@ -41,7 +41,7 @@ MUTANTS = (
     ),
     Mutant(
         "written during a sync counts as synced",
-        "what was acknowledged is on no disk when the power fails",
+        "an acknowledged write is on no disk when the power fails",
         tuple(
             Edit(wait, "group = self._commits.last()", "group = self._commits.under_way")
             for wait in (SqliteStorage.commit, SqliteStorage.when_durable)
@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         "acknowledged before a replica's fsync",
-        "what a client was told is on several disks is on one",
+        "a write that was acknowledged as on several disks is on one",
         (Edit(Replica._when_durable, "if self._host.storage.stage(Batch()) else self._wait(reply)", ""),),
         comings_and_goings,
         4,
@@ -68,7 +68,7 @@ MUTANTS = (
     ),
     Mutant(
         "timeout reported as failure",
-        "a client is told that nothing happened, and it did",
+        "a client gets the answer that nothing happened, although the write happened",
         (
             Edit(
                 Lookups._offer,
@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         "actor reused after a wipe",
-        "an empty disk mints the dots of the one before",
+        "an empty disk mints the dots of the disk before it",
         (Edit(Cluster.make_node, "rng.randbytes(8)", "bytes(8)"),),
         scenes.given_away_and_wiped,
         8,
@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         "forgotten while it comes back",
-        "a giver goes on forgetting an arc that is handed back to it",
+        "a giver goes on dropping an arc that is handed back to it",
         (
             Edit(Misplaced._bring_part_home, "or self._host.is_receiving()", ""),
             Edit(Misplaced._hand_to, "or self._host.is_receiving() or", "or"),
@@ -121,7 +121,7 @@ MUTANTS = (
     ),
     Mutant(
         "marks lost in a restart",
-        "who took over and restarted denies what died before",
+        "a node that took over and restarted denies keys that died before",
         (
             Edit(Ownership._recalled, "if t.arc.end in arc and", "if False and"),
             *_NO_SECOND_CHANCE,
@@ -132,7 +132,7 @@ MUTANTS = (
     ),
     Mutant(
         "marks dropped by who is back",
-        "who is back denies what the one before it had",
+        "a node that is back denies keys that the owner before it had",
         (Edit(Ownership._without_mine, "elif old is not None and", "elif False and"), *_NO_SECOND_CHANCE),
         scenes.one_of_two_comes_back,
         4,
@@ -140,7 +140,7 @@ MUTANTS = (
     ),
     Mutant(
         "resumed with the arc of the dead",
-        "who is back denies what died with its neighbour",
+        "a node that is back denies keys that died with its neighbour",
         (
             Edit(Membership._own_again, "if start is None or", "if True or"),
             *_NO_SECOND_CHANCE,
@@ -166,7 +166,7 @@ MUTANTS = (
     ),
     Mutant(
         "who lost its place is waited for",
-        "each waits for the other, for ever",
+        "two nodes wait for each other for ever",
         (Edit(Peers.is_gone, 'if pong.is_owner or pong.state not in ("joining", "resuming"):', "if True:"),),
         scenes.blackouts,
         3,
@@ -174,7 +174,7 @@ MUTANTS = (
     ),
     Mutant(
         "only copies not looked for after a restart",
-        "who is back denies what its heir took while it was away",
+        "a node that is back denies keys that its heir took while it was away",
         (Edit(Vnode.mark_only_copies, "replicas == 1 and", "replicas == 0 and"),),
         power_is_cut,
         24,
