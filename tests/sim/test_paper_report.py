@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from live import HANG_S
 
 from chord.lab.harness.experiment import (
     Column,
@@ -29,6 +28,7 @@ from chord.lab.harness.experiment import (
     summarize,
 )
 from chord.lab.papers import EXPERIMENTS, SCALES, path_length, processes, run_all
+from tests.support.real_rings import HANG_S
 
 pytestmark = pytest.mark.slow
 
