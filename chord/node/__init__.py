@@ -95,27 +95,20 @@ class Node(AsyncRing):
         observe: Observer = ignore,
     ) -> None:
         self.config = config
+        self.state: NodeState = "starting"
+        self.started_at = 0.0
         rng = rng or random.Random(secrets.randbits(128))
         self._identity = identity or (FileIdentity(config.data_dir) if config.data_dir else MemoryIdentity())
         self._observe = observe
         self._greeter = Greeter(config.ring)
         transport = transport or TcpTransport(config.limits.lookups_max)
-        self._rpc: CallsService = calls or Rpc(
-            transport,
-            circle=config.ring.circle,
-            limits=config.limits,
-            hello=self._greeter.hello,
-            on_hello=self._greeter.on_hello,
-            observe=observe,
-        )
+        self._rpc = calls or _rpc(config, transport, self._greeter, observe)
         peers = Peers(self._rpc, config.timing, observe, config.limits)
         if storage is None:  # not `storage or …`: an empty store has length 0 and is false
             storage = restart.storage(config, rng.randbytes(8))
         self.host = Host(config, peers, storage, rng, wall_now_ms, observe, self._greeter)
         if isinstance(transport, TcpTransport):
             self.host.health.watch("descriptors", transport.shortage)
-            if isinstance(self._rpc, Rpc):
-                transport.make_room = self._rpc.make_room
         self.host.save = self._save
         self.host.is_receiving = lambda: any(p.mover.inbound for p in self.parts.values())
         self.lookups = Lookups(self.host)
@@ -142,13 +135,11 @@ class Node(AsyncRing):
             self.host, self.lookups, self.parts, batches, departures, self.description, self.begin_leave
         )
         peers.serve(self._dispatcher.handle)
-        self.state: NodeState = "starting"
         self.closed = trio.Event()
         self._ready = trio.Event()
         self._ending = trio.Event()
         self._how: Literal["stop", "leave"] = "stop"
         self._fatal: ChordError | None = None
-        self.started_at = 0.0
         self._goodbye: tuple[str, ...] = ()
         self._limits = config.limits
         self._kept: Kept | None = None  # the persisted state at the start
@@ -479,3 +470,18 @@ class Node(AsyncRing):
 
 def _start_nothing(task: object, *args: object) -> None:
     """Ignore new work, because the node is ending."""
+
+
+def _rpc(config: NodeConfig, transport: Transport, greeter: Greeter, observe: Observer) -> Rpc:
+    """Return the calls of a node over a transport."""
+    rpc = Rpc(
+        transport,
+        circle=config.ring.circle,
+        limits=config.limits,
+        hello=greeter.hello,
+        on_hello=greeter.on_hello,
+        observe=observe,
+    )
+    if isinstance(transport, TcpTransport):
+        transport.make_room = rpc.make_room
+    return rpc

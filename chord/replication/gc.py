@@ -30,7 +30,7 @@ from chord.ring.preference_list import ReplicaSet
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store import versions
 from chord.store.merkle import digest_of
-from chord.store.reap_log import Grave
+from chord.store.reap_log_state import Grave
 from chord.wire.messages import PAGE_RECORDS_MAX, AreExpired, Contact, Expired, Record, SliceLog
 
 HELD_MAX_S: Final = 600.0

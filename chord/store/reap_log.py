@@ -34,75 +34,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final, NamedTuple
-
-import msgspec
 
 from chord.config import Limits
 from chord.errors import Behind
 from chord.ids import Arc, Circle
 from chord.store import dedup, versions
+from chord.store.reap_log_state import (
+    EPOCH_AT,
+    MAKER,
+    NO_STATE,
+    POINT_BYTES,
+    SEEN_BYTES,
+    SEGMENT,
+    SEGMENT_ENTRIES,
+    STATE,
+    Grave,
+    Segment,
+    SliceDraft,
+    SliceState,
+    decode_segment,
+    decode_state,
+    digest_of_seen,
+    encode,
+    latest_tags,
+    segment_name,
+    state_name,
+    to_mapping,
+    up_tos,
+)
 from chord.store.storage import Batch, Storage
-from chord.wire.messages import ActorClock, Claim, DeadActor, Holding, LogEntry, Record, Run, SliceLog, SliceSeen, UpTo
-
-SEGMENT_ENTRIES: Final = 64
-TAGS_KEPT: Final = 64
-"""How many tags of a slice are kept when their entries are trimmed."""
-
-_STATE, _SEGMENT, _MAKER = b"s", b"l", b"m"
-_EPOCH_AT = 8  # offset of the key epoch in an actor; the store's incarnation comes before it
-_SEEN_BYTES = 8
-_POINT_BYTES = 8
-
-
-class SliceState(msgspec.Struct, array_like=True, frozen=True):
-    """The state of one slice's log, without its entries.
-
-    Attributes:
-        seen: by maker, the number of the last applied entry.
-        trimmed: by maker, the number of the last entry that is gone from the log.
-        floors: by store, the highest key epoch in trimmed entries.
-        tags: tags of superseded operations from trimmed entries; at most `TAGS_KEPT`.
-    """
-
-    seen: dict[bytes, int] = {}
-    trimmed: dict[bytes, int] = {}
-    floors: dict[bytes, int] = {}
-    tags: bytes = b""
-
-    @property
-    def entries(self) -> int:
-        """The number of entries that the log holds."""
-        return sum(self.seen.values()) - sum(self.trimmed.values())
-
-    def reaches(self, trimmed: Mapping[bytes, int]) -> bool:
-        """Return whether this store has seen every entry that another store trimmed."""
-        return all(self.seen.get(maker, 0) >= number for maker, number in trimmed.items())
-
-
-class Grave(NamedTuple):
-    """A record to reap, and its dead dots.
-
-    Attributes:
-        record: the record.
-        dead: by actor, the number of the last dead event; all earlier events of the actor are dead too.
-    """
-
-    record: Record
-    dead: Mapping[bytes, int]
-
-
-class _Segment(msgspec.Struct, array_like=True):
-    """Consecutive entries of one maker, stored as one note."""
-
-    first: int
-    entries: list[LogEntry]
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode_state = msgspec.msgpack.Decoder(SliceState).decode
-_decode_segment = msgspec.msgpack.Decoder(_Segment).decode
-_NO_STATE: Final = SliceState()
+from chord.wire.messages import ActorClock, Claim, DeadActor, Holding, LogEntry, Record, Run, SliceLog, SliceSeen
 
 
 class ReapLog:
@@ -142,11 +103,11 @@ class ReapLog:
 
     def state(self, part: int) -> SliceState:
         """Return the state of a slice's log."""
-        return self._decoded(part, self._storage.note(_state_name(part)))[1]
+        return self._decoded(part, self._storage.note(state_name(part)))[1]
 
     def seen(self, part: int) -> bytes:
         """Return the digest of the entries applied to a slice; empty without entries."""
-        return self._decoded(part, self._storage.note(_state_name(part)))[2] if part in self._known() else b""
+        return self._decoded(part, self._storage.note(state_name(part)))[2] if part in self._known() else b""
 
     def seen_of(self, key: bytes) -> bytes:
         """Return `seen` of a key's slice."""
@@ -160,8 +121,8 @@ class ReapLog:
         if not self._known():
             return b""
         part = self.slice_of(key)
-        raw = self._storage.durable_note(_state_name(part))
-        return _digest(b"" if raw is None else raw, _NO_STATE if raw is None else _decode_state(raw))
+        raw = self._storage.durable_note(state_name(part))
+        return digest_of_seen(NO_STATE if raw is None else decode_state(raw))
 
     def seen_of_each(self, records: Iterable[Record]) -> tuple[bytes, ...]:
         """Return `seen` of each record for a message; an empty tuple if all are empty."""
@@ -180,7 +141,7 @@ class ReapLog:
         if not found:
             return b""
         joined = b"".join(one.slice.to_bytes(2, "big") + one.seen for one in found)
-        return blake2b(joined, digest_size=_SEEN_BYTES).digest()
+        return blake2b(joined, digest_size=SEEN_BYTES).digest()
 
     def require_level(self, records: Sequence[Record], seen: Sequence[bytes]) -> None:
         """Refuse records if their sender had seen other entries than this store.
@@ -205,10 +166,10 @@ class ReapLog:
         after a storage with damaged notes has opened.
         """
         damaged = self._storage.damaged_notes
-        lost = {name[1:3] for name in damaged if name[:1] in (_STATE, _SEGMENT)}
-        gone = [name for name in self._storage.notes() if name[:1] in (_STATE, _SEGMENT) and name[1:3] in lost]
+        lost = {name[1:3] for name in damaged if name[:1] in (STATE, SEGMENT)}
+        gone = [name for name in self._storage.notes() if name[:1] in (STATE, SEGMENT) and name[1:3] in lost]
         self._slices = None
-        return Batch(notes=dict.fromkeys([*gone, *damaged, _MAKER]))
+        return Batch(notes=dict.fromkeys([*gone, *damaged, MAKER]))
 
     # -- reaping --------------------------------------------------------------------------------
 
@@ -238,23 +199,23 @@ class ReapLog:
             before: the state of the slice before the records were reaped.
             graves: the reaped records; records of other slices are skipped.
         """
-        own = self._storage.note(_MAKER) or b""
+        own = self._storage.note(MAKER) or b""
         entries = tuple(self._entry_of(grave) for grave in graves if self.slice_of(grave.record.key) == part)
         first = before.seen.get(own, 0) + 1
-        seen = _up_tos({**before.seen, own: first + len(entries) - 1})
-        trimmed, floors = _up_tos(before.trimmed), _up_tos(before.floors)
+        seen = up_tos({**before.seen, own: first + len(entries) - 1})
+        trimmed, floors = up_tos(before.trimmed), up_tos(before.floors)
         return SliceLog(part, seen, trimmed, floors, before.tags, (Run(own, first, entries),))
 
     def next_number(self, part: int) -> int:
         """Return the number of the next entry that this store makes for a slice."""
-        return self.state(part).seen.get(self._storage.note(_MAKER) or b"", 0) + 1
+        return self.state(part).seen.get(self._storage.note(MAKER) or b"", 0) + 1
 
     def run_of(self, part: int, first: int) -> SliceLog:
         """Return a slice's log with this store's own entries from number `first` on.
 
         The entries of other makers are left out, so the receivers must have them.
         """
-        own = self._storage.note(_MAKER)
+        own = self._storage.note(MAKER)
         seen = self.state(part).seen
         return self._log(part, seen if own is None else {**seen, own: first - 1}, None)[0]
 
@@ -296,7 +257,7 @@ class ReapLog:
                 size += 32 + 26 * len(entry.dead) + len(entry.tags)
             if entries:
                 runs.append(Run(maker, first, tuple(entries)))
-        seen_here, trimmed, floors = _up_tos(state.seen), _up_tos(state.trimmed), _up_tos(state.floors)
+        seen_here, trimmed, floors = up_tos(state.seen), up_tos(state.trimmed), up_tos(state.floors)
         return SliceLog(part, seen_here, trimmed, floors, state.tags, tuple(runs)), size
 
     def vouch(self, claims: Iterable[Claim]) -> tuple[Holding, ...]:
@@ -333,11 +294,11 @@ class ReapLog:
         for log in logs:
             work.absorb(log)
         state = work.slice(self.slice_of(key)).frozen()
-        return work.record(key), _digest(b"", state)
+        return work.record(key), digest_of_seen(state)
 
     def is_in_reach(self, log: SliceLog) -> bool:
         """Return whether this store has seen every entry that another store trimmed."""
-        return self.state(log.slice).reaches(_mapping(log.trimmed))
+        return self.state(log.slice).reaches(to_mapping(log.trimmed))
 
     def claims(self, log: SliceLog, known: Mapping[Claim, Holding]) -> list[Claim]:
         """Return the claims that another store has not answered yet.
@@ -348,7 +309,7 @@ class ReapLog:
             log: the log of the other store.
             known: the answers that the other store has given.
         """
-        floors = _mapping(log.floors)
+        floors = to_mapping(log.floors)
         return [
             claim
             for record in self._storage.scan(self._storage.digests.arc_of(log.slice))
@@ -367,7 +328,7 @@ class ReapLog:
             known: the other store's answers to all `claims`.
         """
         work = _Work(self)
-        floors = _mapping(log.floors)
+        floors = to_mapping(log.floors)
         for record in self._storage.scan(self._storage.digests.arc_of(log.slice)):
             decided, undecided = _judge(record, floors, known, log.tags)
             if decided is not record:
@@ -405,25 +366,25 @@ class ReapLog:
 
     def _known(self) -> set[int]:
         if self._slices is None:
-            states = (name for name in self._storage.notes() if name[:1] == _STATE)
+            states = (name for name in self._storage.notes() if name[:1] == STATE)
             self._slices = {int.from_bytes(name[1:], "big") for name in states}
         return self._slices
 
     def _decoded(self, part: int, raw: bytes | None) -> tuple[bytes, SliceState, bytes]:
         if raw is None:
-            return b"", _NO_STATE, b""
+            return b"", NO_STATE, b""
         held = self._states.get(part)
         if held is None or held[0] is not raw:
-            state = _decode_state(raw)
-            held = self._states[part] = raw, state, _digest(raw, state)
+            state = decode_state(raw)
+            held = self._states[part] = raw, state, digest_of_seen(state)
         return held
 
     def _prefix(self, key: bytes) -> bytes:
-        return self._circle.hash(key).to_bytes(self._circle.width, "big")[:_POINT_BYTES]
+        return self._circle.hash(key).to_bytes(self._circle.width, "big")[:POINT_BYTES]
 
     def _keys_at(self, prefix: bytes) -> list[bytes]:
         """Return the keys at points that begin with a prefix: rarely more than one."""
-        rest = 8 * max(0, self._circle.width - _POINT_BYTES)
+        rest = 8 * max(0, self._circle.width - POINT_BYTES)
         low = int.from_bytes(prefix, "big") << rest
         arc = Arc(self._circle.point(low - 1), self._circle.point(low | (1 << rest) - 1))
         return [key for key, _ in self._storage.heads(arc)]
@@ -434,24 +395,11 @@ class ReapLog:
         The log must hold both.
         """
         for number in range((first - 1) // SEGMENT_ENTRIES, (last - 1) // SEGMENT_ENTRIES + 1):
-            raw = self._storage.note(_segment_name(part, maker, number))
-            segment = _Segment(0, []) if raw is None else _decode_segment(raw)
+            raw = self._storage.note(segment_name(part, maker, number))
+            segment = Segment(0, []) if raw is None else decode_segment(raw)
             for place, entry in enumerate(segment.entries, segment.first):
                 if first <= place <= last:
                     yield entry
-
-
-class _Slice:
-    """The state of a slice during a change."""
-
-    def __init__(self, state: SliceState) -> None:
-        self.seen, self.trimmed, self.floors = dict(state.seen), dict(state.trimmed), dict(state.floors)
-        self.tags = state.tags
-
-    def frozen(self) -> SliceState:
-        """Return the state with its keys sorted, so that equal states encode equally."""
-        seen, trimmed, floors = (dict(sorted(one.items())) for one in (self.seen, self.trimmed, self.floors))
-        return SliceState(seen, trimmed, floors, self.tags)
 
 
 class _Work:
@@ -460,15 +408,15 @@ class _Work:
     def __init__(self, log: ReapLog) -> None:
         self._log = log
         self._storage = log._storage
-        self._slices: dict[int, _Slice] = {}
-        self._segments: dict[bytes, _Segment | None] = {}
+        self._slices: dict[int, SliceDraft] = {}
+        self._segments: dict[bytes, Segment | None] = {}
         self._records: dict[bytes, Record | None] = {}
         self._minted: dict[bytes, bytes] = {}
         self._maker = b""
 
     def maker(self) -> bytes:
         """Return this store's name as a maker of log entries."""
-        self._maker = self._maker or self._storage.note(_MAKER) or b""
+        self._maker = self._maker or self._storage.note(MAKER) or b""
         if not self._maker:
             epoch = self._storage.next_key_epoch().to_bytes(8, "big")
             fresh = blake2b(self._storage.incarnation + epoch, digest_size=8).digest()
@@ -482,13 +430,13 @@ class _Work:
             if state.frozen().entries > limits.reap_log_entries_max:
                 self._log.forced_trims += 1
                 self.trim_to(part, limits.reap_log_entries)
-        notes: dict[bytes, bytes | None] = {_MAKER: self._maker} if self._maker else {}
+        notes: dict[bytes, bytes | None] = {MAKER: self._maker} if self._maker else {}
         for part, state in self._slices.items():
             if (frozen := state.frozen()) != self._log.state(part):  # a full disk would refuse even an unchanged note
-                notes[_state_name(part)] = _encode(frozen)
+                notes[state_name(part)] = encode(frozen)
                 self._log._known().add(part)
         for name, segment in self._segments.items():
-            notes[name] = _encode(segment) if segment is not None and segment.entries else None
+            notes[name] = encode(segment) if segment is not None and segment.entries else None
         puts = [record for record in self._records.values() if record is not None]
         removals = [key for key, record in self._records.items() if record is None]
         return Batch(puts, removals, self._minted, notes)
@@ -522,20 +470,20 @@ class _Work:
 
     # -- logs -----------------------------------------------------------------------------------
 
-    def slice(self, part: int) -> _Slice:
+    def slice(self, part: int) -> SliceDraft:
         """Return the state of a slice, to be changed."""
         if part not in self._slices:
-            self._slices[part] = _Slice(self._log.state(part))
+            self._slices[part] = SliceDraft(self._log.state(part))
         return self._slices[part]
 
     def append(self, part: int, maker: bytes, entry: LogEntry) -> None:
         """Add the next entry of a maker."""
         state = self.slice(part)
         number = state.seen[maker] = state.seen.get(maker, 0) + 1
-        name = _segment_name(part, maker, (number - 1) // SEGMENT_ENTRIES)
+        name = segment_name(part, maker, (number - 1) // SEGMENT_ENTRIES)
         segment = self._segment(name)
         if segment is None:
-            segment = self._segments[name] = _Segment(number, [])
+            segment = self._segments[name] = Segment(number, [])
         segment.entries.append(entry)
 
     def absorb(self, log: SliceLog) -> None:
@@ -550,7 +498,7 @@ class _Work:
                     self.append(log.slice, run.maker, entry)
                     for key in self._log._keys_at(entry.point):
                         self.bury(key, entry)
-        trimmed = _mapping(log.trimmed)
+        trimmed = to_mapping(log.trimmed)
         if all(state.seen.get(maker, 0) >= number for maker, number in trimmed.items()):
             self.adopt(log)
 
@@ -567,7 +515,7 @@ class _Work:
                 state.seen[up_to.store] = max(up_to.number, state.seen.get(up_to.store, 0))
         for up_to in log.floors:
             state.floors[up_to.store] = max(up_to.number, state.floors.get(up_to.store, 0))
-        state.tags = _latest(state.tags, log.tags)
+        state.tags = latest_tags(state.tags, log.tags)
 
     def trim_to(self, part: int, keep: int) -> None:
         """Trim a slice's log to `keep` entries.
@@ -581,9 +529,9 @@ class _Work:
             number = state.trimmed.get(maker, 0) + min(surplus, lengths[maker])
             for entry in self._drop(part, maker, number):
                 for dead in entry.dead:
-                    store, epoch = dead.actor[:_EPOCH_AT], int.from_bytes(dead.actor[_EPOCH_AT:], "big")
+                    store, epoch = dead.actor[:EPOCH_AT], int.from_bytes(dead.actor[EPOCH_AT:], "big")
                     state.floors[store] = max(epoch, state.floors.get(store, 0))
-                state.tags = _latest(state.tags, entry.tags)
+                state.tags = latest_tags(state.tags, entry.tags)
             state.trimmed[maker] = number
 
     def _drop(self, part: int, maker: bytes, last: int) -> list[LogEntry]:
@@ -593,7 +541,7 @@ class _Work:
         dropped: list[LogEntry] = []
         held = min(last, state.seen.get(maker, 0))
         for number in range((first - 1) // SEGMENT_ENTRIES, (held - 1) // SEGMENT_ENTRIES + 1):
-            name = _segment_name(part, maker, number)
+            name = segment_name(part, maker, number)
             segment = self._segment(name)
             if segment is not None:
                 count = max(0, min(last - segment.first + 1, len(segment.entries)))
@@ -602,12 +550,12 @@ class _Work:
                 del segment.entries[:count]
         return dropped
 
-    def _segment(self, name: bytes) -> _Segment | None:
+    def _segment(self, name: bytes) -> Segment | None:
         if name not in self._segments:
             raw = self._storage.note(name)
             if raw is None:
                 return None
-            self._segments[name] = _decode_segment(raw)
+            self._segments[name] = decode_segment(raw)
         segment = self._segments[name]
         return segment if segment is not None and segment.entries else None
 
@@ -642,38 +590,5 @@ def _judge(
 
 def _is_above(actor: bytes, floors: Mapping[bytes, int]) -> bool:
     """Return whether an actor is above its floor, so that no trimmed entry names it."""
-    floor = floors.get(actor[:_EPOCH_AT])
-    return floor is None or int.from_bytes(actor[_EPOCH_AT:], "big") > floor
-
-
-def _mapping(up_tos: Iterable[UpTo]) -> dict[bytes, int]:
-    return {up_to.store: up_to.number for up_to in up_tos}
-
-
-def _up_tos(numbers: Mapping[bytes, int]) -> tuple[UpTo, ...]:
-    return tuple(UpTo(store, number) for store, number in numbers.items())
-
-
-def _digest(raw: bytes, state: SliceState) -> bytes:
-    if not state.seen:
-        return b""
-    seen = b"".join(maker + number.to_bytes(8, "big") for maker, number in sorted(state.seen.items()))
-    return blake2b(seen, digest_size=_SEEN_BYTES).digest()
-
-
-def _latest(*tags: bytes) -> bytes:
-    """Return the last `TAGS_KEPT` of all tags, each once."""
-    joined = b"".join(tags)
-    size = dedup.TAG_BYTES
-    found = dict.fromkeys(joined[at : at + size] for at in range(0, len(joined), size))
-    return b"".join(list(found)[-TAGS_KEPT:])
-
-
-def _state_name(part: int) -> bytes:
-    return _STATE + part.to_bytes(2, "big")
-
-
-def _segment_name(part: int, maker: bytes, number: int) -> bytes:
-    return _SEGMENT + part.to_bytes(2, "big") + maker + number.to_bytes(8, "big")
-
-
+    floor = floors.get(actor[:EPOCH_AT])
+    return floor is None or int.from_bytes(actor[EPOCH_AT:], "big") > floor

@@ -17,7 +17,8 @@ from chord.errors import Behind
 from chord.ids import Circle
 from chord.replication.records import Records
 from chord.store import versions
-from chord.store.reap_log import Grave, ReapLog
+from chord.store.reap_log import ReapLog
+from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch, MemoryStorage
 from chord.wire.messages import Claim, Holding, Put, Record
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from chord.store import reap_log, versions
-from chord.store.reap_log import Grave, ReapLog, SliceState
+from chord.store.reap_log import ReapLog
+from chord.store.reap_log_state import Grave, SliceState
 from chord.store.storage import Batch
 from chord.wire.messages import ActorClock, Claim, Holding, Record, SliceLog
 

@@ -22,7 +22,8 @@ from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
 from chord.store import reap_log, versions
-from chord.store.reap_log import Grave, ReapLog
+from chord.store.reap_log import ReapLog
+from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
 from chord.wire.messages import ActorClock, AreExpired, Contact, Forget, Record, SliceLog, Version

@@ -16,7 +16,8 @@ from chord.replication import prune
 from chord.replication.prune import PRUNE_FROM, Emptied
 from chord.store import versions
 from chord.store.merkle import digest_of
-from chord.store.reap_log import Grave, _Work
+from chord.store.reap_log import _Work
+from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
 from chord.wire.messages import ActorClock, Record, Version

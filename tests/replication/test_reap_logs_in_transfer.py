@@ -10,7 +10,7 @@ from chord.errors import Busy, LookupFailed
 from chord.ids import Arc, Point
 from chord.node import Node
 from chord.store import versions
-from chord.store.reap_log import Grave
+from chord.store.reap_log_state import Grave
 from chord.testing.rings import MemoryRing
 from chord.wire.messages import Confirmed, Contact, Version
 from tests.support.quorum import clockwise, settled_ring, stop_repair, timing, until, write

@@ -17,7 +17,7 @@ from chord.sim.losses import Losses
 from chord.sim.oracle import Oracle
 from chord.sim.story import Op, Story
 from chord.store import versions
-from chord.store.reap_log import Grave
+from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
 from chord.wire.messages import ActorClock, Record, Version

@@ -12,7 +12,8 @@ from chord.errors import Behind
 from chord.ids import Arc, Point
 from chord.replication.records import Remarks
 from chord.store import quarantine, reap_log, versions
-from chord.store.reap_log import SEGMENT_ENTRIES, TAGS_KEPT, Grave, ReapLog, SliceState
+from chord.store.reap_log import ReapLog
+from chord.store.reap_log_state import SEGMENT_ENTRIES, TAGS_KEPT, Grave, SliceState
 from chord.store.storage import Batch
 from chord.wire.messages import (
     ActorClock,

@@ -389,9 +389,9 @@ async def test_closing_on_a_hung_disk_lets_no_transaction_follow(
 
 @pytest.mark.slow
 def test_a_store_that_is_never_closed_does_not_keep_the_program_alive(tmp_path: Path) -> None:
-    program = """
+    program = f"""
 import os, sys, time, trio
-sys.path[:0] = [{root!r}]
+sys.path[:0] = [{str(ROOT)!r}]
 from tests.store.test_sqlite import *
 async def main():
     store = SqliteStorage(CIRCLE, sys.argv[1], bytes(8), lambda: time.sleep(0.2))
@@ -401,7 +401,7 @@ async def main():
         await store.commit(Batch([record(b"b")]))
 trio.run(main)
 time.sleep(0.4)
-""".format(root=str(ROOT))
+"""
     command = [sys.executable, "-W", "error", "-c", program, str(tmp_path)]
     ended = subprocess.run(command, timeout=HANG_S, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -21,7 +21,8 @@ from chord.replication.sync import Exchange
 from chord.ring.context import Host
 from chord.ring.preference_list import View
 from chord.store import versions
-from chord.store.reap_log import Grave, ReapLog
+from chord.store.reap_log import ReapLog
+from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch, MemoryStorage
 from chord.wire.codec import PREFIX_BYTES, codec_for
 from chord.wire.hello import Greeter

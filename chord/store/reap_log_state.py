@@ -1,0 +1,120 @@
+"""The parts of a reap log, as they stand in the notes of a store. See `reap_log.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+import msgspec
+
+from chord.store import dedup
+from chord.wire.messages import LogEntry, Record, UpTo
+
+SEGMENT_ENTRIES: Final = 64
+TAGS_KEPT: Final = 64
+"""How many tags of a slice are kept when their entries are trimmed."""
+
+STATE, SEGMENT, MAKER = b"s", b"l", b"m"
+EPOCH_AT = 8  # offset of the key epoch in an actor; the store's incarnation comes before it
+SEEN_BYTES = 8
+POINT_BYTES = 8
+
+
+class SliceState(msgspec.Struct, array_like=True, frozen=True):
+    """The state of one slice's log, without its entries.
+
+    Attributes:
+        seen: by maker, the number of the last applied entry.
+        trimmed: by maker, the number of the last entry that is gone from the log.
+        floors: by store, the highest key epoch in trimmed entries.
+        tags: tags of superseded operations from trimmed entries; at most `TAGS_KEPT`.
+    """
+
+    seen: dict[bytes, int] = {}
+    trimmed: dict[bytes, int] = {}
+    floors: dict[bytes, int] = {}
+    tags: bytes = b""
+
+    @property
+    def entries(self) -> int:
+        """The number of entries that the log holds."""
+        return sum(self.seen.values()) - sum(self.trimmed.values())
+
+    def reaches(self, trimmed: Mapping[bytes, int]) -> bool:
+        """Return whether this store has seen every entry that another store trimmed."""
+        return all(self.seen.get(maker, 0) >= number for maker, number in trimmed.items())
+
+
+class Grave(NamedTuple):
+    """A record to reap, and its dead dots.
+
+    Attributes:
+        record: the record.
+        dead: by actor, the number of the last dead event; all earlier events of the actor are dead too.
+    """
+
+    record: Record
+    dead: Mapping[bytes, int]
+
+
+class Segment(msgspec.Struct, array_like=True):
+    """Consecutive entries of one maker, stored as one note."""
+
+    first: int
+    entries: list[LogEntry]
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_state = msgspec.msgpack.Decoder(SliceState).decode
+decode_segment = msgspec.msgpack.Decoder(Segment).decode
+NO_STATE: Final = SliceState()
+
+
+class SliceDraft:
+    """The state of a slice during a change."""
+
+    def __init__(self, state: SliceState) -> None:
+        self.seen, self.trimmed, self.floors = dict(state.seen), dict(state.trimmed), dict(state.floors)
+        self.tags = state.tags
+
+    def frozen(self) -> SliceState:
+        """Return the state with its keys sorted, so that equal states encode equally."""
+        seen, trimmed, floors = (dict(sorted(one.items())) for one in (self.seen, self.trimmed, self.floors))
+        return SliceState(seen, trimmed, floors, self.tags)
+
+
+def to_mapping(numbers: Iterable[UpTo]) -> dict[bytes, int]:
+    """Return numbers as they travel, by store."""
+    return {up_to.store: up_to.number for up_to in numbers}
+
+
+def up_tos(numbers: Mapping[bytes, int]) -> tuple[UpTo, ...]:
+    """Return numbers by store as they travel."""
+    return tuple(UpTo(store, number) for store, number in numbers.items())
+
+
+def digest_of_seen(state: SliceState) -> bytes:
+    """Return the digest of the seen entries; empty if there are none."""
+    if not state.seen:
+        return b""
+    seen = b"".join(maker + number.to_bytes(8, "big") for maker, number in sorted(state.seen.items()))
+    return blake2b(seen, digest_size=SEEN_BYTES).digest()
+
+
+def latest_tags(*tags: bytes) -> bytes:
+    """Return the last `TAGS_KEPT` of all tags, each once."""
+    joined = b"".join(tags)
+    size = dedup.TAG_BYTES
+    found = dict.fromkeys(joined[at : at + size] for at in range(0, len(joined), size))
+    return b"".join(list(found)[-TAGS_KEPT:])
+
+
+def state_name(part: int) -> bytes:
+    """Return the name of the note with the state of a slice."""
+    return STATE + part.to_bytes(2, "big")
+
+
+def segment_name(part: int, maker: bytes, number: int) -> bytes:
+    """Return the name of the note with a segment of a maker's entries."""
+    return SEGMENT + part.to_bytes(2, "big") + maker + number.to_bytes(8, "big")
