@@ -1,6 +1,6 @@
 """A Chord ring you can run, watch and break: a peer-to-peer key-value store on Trio.
 
-    chord.open_node(listen=…, join=[…])    a peer inside your Trio program        (chord/node/embedded.py)
+    chord.open_node(listen=…, join=[…])    a peer inside your Trio program        (chord/node/)
     chord.open_client("127.0.0.1:9000")    talk to a ring from Trio               (chord/client/async_client.py)
     chord.connect("127.0.0.1:9000")        talk to a ring from blocking code      (chord/client/blocking.py)
     chord.testing.ring(16, seed=7)         a whole ring on virtual time           (chord/testing/)
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from chord.client.blocking import Ring, connect
     from chord.client.results import Decided, Found, Quarantined, QuarantinedValue, Stored, last_writer_wins
     from chord.config import NodeConfig, RingConstants
-    from chord.node import Node
-    from chord.node.embedded import open_node
+    from chord.node import Node, open_node
 
 __version__ = "0.1.0"
 
@@ -75,7 +74,7 @@ _HOME = {
     "connect": "chord.client.blocking",
     "last_writer_wins": "chord.client.results",
     "open_client": "chord.client.async_client",
-    "open_node": "chord.node.embedded",
+    "open_node": "chord.node",
 }
 
 
