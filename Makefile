@@ -26,6 +26,7 @@ test: venv  ## the fast tests, some two minutes
 
 lint: venv
 	@$(RUN)/ruff check .
+	@$(RUN)/codespell
 
 types: venv
 	@$(RUN)/mypy
