@@ -9,7 +9,7 @@ PYTEST := $(RUN)/python -m pytest -n auto --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check thorough lint types mutants bench bench-others sim lab cluster soak clean
+.PHONY: help venv demo test check thorough lint types docs mutants bench bench-others sim lab cluster soak clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -26,11 +26,16 @@ test: venv  ## the fast tests, some two minutes
 
 lint: venv
 	@$(RUN)/ruff check .
+	@$(RUN)/codespell
 
 types: venv
 	@$(RUN)/mypy
 
-check: lint types test  ## what CI runs: lint, types, the fast tests and the slow ones
+docs: venv  ## the documentation as a site, offline and with every link checked; out/docs/index.html
+	@NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build
+	@echo "chord: open out/docs/index.html; to search, run: python -m http.server -d out/docs"
+
+check: lint types test  ## what CI runs: lint, types, the fast tests and the slow ones, which build the site
 	@$(PYTEST) -q -m "slow and not thorough" --durations=20
 
 thorough: venv  ## every test there is, with more seeds and larger rings than CI has time for; an hour

@@ -165,8 +165,9 @@ class Answers:
         self._shared.settled.unpark_all()
 
     def _admit(self, answer: Answer, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
-        """Refuse to begin with an answer beyond the limits, or when its caller has given up. What needs no waiting is
-        answered all the same.
+        """Refuse to begin with an answer beyond the limits, or when its caller has given up.
+
+        Requests that need no waiting are answered in any case.
         """
         shared, limits = self._shared, self._shared.limits
         if len(self._pending) >= limits.calls_per_connection_max:

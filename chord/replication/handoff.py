@@ -93,6 +93,7 @@ class Misplaced:
 
         Args:
             start: the vnode whose view of the ring the lookups use.
+
         Returns:
             How many were dropped.
         Concurrency: checkpoints; cancellation loses nothing.

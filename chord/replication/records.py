@@ -62,6 +62,7 @@ class Records:
         Args:
             request: as it came; a context of None covers what is held here and what was `seen` elsewhere.
             seen: what other replicas hold of the key, merged in.
+
         Raises:
             InvalidRequest: definite; a context that is none.
             VersionConflict: definite; too many concurrent versions, put with a context that covers them.
@@ -88,6 +89,7 @@ class Records:
 
         Args:
             seen: what other replicas hold of the key, merged in.
+
         Raises:
             InvalidRequest: definite; it is no record, or together they remember more coordinators than any may.
             WritesRefused: definite; the disk takes nothing.
@@ -113,6 +115,7 @@ class Records:
 
         Args:
             seen: what other replicas hold of the key, merged in.
+
         Raises:
             InvalidRequest: definite; no context, or the record would remember too many coordinators.
             VersionConflict: definite; no value has room beside those that the key holds.
@@ -183,6 +186,7 @@ class Records:
         Args:
             seen: of each record, what its store had seen of its slice when it was read (`ReapLog.seen_of_each`).
             must_all: the sender takes the answer for a proof that all of them are here.
+
         Returns:
             How many were new or changed, and whether all of them are durable already: the others may not be either.
 

@@ -114,6 +114,7 @@ class Exchange:
         Args:
             push, pull: send what the partner lacks; fetch what is lacking here. One way only, it is compared once.
             progress: told of the outcome so far, after every page.
+
         Raises:
             ChordError: the partner is silent, or refuses. What was merged until then is durable on both sides. If it
                 cannot merge a record, all others are level.

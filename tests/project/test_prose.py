@@ -36,7 +36,6 @@ BANNED: Final = (
     r"\bwhat (?:is|are|was|were|has|have|had|it|they|he|she|others)\b",
 )
 PATTERN: Final = re.compile("|".join(BANNED), re.IGNORECASE)
-GENERATED: Final = frozenset({"api.md", "cli.md", "configuration.md", "errors.md"})
 
 
 class Count(NamedTuple):
@@ -105,8 +104,7 @@ def areas() -> dict[str, list[Path]]:
     found = {f"chord/{path.name}": sorted(path.rglob("*.py")) for path in chord.iterdir() if path.is_dir()}
     found |= {"chord": sorted(chord.glob("*.py")), "tests": sorted((ROOT / "tests").rglob("*.py"))}
     found |= {name: sorted((ROOT / name).rglob("*.py")) for name in ("benchmarks", "examples", "tools")}
-    pages = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name not in GENERATED]
-    found["docs"] = [*sorted(ROOT.glob("*.md")), *pages]
+    found["docs"] = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     return {name: files for name, files in sorted(found.items()) if files}
 
 

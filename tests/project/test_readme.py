@@ -30,12 +30,11 @@ from chord.sim.swarm import NEVER_ZERO
 from tests.support.ports import Ports
 from tests.support.real_rings import CHORD, HANG_S, ROOT, Running, environment, ring_of
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
 INDENTED = re.compile(r"^    (chord|make|python|pip|\$) .*$", re.MULTILINE)
 SHELL = ("chord", "make", "python", ".venv/bin/python", "kill", "seq", "sleep", "xargs")
-REFERENCE = "docs/reference/cli.md"  # written from the commands themselves
 RINGLESS = ("$ chord sim", "$ chord lab", "$ seq 20000")
 FIRST = "README.md"
 README_LINES_MAX = 200
@@ -232,8 +231,7 @@ def test_blocks_for_the_shell_hold_commands_of_this_project() -> None:
     assert {args[0] for block in blocks_ for args in commands(block)} <= set(SHELL)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if not str(page).endswith(REFERENCE)],
-                         ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_within_a_text_are_there(page: Path) -> None:
     for line in INLINE.findall(BLOCK.sub("", page.read_text()).replace("\n", " ")):
         if re.search(r"(^|[;|] *)chord ", line):
@@ -277,15 +275,3 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
-
-
-@pytest.mark.parametrize("tool", sorted(path.stem for path in (ROOT / "tools").glob("*_reference.py")))
-def test_what_is_made_from_the_code_is_current(tool: str) -> None:
-    """Compared word by word: line breaks are click's business."""
-    show = "print(made.TARGET); print(made.reference())"
-    code = f"import sys; sys.path.insert(0, 'tools'); import {tool} as made; {show}"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    target, _, page = done.stdout.partition("\n")
-    assert Path(target) == ROOT / "docs" / "reference" / f"{tool.removesuffix('_reference')}.md"
-    assert Path(target).read_text().split() == page.split(), f"run: python tools/{tool}.py"

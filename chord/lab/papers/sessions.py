@@ -131,6 +131,7 @@ class Weigher:
         self.bytes = 0
 
     def __call__(self, what: Request | Reply | ChordError) -> int:
+        """Count a message; return its weight in bytes, 0 if it is not in the sample."""
         self.messages += 1
         if self._rng.random() >= WEIGHED_SHARE:
             return 0
