@@ -18,7 +18,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-import msgspec
 import outcome
 import trio
 
@@ -33,8 +32,9 @@ from chord.net.one_way_delay import Transit
 from chord.net.send_buffer import Outbox
 from chord.net.timers import Deadlines
 from chord.net.transport import Stream, pipe_of
-from chord.wire.codec import GOODBYE, REFUSED_CALL_ID, Codec, Kind, encode_refusal, is_goodbye
+from chord.wire.codec import GOODBYE, Codec, Kind, encode_refusal, is_goodbye
 from chord.wire.messages import Reply, Request, StreamName
+from chord.wire.session import OpenCalls, Waiting
 
 BUDGET_S_MAX: Final = 86_400.0
 """What a call without any deadline travels with: a day."""
@@ -42,14 +42,6 @@ BUDGET_S_MAX: Final = 86_400.0
 FLUSH_FRAMES: Final = 16
 """So many frames dealt with are followed by a flush, be there more to come: else two nodes that wait for each
 other's whole batches would keep only one processor busy between them."""
-
-
-class _Waiting(msgspec.Struct, eq=False):
-    """A call without an answer yet. `told` is told it."""
-
-    callback: Callback
-    request: Request
-    asked_at: float
 
 
 class Link:
@@ -85,18 +77,16 @@ class Link:
         self.has_ended = False
         self.reason = ""
         self._stream = stream
-        self._codec = codec
         self._shared = shared
         self._stats = shared.stats
         self._alarm = shared.alarm
         self._forget = forget
-        self._frames = met.frames
+        self._frames = met.handshake.frames
         self.partial_bytes = 0
-        self._early = met.early
+        self._early = met.handshake.early
         self._reading = trio.CancelScope()
-        self._pending: dict[int, _Waiting] = {}
         self._deadlines: Deadlines[int] = Deadlines()
-        self._last_call_id = 0
+        self._calls = OpenCalls(codec, self._deadlines.clear)
         self._peer_is_draining = False
         self._was_used = False
         self._quiet_due = self.opened_at + shared.limits.idle_s
@@ -130,7 +120,7 @@ class Link:
         call_id = self._send(vnode, request, wake, now, deadline, left)
 
         def abandon(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-            self._take_pending(call_id)
+            self._calls.take(call_id)
             return trio.lowlevel.Abort.SUCCEEDED
 
         answer: Reply | ChordError = await trio.lowlevel.wait_task_rescheduled(abandon)
@@ -155,16 +145,15 @@ class Link:
     def _send(
         self, vnode: Point | None, request: Request, callback: Callback, now: float, deadline: float, budget_s: float
     ) -> int:
-        self._last_call_id = call_id = self._last_call_id + 1
-        budget_ms = math.ceil(budget_s * 1000)  # not less than is left: our own deadline comes before a word about it
-        frame = self._codec.encode_call(call_id, vnode, budget_ms, request, int(1000 * (now - self.opened_at)))
+        call_id, frame = self._calls.encode(vnode, request, budget_s, now - self.opened_at)
         self._outbox.post(frame)
         self._stats.calls_sent += 1
-        if self._pending:
+        waiting = self._calls.waiting
+        if waiting:
             self._outbox.flush_soon()  # others are at it as well: what they say in this pass leaves together
         else:
             self._outbox.flush()
-        self._pending[call_id] = _Waiting(callback, request, now)
+        waiting[call_id] = Waiting(callback, request.reply, now)
         if deadline < math.inf:
             self._deadlines.set(call_id, deadline)
             if deadline < self._alarm.at:
@@ -190,7 +179,7 @@ class Link:
     @property
     def quiet_rank(self) -> tuple[bool, float] | None:
         """How long nothing has been said here, the longest first; None while anything is owed, or it ends anyway."""
-        is_owed = self._pending or self._answers.in_work or self._outbox.buffered
+        is_owed = self._calls.waiting or self._answers.in_work or self._outbox.buffered
         return None if is_owed or self.is_draining or self.has_ended else (self._was_used, self._quiet_due)
 
     # -- the life of a connection ---------------------------------------------------------------
@@ -241,9 +230,7 @@ class Link:
         self._frames.drop()
         self._shared.hold(-self.partial_bytes)
         self.partial_bytes = 0
-        pending, self._pending, self._deadlines = self._pending, {}, Deadlines()
-        for waiting in pending.values():
-            waiting.callback(PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
+        self._calls.end(lambda: PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
         self._outbox.close()
         self._answers.abandon()
         self._reading.cancel()
@@ -252,10 +239,10 @@ class Link:
         """End what is overdue at this time, and return when to look again."""
         limits = self._shared.limits
         for call_id in self._deadlines.expired(now):
-            waiting = self._pending.pop(call_id, None)
+            waiting = self._calls.waiting.pop(call_id, None)
             if waiting is None:
-                continue  # what the one before was told has ended the connection
-            took = now - waiting.asked_at
+                continue  # the callback of the call before has ended the connection
+            took = now - waiting.sent_at
             waiting.callback(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
         if self.frame_due <= now:
             self.cut(f"half a frame, then silence for {limits.frame_s:g} s")
@@ -263,7 +250,7 @@ class Link:
             self.cut(f"took nothing for {limits.stuck_s:g} s")
         elif self._quiet_due <= now:
             self._quiet_due = now + (limits.stuck_s if self.is_draining else limits.idle_s)
-            if self._pending or self._answers.in_work or self._was_used:
+            if self._calls.waiting or self._answers.in_work or self._was_used:
                 self._was_used = False
             elif self.is_draining:
                 self.cut("drained")
@@ -274,7 +261,7 @@ class Link:
 
     def _close_if_drained(self) -> None:
         """A draining connection is done when the peer makes no more calls either and nothing is owed both ways."""
-        if self._peer_is_draining and not (self._pending or self._answers.in_work or self._outbox.buffered):
+        if self._peer_is_draining and not (self._calls.waiting or self._answers.in_work or self._outbox.buffered):
             self.cut("drained")
 
     def _on_broken(self) -> None:
@@ -343,9 +330,10 @@ class Link:
             if kind is Kind.CALL:
                 self._answers.on_call(body, now)
             elif kind is Kind.REPLY:
-                self._on_reply(body)
+                self._calls.on_reply(body)
             elif kind is Kind.ERROR:
-                self._on_error(body)
+                if (refusal := self._calls.on_error(body)) is not None:
+                    self.cut(f"refused by the peer: {refusal.message}")
             elif kind is Kind.HELLO:
                 raise MalformedMessage("a second hello")
             elif is_goodbye(body):
@@ -356,24 +344,3 @@ class Link:
             if not number % FLUSH_FRAMES:
                 self._outbox.flush()
         self._outbox.flush()
-
-    def _take_pending(self, call_id: int) -> _Waiting | None:
-        self._deadlines.clear(call_id)
-        return self._pending.pop(call_id, None)
-
-    def _on_reply(self, body: bytes) -> None:
-        call_id, content = self._codec.open_reply(body)
-        waiting = self._take_pending(call_id)
-        if waiting is None:
-            return  # too late: its caller gave up
-        try:
-            waiting.callback(self._codec.finish(content, waiting.request.reply))
-        except MalformedMessage as error:
-            waiting.callback(error)
-
-    def _on_error(self, body: bytes) -> None:
-        call_id, error = self._codec.decode_error(body)
-        if call_id == REFUSED_CALL_ID:
-            self.cut(f"refused by the peer: {error.message}")
-        elif waiting := self._take_pending(call_id):
-            waiting.callback(error)
