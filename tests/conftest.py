@@ -44,6 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 if TYPE_CHECKING:
     from cli_ring import CannedRing, Ended, Run
+    from clients import Open
     from skipping import Skipping
 
 
@@ -69,6 +70,18 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(session, "BACKOFF_FIRST_S", 100 * HANG_S)
     monkeypatch.setattr(session, "BACKOFF_MAX_S", 100 * HANG_S)
+
+
+@pytest.fixture(params=["blocking", "trio", "asyncio"])
+def open_ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Open a client of each kind in turn. An attempt at an entry node has no time limit of its own."""
+    from clients import opener
+
+    from chord.client import session
+
+    monkeypatch.setattr(session, "ATTEMPT_S", HANG_S)
+    clock = request.getfixturevalue("clock") if "clock" in request.fixturenames else None
+    return opener(request.param, monkeypatch, clock)
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 Bytes go in and bytes come out. Times are arguments.
 
-    Handshake      the peer's first frame, and the rules that both hellos must keep
-    OpenCalls      the calls of one stream, and the replies that belong to them
-    ClientStream   a client's stream to a node, from the hello to the goodbye
+- `Handshake`: the peer's first frame, and the rules that both hellos must keep.
+- `OpenCalls`: the calls of one stream, and the replies that belong to them.
+- `ClientStream`: a client's stream to a node, from the hello to the goodbye.
 
 `chord.net` drives the first two for nodes and the Trio client. The blocking client and the asyncio client drive
 `ClientStream`.
@@ -60,7 +60,7 @@ class Handshake:
         """Take bytes from the stream.
 
         Returns:
-            The peer's hello, or the error with which the peer refuses the connection. None if the frame is not complete.
+            The peer's hello, or the error with which the peer refuses the connection; None if neither is complete.
 
         Raises:
             MalformedMessage: the first frame is neither a hello nor a refusal.
@@ -272,10 +272,7 @@ class ClientStream:
         Raises:
             ChordError: the node refuses the client, or does not keep the protocol. The stream is of no further use.
         """
-        if self._calls is None:
-            frames = self._shake_hands(data, now)
-        else:
-            frames = self._handshake.frames.feed(data)
+        frames = self._shake_hands(data, now) if self._calls is None else self._handshake.frames.feed(data)
         calls = self._calls
         for kind, body in frames:
             assert calls is not None
