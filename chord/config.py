@@ -27,6 +27,7 @@ SKEW_REFUSED_MS = 60_000
 """Where clocks differ by more, nothing is stored that is to live for a time."""
 
 Preset: TypeAlias = Literal["local", "lan", "wan"]
+"""The name of a set of periods and timeouts, a `Timing`: for one machine, a local network, or a wide area network."""
 
 
 class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,19 +5,20 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Sequence
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import ModuleType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_overloads, get_type_hints
 
 import msgspec
 from docstrings import REFERENCE, page, parsed, rendered, said_of, signature, table
 
 import chord
 import chord.testing
-from chord import ids
-from chord.client import results
-from chord.client.api import PATIENCE_S, AsyncRing
-from chord.client.blocking import TIMEOUT_S
-from chord.wire import messages
+from chord import config, events, ids
+from chord.client import results, session
+from chord.client.api import AsyncClientRing, AsyncRing
+from chord.client.session import TIMEOUT_S
+from chord.client.trio_driver import PATIENCE_S, TrioRing
+from chord.wire.messages import base
 
 TARGET = REFERENCE / "api.md"
 
@@ -26,13 +27,15 @@ HEAD = f"""
 
 Generated from the code by `tools/api_reference.py`; change the docstrings.
 
-Three ways into a ring, with the same operations:
+Four ways into a ring, with the same operations:
 
 | your program | it has | operations | an operation ends within |
 |---|---|---|---|
 | blocks, without Trio | `with chord.connect("HOST:PORT") as ring` | methods | `timeout_s`, {TIMEOUT_S:g} s |
 | runs on Trio | `async with chord.open_client("HOST:PORT") as ring` | coroutines | the caller's cancel scopes, \
 else {PATIENCE_S:g} s |
+| runs on asyncio | `async with chord.open_asyncio_client("HOST:PORT") as ring` | coroutines | `timeout_s`, \
+{TIMEOUT_S:g} s |
 | is a member of the ring itself | `async with chord.open_node(join=["HOST:PORT"]) as node` | coroutines | \
 the caller's cancel scopes, else {PATIENCE_S:g} s |
 
@@ -41,11 +44,13 @@ Errors are classes of `chord.errors`, each definite or indefinite: [errors](erro
 a ring](../how-to/test-with-a-ring.md).
 """
 
+WAYS = ("connect", "open_client", "open_asyncio_client", "open_node")
+
 OPERATIONS = """
 ## Operations
 
-Methods of `Ring`, as shown. Of `Client` and `Node` they are coroutines with the same arguments (`await ring.get(…)`);
-`scan`, `records` and `scan_quarantine` are asynchronous iterators there.
+Methods of `Ring`, as shown. Of `Client`, `AsyncioClient` and `Node` they are coroutines with the same arguments
+(`await ring.get(…)`). There `scan`, `records` and `scan_quarantine` are asynchronous iterators.
 """
 
 RESULTS = """
@@ -62,18 +67,46 @@ A world in memory, for tests of your own: [how to](../how-to/test-with-a-ring.md
 """
 
 OF_MESSAGES = (
-    ids.Contact,
-    messages.ReplicaLine,
-    messages.Trace,
-    messages.HopTrace,
-    messages.Description,
-    messages.VnodeInfo,
-    messages.PeerInfo,
-    messages.Record,
+    chord.Contact,
+    chord.ReplicaLine,
+    chord.Trace,
+    chord.HopTrace,
+    chord.Via,
+    chord.Description,
+    chord.VnodeInfo,
+    chord.FingerRun,
+    chord.OwnedArc,
+    chord.PeerInfo,
+    chord.ReplicaState,
+    chord.TransferInfo,
+    chord.Record,
+    chord.ActorClock,
+    chord.Version,
 )
 """The messages that operations return as they are, or parts of them."""
 
-OF_VALUES = (chord.Found, chord.Stored, results.Pair, chord.Quarantined, chord.QuarantinedValue, chord.Decided)
+OF_VALUES = (chord.Found, chord.Stored, chord.Pair, chord.Quarantined, chord.QuarantinedValue, chord.Decided)
+
+ALIASES: dict[str, ModuleType] = {
+    "Outcome": session,
+    "Mode": base,
+    "Route": base,
+    "Preset": config,
+    "NodeState": ids,
+    "PeerState": ids,
+    "Observer": events,
+}
+"""Type aliases, and the modules that define them."""
+
+CLASSES = ("Point", "Circle", "Timing", "Limits", "Event", "Transport", "CallsService", "Storage", "IdentityStore")
+"""Classes of arguments and properties that have no section of their own."""
+
+TYPES = """
+## Further types
+
+Types that signatures name. [configuration](configuration.md) has the fields of `Timing` and `Limits`, and
+`chord.events` the events.
+"""
 
 
 def reference() -> str:
@@ -86,23 +119,31 @@ def reference() -> str:
     text = page(
         HEAD,
         "## Into a ring",
-        *(part for name in ("connect", "open_client", "open_node") for part in _function(f"chord.{name}")),
+        *(part for name in WAYS for part in _function(f"chord.{name}")),
         OPERATIONS,
         *(part for name in shared for part in _member(chord.Ring, name, name)),
         "## Ring",
         *_class(chord.Ring, without=shared),
         "## Client",
         *_class(chord.Client),
-        "## Client and Node: AsyncRing",
-        *_class(AsyncRing, without=shared),
+        "## AsyncioClient",
+        *_class(chord.AsyncioClient),
+        "## Client, AsyncioClient and Node: AsyncRing",
+        *_class(AsyncRing, without=[*shared, *_public(TrioRing)]),
+        "## Client and Node: TrioRing",
+        *_class(TrioRing),
+        "## Client and AsyncioClient: AsyncClientRing",
+        *_class(AsyncClientRing, without=["leave"]),
         "## Node",
         *_class(chord.Node),
         RESULTS,
         *(part for struct in (*OF_VALUES, *OF_MESSAGES) for part in _struct(struct)),
         "## Resolvers",
-        f"`{_alias('Resolver')}`",
+        f"`Resolver = {_alias('Resolver')}`",
         said_of(results, "Resolver").replace("\n", " "),
         *_function("chord.last_writer_wins"),
+        TYPES,
+        table(["name", "type", "meaning"], list(_types())),
         TESTING,
         *_function("chord.testing.run"),
         *_function("chord.testing.ring"),
@@ -145,7 +186,8 @@ def _member(owner: type, name: str, title: str) -> list[str]:
     if not inspect.isfunction(found):
         raise LookupError(f"{owner.__name__}.{name} is neither a method nor a property")
     kind = "async " if inspect.iscoroutinefunction(found) else ""
-    return [f"### {title}", _code(kind + signature(name, found)), *rendered(_doc(found))]
+    shapes = get_overloads(found) or [found]
+    return [f"### {title}", _code("\n".join(kind + signature(name, shape) for shape in shapes)), *rendered(_doc(found))]
 
 
 def _doc(found: Any) -> str:
@@ -187,8 +229,16 @@ def _type(found: Any) -> str:
 
 
 def _alias(name: str) -> str:
-    shown = str(getattr(results, name)).replace("collections.abc.", "").replace("chord.client.results.", "")
-    return f"{name} = {shown}"
+    """Return the definition of a type alias."""
+    return re.sub(r"\b(collections\.abc|typing|chord\.[a-z_.]+)\.(?=[A-Z])", "", str(getattr(chord, name)))
+
+
+def _types() -> Iterator[list[str]]:
+    for name, module in ALIASES.items():
+        yield [f"`chord.{name}`", f"`{_alias(name)}`", said_of(module, name).replace("\n", " ")]
+    for name in CLASSES:
+        found = getattr(chord, name)
+        yield [f"`chord.{name}`", f"`{found.__module__}.{name}`", parsed(found.__doc__).prose[0]]
 
 
 def _others() -> Iterator[list[str]]:
