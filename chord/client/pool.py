@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -40,23 +39,34 @@ class Pools:
     def __init__(self, limits: Limits, learn: Callable[[str, int, bytes | None], None]) -> None:
         self._limits = limits
         self._learn = learn
-        self._free = threading.BoundedSemaphore(POOLS_MAX)
         self._lock = threading.RLock()  # a signal handler may use the client while this thread holds the lock
+        self._returned = threading.Condition(self._lock)
         self._idle: list[Pool] = []
+        self._lent = 0
+        self._waiting = 0
         self._is_closed = False
 
     def ask(self, calls: Sequence[Call], deadline: float) -> tuple[Outcome, ...]:
         """Make calls at the same time; see `Pool.ask`."""
-        with self._lent(deadline) as pool:
-            if pool is not None:
-                return pool.ask(calls, deadline)
-        return tuple(Overloaded(f"{POOLS_MAX} threads use all connections of this client") for _ in calls)
+        pool = self._borrow(deadline)
+        if pool is None:
+            return tuple(Overloaded(f"{POOLS_MAX} threads use all connections of this client") for _ in calls)
+        try:
+            return pool.ask(calls, deadline)
+        except BaseException:
+            pool.close()  # an interrupt may have left half a frame on a stream
+            raise
+        finally:
+            self._give_back(pool)
 
     def open(self, ways: Sequence[Way], deadline: float) -> dict[Way, ChordError]:
         """Open streams; see `Pool.open`."""
-        with self._lent(deadline) as pool:
-            assert pool is not None  # the client is not shared before it is open
+        pool = self._borrow(deadline)
+        assert pool is not None  # the client is not shared before it is open
+        try:
             return pool.open(ways, deadline)
+        finally:
+            self._give_back(pool)
 
     def close(self) -> None:
         """Close all streams. A pool that a thread has borrowed closes when the thread returns it."""
@@ -66,28 +76,28 @@ class Pools:
         for pool in idle:
             pool.close()
 
-    @contextmanager
-    def _lent(self, deadline: float) -> Iterator[Pool | None]:
-        """Lend a pool to the block; None if none is free before the deadline."""
-        if not self._free.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            yield None
-            return
+    def _borrow(self, deadline: float) -> Pool | None:
+        """Return a pool for this thread alone; None if none is free before the deadline."""
         with self._lock:
-            pool = self._idle.pop() if self._idle else Pool(self._limits, self._learn)
-        is_sound = False
-        try:
-            yield pool
-            is_sound = True
-        finally:
-            if not is_sound:  # an interrupt may have left half a frame on a stream
+            while self._lent >= POOLS_MAX:
+                self._waiting += 1
+                try:
+                    if not self._returned.wait(max(0.0, deadline - time.monotonic())):
+                        return None
+                finally:
+                    self._waiting -= 1
+            self._lent += 1
+            return self._idle.pop() if self._idle else Pool(self._limits, self._learn)
+
+    def _give_back(self, pool: Pool) -> None:
+        with self._lock:
+            self._lent -= 1
+            if self._is_closed:
                 pool.close()
-            with self._lock:
-                is_kept = not self._is_closed
-                if is_kept:
-                    self._idle.append(pool)
-            if not is_kept:
-                pool.close()
-            self._free.release()
+            else:
+                self._idle.append(pool)
+            if self._waiting:
+                self._returned.notify()
 
 
 class Pool:

@@ -13,7 +13,7 @@ Bytes go in and bytes come out. Times are arguments.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Set
 from typing import TypeAlias
 
 import msgspec
@@ -218,14 +218,14 @@ class ClientStream:
         size = limits.bulk_from_bytes if name == "control" else limits.frame_bulk_bytes_max
         self._frame_bytes_max = PREFIX_BYTES + size
 
-    def is_waiting(self, call_ids: Collection[int] | None = None) -> bool:
+    def is_waiting(self, call_ids: Set[int] | None = None) -> bool:
         """Return whether a call has not ended.
 
         Args:
             call_ids: the calls that count; default: all.
         """
         waiting = self._calls.waiting if self._calls else {}
-        return bool(waiting) if call_ids is None else any(call_id in waiting for call_id in call_ids)
+        return bool(waiting) if call_ids is None else not call_ids.isdisjoint(waiting)
 
     def call(
         self, vnode: Point | None, request: Request, budget_s: float, now: float, callback: OnReply
