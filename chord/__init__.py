@@ -2,6 +2,7 @@
 
     chord.open_node(listen=…, join=[…])    a peer inside your Trio program        (chord/node/)
     chord.open_client("127.0.0.1:9000")    talk to a ring from Trio               (chord/client/async_client.py)
+    chord.open_asyncio_client(…)           the same from asyncio                  (chord/client/asyncio_client.py)
     chord.connect("127.0.0.1:9000")        talk to a ring from blocking code      (chord/client/blocking.py)
     chord.testing.ring(16, seed=7)         a whole ring on virtual time           (chord/testing/)
     chord.errors                           everything that can be raised          (chord/errors.py)
@@ -16,7 +17,7 @@ The packages, from the bottom up. A package imports only modules and packages ab
     ring/  finger  stabilize       pointers, ownership, preference lists, lookups
     replication/   the coordinator, replicas, anti-entropy, handoff, transfers, garbage collection
     membership/    join, leave and rejoin of one vnode
-    client/        the blocking client and the one on Trio
+    client/        the clients: blocking, on Trio and on asyncio
     node/          the node: its services, dispatcher, maintenance, restart and shutdown
     testing/       a ring in memory on virtual time
     sim/           the simulator: seeds, faults, the oracle
@@ -33,46 +34,151 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chord import errors, testing
     from chord.client.async_client import Client, open_client
+    from chord.client.asyncio_client import AsyncioClient, open_asyncio_client
     from chord.client.blocking import Ring, connect
-    from chord.client.results import Decided, Found, Quarantined, QuarantinedValue, Stored, last_writer_wins
-    from chord.config import NodeConfig, RingConstants
+    from chord.client.results import (
+        Decided,
+        Found,
+        Pair,
+        Quarantined,
+        QuarantinedValue,
+        Resolver,
+        Stored,
+        last_writer_wins,
+    )
+    from chord.client.session import Outcome
+    from chord.config import Limits, NodeConfig, Preset, RingConstants, Timing
+    from chord.events import Event, Observer
+    from chord.ids import Circle, Contact, NodeState, PeerState, Point
+    from chord.net.calls import CallsService
+    from chord.net.transport import Transport
     from chord.node import Node, open_node
+    from chord.store.identity import IdentityStore
+    from chord.store.storage import Storage
+    from chord.wire.messages import (
+        ActorClock,
+        Description,
+        FingerRun,
+        HopTrace,
+        Mode,
+        OwnedArc,
+        PeerInfo,
+        Record,
+        ReplicaLine,
+        ReplicaState,
+        Route,
+        Trace,
+        TransferInfo,
+        Version,
+        Via,
+        VnodeInfo,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ActorClock",
+    "AsyncioClient",
+    "CallsService",
+    "Circle",
     "Client",
+    "Contact",
     "Decided",
+    "Description",
+    "Event",
+    "FingerRun",
     "Found",
+    "HopTrace",
+    "IdentityStore",
+    "Limits",
+    "Mode",
     "Node",
     "NodeConfig",
+    "NodeState",
+    "Observer",
+    "Outcome",
+    "OwnedArc",
+    "Pair",
+    "PeerInfo",
+    "PeerState",
+    "Point",
+    "Preset",
     "Quarantined",
     "QuarantinedValue",
+    "Record",
+    "ReplicaLine",
+    "ReplicaState",
+    "Resolver",
     "Ring",
     "RingConstants",
+    "Route",
+    "Storage",
     "Stored",
+    "Timing",
+    "Trace",
+    "TransferInfo",
+    "Transport",
+    "Version",
+    "Via",
+    "VnodeInfo",
     "__version__",
     "connect",
     "errors",
     "last_writer_wins",
+    "open_asyncio_client",
     "open_client",
     "open_node",
     "testing",
 ]
 
 _HOME = {
+    "ActorClock": "chord.wire.messages",
+    "AsyncioClient": "chord.client.asyncio_client",
+    "CallsService": "chord.net.calls",
+    "Circle": "chord.ids",
     "Client": "chord.client.async_client",
+    "Contact": "chord.ids",
     "Decided": "chord.client.results",
+    "Description": "chord.wire.messages",
+    "Event": "chord.events",
+    "FingerRun": "chord.wire.messages",
     "Found": "chord.client.results",
+    "HopTrace": "chord.wire.messages",
+    "IdentityStore": "chord.store.identity",
+    "Limits": "chord.config",
+    "Mode": "chord.wire.messages",
     "Node": "chord.node",
     "NodeConfig": "chord.config",
+    "NodeState": "chord.ids",
+    "Observer": "chord.events",
+    "Outcome": "chord.client.session",
+    "OwnedArc": "chord.wire.messages",
+    "Pair": "chord.client.results",
+    "PeerInfo": "chord.wire.messages",
+    "PeerState": "chord.ids",
+    "Point": "chord.ids",
+    "Preset": "chord.config",
     "Quarantined": "chord.client.results",
     "QuarantinedValue": "chord.client.results",
+    "Record": "chord.wire.messages",
+    "ReplicaLine": "chord.wire.messages",
+    "ReplicaState": "chord.wire.messages",
+    "Resolver": "chord.client.results",
     "Ring": "chord.client.blocking",
     "RingConstants": "chord.config",
+    "Route": "chord.wire.messages",
+    "Storage": "chord.store.storage",
     "Stored": "chord.client.results",
+    "Timing": "chord.config",
+    "Trace": "chord.wire.messages",
+    "TransferInfo": "chord.wire.messages",
+    "Transport": "chord.net.transport",
+    "Version": "chord.wire.messages",
+    "Via": "chord.wire.messages",
+    "VnodeInfo": "chord.wire.messages",
     "connect": "chord.client.blocking",
     "last_writer_wins": "chord.client.results",
+    "open_asyncio_client": "chord.client.asyncio_client",
     "open_client": "chord.client.async_client",
     "open_node": "chord.node",
 }

@@ -27,6 +27,7 @@ SKEW_REFUSED_MS = 60_000
 """Clock difference beyond which writes with a time to live are refused."""
 
 Preset: TypeAlias = Literal["local", "lan", "wan"]
+"""The name of a set of periods and timeouts, a `Timing`: for one machine, a local network, or a wide area network."""
 
 
 class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ and the tests read them. An `observe` callable never raises.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -273,7 +273,8 @@ class HandlerFailed(Event, frozen=True):
     traceback: str
 
 
-Observer = Callable[[Event], None]
+Observer: TypeAlias = Callable[[Event], None]
+"""Callback that gets every event. It must not raise, and must return quickly."""
 
 
 def ignore(event: Event) -> None:

@@ -24,7 +24,10 @@ ADDRESS_CHARS_MAX = 255
 Address: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ADDRESS_CHARS_MAX)]
 StreamName: TypeAlias = Literal["control", "bulk"]
 NodeState: TypeAlias = Literal["starting", "joining", "resuming", "ready", "leaving", "left", "stopped"]
+"""The state of a node, from its start to its end."""
+
 PeerState: TypeAlias = Literal["alive", "suspect", "dead", "left", "paused"]
+"""The state of another node, as the failure detector of one node sees it."""
 
 
 class Point(int):

@@ -45,6 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 if TYPE_CHECKING:
     from tests.support.cli import CannedRing, Ended, Run
+    from tests.support.clients import Open
     from tests.support.clocks import Skipping
 
 
@@ -70,6 +71,17 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(session, "BACKOFF_FIRST_S", 100 * HANG_S)
     monkeypatch.setattr(session, "BACKOFF_MAX_S", 100 * HANG_S)
+
+
+@pytest.fixture(params=["blocking", "trio", "asyncio"])
+def open_ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Open a client of each kind in turn. An attempt at an entry node has no time limit of its own."""
+    from chord.client import session
+    from tests.support.clients import opener
+
+    monkeypatch.setattr(session, "ATTEMPT_S", HANG_S)
+    clock = request.getfixturevalue("clock") if "clock" in request.fixturenames else None
+    return opener(request.param, monkeypatch, clock)
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""The clients: blocking, and for Trio."""
+"""The clients: blocking, for Trio and for asyncio."""

@@ -1,43 +1,47 @@
-"""The operations that clients and nodes share, for Trio programs.
+"""The operations that the asynchronous clients and the node share, for Trio and asyncio.
 
-`AsyncRing` drives the operations of `chord.client.operations` on Trio. Subclasses make the single calls:
-`chord.client.async_client` over connections of its own, `chord.node` as a member of the ring.
+`AsyncRing` has the methods. A subclass drives the operations of `chord.client.operations`: `chord.client.trio_driver`
+on Trio, `chord.client.asyncio_client` on asyncio.
 
-`leave` is not shared: a client makes another node leave (`leave(address)`), and a node leaves the ring itself
-(`leave()`).
+`AsyncClientRing` adds the methods that a client has and a node does not have. Thus `leave(address)` makes another node
+leave, and `Node.leave()` leaves the ring itself.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from itertools import islice
-from typing import TypeVar
-
-import trio
+from typing import TypeVar, overload
 
 from chord.client.batch import IN_FLIGHT, require_in_flight
 from chord.client.bulk import many_pairs, many_records
 from chord.client.operations import Core
-from chord.client.results import Decided, Found, Pair, Quarantined, Resolver, Stored, to_keys, to_value
-from chord.client.session import Ask, Call, Operation, Outcome, Pause
+from chord.client.results import (
+    MISSING,
+    Decided,
+    Found,
+    Missing,
+    Pair,
+    Quarantined,
+    Resolver,
+    Stored,
+    resolved,
+    to_keys,
+    to_value,
+)
+from chord.client.session import Operation, Outcome
 from chord.config import Limits
-from chord.errors import ChordError, DeadlineExceeded, NotReady
+from chord.errors import ChordError, NotReady
+from chord.ids import Circle
 from chord.wire.messages import Contact, Description, Mode, Record, Route, Trace
 
-PATIENCE_S = 5.0  # the limit if the caller set no deadline
-
+D = TypeVar("D")
 T = TypeVar("T")
 
 
 class AsyncRing(ABC):
-    """The operations on a ring for a Trio program.
-
-    Deadlines: the caller's cancel scopes bound every operation. If a scope expires, Trio reports it (`trio.fail_after`
-    raises `TooSlowError`). Without a scope, five seconds bound each operation, each batch of an operation on many keys,
-    and each page of `scan` and `records`. If the limit passes, the operation raises the ring's last error, or
-    `DeadlineExceeded` if there was none.
+    """The operations on a ring for an asynchronous program.
 
     Errors: every operation may raise these errors, besides those in its own list. `PeerUnreachable` means that no node
     could be reached. `DeadlineExceeded` and `PeerLost` mean that the operation may have happened. `OwnerDown` means
@@ -69,22 +73,50 @@ class AsyncRing(ABC):
 
     # -- records ----------------------------------------------------------------------------------
 
-    async def get(self, key: str | bytes, *, r: int | None = None, resolve: Resolver | None = None) -> Found:
+    @overload
+    async def get(self, key: str | bytes, *, r: int | None = None, resolve: Resolver | None = None) -> Found: ...
+
+    @overload
+    async def get(
+        self, key: str | bytes, default: D, *, r: int | None = None, resolve: Resolver | None = None
+    ) -> Found | D: ...
+
+    async def get(
+        self,
+        key: str | bytes,
+        default: D | Missing = MISSING,
+        *,
+        r: int | None = None,
+        resolve: Resolver | None = None,
+    ) -> Found | D:
         """Read a key.
 
         Args:
             key: 1 to 1024 bytes; text is encoded as UTF-8.
+            default: returned in place of raising `NotFound`. Other errors are raised.
             r: number of replicas that must answer, 1 to N; default: a majority.
             resolve: function that turns concurrent values into one value, such as `chord.last_writer_wins`. Without it,
                 `Found.siblings` holds all of them. Its exceptions propagate.
 
         Raises:
-            NotFound: no value is stored under the key. This answer is certain.
+            NotFound: no value is stored under the key, and no default was given. This answer is certain.
             TooFewReplicas: fewer replicas than `r` answered in time.
             OwnerDown: the replicas that answered hold no value, and nodes that are down may hold one.
             RecordDamaged: a damaged record may be the one of this key, and no node has an intact copy.
         """
-        return await self.drive(self.core.get(key, r, resolve))
+        found = await self.drive(self.core.get(key, r, default))
+        return resolved(found, resolve) if isinstance(found, Found) and found is not default else found
+
+    async def contains(self, key: str | bytes, *, r: int | None = None) -> bool:
+        """Return whether a value is stored under a key.
+
+        Args:
+            key, r: as for `get`.
+
+        Raises:
+            TooFewReplicas, OwnerDown, RecordDamaged: as for `get`.
+        """
+        return await self.get(key, None, r=r) is not None
 
     async def put(
         self,
@@ -199,7 +231,7 @@ class AsyncRing(ABC):
             bulk.ended(await self.drive(self.core.write_all(requests)))
         return bulk.failures
 
-    async def scan(self) -> AsyncIterator[Pair]:
+    async def scan(self) -> AsyncGenerator[Pair, None]:
         """Yield every key with its values, clockwise from point 0.
 
         A scan is not a snapshot: changes made meanwhile may show.
@@ -215,7 +247,7 @@ class AsyncRing(ABC):
             for pair in page.pairs():
                 yield pair
 
-    async def records(self, *, of: str | None = None) -> AsyncIterator[Record]:
+    async def records(self, *, of: str | None = None) -> AsyncGenerator[Record, None]:
         """Yield every record with its clock, tombstones and quarantine, for a backup.
 
         Restore the records with `merge` or `merge_many`.
@@ -294,7 +326,7 @@ class AsyncRing(ABC):
 
     # -- quarantine -------------------------------------------------------------------------------
 
-    async def scan_quarantine(self) -> AsyncIterator[Quarantined]:
+    async def scan_quarantine(self) -> AsyncGenerator[Quarantined, None]:
         """Yield every key that has values in quarantine, clockwise from point 0.
 
         A value is in quarantine if a node brought it back after an absence and no other node can say whether it was
@@ -429,46 +461,49 @@ class AsyncRing(ABC):
 
     # -- driving operations -------------------------------------------------------------------------
 
-    async def drive(self, operation: Operation[T]) -> T:
-        """Carry out an operation of `core` before the caller's deadline.
-
-        Without a deadline the limit is five seconds.
-        """
-        now = trio.current_time()
-        deadline = trio.current_effective_deadline()
-        if math.isinf(deadline):
-            deadline = now + PATIENCE_S
-        patience = deadline - now
-        try:
-            effect = next(operation)
-            while True:
-                now = trio.current_time()
-                wait = effect.seconds if isinstance(effect, Pause) else 0.0
-                if now + wait >= deadline:
-                    effect = operation.throw(DeadlineExceeded(f"not done within {patience:g} s"))
-                elif isinstance(effect, Ask):
-                    limit = deadline if effect.within_s is None else min(deadline, now + effect.within_s)
-                    effect = operation.send(await self._ask(effect.calls, limit))
-                else:
-                    await trio.sleep(wait)
-                    effect = operation.send(None)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-
-    async def _ask(self, calls: Sequence[Call], deadline: float) -> tuple[Outcome, ...]:
-        if len(calls) == 1:
-            return (await self._call(calls[0], deadline),)
-        outcomes: dict[int, Outcome] = {}
-
-        async def one(i: int) -> None:
-            outcomes[i] = await self._call(calls[i], deadline)
-
-        async with trio.open_nursery() as nursery:
-            for i in range(len(calls)):
-                nursery.start_soon(one, i)
-        return tuple(outcomes[i] for i in range(len(calls)))
-
     @abstractmethod
-    async def _call(self, call: Call, deadline: float) -> Outcome:
-        """Make a call and return its outcome: a reply or an error."""
+    async def drive(self, operation: Operation[T]) -> T:
+        """Carry out an operation of `core` before its deadline."""
+
+
+class AsyncClientRing(AsyncRing):
+    """The operations of an asynchronous client: those of `AsyncRing`, and those on nodes.
+
+    Attributes:
+        is_closed: whether the block that opened the client has ended. Then every operation raises `InvalidRequest`.
+    """
+
+    is_closed: bool
+
+    def __repr__(self) -> str:
+        return f"<chord.{type(self).__name__} {'closed' if self.is_closed else self.entry}>"
+
+    async def enter(self) -> None:
+        """Find an entry node that answers. Called when the client is opened."""
+        await self.drive(self.core.enter())
+
+    @property
+    def entry(self) -> str:
+        """The address of the entry node in use."""
+        return self.core.entry
+
+    @property
+    def circle(self) -> Circle:
+        """The ring's identifier circle."""
+        assert self.core.circle is not None  # `enter` has learnt it
+        return self.core.circle
+
+    async def leave(self, address: str) -> None:
+        """Make another node hand everything over and leave the ring.
+
+        Returns as soon as the node has the request; the node ends when it has handed over. The node does not check
+        whether it is the last one: in that case its records are lost.
+
+        Args:
+            address: HOST:PORT of the node.
+
+        Raises:
+            ConfigError: the argument is not HOST:PORT; node names are not accepted.
+            PeerUnreachable, PeerLost: the node does not answer.
+        """
+        await self.drive(self.core.leave(address))

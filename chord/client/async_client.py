@@ -15,14 +15,14 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from chord.client.api import AsyncRing
+from chord.client.api import AsyncClientRing
 from chord.client.operations import Core
 from chord.client.routing import CLIENT_ARCS_MAX
 from chord.client.session import Call, Outcome
+from chord.client.trio_driver import TrioRing
 from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, InvalidRequest, unwrapped
 from chord.events import ignore
-from chord.ids import Circle
 from chord.net.transport import TcpTransport, Transport
 from chord.rpc import Rpc
 from chord.wire.messages import Hello, StreamName
@@ -72,7 +72,7 @@ async def open_client(
             nursery.cancel_scope.cancel()
 
 
-class Client(AsyncRing):
+class Client(AsyncClientRing, TrioRing):
     """A ring of nodes, seen by a Trio client. Created by `open_client`.
 
     Its operations are those of `AsyncRing`.
@@ -86,36 +86,6 @@ class Client(AsyncRing):
         self._rpc = rpc
         self._limits = limits
         self.is_closed = False
-
-    async def enter(self) -> None:
-        """Find an entry node that answers. Called by `open_client`."""
-        await self.drive(self.core.enter())
-
-    @property
-    def entry(self) -> str:
-        """The address of the entry node in use."""
-        return self.core.entry
-
-    @property
-    def circle(self) -> Circle:
-        """The ring's identifier circle."""
-        assert self.core.circle is not None  # `enter` has learnt it
-        return self.core.circle
-
-    async def leave(self, address: str) -> None:
-        """Make another node hand everything over and leave the ring.
-
-        Returns as soon as the node has the request; the node ends when it has handed over. The node does not check
-        whether it is the last one: in that case its records are lost.
-
-        Args:
-            address: HOST:PORT of the node.
-
-        Raises:
-            ConfigError: the argument is not HOST:PORT; node names are not accepted.
-            PeerUnreachable, PeerLost: the node does not answer.
-        """
-        await self.drive(self.core.leave(address))
 
     async def _call(self, call: Call, deadline: float) -> Outcome:
         """Make a call and return its outcome: a reply or an error."""

@@ -1,37 +1,50 @@
-"""The blocking client: plain sockets, no Trio, no threads, quick to import.
+"""The blocking client: plain sockets, no event loop, quick to import.
 
     with chord.connect("127.0.0.1:9000") as ring:
         ring.put("user:42", b"Ada")
         ring.get("user:42").value
 
-`Ring` drives the operations of `chord.client.operations` over `chord.client.sockets`. A `Ring` belongs to one thread.
+`Ring` drives the operations of `chord.client.operations` over `chord.client.pool`. Threads may share a `Ring`.
 """
 
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from chord.client.batch import IN_FLIGHT, require_in_flight
 from chord.client.bulk import many_pairs, many_records
 from chord.client.operations import Core
-from chord.client.pool import Pool
-from chord.client.results import Decided, Found, Pair, Quarantined, Resolver, Stored, to_keys, to_value
+from chord.client.pool import Pools
+from chord.client.results import (
+    MISSING,
+    Decided,
+    Found,
+    Missing,
+    Pair,
+    Quarantined,
+    Resolver,
+    Stored,
+    resolved,
+    to_keys,
+    to_value,
+)
 from chord.client.routing import CLIENT_ARCS_MAX
-from chord.client.session import Ask, Operation, Outcome, Pause, nobody
+from chord.client.session import TIMEOUT_S, Ask, Operation, Outcome, Timed, nobody
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable
 from chord.ids import Circle
 from chord.wire.messages import Contact, Description, Mode, Record, Route, Trace
 
-TIMEOUT_S = 5.0
 HELLO_S = 0.25
 """A running node sends its hello within this time. If a shorter deadline passes, that says nothing about the node."""
 
+D = TypeVar("D")
 T = TypeVar("T")
 
 
@@ -72,17 +85,29 @@ class Ring:
     its operation id, so that it takes effect once. Operations on many keys do not raise errors of the ring, because
     each key has an outcome of its own.
 
+    `key in ring` reads a key, and tells whether a value is stored under it.
+
     After `close`, or at the end of its `with` block, every operation raises `InvalidRequest`.
 
-    Concurrency: a `Ring` belongs to one thread.
+    Concurrency: any number of threads may share a `Ring`. Up to eight make calls at the same time, each over
+    connections of its own. Further threads wait for one of the eight, within their own time limit. An iterator that
+    `scan`, `records` or `scan_quarantine` returned belongs to one thread at a time. If one thread closes the `Ring`,
+    operations that other threads have begun may still end, and their connections close then. A process that forks must
+    connect anew in the child.
     """
 
     def __init__(self, addresses: Sequence[str], *, timeout_s: float, limits: Limits) -> None:
         self.timeout_s = timeout_s
         self._core = Core(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
         self._limits = limits
-        self._pool = Pool(limits, self._core.learn)
+        self._pools = Pools(limits, self._learn)
         self._is_closed = False
+        # Held while an operation advances, never during I/O or in code of the caller. A signal handler may use the
+        # client while its thread holds the lock.
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"<chord.Ring {'closed' if self._is_closed else self.entry}>"
 
     def __enter__(self) -> Ring:
         return self
@@ -97,7 +122,7 @@ class Ring:
         failures: dict[str, Outcome] = {}
         for i, entry in enumerate(entries):
             share = (deadline - time.monotonic()) / (len(entries) - i)
-            failure = self._pool.open([(entry, "control")], time.monotonic() + share).get((entry, "control"))
+            failure = self._pools.open([(entry, "control")], time.monotonic() + share).get((entry, "control"))
             if failure is None:
                 return
             failures[entry] = self._judged(failure, entry)
@@ -109,7 +134,7 @@ class Ring:
     def close(self) -> None:
         """Close all connections. Repeated calls do nothing."""
         self._is_closed = True
-        self._pool.close()
+        self._pools.close()
 
     @property
     def entry(self) -> str:
@@ -123,22 +148,47 @@ class Ring:
 
     # -- records ----------------------------------------------------------------------------------
 
-    def get(self, key: str | bytes, *, r: int | None = None, resolve: Resolver | None = None) -> Found:
+    @overload
+    def get(self, key: str | bytes, *, r: int | None = None, resolve: Resolver | None = None) -> Found: ...
+
+    @overload
+    def get(
+        self, key: str | bytes, default: D, *, r: int | None = None, resolve: Resolver | None = None
+    ) -> Found | D: ...
+
+    def get(
+        self,
+        key: str | bytes,
+        default: D | Missing = MISSING,
+        *,
+        r: int | None = None,
+        resolve: Resolver | None = None,
+    ) -> Found | D:
         """Read a key.
 
         Args:
             key: 1 to 1024 bytes; text is encoded as UTF-8.
+            default: returned in place of raising `NotFound`. Other errors are raised.
             r: number of replicas that must answer, 1 to N; default: a majority.
             resolve: function that turns concurrent values into one value, such as `chord.last_writer_wins`. Without it,
                 `Found.siblings` holds all of them. Its exceptions propagate.
 
         Raises:
-            NotFound: no value is stored under the key. This answer is certain.
+            NotFound: no value is stored under the key, and no default was given. This answer is certain.
             TooFewReplicas: fewer replicas than `r` answered in time.
             OwnerDown: the replicas that answered hold no value, and nodes that are down may hold one.
             RecordDamaged: a damaged record may be the one of this key, and no node has an intact copy.
         """
-        return self._run(self._core.get(key, r, resolve))
+        found = self._run(self._core.get(key, r, default))
+        return resolved(found, resolve) if isinstance(found, Found) and found is not default else found
+
+    def __contains__(self, key: str | bytes) -> bool:
+        """Return whether a value is stored under a key: `key in ring`.
+
+        Raises:
+            TooFewReplicas, OwnerDown, RecordDamaged: as for `get`.
+        """
+        return self.get(key, None) is not None
 
     def put(
         self,
@@ -496,24 +546,25 @@ class Ring:
     def _run(self, operation: Operation[T]) -> T:
         if self._is_closed:
             raise InvalidRequest("this Ring is closed: its with block has ended; connect again: chord.connect(...)")
-        deadline = time.monotonic() + self.timeout_s
-        try:
-            effect = next(operation)
-            while True:
-                now = time.monotonic()
-                wait = effect.seconds if isinstance(effect, Pause) else 0.0
-                if now + wait >= deadline:
-                    effect = operation.throw(DeadlineExceeded(f"not done within {self.timeout_s:g} s"))
-                elif isinstance(effect, Ask):
-                    limit = deadline if effect.within_s is None else min(deadline, now + effect.within_s)
-                    outcomes = zip(self._pool.ask(effect.calls, limit), effect.calls, strict=True)
-                    effect = operation.send(tuple(self._judged(outcome, call.address) for outcome, call in outcomes))
-                else:
-                    time.sleep(wait)
-                    effect = operation.send(None)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
+        now = time.monotonic()
+        timed = Timed(operation, now, now + self.timeout_s)
+        outcomes: tuple[Outcome, ...] | None = None
+        while True:
+            with self._lock:
+                effect = timed.next(time.monotonic(), outcomes)
+            if effect is None:
+                return timed.result
+            if isinstance(effect, Ask):
+                answers = self._pools.ask(effect.calls, timed.limit(effect, time.monotonic()))
+                calls = zip(answers, effect.calls, strict=True)
+                outcomes = tuple(self._judged(outcome, call.address) for outcome, call in calls)
+            else:
+                time.sleep(effect.seconds)
+                outcomes = None
+
+    def _learn(self, address: str, bits: int, ring_id: bytes | None) -> None:
+        with self._lock:
+            self._core.learn(address, bits, ring_id)
 
     def _judged(self, outcome: Outcome, address: str) -> Outcome:
         """Return an outcome, with a hello that came too late as `DeadlineExceeded`.

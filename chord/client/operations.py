@@ -6,19 +6,19 @@ This module checks arguments and shapes results. `chord.client.session` makes th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from chord.client.batch import Many
 from chord.client.results import (
+    MISSING,
     Decided,
     Found,
+    Missing,
     Page,
     Quarantined,
-    Resolver,
     Stored,
-    resolved,
     to_context,
     to_key,
     to_quarantined,
@@ -64,6 +64,8 @@ from chord.wire.messages import (
     Values,
     Written,
 )
+
+D = TypeVar("D")
 
 CRAWL_S = 1.0  # time limit in seconds for one node's description
 CRAWL_NODES_MAX = 4096
@@ -166,13 +168,20 @@ class Core(Many):
 
     # -- records ----------------------------------------------------------------------------------
 
-    def get(self, key: str | bytes, r: int | None = None, resolve: Resolver | None = None) -> Operation[Found]:
-        """Read a key. Raises `NotFound` if the ring is certain that it has no value."""
+    def get(
+        self, key: str | bytes, r: int | None = None, default: D | Missing = MISSING
+    ) -> Operation[Found | D]:
+        """Read a key. If the ring is certain that it has no value, return the default or raise `NotFound`."""
         raw = to_key(key)
-        found = _found(raw, (yield from self.request(Get(raw, to_quorum(r, "r")))))
-        if isinstance(found, ChordError):
-            raise found
-        return found if resolve is None else resolved(found, resolve)
+        try:
+            found = _found(raw, (yield from self.request(Get(raw, to_quorum(r, "r")))))
+            if isinstance(found, ChordError):
+                raise found
+        except NotFound:
+            if isinstance(default, Missing):
+                raise
+            return default
+        return found
 
     def to_put(
         self,

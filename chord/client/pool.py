@@ -1,32 +1,110 @@
-"""The connection pool of a blocking client: one or two streams to each node.
+"""The connections of a blocking client: one or two streams to each node, for each thread that makes calls.
 
-Only `chord.client.blocking` uses it.
+Only `chord.client.blocking` uses them.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
+from chord.client.routing import LINKS_MAX
 from chord.client.session import Call, Outcome
 from chord.client.sockets import Link
 from chord.config import Limits
-from chord.errors import ChordError, OtherRing, UseBulk
-from chord.wire.messages import Contact, Merge, Request, StreamName, wire_bytes
+from chord.errors import ChordError, OtherRing, Overloaded, UseBulk
+from chord.wire.messages import Contact, StreamName
 
-LINKS_MAX = 256  # open connections kept: a crawl of a large ring must not exhaust the process's file descriptors
-CLIENT_FRAME_SLACK = 256  # bytes around a value, at least: envelope, tag, key and operation id
+POOLS_MAX = 8  # threads that make calls at once: a node takes 32 connections from one host (`connections_per_host_max`)
 
 Way: TypeAlias = tuple[str, StreamName]
 """An address, and the kind of stream to it."""
 
 
-class Pool:
-    """The open streams of one client.
+class Pools:
+    """Pools for the threads that share a client.
+
+    A thread borrows a pool while it makes calls. The pool used last is lent first, so one thread keeps one pool.
 
     Args:
-        limits: sizes of frames, and of requests that need the bulk stream.
+        limits: sizes of frames.
+        learn: see `Pool`.
+
+    Concurrency: any number of threads may share one object.
+    """
+
+    def __init__(self, limits: Limits, learn: Callable[[str, int, bytes | None], None]) -> None:
+        self._limits = limits
+        self._learn = learn
+        self._lock = threading.RLock()  # a signal handler may use the client while this thread holds the lock
+        self._returned = threading.Condition(self._lock)
+        self._idle: list[Pool] = []
+        self._lent = 0
+        self._waiting = 0
+        self._is_closed = False
+
+    def ask(self, calls: Sequence[Call], deadline: float) -> tuple[Outcome, ...]:
+        """Make calls at the same time; see `Pool.ask`."""
+        pool = self._borrow(deadline)
+        if pool is None:
+            return tuple(Overloaded(f"{POOLS_MAX} threads use all connections of this client") for _ in calls)
+        try:
+            return pool.ask(calls, deadline)
+        except BaseException:
+            pool.close()  # an interrupt may have left half a frame on a stream
+            raise
+        finally:
+            self._give_back(pool)
+
+    def open(self, ways: Sequence[Way], deadline: float) -> dict[Way, ChordError]:
+        """Open streams; see `Pool.open`."""
+        pool = self._borrow(deadline)
+        assert pool is not None  # the client is not shared before it is open
+        try:
+            return pool.open(ways, deadline)
+        finally:
+            self._give_back(pool)
+
+    def close(self) -> None:
+        """Close all streams. A pool that a thread has borrowed closes when the thread returns it."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for pool in idle:
+            pool.close()
+
+    def _borrow(self, deadline: float) -> Pool | None:
+        """Return a pool for this thread alone; None if none is free before the deadline."""
+        with self._lock:
+            while self._lent >= POOLS_MAX:
+                self._waiting += 1
+                try:
+                    if not self._returned.wait(max(0.0, deadline - time.monotonic())):
+                        return None
+                finally:
+                    self._waiting -= 1
+            self._lent += 1
+            return self._idle.pop() if self._idle else Pool(self._limits, self._learn)
+
+    def _give_back(self, pool: Pool) -> None:
+        with self._lock:
+            self._lent -= 1
+            if self._is_closed:
+                pool.close()
+            else:
+                self._idle.append(pool)
+            if self._waiting:
+                self._returned.notify()
+
+
+class Pool:
+    """The open streams of one thread.
+
+    Args:
+        limits: sizes of frames.
         learn: callback that gets the address, circle width and ring id of each hello. It may raise `OtherRing`.
     """
 
@@ -47,7 +125,7 @@ class Pool:
         Args:
             deadline: limit on the monotonic clock.
         """
-        ways: list[Way] = [(call.address, self._stream_for(call.request)) for call in calls]
+        ways: list[Way] = [(call.address, "bulk" if call.request.bulk else "control") for call in calls]
         outcomes = self._ask_over(calls, ways, deadline)
         again = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, UseBulk)]
         if again:
@@ -56,29 +134,23 @@ class Pool:
                 outcomes[i] = outcome
         return tuple(outcomes)
 
-    def _stream_for(self, request: Request) -> StreamName:
-        value = getattr(request, "value", None) or b""
-        size = wire_bytes(request.record) if isinstance(request, Merge) else len(value)
-        is_large = size + CLIENT_FRAME_SLACK > self._limits.bulk_from_bytes
-        return "bulk" if request.bulk or is_large else "control"
-
     def _ask_over(self, calls: Sequence[Call], ways: Sequence[Way], deadline: float) -> list[Outcome]:
         """Open missing streams, send all requests, then wait for the replies."""
         outcomes: list[Outcome | None] = [None] * len(calls)
         failures = self.open(list(dict.fromkeys(ways)), deadline)
-        sent: dict[Way, dict[int, int]] = {}
+        sent: dict[Way, set[int]] = {}
         for i, (call, way) in enumerate(zip(calls, ways, strict=True)):
             if way in failures:
                 outcomes[i] = failures[way]
                 continue
             try:
                 vnode = call.to.id if isinstance(call.to, Contact) else None
-                sent.setdefault(way, {})[self._links[way].send(call.request, vnode, deadline)] = i
+                callback = partial(outcomes.__setitem__, i)
+                sent.setdefault(way, set()).add(self._links[way].send(call.request, vnode, deadline, callback))
             except ChordError as error:
                 outcomes[i] = error
-        for way, waiting in sent.items():
-            for call_id, outcome in self._links[way].receive(set(waiting), deadline).items():
-                outcomes[waiting[call_id]] = outcome
+        for way, call_ids in sent.items():
+            self._links[way].wait(call_ids, deadline)
         assert all(outcome is not None for outcome in outcomes)
         return [outcome for outcome in outcomes if outcome is not None]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeAlias, TypeVar
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -24,6 +25,20 @@ from chord.wire.messages import (
 T = TypeVar("T")
 
 TTL_S_MAX = TTL_MS_MAX / 1000
+SHOWN_BYTES_MAX: Final = 40  # of a key or a value in a `repr`
+
+
+class Missing(Enum):
+    """The type of `MISSING`."""
+
+    MISSING = "no default"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+MISSING: Final = Missing.MISSING
+"""The default of `get` if the caller gave none. Any other object, None too, is a default."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -54,6 +69,10 @@ class Found(msgspec.Struct, frozen=True):
     quarantined: int = 0
     left: int = 0
 
+    def __repr__(self) -> str:
+        values = self.counted if self.siblings else shown(self.values[0]) if self.values else "no value"
+        return f"<Found {shown(self.key)}: {values}, r={self.r}/{self.r_needed}>"
+
     @property
     def value(self) -> bytes:
         """The only value.
@@ -64,6 +83,16 @@ class Found(msgspec.Struct, frozen=True):
         if self.siblings:
             raise VersionConflict(f"{self.counted}; resolve them with a put under their context")
         return self.values[0]
+
+    @property
+    def text(self) -> str:
+        """The only value, decoded as UTF-8.
+
+        Raises:
+            VersionConflict: there are several values, as for `value`.
+            UnicodeDecodeError: the value is not UTF-8.
+        """
+        return self.value.decode()
 
     @property
     def counted(self) -> str:
@@ -99,12 +128,12 @@ def last_writer_wins(found: Found) -> bytes:
     return max(zip(found.written_ms, found.values, strict=True))[1]
 
 
-def resolved(found: Found, resolve: Resolver) -> Found:
+def resolved(found: Found, resolve: Resolver | None) -> Found:
     """Return a result with its concurrent values resolved into one.
 
-    The context of the result covers all of them.
+    The context of the result covers all of them. Without a resolver the result stays as it is.
     """
-    if len(found.values) < 2:
+    if resolve is None or len(found.values) < 2:
         return found
     return msgspec.structs.replace(found, values=(to_value(resolve(found)),), written_ms=())
 
@@ -146,6 +175,14 @@ class Stored(msgspec.Struct, frozen=True):
     dead: int = 0
     brought_back: int = 0
     quarantined: int = 0
+
+    def __repr__(self) -> str:
+        notes = [f"w={self.w}/{self.w_needed}"]
+        notes += ["sloppy"] if self.is_sloppy else []
+        notes += ["under-replicated"] if self.is_under_replicated else []
+        counts = (("beside", self.beside), ("dead", self.dead), ("brought_back", self.brought_back))
+        notes += [f"{name}={number}" for name, number in counts if number]
+        return f"<Stored {shown(self.key)}: {', '.join(notes)}>"
 
 
 class QuarantinedValue(msgspec.Struct, frozen=True):
@@ -231,6 +268,13 @@ class Page(NamedTuple):
         for record in self.records:
             if found := live_values(record, self.now_ms):
                 yield Pair(record.key, found)
+
+
+def shown(raw: bytes) -> str:
+    """Return bytes as a short literal, with their number if some are left out."""
+    if len(raw) <= SHOWN_BYTES_MAX:
+        return repr(raw)
+    return f"{raw[:SHOWN_BYTES_MAX]!r}... ({len(raw)} bytes)"
 
 
 def to_quarantined(record: Record, left: int = 0) -> Quarantined:

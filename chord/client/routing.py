@@ -30,6 +30,9 @@ CLIENT_ARCS_MAX = 256
 """Number of arcs with a remembered owner. A client keeps a connection to each owner that it asks, until it has been
 idle."""
 
+LINKS_MAX = 256
+"""Number of open connections kept. A crawl of a large ring must not exhaust the process's file descriptors."""
+
 LEFT_ALONE_FIRST, LEFT_ALONE_MAX = 32, 4096
 """Number of requests that avoid an address after its first failure, and the most after repeated failures."""
 

@@ -1,14 +1,15 @@
 """A client session without I/O: entry nodes, retries, backoff, error precedence.
 
 An operation is a generator. It yields effects (`Ask`, `Pause`) and receives their results. The driver answers `Ask`
-with one outcome for each call. If an effect would begin after the operation's deadline, the driver throws
-`DeadlineExceeded` into the operation. The drivers are `chord.client.blocking` and `chord.client.api`.
+with one outcome for each call. If an effect would begin after the operation's deadline, `Timed` throws
+`DeadlineExceeded` into the operation. The drivers are `chord.client.blocking`, `chord.client.trio_driver` and
+`chord.client.asyncio_client`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from chord.client.routing import ShortCuts
 from chord.config import split_address
@@ -28,6 +29,7 @@ from chord.wire.messages import WRITES, Contact, Describe, Description, Reply, R
 if TYPE_CHECKING:
     import random
 
+TIMEOUT_S = 5.0  # limit of an operation in seconds, if the caller names none
 ATTEMPT_S = 1.5  # limit of one attempt in seconds, if another entry node can be tried
 ENTRIES_MAX = 16  # no entry node is learnt beyond this number; callers may name more
 REMOTE_FAILURES_MAX = 3  # attempts: a bug of the peer does not go away by retrying
@@ -67,8 +69,59 @@ class Pause(NamedTuple):
 
 
 Effect: TypeAlias = Ask | Pause
+
 Outcome: TypeAlias = Reply | ChordError
+"""The result of a call: a reply such as `Description`, or the error that would be raised."""
+
 Operation: TypeAlias = Generator[Effect, Any, T]
+
+
+class Timed(Generic[T]):
+    """An operation with a deadline, for a driver.
+
+    The driver carries out each effect that `next` returns, and passes the effect's result to the next call.
+
+    Args:
+        operation: the operation.
+        now: the time, by the driver's clock.
+        deadline: the operation's deadline, by the same clock.
+
+    Attributes:
+        result: the operation's result, once `next` has returned None.
+    """
+
+    result: T
+
+    def __init__(self, operation: Operation[T], now: float, deadline: float) -> None:
+        self._operation = operation
+        self._began = now
+        self._deadline = deadline
+
+    def next(self, now: float, result: tuple[Outcome, ...] | None = None) -> Effect | None:
+        """Advance the operation.
+
+        Args:
+            now: the time.
+            result: the result of the previous effect: outcomes after `Ask`, None after `Pause` and at the start.
+
+        Returns:
+            The next effect; None if the operation has ended.
+
+        Raises:
+            ChordError: the operation failed.
+        """
+        try:
+            effect = self._operation.send(result)
+            while now + (effect.seconds if isinstance(effect, Pause) else 0.0) >= self._deadline:
+                effect = self._operation.throw(DeadlineExceeded(f"not done within {self._deadline - self._began:g} s"))
+        except StopIteration as stop:
+            self.result = stop.value
+            return None
+        return effect
+
+    def limit(self, ask: Ask, now: float) -> float:
+        """Return the time by which the calls of an `Ask` must end."""
+        return self._deadline if ask.within_s is None else min(self._deadline, now + ask.within_s)
 
 
 def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True) -> ChordError:

@@ -15,39 +15,28 @@ import socket
 from time import monotonic
 from typing import Literal
 
-from chord.config import PROTOCOL_VERSION, Limits, to_dial
-from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, OtherRing, PeerLost, PeerUnreachable
-from chord.ids import Circle, Point
-from chord.wire.codec import Codec, Frames, Kind, codec_for, decode_hello, decode_refusal, encode_hello, is_goodbye
-from chord.wire.messages import Hello, Reply, Request, StreamName
+from chord.config import Limits, to_dial
+from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable
+from chord.ids import Point
+from chord.wire.messages import Hello, Request, StreamName
+from chord.wire.session import ClientStream, OnReply
 
 READ_BYTES = 1 << 16
 
 
-
 class Link:
-    """One stream to a node, from connecting to closing.
+    """A socket that carries a `ClientStream` to a node, from connecting to closing.
 
     Attributes:
-        codec: the wire codec; None before the handshake.
-        hello: the node's hello; None before the handshake.
-        is_open: whether the stream takes new calls.
+        is_open: the handshake is done, and the stream takes new calls.
     """
 
     def __init__(self, address: str, kind: StreamName, limits: Limits) -> None:
         self.address = address
-        self.kind: StreamName = kind
-        self.hello: Hello | None = None
-        self.codec: Codec | None = None
         self.is_open = False
-        frame_bytes_max = limits.frame_bulk_bytes_max if kind == "bulk" else limits.frame_control_bytes_max
-        self._frames = Frames(frame_bytes_max, limits.frame_items_max)
-        self._arrived: list[tuple[Kind, bytes]] = []
+        self._stream = ClientStream(address, kind, limits)
         self._socket: socket.socket | None = None
         self._targets: list[tuple[socket.AddressFamily, object]] = []
-        self._expected: dict[int, type[Reply]] = {}
-        self._last_call_id = 0
-        self._opened_at = 0.0  # end of the handshake, on the monotonic clock
 
     # -- opening: connect, handshake ------------------------------------------------------------------
 
@@ -101,9 +90,8 @@ class Link:
             if code == 0:
                 break
             self._dial_next(_words(code))
-        greeting = Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "client", self.kind)
         try:
-            self._send(encode_hello(greeting), deadline)
+            self._send(self._stream.greeting, deadline)
         except (DeadlineExceeded, PeerLost) as error:
             self.close()
             raise PeerUnreachable(f"no answer from {self.address} ({error.message})") from None
@@ -116,98 +104,66 @@ class Link:
             PeerUnreachable: no hello came in time, or the stream broke; no request was sent.
         """
         try:
-            kind, body = self._next_frame(deadline)
-            refusal = decode_refusal(body) if kind is Kind.ERROR else None
-            if kind not in (Kind.HELLO, Kind.ERROR):
-                raise MalformedMessage("its first frame is not a hello")
-            hello = decode_hello(body) if refusal is None else None
+            while (hello := self._stream.hello) is None:
+                self._receive(deadline)
         except (DeadlineExceeded, PeerLost) as error:
             self.close()
-            is_late = isinstance(error, DeadlineExceeded)
-            why = "connected, but received no hello" if is_late else error.message
-            raise PeerUnreachable(f"no answer from {self.address} ({why})", is_late=is_late, is_taken=True) from None
-        except MalformedMessage as error:
+            if isinstance(error, DeadlineExceeded):
+                raise self._stream.unreachable(is_late=True) from None
+            raise self._stream.unreachable(error.message) from None
+        except ChordError:
             self.close()
-            raise MalformedMessage(f"the program at {self.address} is not a chord node ({error.message})") from None
-        if hello is None:
-            self.close()
-            assert refusal is not None
-            raise refusal
-        if not hello.version_min <= PROTOCOL_VERSION <= hello.version_max:
-            self.close()
-            raise OtherRing(
-                f"{self.address} speaks versions {hello.version_min} to {hello.version_max}, not {PROTOCOL_VERSION}"
-            )
-        if hello.stream != self.kind or hello.role != "node":
-            self.close()
-            raise MalformedMessage(f"{self.address} answered a {self.kind} stream as a {hello.role}'s {hello.stream}")
-        self.hello, self.codec, self.is_open = hello, codec_for(Circle(hello.bits)), True
-        self._opened_at = monotonic()
+            raise
+        self.is_open = True
         return hello
 
     # -- calls ----------------------------------------------------------------------------------------
 
-    def send(self, request: Request, vnode: Point | None, deadline: float) -> int:
-        """Send a call. Returns its id, for `receive`.
+    def send(self, request: Request, vnode: Point | None, deadline: float, callback: OnReply) -> int:
+        """Send a call. Returns its id, for `wait`.
+
+        Args:
+            request: the request.
+            vnode: the vnode to call; None: the node.
+            deadline: limit on the monotonic clock.
+            callback: gets the outcome, during `wait` or a later call on this link. No callback is made if this method
+                raises.
 
         Raises:
+            UseBulk: the request is too large for a control stream; nothing was sent.
             PeerLost: the stream broke; the call may have arrived.
             DeadlineExceeded: the node does not take the bytes; the call may have arrived.
         """
-        assert self.codec is not None
-        self._last_call_id += 1
-        budget_ms = max(1, int((deadline - monotonic()) * 1000))
-        sent_ms = int((monotonic() - self._opened_at) * 1000)
-        frame = self.codec.encode_call(self._last_call_id, vnode, budget_ms, request, sent_ms)
-        self._expected[self._last_call_id] = request.reply
+        now = monotonic()
+        call_id, frame = self._stream.call(vnode, request, deadline - now, now, callback)
         try:
             self._send(frame, deadline)
-        except DeadlineExceeded:
+        except (DeadlineExceeded, PeerLost) as error:
+            self._stream.give_up(call_id)
             self.close()  # part of a frame may be sent: the stream cannot be used any more
-            raise
-        except PeerLost as error:
-            self.close()
+            if isinstance(error, DeadlineExceeded):
+                raise
             raise PeerLost(f"the connection to {self.address} was lost ({error.message})") from None
-        return self._last_call_id
+        return call_id
 
-    def receive(self, waiting: set[int], deadline: float) -> dict[int, Reply | ChordError]:
-        """Wait for the outcome of every waiting call.
+    def wait(self, call_ids: set[int], deadline: float) -> None:
+        """Wait until every one of these calls has ended.
 
         A call without a reply ends in an error at the deadline, or if the stream breaks.
+
+        Args:
+            call_ids: the ids that `send` returned.
+            deadline: limit on the monotonic clock.
         """
-        outcomes: dict[int, Reply | ChordError] = {}
         try:
-            while waiting - outcomes.keys():
-                call_id, outcome = self._next_outcome(deadline)
-                if call_id in waiting:  # otherwise a late reply to an abandoned call
-                    outcomes[call_id] = outcome
+            while self._stream.is_waiting(call_ids):
+                self._receive(deadline)
         except DeadlineExceeded as error:
-            outcomes.update(dict.fromkeys(waiting - outcomes.keys(), error))
+            for call_id in call_ids:
+                self._stream.give_up(call_id, error)
         except (PeerLost, MalformedMessage) as error:  # calls on a broken stream may have taken effect
             self.close()
-            lost = PeerLost(f"the connection to {self.address} was lost ({error.message})")
-            outcomes.update(dict.fromkeys(waiting - outcomes.keys(), lost))
-        for call_id in waiting:
-            self._expected.pop(call_id, None)
-        return outcomes
-
-    def _next_outcome(self, deadline: float) -> tuple[int, Reply | ChordError]:
-        assert self.codec is not None
-        while True:
-            kind, body = self._next_frame(deadline)
-            if kind is Kind.REPLY:
-                call_id, content = self.codec.open_reply(body)
-                expected = self._expected.get(call_id)
-                if expected is None:
-                    continue
-                try:
-                    return call_id, self.codec.finish(content, expected)
-                except MalformedMessage as error:
-                    return call_id, error
-            if kind is Kind.ERROR:
-                return self.codec.decode_error(body)
-            if kind is Kind.CAST and is_goodbye(body):
-                self.is_open = False
+            self._stream.end(error.message)
 
     def is_usable(self) -> bool:
         """Return whether the stream takes a new call: open, and no goodbye has come since."""
@@ -216,12 +172,9 @@ class Link:
         try:
             while self._wait("read", 0.0):
                 self._read()
-            for kind, body in self._arrived:
-                if kind is Kind.CAST and is_goodbye(body):
-                    self.is_open = False
         except ChordError:
             self.close()
-        return self.is_open
+        return self.is_open and not self._stream.is_draining
 
     def close(self) -> None:
         """Close the stream. Repeated calls do nothing."""
@@ -230,12 +183,16 @@ class Link:
 
     # -- bytes ------------------------------------------------------------------------------------------
 
-    def _next_frame(self, deadline: float) -> tuple[Kind, bytes]:
-        while not self._arrived:
-            if not self._wait("read", deadline):
-                raise DeadlineExceeded(f"no answer from {self.address} in time")
-            self._read()
-        return self._arrived.pop(0)
+    def _receive(self, deadline: float) -> None:
+        """Wait for bytes, and give them to the stream.
+
+        Raises:
+            DeadlineExceeded: no bytes came in time.
+            ChordError: the stream is of no further use.
+        """
+        if not self._wait("read", deadline):
+            raise DeadlineExceeded(f"no answer from {self.address} in time")
+        self._read()
 
     def _read(self) -> None:
         if self._socket is None:
@@ -248,7 +205,7 @@ class Link:
             raise PeerLost(str(error.strerror).lower()) from None
         if not data:
             raise PeerLost("it was closed")
-        self._arrived += self._frames.feed(data)
+        self._stream.receive(data, monotonic())
 
     def _send(self, data: bytes, deadline: float) -> None:
         rest = memoryview(data)

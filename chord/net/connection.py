@@ -19,7 +19,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-import msgspec
 import outcome
 import trio
 
@@ -34,8 +33,9 @@ from chord.net.one_way_delay import Transit
 from chord.net.send_buffer import Outbox
 from chord.net.timers import Deadlines
 from chord.net.transport import Stream, pipe_of
-from chord.wire.codec import GOODBYE, REFUSED_CALL_ID, Codec, Kind, encode_refusal, is_goodbye
+from chord.wire.codec import GOODBYE, Codec, Kind, encode_refusal, is_goodbye
 from chord.wire.messages import Reply, Request, StreamName
+from chord.wire.session import OpenCalls, Waiting
 
 BUDGET_S_MAX: Final = 86_400.0
 """Budget of a call that has no deadline, in seconds: one day."""
@@ -45,20 +45,6 @@ FLUSH_FRAMES: Final = 16
 
 Otherwise two nodes that wait for each other's whole batches would keep only one processor busy between them.
 """
-
-
-class _Waiting(msgspec.Struct, eq=False):
-    """A call that waits for its reply.
-
-    Attributes:
-        callback: called once, with the reply or the error.
-        request: the request that was sent.
-        asked_at: when it was sent, on Trio's clock.
-    """
-
-    callback: Callback
-    request: Request
-    asked_at: float
 
 
 class Link:
@@ -96,18 +82,16 @@ class Link:
         self.has_ended = False
         self.reason = ""
         self._stream = stream
-        self._codec = codec
         self._shared = shared
         self._stats = shared.stats
         self._alarm = shared.alarm
         self._forget = forget
-        self._frames = met.frames
+        self._frames = met.handshake.frames
         self.partial_bytes = 0
-        self._early = met.early
+        self._early = met.handshake.early
         self._reading = trio.CancelScope()
-        self._pending: dict[int, _Waiting] = {}
         self._deadlines: Deadlines[int] = Deadlines()
-        self._last_call_id = 0
+        self._calls = OpenCalls(codec, self._deadlines.clear)
         self._peer_is_draining = False
         self._was_used = False
         self._quiet_due = self.opened_at + shared.limits.idle_s
@@ -141,7 +125,7 @@ class Link:
         call_id = self._send(vnode, request, wake, now, deadline, left)
 
         def abandon(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-            self._take_pending(call_id)
+            self._calls.take(call_id)
             return trio.lowlevel.Abort.SUCCEEDED
 
         answer: Reply | ChordError = await trio.lowlevel.wait_task_rescheduled(abandon)
@@ -167,16 +151,15 @@ class Link:
     def _send(
         self, vnode: Point | None, request: Request, callback: Callback, now: float, deadline: float, budget_s: float
     ) -> int:
-        self._last_call_id = call_id = self._last_call_id + 1
-        budget_ms = math.ceil(budget_s * 1000)  # rounded up, so that our own deadline passes before the peer's
-        frame = self._codec.encode_call(call_id, vnode, budget_ms, request, int(1000 * (now - self.opened_at)))
+        call_id, frame = self._calls.encode(vnode, request, budget_s, now - self.opened_at)
         self._outbox.post(frame)
         self._stats.calls_sent += 1
-        if self._pending:
+        waiting = self._calls.waiting
+        if waiting:
             self._outbox.flush_soon()  # other calls are pending: all calls of this pass leave together
         else:
             self._outbox.flush()
-        self._pending[call_id] = _Waiting(callback, request, now)
+        waiting[call_id] = Waiting(callback, request.reply, now)
         if deadline < math.inf:
             self._deadlines.set(call_id, deadline)
             if deadline < self._alarm.at:
@@ -206,7 +189,7 @@ class Link:
 
         It is None while a call or an answer is pending, while bytes wait, and if the connection drains or has ended.
         """
-        is_owed = self._pending or self._answers.in_work or self._outbox.buffered
+        is_owed = self._calls.waiting or self._answers.in_work or self._outbox.buffered
         return None if is_owed or self.is_draining or self.has_ended else (self._was_used, self._quiet_due)
 
     # -- run and end ----------------------------------------------------------------------------
@@ -264,9 +247,7 @@ class Link:
         self._frames.drop()
         self._shared.hold(-self.partial_bytes)
         self.partial_bytes = 0
-        pending, self._pending, self._deadlines = self._pending, {}, Deadlines()
-        for waiting in pending.values():
-            waiting.callback(PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
+        self._calls.end(lambda: PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
         self._outbox.close()
         self._answers.abandon()
         self._reading.cancel()
@@ -275,10 +256,10 @@ class Link:
         """End overdue calls, or an overdue connection, and return when to sweep again."""
         limits = self._shared.limits
         for call_id in self._deadlines.expired(now):
-            waiting = self._pending.pop(call_id, None)
+            waiting = self._calls.waiting.pop(call_id, None)
             if waiting is None:
-                continue  # the callback of an earlier call has ended the connection
-            took = now - waiting.asked_at
+                continue  # the callback of the call before has ended the connection
+            took = now - waiting.sent_at
             waiting.callback(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
         if self.frame_due <= now:
             self.cut(f"a frame was not complete within {limits.frame_s:g} s")
@@ -286,7 +267,7 @@ class Link:
             self.cut(f"a write did not finish within {limits.stuck_s:g} s")
         elif self._quiet_due <= now:
             self._quiet_due = now + (limits.stuck_s if self.is_draining else limits.idle_s)
-            if self._pending or self._answers.in_work or self._was_used:
+            if self._calls.waiting or self._answers.in_work or self._was_used:
                 self._was_used = False
             elif self.is_draining:
                 self.cut("drained")
@@ -297,7 +278,7 @@ class Link:
 
     def _close_if_drained(self) -> None:
         """End a draining connection if the peer drains too and nothing is pending."""
-        if self._peer_is_draining and not (self._pending or self._answers.in_work or self._outbox.buffered):
+        if self._peer_is_draining and not (self._calls.waiting or self._answers.in_work or self._outbox.buffered):
             self.cut("drained")
 
     def _on_broken(self) -> None:
@@ -366,9 +347,10 @@ class Link:
             if kind is Kind.CALL:
                 self._answers.on_call(body, now)
             elif kind is Kind.REPLY:
-                self._on_reply(body)
+                self._calls.on_reply(body)
             elif kind is Kind.ERROR:
-                self._on_error(body)
+                if (refusal := self._calls.on_error(body)) is not None:
+                    self.cut(f"refused by the peer: {refusal.message}")
             elif kind is Kind.HELLO:
                 raise MalformedMessage("a second hello")
             elif is_goodbye(body):
@@ -379,24 +361,3 @@ class Link:
             if not number % FLUSH_FRAMES:
                 self._outbox.flush()
         self._outbox.flush()
-
-    def _take_pending(self, call_id: int) -> _Waiting | None:
-        self._deadlines.clear(call_id)
-        return self._pending.pop(call_id, None)
-
-    def _on_reply(self, body: bytes) -> None:
-        call_id, content = self._codec.open_reply(body)
-        waiting = self._take_pending(call_id)
-        if waiting is None:
-            return  # too late: the caller has given up
-        try:
-            waiting.callback(self._codec.finish(content, waiting.request.reply))
-        except MalformedMessage as error:
-            waiting.callback(error)
-
-    def _on_error(self, body: bytes) -> None:
-        call_id, error = self._codec.decode_error(body)
-        if call_id == REFUSED_CALL_ID:
-            self.cut(f"refused by the peer: {error.message}")
-        elif waiting := self._take_pending(call_id):
-            waiting.callback(error)

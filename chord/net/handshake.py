@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 import trio
 
 from chord.config import Limits
-from chord.errors import ChordError, MalformedMessage, OtherRing, PeerUnreachable
+from chord.errors import ChordError, PeerUnreachable
 from chord.net.transport import Stream
-from chord.wire.codec import Frames, Kind, decode_hello, decode_refusal, encode_hello, encode_refusal
+from chord.wire.codec import encode_hello, encode_refusal
 from chord.wire.messages import Hello, StreamName
+from chord.wire.session import Handshake
 
 RECEIVE_BYTES: Final = 64 * 1024
 
@@ -37,14 +38,12 @@ class Met(NamedTuple):
     Attributes:
         mine: the hello of this node.
         peer: the hello of the peer.
-        frames: cuts the bytes that follow into frames.
-        early: the frames that arrived together with the peer's hello.
+        handshake: holds the bytes that arrived behind the peer's hello, and cuts what follows into frames.
     """
 
     mine: Hello
     peer: Hello
-    frames: Frames
-    early: list[tuple[Kind, bytes]]
+    handshake: Handshake
 
 
 async def greet(stream: Stream, mine: Hello, check: Callable[[Hello], None], limits: Limits) -> Met:
@@ -53,16 +52,14 @@ async def greet(stream: Stream, mine: Hello, check: Callable[[Hello], None], lim
     Raises:
         ChordError: one side refused the other, or the peer closed the connection; nothing has happened.
     """
-    frames = Frames(limits.frame_control_bytes_max, limits.frame_items_max)
+    handshake = Handshake(limits)
     try:
         await stream.send_all(encode_hello(mine))
-        peer, early = await _receive_hello(stream, frames)
+        peer = await _receive_hello(stream, handshake)
     except trio.BrokenResourceError:
         raise PeerUnreachable(HUNG_UP) from None
     try:
-        if peer.stream != mine.stream:
-            raise MalformedMessage(f"asked for a {mine.stream} stream, was given {peer.stream}")
-        return _met(mine, peer, frames, early, check, limits)
+        return _met(mine, peer, handshake, check)
     except ChordError as error:  # callers wait for it, so do not wait until the peer has read it
         with trio.move_on_after(FAREWELL_S), suppress(trio.BrokenResourceError):
             await stream.send_all(encode_refusal(error))
@@ -81,10 +78,10 @@ async def welcome(
         ChordError: one side refused the other, or the peer closed the connection.
         trio.BrokenResourceError: the connection is broken.
     """
-    frames = Frames(min(HELLO_BYTES_MAX, limits.frame_control_bytes_max), limits.frame_items_max)
+    handshake = Handshake(limits, min(HELLO_BYTES_MAX, limits.frame_control_bytes_max))
     try:
-        peer, early = await _receive_hello(stream, frames)
-        met = _met(hello(peer.stream), peer, frames, early, check, limits)
+        peer = await _receive_hello(stream, handshake)
+        met = _met(hello(peer.stream), peer, handshake, check)
     except ChordError as error:
         await refuse(stream, error)
         raise
@@ -113,34 +110,19 @@ async def wait_for_end(stream: Stream) -> None:
             pass
 
 
-async def _receive_hello(stream: Stream, frames: Frames) -> tuple[Hello, list[tuple[Kind, bytes]]]:
-    complete: list[tuple[Kind, bytes]] = []
-    while not complete:
+async def _receive_hello(stream: Stream, handshake: Handshake) -> Hello:
+    peer: Hello | ChordError | None = None
+    while peer is None:
         data = await stream.receive_some(RECEIVE_BYTES)
         if not data:
             raise PeerUnreachable(HUNG_UP)
-        complete = frames.feed(data)
-    kind, body = complete[0]
-    if kind is Kind.ERROR:
-        raise decode_refusal(body)
-    if kind is not Kind.HELLO:
-        raise MalformedMessage("the first frame is not a hello")
-    return decode_hello(body), complete[1:]
+        peer = handshake.receive(data)
+    if isinstance(peer, ChordError):
+        raise peer
+    return peer
 
 
-def _met(
-    mine: Hello,
-    peer: Hello,
-    frames: Frames,
-    early: list[tuple[Kind, bytes]],
-    check: Callable[[Hello], None],
-    limits: Limits,
-) -> Met:
-    if min(mine.version_max, peer.version_max) < max(mine.version_min, peer.version_min):
-        raise OtherRing(
-            f"no common version of the protocol: {mine.version_min} to {mine.version_max} here, "
-            f"{peer.version_min} to {peer.version_max} there"
-        )
+def _met(mine: Hello, peer: Hello, handshake: Handshake, check: Callable[[Hello], None]) -> Met:
+    handshake.agree(mine, peer)
     check(peer)
-    frames.limit = limits.frame_bulk_bytes_max if peer.stream == "bulk" else limits.frame_control_bytes_max
-    return Met(mine, peer, frames, early)
+    return Met(mine, peer, handshake)

@@ -19,9 +19,9 @@ from typing import Literal
 
 import trio
 
-from chord.client.api import AsyncRing
 from chord.client.operations import Core
 from chord.client.session import Call, Outcome
+from chord.client.trio_driver import TrioRing
 from chord.config import NodeConfig, Preset, RingConstants
 from chord.errors import (
     ChordError,
@@ -65,7 +65,7 @@ from chord.wire.hello import Greeter
 from chord.wire.messages import Contact, Description, NodeState
 
 
-class Node(AsyncRing):
+class Node(TrioRing):
     """A node of a ring. It reads and writes like a client (`AsyncRing`).
 
     Args:
@@ -145,6 +145,9 @@ class Node(AsyncRing):
         self._limits = config.limits
         self._kept: Kept | None = None  # the persisted state at the start
         self._others = config.join  # addresses to ask about other rings, besides the ring pointers
+
+    def __repr__(self) -> str:
+        return f"<chord.Node {self.name or self.config.listen}: {self.state}>"
 
     # -- lifecycle -----------------------------------------------------------------------------------
 

@@ -1,11 +1,10 @@
-"""Both clients against a node that misbehaves on purpose: retries, failover, bounds, streams, deadlines."""
+"""The clients against a node that misbehaves on purpose: retries, failover, bounds, streams, deadlines."""
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chord
-from chord.client import api, session
+from chord.client import asyncio_client, session
 from chord.client import batch as asking_many
 from chord.client.blocking import HELLO_S
 from chord.client.bulk import batches, pair_bytes, pair_key
 from chord.client.results import to_key, to_value
 from chord.client.sockets import Link
-from chord.config import Limits
 from chord.errors import (
     Busy,
     ChordError,
@@ -62,70 +60,19 @@ from chord.wire.messages import (
     Version,
     Written,
 )
+from tests.support.clients import OWNER, Open, Store
 from tests.support.clocks import PATIENCE_S, Skipping
 from tests.support.descriptions import RING_ID, WORKED_IDS, described
 from tests.support.fake_node import GO_AWAY, HANG_UP, REFUSED, SILENCE, Answer, FakeNode, Heard, fake_node
-from tests.support.ports import NOBODY, Ports
+from tests.support.ports import Ports
 from tests.support.real_rings import HANG_S
-
-OWNER = Contact(Point(7), NOBODY)
-
-Open = Callable[..., AbstractAsyncContextManager[Any]]
-
-
-class _Awaited:
-    """A blocking ring that can be awaited, so that one test serves both clients. The fakes run in threads."""
-
-    def __init__(self, ring: chord.Ring) -> None:
-        self._ring = ring
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._ring, name)
-        if not callable(found):
-            return found
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return found(*args, **kwargs)
-
-        return call
-
-    async def scan(self) -> AsyncIterator[Any]:
-        for pair in self._ring.scan():
-            yield pair
-
-    async def records(self, **of: Any) -> AsyncIterator[Any]:
-        for record in self._ring.records(**of):
-            yield record
-
-
-PATIENT = Limits(handshake_s=HANG_S, frame_s=HANG_S, stuck_s=HANG_S)
-
-
-@pytest.fixture(params=["blocking", "async"])
-def open_ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Open a client of either kind: `open_ring(*addresses, timeout_s=…)`."""
-
-    @asynccontextmanager
-    async def blocking(*addresses: str, timeout_s: float = HANG_S) -> AsyncIterator[Any]:
-        with chord.connect(*addresses, timeout_s=timeout_s) as ring:
-            yield _Awaited(ring)
-
-    @asynccontextmanager
-    async def on_trio(*addresses: str, timeout_s: float = HANG_S) -> AsyncIterator[Any]:
-        monkeypatch.setattr(api, "PATIENCE_S", timeout_s)
-        async with chord.open_client(*addresses, limits=PATIENT) as ring:
-            yield ring
-
-    monkeypatch.setattr(session, "ATTEMPT_S", HANG_S)
-
-    return blocking if request.param == "blocking" else on_trio
 
 
 @pytest.fixture
 def dials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The addresses that clients of either kind have dialled."""
+    """The addresses that clients of each kind have dialled."""
     dialled: list[str] = []
-    dial, open_stream = Link.dial, TcpTransport.open_stream
+    dial, open_stream, dial_on_asyncio = Link.dial, TcpTransport.open_stream, asyncio_client._Connections._dial
 
     def blocking(link: Link) -> None:
         dialled.append(link.address)
@@ -135,34 +82,14 @@ def dials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         dialled.append(address)
         return await open_stream(transport, address)
 
+    async def on_asyncio(connections: Any, way: Any) -> Any:
+        dialled.append(way[0])
+        return await dial_on_asyncio(connections, way)
+
     monkeypatch.setattr(Link, "dial", blocking)
+    monkeypatch.setattr(asyncio_client._Connections, "_dial", on_asyncio)
     monkeypatch.setattr(TcpTransport, "open_stream", on_trio)
     return dialled
-
-
-class Store:
-    """A node that keeps records in a dictionary, and says first what is in `script`."""
-
-    def __init__(self, *script: Answer) -> None:
-        self.script = list(script)
-        self.values: dict[bytes, bytes] = {}
-
-    def __call__(self, heard: Heard) -> Answer:
-        request = heard.request
-        if isinstance(request, Describe):
-            return described()[0]
-        if self.script:
-            return self.script.pop(0)
-        if isinstance(request, Put):
-            if request.value is None:
-                self.values.pop(request.key, None)
-            else:
-                self.values[request.key] = request.value
-            return Written(b"after", OWNER)
-        assert isinstance(request, Get)
-        if request.key not in self.values:
-            return NotFound()
-        return Values((self.values[request.key],), b"seen", OWNER)
 
 
 async def test_put_get_delete(open_ring: Open) -> None:

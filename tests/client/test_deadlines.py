@@ -123,7 +123,7 @@ async def test_calls_at_4096_that_time_out_each_do_so_at_their_time() -> None:
         assert max(late) < 0.001
         assert min(late) >= 0
         (link,) = a.rpc._shared.running
-        assert not link._pending
+        assert not link._calls.waiting
         (link,) = b.rpc._shared.running
         assert not link._answers.in_work
 

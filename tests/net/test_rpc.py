@@ -244,7 +244,7 @@ async def test_a_cancelled_caller_leaves_nothing_behind() -> None:
             nursery.cancel_scope.cancel()
         await trio.sleep(2)
         assert await a.get(b, "echo") == b"echo"
-        assert not a.rpc._links["b:1", "control"]._pending
+        assert not a.rpc._links["b:1", "control"]._calls.waiting
 
 
 # -- two streams -----------------------------------------------------------------------------------

@@ -47,9 +47,12 @@ WITHOUT_TRIO = (
     *("errors", "ids", "events", "config", "wire", "verify", "finger"),
     *("store.versions", "store.dedup", "store.merkle", "store.quarantine", "store.restore"),
     *("ring.pointers", "ring.ownership", "ring.owner_cache", "ring.preference_list", "ring.health"),
-    *("net.failure_detector", "client.results", "client.bulk"),
+    *("net.failure_detector", "client.results", "client.bulk", "client.session", "client.operations", "client.api"),
 )
-"""Values and algorithms, which know no Trio."""
+"""Values and algorithms, which know no event loop."""
+
+WITH_ASYNCIO = ("chord.client.asyncio_client",)
+"""The only modules that know asyncio."""
 
 LAZY = ("chord.sim", "chord.lab")
 """What the command line loads inside functions only, so that no other command pays for it."""
@@ -62,9 +65,10 @@ SEAMS: dict[str, set[str]] = {
     "chord.store.identity": {"threading"},
     "chord.client.sockets": {"socket", "time"},
     "chord.net.names": {"socket"},
-    "chord.client.pool": {"time"},
-    "chord.client.blocking": {"time", "random"},
+    "chord.client.pool": {"time", "threading"},
+    "chord.client.blocking": {"time", "random", "threading"},
     "chord.client.async_client": {"random", "secrets"},
+    "chord.client.asyncio_client": {"random", "socket"},
     "chord.node": {"time", "random", "secrets"},
     "chord.testing.*": {"random"},
     "chord.sim.*": {"random"},
@@ -218,10 +222,21 @@ def check_values_and_algorithms_do_not_know_trio(modules: Sequence[Module]) -> l
     ]
 
 
-def check_blocking_callers_do_not_pay_for_trio(modules: Sequence[Module]) -> list[str]:
+def check_asyncio_is_known_to_its_client_only(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    return [
+        f"{module.name}:{found.line} imports {found.target}"
+        for module in modules
+        if module.name not in WITH_ASYNCIO
+        for found in imports_of(module, names)
+        if found.target.split(".")[0] == "asyncio"
+    ]
+
+
+def check_callers_without_trio_do_not_pay_for_it(modules: Sequence[Module]) -> list[str]:
     names = frozenset(m.name for m in modules)
     by_name = {m.name: m for m in modules}
-    entries = ["chord.client.blocking", "chord.cli"]
+    entries = ["chord.client.blocking", "chord.client.asyncio_client", "chord.cli"]
     wrong, seen, todo = [], set(entries), list(entries)
     while todo:
         name = todo.pop()
@@ -229,7 +244,7 @@ def check_blocking_callers_do_not_pay_for_trio(modules: Sequence[Module]) -> lis
             if found.is_typing or found.is_lazy:
                 continue
             if found.target.split(".")[0] == "trio":
-                wrong.append(f"{name}:{found.line} imports trio, and a blocking client loads it")
+                wrong.append(f"{name}:{found.line} imports trio, and clients without Trio load it")
             elif found.target in names and found.target not in seen:
                 seen.add(found.target)
                 todo.append(found.target)
@@ -389,8 +404,11 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_no_cycles, "chord.errors", "def f():\n    from chord.wire.codec import Codec"),
     (check_values_and_algorithms_do_not_know_trio, "chord.ring.ownership", "import trio"),
     (check_values_and_algorithms_do_not_know_trio, "chord.store.versions", "from trio.lowlevel import checkpoint"),
-    (check_blocking_callers_do_not_pay_for_trio, "chord.client.results", "import trio"),
-    (check_blocking_callers_do_not_pay_for_trio, "chord.client.operations", "import trio"),
+    (check_asyncio_is_known_to_its_client_only, "chord.client.blocking", "import asyncio"),
+    (check_asyncio_is_known_to_its_client_only, "chord.node", "def f():\n    from asyncio import run"),
+    (check_callers_without_trio_do_not_pay_for_it, "chord.client.results", "import trio"),
+    (check_callers_without_trio_do_not_pay_for_it, "chord.client.api", "import trio"),
+    (check_callers_without_trio_do_not_pay_for_it, "chord.client.operations", "import trio"),
     (check_effects_enter_through_the_seams, "chord.stabilize", "import random"),
     (check_effects_enter_through_the_seams, "chord.ring.lookup", "from time import monotonic"),
     (check_effects_enter_through_the_seams, "chord.replication.records", "def f():\n    import secrets"),
@@ -449,8 +467,8 @@ def test_the_root_holds_nine_modules_and_the_packages() -> None:
     assert root == packages | modules | {"py.typed"}
 
 
-@pytest.mark.parametrize("entry", ["chord.client.blocking", "chord.cli"])
-def test_importing_the_blocking_side_loads_no_trio(entry: str) -> None:
+@pytest.mark.parametrize("entry", ["chord.client.blocking", "chord.client.asyncio_client", "chord.cli"])
+def test_importing_a_client_without_trio_loads_no_trio(entry: str) -> None:
     """The same as the check above, by experiment: `chord get` must start in about 100 ms."""
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {entry}; sys.exit('trio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], timeout=HANG_S, check=False).returncode == 0

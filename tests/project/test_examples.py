@@ -30,8 +30,8 @@ def test_examples_are_short(path: Path) -> None:
 
 def test_every_example_has_a_test() -> None:
     assert [path.name for path in EXAMPLES] == [
-        "blocking_session.py", "custom_scheme.py", "embedded_node.py", "session_store.py", "shopping_cart.py",
-        "test_ring_heals.py",
+        "asyncio_session.py", "blocking_session.py", "custom_scheme.py", "embedded_node.py", "session_store.py",
+        "shopping_cart.py", "test_ring_heals.py",
     ]
 
 
@@ -54,6 +54,14 @@ def test_blocking_session() -> None:
     assert lines[2] == "settled: Ada and Grace"
     assert lines[3].startswith("the way to its owner: ")
     assert lines[4:] == ["1000 words stored, 0 failures", "user:42 is gone, for sure"]
+
+
+def test_asyncio_session() -> None:
+    with ring_of(3) as ring:
+        lines = run("examples/asyncio_session.py", ring.entry).splitlines()
+    assert lines == [
+        "user:42 is Ada", "user:43 is not there", "100 tasks stored 100 keys", "scanned 100 keys", "no answer in time",
+    ]  # fmt: skip
 
 
 def test_shopping_cart() -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from chord import testing
-from chord.client.api import PATIENCE_S
+from chord.client.trio_driver import PATIENCE_S
 from chord.config import PRESETS, RingConstants
 from chord.errors import ChordError
 from chord.ids import Circle, Point

@@ -43,8 +43,12 @@ Finite: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_i
 """A number that is neither NaN nor infinite, because JSON output cannot show those."""
 
 VnodeState: TypeAlias = Literal["joining", "resuming", "member", "leaving", "left"]
+
 Mode: TypeAlias = Literal["iterative", "recursive", "successor"]
+"""The way that a lookup takes: one node asks every hop, each node asks the next, or one node asks along successors."""
+
 Route: TypeAlias = Literal["classic", "fast"]
+"""The pointers that a lookup uses: fingers and successor lists only, or remembered owners, too."""
 
 
 Contacts: TypeAlias = Annotated[tuple[Contact, ...], Meta(max_length=LIST_ENTRIES_MAX)]

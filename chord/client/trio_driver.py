@@ -1,0 +1,62 @@
+"""Drives the operations of `chord.client.operations` on Trio, for the Trio client and the node."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TypeVar
+
+import trio
+
+from chord.client.api import AsyncRing
+from chord.client.session import TIMEOUT_S, Ask, Call, Operation, Outcome, Timed
+
+PATIENCE_S = TIMEOUT_S  # the limit if the caller set no deadline
+
+T = TypeVar("T")
+
+
+class TrioRing(AsyncRing):
+    """The operations on a ring for a Trio program. Subclasses make the single calls.
+
+    Deadlines: the caller's cancel scopes bound every operation. If a scope expires, Trio reports it (`trio.fail_after`
+    raises `TooSlowError`). Without a scope, five seconds bound each operation, each batch of an operation on many keys,
+    and each page of `scan` and `records`. If the limit passes, the operation raises the ring's last error, or
+    `DeadlineExceeded` if there was none.
+    """
+
+    async def drive(self, operation: Operation[T]) -> T:
+        """Carry out an operation of `core` before the caller's deadline.
+
+        Without a deadline the limit is five seconds.
+        """
+        now = trio.current_time()
+        deadline = trio.current_effective_deadline()
+        timed = Timed(operation, now, now + PATIENCE_S if math.isinf(deadline) else deadline)
+        effect = timed.next(now)
+        while effect is not None:
+            outcomes: tuple[Outcome, ...] | None = None
+            if isinstance(effect, Ask):
+                outcomes = await self._ask(effect.calls, timed.limit(effect, trio.current_time()))
+            else:
+                await trio.sleep(effect.seconds)
+            effect = timed.next(trio.current_time(), outcomes)
+        return timed.result
+
+    async def _ask(self, calls: Sequence[Call], deadline: float) -> tuple[Outcome, ...]:
+        if len(calls) == 1:
+            return (await self._call(calls[0], deadline),)
+        outcomes: dict[int, Outcome] = {}
+
+        async def one(i: int) -> None:
+            outcomes[i] = await self._call(calls[i], deadline)
+
+        async with trio.open_nursery() as nursery:
+            for i in range(len(calls)):
+                nursery.start_soon(one, i)
+        return tuple(outcomes[i] for i in range(len(calls)))
+
+    @abstractmethod
+    async def _call(self, call: Call, deadline: float) -> Outcome:
+        """Make a call and return its outcome: a reply or an error."""

@@ -1,0 +1,327 @@
+"""The calling side of the RPC protocol without I/O: handshake, call ids, replies, goodbye.
+
+Bytes go in and bytes come out. Times are arguments.
+
+- `Handshake`: the peer's first frame, and the rules that both hellos must keep.
+- `OpenCalls`: the calls of one stream, and the replies that belong to them.
+- `ClientStream`: a client's stream to a node, from the hello to the goodbye.
+
+`chord.net` drives the first two for nodes and the Trio client. The blocking client and the asyncio client drive
+`ClientStream`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Set
+from typing import TypeAlias
+
+import msgspec
+
+from chord.config import PROTOCOL_VERSION, Limits
+from chord.errors import ChordError, InvalidRequest, MalformedMessage, OtherRing, PeerLost, PeerUnreachable, UseBulk
+from chord.ids import BITS_MIN, Circle, Point
+from chord.wire.codec import (
+    PREFIX_BYTES,
+    REFUSED_CALL_ID,
+    Codec,
+    Frames,
+    Kind,
+    codec_for,
+    decode_hello,
+    decode_refusal,
+    encode_hello,
+    is_goodbye,
+)
+from chord.wire.messages import Hello, Reply, Request, StreamName
+
+OnReply: TypeAlias = Callable[[Reply | ChordError], object]
+"""Callback that gets the outcome of a call, exactly once. It must not raise."""
+
+
+class Handshake:
+    """The peer's first frame on a new stream, and the rules that both hellos must keep.
+
+    Args:
+        limits: the sizes of frames.
+        hello_bytes_max: largest first frame in bytes; default: the largest frame of a control stream.
+
+    Attributes:
+        frames: cuts the stream into frames, also after the handshake.
+        early: the frames that arrived behind the hello.
+    """
+
+    def __init__(self, limits: Limits, hello_bytes_max: int | None = None) -> None:
+        self.frames = Frames(hello_bytes_max or limits.frame_control_bytes_max, limits.frame_items_max)
+        self.early: list[tuple[Kind, bytes]] = []
+        self._limits = limits
+
+    def receive(self, data: bytes | bytearray) -> Hello | ChordError | None:
+        """Take bytes from the stream.
+
+        Returns:
+            The peer's hello, or the error with which the peer refuses the connection; None if neither is complete.
+
+        Raises:
+            MalformedMessage: the first frame is neither a hello nor a refusal.
+        """
+        frames = self.frames.feed(data)
+        if not frames:
+            return None
+        (kind, body), *self.early = frames
+        if kind is Kind.ERROR:
+            return decode_refusal(body)
+        if kind is not Kind.HELLO:
+            raise MalformedMessage("the first frame is not a hello")
+        return decode_hello(body)
+
+    def agree(self, mine: Hello, peer: Hello) -> None:
+        """Check that both hellos fit together, and allow frames of the size that the stream carries.
+
+        Raises:
+            MalformedMessage: the peer answers for another kind of stream.
+            OtherRing: the two sides have no common version of the protocol.
+        """
+        if peer.stream != mine.stream:
+            raise MalformedMessage(f"asked for a {mine.stream} stream, was given {peer.stream}")
+        if min(mine.version_max, peer.version_max) < max(mine.version_min, peer.version_min):
+            raise OtherRing(
+                f"no common version of the protocol: {mine.version_min} to {mine.version_max} here, "
+                f"{peer.version_min} to {peer.version_max} there"
+            )
+        limits = self._limits
+        self.frames.limit = limits.frame_bulk_bytes_max if peer.stream == "bulk" else limits.frame_control_bytes_max
+
+
+class Waiting(msgspec.Struct, eq=False):
+    """A call without a reply.
+
+    Attributes:
+        callback: gets the outcome.
+        expected: the type of its reply.
+        sent_at: time at which it was made, by the driver's clock.
+    """
+
+    callback: OnReply
+    expected: type[Reply]
+    sent_at: float
+
+
+def _ignore(call_id: int) -> None:
+    """Do nothing when a call ends."""
+
+
+class OpenCalls:
+    """The calls of one stream that have no reply yet.
+
+    Args:
+        codec: encodes the calls and decodes the replies.
+        on_end: callback that gets the id of each call that a frame or `take` ends. Drivers with deadlines clear them.
+
+    Attributes:
+        waiting: the calls, by id.
+    """
+
+    __slots__ = ("_codec", "_last_id", "_on_end", "waiting")
+
+    def __init__(self, codec: Codec, on_end: Callable[[int], None] = _ignore) -> None:
+        self.waiting: dict[int, Waiting] = {}
+        self._codec = codec
+        self._on_end = on_end
+        self._last_id = 0
+
+    def encode(
+        self, vnode: Point | None, request: Request, budget_s: float, sent_s: float
+    ) -> tuple[int, bytes]:
+        """Return the id of a new call, and its frame.
+
+        Args:
+            vnode: the vnode to call; None: the node.
+            request: the request.
+            budget_s: time that the caller gives the call, in seconds.
+            sent_s: time since the stream was opened, in seconds.
+        """
+        self._last_id = call_id = self._last_id + 1
+        # Not less than is left: the caller's own deadline must pass before the peer reports that it passed.
+        budget_ms = math.ceil(budget_s * 1000)
+        return call_id, self._codec.encode_call(call_id, vnode, budget_ms, request, int(1000 * sent_s))
+
+    def take(self, call_id: int) -> Waiting | None:
+        """Remove a call. A later reply to it is ignored."""
+        self._on_end(call_id)
+        return self.waiting.pop(call_id, None)
+
+    def on_reply(self, body: bytes) -> None:
+        """Give a reply to its call, or an error if the reply is not of the expected type.
+
+        Raises:
+            MalformedMessage: the envelope cannot be read. The stream is of no further use.
+        """
+        call_id, content = self._codec.open_reply(body)
+        waiting = self.waiting.pop(call_id, None)
+        if waiting is None:
+            return  # too late: the caller gave up
+        self._on_end(call_id)
+        outcome: Reply | ChordError
+        try:
+            outcome = self._codec.finish(content, waiting.expected)
+        except MalformedMessage as error:
+            outcome = error
+        waiting.callback(outcome)
+
+    def on_error(self, body: bytes) -> ChordError | None:
+        """Give an error reply to its call.
+
+        Returns:
+            The error, if the peer refuses the whole connection with it. None otherwise.
+
+        Raises:
+            MalformedMessage: the frame cannot be read. The stream is of no further use.
+        """
+        call_id, error = self._codec.decode_error(body)
+        if call_id == REFUSED_CALL_ID:
+            return error
+        if waiting := self.take(call_id):
+            waiting.callback(error)
+        return None
+
+    def end(self, error: Callable[[], ChordError]) -> None:
+        """End every call with a new error."""
+        waiting, self.waiting = self.waiting, {}
+        for each in waiting.values():
+            each.callback(error())
+
+
+class ClientStream:
+    """A client's stream to a node: from its hello to the node's goodbye.
+
+    Args:
+        address: the node's address, for error messages.
+        name: the kind of stream.
+        limits: the sizes of frames.
+
+    Attributes:
+        greeting: the bytes to send first.
+        hello: the node's hello; None before it arrived.
+        is_draining: the node said goodbye. Open calls get their replies, and the stream takes no new ones.
+    """
+
+    def __init__(self, address: str, name: StreamName, limits: Limits) -> None:
+        self.address = address
+        self.hello: Hello | None = None
+        self.is_draining = False
+        self._mine = Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "client", name)
+        self.greeting = encode_hello(self._mine)
+        self._handshake = Handshake(limits)
+        self._calls: OpenCalls | None = None
+        self._opened_at = 0.0
+        size = limits.bulk_from_bytes if name == "control" else limits.frame_bulk_bytes_max
+        self._frame_bytes_max = PREFIX_BYTES + size
+
+    def is_waiting(self, call_ids: Set[int] | None = None) -> bool:
+        """Return whether a call has not ended.
+
+        Args:
+            call_ids: the calls that count; default: all.
+        """
+        waiting = self._calls.waiting if self._calls else {}
+        return bool(waiting) if call_ids is None else not call_ids.isdisjoint(waiting)
+
+    def call(
+        self, vnode: Point | None, request: Request, budget_s: float, now: float, callback: OnReply
+    ) -> tuple[int, bytes]:
+        """Make a call.
+
+        Args:
+            vnode: the vnode to call; None: the node.
+            request: the request.
+            budget_s: time that the caller gives the call, in seconds.
+            now: the time, by the clock that `receive` gets.
+            callback: gets the outcome.
+
+        Returns:
+            The id of the call, for `give_up`, and the bytes to send.
+
+        Raises:
+            UseBulk: the request is too large for a control stream; nothing is to be sent.
+            InvalidRequest: the request is too large for any stream; nothing is to be sent.
+        """
+        assert self._calls is not None
+        call_id, frame = self._calls.encode(vnode, request, max(0.001, budget_s), now - self._opened_at)
+        if len(frame) > self._frame_bytes_max:
+            if self._mine.stream == "control":
+                raise UseBulk
+            raise InvalidRequest(f"message of {len(frame)} bytes; the limit is {self._frame_bytes_max}")
+        self._calls.waiting[call_id] = Waiting(callback, request.reply, now)
+        return call_id, frame
+
+    def give_up(self, call_id: int, error: ChordError | None = None) -> None:
+        """Stop waiting for a reply.
+
+        Args:
+            call_id: the id of the call. Nothing happens if the call has ended.
+            error: the outcome that the callback gets; None: no callback is made.
+        """
+        waiting = self._calls.take(call_id) if self._calls else None
+        if waiting is not None and error is not None:
+            waiting.callback(error)
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Take bytes from the node. The callbacks of calls with a reply run before it returns.
+
+        Raises:
+            ChordError: the node refuses the client, or does not keep the protocol. The stream is of no further use.
+        """
+        frames = self._shake_hands(data, now) if self._calls is None else self._handshake.frames.feed(data)
+        calls = self._calls
+        for kind, body in frames:
+            assert calls is not None
+            if kind is Kind.REPLY:
+                calls.on_reply(body)
+            elif kind is Kind.ERROR:
+                if (refusal := calls.on_error(body)) is not None:
+                    raise PeerLost(f"refused by the peer: {refusal.message}")
+            elif kind is Kind.HELLO:
+                raise MalformedMessage("a second hello")
+            elif kind is Kind.CAST and is_goodbye(body):
+                self.is_draining = True
+
+    def _shake_hands(self, data: bytes, now: float) -> list[tuple[Kind, bytes]]:
+        """Return the frames behind the hello; none before the hello is complete."""
+        peer: Hello | ChordError | None
+        try:
+            peer = self._handshake.receive(data)
+            if peer is None:
+                return []
+            if isinstance(peer, Hello):
+                self._handshake.agree(self._mine, peer)
+            if isinstance(peer, Hello) and (peer.role != "node" or peer.bits < BITS_MIN):
+                raise MalformedMessage(f"its hello is that of a {peer.role} with a circle of {peer.bits} bits")
+        except MalformedMessage as error:
+            raise MalformedMessage(f"the program at {self.address} is not a chord node ({error.message})") from None
+        except OtherRing as error:
+            raise OtherRing(f"{self.address}: {error.message}") from None
+        if isinstance(peer, ChordError):
+            raise peer
+        self._calls = OpenCalls(codec_for(Circle(peer.bits)))
+        self.hello, self._opened_at = peer, now
+        return self._handshake.early
+
+    def unreachable(self, why: str = "connected, but received no hello", *, is_late: bool = False) -> PeerUnreachable:
+        """Return the error for a stream that ends before the node's hello.
+
+        Args:
+            why: the reason.
+            is_late: the caller's time ran out.
+        """
+        message = f"no answer from {self.address} ({why})"
+        return PeerUnreachable(message, is_late=is_late, is_taken=True)
+
+    def end(self, why: str) -> None:
+        """End every open call with `PeerLost`, because the stream is lost: they may have taken effect.
+
+        Args:
+            why: the reason.
+        """
+        if self._calls is not None:
+            self._calls.end(lambda: PeerLost(f"the connection to {self.address} was lost ({why})"))

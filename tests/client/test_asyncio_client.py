@@ -1,0 +1,286 @@
+"""The asyncio client: cancellation, deadlines, tasks, connections. `test_client.py` has the operations."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+import chord
+from chord.client import asyncio_client
+from chord.config import Limits
+from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable
+from chord.wire.messages import Describe, Get, Put
+from tests.support.clients import Store
+from tests.support.fake_node import GO_AWAY, HANG_UP, SILENCE, Answer, Heard, fake_node
+from tests.support.ports import Ports
+from tests.support.real_rings import HANG_S
+
+SOON_S = 0.05
+"""Long enough for a request to be sent, and short enough for a test."""
+
+
+def on_asyncio(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run a test in an event loop of its own. It fails if it leaves a task behind."""
+
+    @functools.wraps(test)
+    def wrapper(**fixtures: object) -> None:
+        async def main() -> None:
+            async with asyncio.timeout(HANG_S):
+                await test(**fixtures)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        asyncio.run(main())
+
+    return wrapper
+
+
+class Slow(Store):
+    """A store that does not answer a request for the key `never`; `is_asked` is set when it comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = threading.Event()
+
+    def __call__(self, heard: Heard) -> Answer:
+        if getattr(heard.request, "key", None) == b"never":
+            self.is_asked.set()
+            return SILENCE
+        return super().__call__(heard)
+
+    async def wait(self) -> None:
+        """Wait until the request has come."""
+        while not self.is_asked.is_set():
+            await asyncio.sleep(0.001)
+
+
+@on_asyncio
+async def test_cancelled_operation_leaves_the_client_usable() -> None:
+    store = Slow()
+    with fake_node(store) as node:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
+            task = asyncio.create_task(ring.get("never"))
+            await store.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await ring.put("k", "v")
+            assert (await ring.get("k")).text == "v"
+            (link,) = ring._connections._links.values()
+            assert not link.stream.is_waiting()
+        assert node.connections == 1
+
+
+@on_asyncio
+async def test_cancelled_group_of_calls_ends_all_of_them() -> None:
+    store = Slow()
+    with fake_node(store) as node:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
+            task = asyncio.create_task(ring.members(only=[node.address, "127.0.0.1:1"]))
+            waiting = asyncio.create_task(ring.get("never"))
+            await store.wait()
+            for one in (task, waiting):
+                one.cancel()
+            outcomes = await asyncio.gather(task, waiting, return_exceptions=True)
+            assert isinstance(outcomes[1], asyncio.CancelledError)
+            assert (await ring.describe()).ring == b"R" * 16
+
+
+@on_asyncio
+async def test_timeout_of_the_caller_ends_an_operation_early() -> None:
+    with fake_node(Slow()) as node:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(SOON_S):
+                    await ring.put("never", "v")
+            await ring.put("k", "v")
+
+
+@on_asyncio
+async def test_timeout_of_the_client_is_an_indefinite_error() -> None:
+    with fake_node(Slow()) as node:
+        async with chord.open_asyncio_client(node.address) as ring:
+            assert ring.timeout_s == 5.0
+            ring.timeout_s = SOON_S
+            with pytest.raises(DeadlineExceeded, match=r"no answer from|not done within"):
+                await ring.put("never", "v")
+            ring.timeout_s = HANG_S
+            await ring.put("k", "v")
+
+
+@on_asyncio
+async def test_cancelled_opening_closes_its_connections() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(SOON_S), chord.open_asyncio_client(address, timeout_s=HANG_S):
+                raise AssertionError("a node that says nothing was entered")
+        accepted, _ = silent.accept()
+        with accepted:
+            accepted.settimeout(HANG_S)
+            while accepted.recv(1 << 16):  # the hello, then the end
+                pass
+
+
+@on_asyncio
+async def test_tasks_share_one_connection() -> None:
+    with fake_node(Store()) as node:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
+
+            async def write_and_read(number: int) -> bytes:
+                await ring.put(f"k{number}", f"v{number}")
+                return (await ring.get(f"k{number}")).value
+
+            found = await asyncio.gather(*(write_and_read(number) for number in range(100)))
+        assert found == [b"v%d" % number for number in range(100)]
+        assert node.connections == 1
+
+
+@on_asyncio
+async def test_tasks_wait_for_the_same_dial_and_its_cancellation_spares_the_others() -> None:
+    with fake_node(Store()) as node, fake_node(Store()) as other:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
+            tasks = [asyncio.create_task(ring.describe(other.address)) for _ in range(5)]
+            await asyncio.sleep(0)
+            tasks[0].cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [isinstance(outcome, asyncio.CancelledError) for outcome in outcomes] == [True] + [False] * 4
+        assert not any(isinstance(outcome, Exception) for outcome in outcomes)
+        assert other.connections == 1
+
+
+@on_asyncio
+async def test_failed_dial_gives_each_task_an_error_of_its_own(ports: Ports) -> None:
+    dead = ports.address()
+    with fake_node(Store()) as node:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
+            errors = await asyncio.gather(*(ring.describe(dead) for _ in range(3)), return_exceptions=True)
+    assert [type(error) for error in errors] == [PeerUnreachable] * 3
+    assert len(set(map(id, errors))) == 3
+    assert all(isinstance(error, PeerUnreachable) and error.is_refused for error in errors)
+
+
+@on_asyncio
+async def test_unknown_host_is_unreachable() -> None:
+    with pytest.raises(PeerUnreachable, match=r"no-such-host\.invalid:9000: the host is unknown"):
+        async with chord.open_asyncio_client("no-such-host.invalid:9000", timeout_s=HANG_S):
+            pass
+
+
+@on_asyncio
+async def test_program_that_is_no_node_is_named() -> None:
+    with fake_node(Store(b"\xff" * 64)) as node, socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        limits = Limits(handshake_s=SOON_S)
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S, limits=limits) as ring:
+            with pytest.raises(PeerUnreachable, match="connected, but received no hello") as caught:
+                await ring.describe(address)
+    assert caught.value.is_taken
+
+
+@on_asyncio
+async def test_lost_connection_is_replaced() -> None:
+    with fake_node(Store(HANG_UP)) as node:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
+            await ring.put("k", "v")
+            assert len(ring._connections._open) == 1
+    assert [put.is_retry for put in node.requests(Put) if isinstance(put, Put)] == [False, True]
+    assert node.connections == 2
+
+
+@on_asyncio
+async def test_goodbye_moves_new_calls_to_a_new_connection_and_ends_the_old_one() -> None:
+    with fake_node(Store(GO_AWAY)) as node:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
+            (old,) = ring._connections._open
+            task = asyncio.create_task(ring.get("k"))
+            while not old.stream.is_draining:
+                await asyncio.sleep(0.001)
+            await ring.put("k", "v")
+            assert not old.ended.done(), "one call waits for its reply there"
+            task.cancel()
+            await asyncio.wait([old.ended])
+            assert old not in ring._connections._open
+    assert {heard.connection for heard in node.heard if isinstance(heard.request, Put)} == {2}
+
+
+@on_asyncio
+async def test_connections_without_calls_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio_client, "LINKS_MAX", 2)
+    with fake_node(Store()) as a, fake_node(Store()) as b, fake_node(Store()) as c:
+        async with chord.open_asyncio_client(a.address, timeout_s=HANG_S) as ring:
+            for node in (b, c):
+                await ring.describe(node.address)
+            assert [address for address, _ in ring._connections._links] == [b.address, c.address]
+            await ring.put("k", "v")
+
+
+@on_asyncio
+async def test_node_that_takes_nothing_holds_calls_back_until_their_deadline() -> None:
+    release = threading.Event()
+
+    def answer(heard: Heard) -> Answer:
+        if isinstance(heard.request, Get):
+            release.wait(HANG_S)  # this thread reads nothing meanwhile
+        return Store()(heard)
+
+    limits = Limits(buffer_bytes_max=64 * 1024)
+    with fake_node(answer) as node:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S, limits=limits) as ring:
+            stuck = asyncio.create_task(ring.get("k"))
+            puts = [asyncio.create_task(ring.put(f"k{i}", b"v" * 15_000)) for i in range(2_000)]
+            link = next(iter(ring._connections._links.values()))
+            while link._has_room.is_set():
+                await asyncio.sleep(0.001)
+            ring.timeout_s = SOON_S
+            with pytest.raises(PeerUnreachable, match="does not take more bytes"):
+                await ring.put("late", "v")
+            ring.timeout_s = HANG_S
+            release.set()
+            assert isinstance((await asyncio.gather(stuck, return_exceptions=True))[0], ChordError)
+            await asyncio.gather(*puts)
+
+
+@on_asyncio
+async def test_client_in_another_event_loop_names_the_way_out() -> None:
+    with fake_node(Store()) as node:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
+            with pytest.raises(InvalidRequest, match=r"another event loop; open one in each loop"):
+                await asyncio.to_thread(lambda: asyncio.run(ring.get("k")))
+
+
+@on_asyncio
+async def test_client_after_its_block_is_closed() -> None:
+    with fake_node(Store()) as node:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
+            await ring.put("k", "v")
+        heard = len(node.heard)
+        for use in (ring.get("k"), ring.put_many([("k", "v")]), ring.members()):
+            with pytest.raises(InvalidRequest, match="this client is closed: its block has ended"):
+                await use
+        assert len(node.heard) == heard
+
+
+@on_asyncio
+async def test_operation_under_way_when_the_block_ends_is_an_error() -> None:
+    store = Slow()
+    with fake_node(store) as node:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
+            task = asyncio.create_task(ring.put("never", "v"))
+            await store.wait()
+        with pytest.raises(ChordError) as caught:
+            await task
+        assert not isinstance(caught.value, InvalidRequest), "the put may have happened"
+        assert node.connections == 1
+
+
+@on_asyncio
+async def test_exception_of_the_block_is_raised_as_it_is() -> None:
+    with fake_node(Store()) as node, pytest.raises(ZeroDivisionError):
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S):
+            raise ZeroDivisionError
+    assert len(node.requests(Describe)) == 1

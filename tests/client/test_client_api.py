@@ -1,0 +1,126 @@
+"""What all clients and nodes offer on results: a default, membership, text, short reprs."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+import chord
+from chord.errors import NotFound, OwnerDown, VersionConflict
+from chord.wire.messages import Get, Values
+from tests.support.clients import OWNER, Open, Store
+from tests.support.fake_node import fake_node
+from tests.support.rings import virtual
+
+
+async def test_get_with_a_default_returns_it_for_an_absent_key(open_ring: Open) -> None:
+    with fake_node(Store(Values((), b"", OWNER))) as node:
+        async with open_ring(node.address) as ring:
+            assert await ring.get("deleted", None) is None
+            assert await ring.get("absent", default=b"nothing") == b"nothing"
+            with pytest.raises(NotFound):
+                await ring.get("absent")
+            await ring.put("k", "v")
+            assert (await ring.get("k", None)).value == b"v"
+
+
+async def test_get_with_a_default_raises_other_errors(open_ring: Open) -> None:
+    with fake_node(Store(OwnerDown("gone"))) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(OwnerDown):
+                await ring.get("k", None)
+
+
+async def test_get_with_a_default_resolves_values_and_not_the_default(open_ring: Open) -> None:
+    siblings = Values((b"a", b"b"), b"context", OWNER, written_ms=(1, 2))
+    unresolved = chord.Found(b"other", (b"x", b"y"), b"", OWNER)
+    with fake_node(Store(siblings)) as node:
+        async with open_ring(node.address) as ring:
+            assert (await ring.get("k", None, resolve=chord.last_writer_wins)).value == b"b"
+            assert await ring.get("absent", unresolved, resolve=chord.last_writer_wins) is unresolved
+
+
+@pytest.mark.parametrize("open_ring", ["trio", "asyncio"], indirect=True)
+async def test_contains_tells_stored_from_absent_keys(open_ring: Open) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put("k", "v")
+            assert await ring.contains("k", r=2)
+            assert not await ring.contains(b"absent")
+    assert [get.r for get in node.requests(Get) if isinstance(get, Get)] == [2, 0]
+
+
+def test_key_in_a_blocking_ring_tells_stored_from_absent_keys() -> None:
+    store = Store(Values((b"a", b"b"), b"", OWNER), OwnerDown("gone"))
+    with fake_node(store) as node, chord.connect(node.address) as ring:
+        assert "concurrent" in ring
+        with pytest.raises(OwnerDown):
+            _ = "uncertain" in ring
+        ring.put("k", "v")
+        assert "k" in ring
+        assert b"k" in ring
+        assert "absent" not in ring
+
+
+@virtual
+async def test_node_has_a_default_and_membership() -> None:
+    async with chord.testing.ring(3, seed=1) as ring:
+        node = ring[0]
+        await node.put("k", "v")
+        assert (await node.get("k", None)).text == "v"
+        assert await node.get("absent", "nothing") == "nothing"
+        assert await node.contains("k")
+        assert not await node.contains("absent")
+        assert repr(node) == f"<chord.Node {node.name}: ready>"
+
+
+def found(*values: bytes, left: int = 0) -> chord.Found:
+    """A result of a read with these values."""
+    return chord.Found(b"k", values, b"context", OWNER, 2, 2, left=left)
+
+
+def test_text_is_the_value_as_utf8() -> None:
+    assert found("Zoë".encode()).text == "Zoë"
+    with pytest.raises(UnicodeDecodeError):
+        _ = found(b"\xff").text
+    with pytest.raises(VersionConflict):
+        _ = found(b"a", b"b").text
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        (found(b"v"), "<Found b'k': b'v', r=2/2>"),
+        (found(b"a", b"b"), "<Found b'k': 2 concurrent values, r=2/2>"),
+        (found(b"a", left=3), "<Found b'k': 4 concurrent values, 1 of them shown, r=2/2>"),
+        (found(), "<Found b'k': no value, r=2/2>"),
+        (found(b"v" * 1_000_000), f"<Found b'k': {b'v' * 40!r}... (1000000 bytes), r=2/2>"),
+        (chord.Stored(b"k", b"c", OWNER, 2, 2), "<Stored b'k': w=2/2>"),
+        (
+            chord.Stored(b"k", b"c", OWNER, 1, 2, True, beside=3, is_under_replicated=True),
+            "<Stored b'k': w=1/2, sloppy, under-replicated, beside=3>",
+        ),
+    ],
+)
+def test_repr_of_a_result_is_short(result: object, shown: str) -> None:
+    assert repr(result) == shown
+    assert len(repr(result)) < 120
+
+
+async def test_repr_of_a_client_names_its_entry_until_it_is_closed() -> None:
+    with fake_node(Store()) as node:
+        with chord.connect(node.address) as ring:
+            assert repr(ring) == f"<chord.Ring {node.address}>"
+        assert repr(ring) == "<chord.Ring closed>"
+        async with chord.open_client(node.address) as client:
+            assert repr(client) == f"<chord.Client {node.address}>"
+        assert repr(client) == "<chord.Client closed>"
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("open_ring", ["asyncio"], indirect=True)
+async def test_repr_of_an_asyncio_client_names_its_entry(open_ring: Open) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            assert repr(ring._client) == f"<chord.AsyncioClient {node.address}>"
+        assert repr(ring._client) == "<chord.AsyncioClient closed>"
