@@ -89,7 +89,7 @@ async def test_a_bug_in_a_handler_is_reported_and_the_node_goes_on() -> None:
             failed = b.seen(HandlerFailed)[-1]
             assert failed.where == "Get"
             assert name in failed.traceback
-            assert "rpc_peers.py" in failed.traceback
+            assert "support/rpc.py" in failed.traceback
         assert await a.get(b, "echo") == b"echo"
         assert a.rpc.open_connections == 1
 
