@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 from chord.lab.experiments import (
     bounds,
     compare,
-    compare_pictures,
-    fourth_text,
+    golubtsov,
     movement,
     paths,
     ring_failures,
@@ -159,20 +158,20 @@ def test_what_places_by_another_store_has_no_time_for_it() -> None:
 # -- Golubtsov's table ------------------------------------------------------------------------------------
 
 
-def fourth_text_of(errors: dict[str, float]) -> Table:
+def golubtsov_s_table(errors: dict[str, float]) -> Table:
     """The table where stds are so many standard errors off, and shares as they are."""
-    experiment = compare.experiment(made_keys(1000, 1), tuple(errors), fourth_text.NODES, fourth_text.THEN)
+    experiment = compare.experiment(made_keys(1000, 1), tuple(errors), golubtsov.NODES, golubtsov.THEN)
     cells = []
     for cell in experiment.run("standard", 1).cells:
         off = errors[cell.setting.scheme]
-        std = fourth_text.binomial_std(fourth_text.KEYS, fourth_text.THEN) * (1 + off / math.sqrt(40))
+        std = golubtsov.binomial_std(golubtsov.KEYS, golubtsov.THEN) * (1 + off / math.sqrt(40))
         assert cell.grown is not None
         assert cell.grown_loads is not None
         cells.append(
             replace(
                 cell,
-                setting=cell.setting._replace(keys=made_keys(fourth_text.KEYS, 1)),
-                grown=cell.grown._replace(kept=fourth_text.SAID[cell.setting.scheme].kept),
+                setting=cell.setting._replace(keys=made_keys(golubtsov.KEYS, 1)),
+                grown=cell.grown._replace(kept=golubtsov.SAID[cell.setting.scheme].kept),
                 grown_loads=cell.grown_loads._replace(std=std),
             )
         )
@@ -180,25 +179,25 @@ def fourth_text_of(errors: dict[str, float]) -> Table:
 
 
 def test_each_std_has_three_standard_errors_and_not_one_step_more() -> None:
-    table = fourth_text_of({"mod": -2.99, "jump": 3.01, "fibonacci": 2.99, "rendezvous": -3.35, "ring": 50.0})
+    table = golubtsov_s_table({"mod": -2.99, "jump": 3.01, "fibonacci": 2.99, "rendezvous": -3.35, "ring": 50.0})
     assert [row.values[0] for row in table.rows] == ["mod", "jump", "fibonacci", "ring", "rendezvous"]
     assert [row.passed for row in table.rows] == [True, False, True, None, False]
     assert [table.texts(row)[-1] for row in table.rows] == ["-2.99", "+3.01", "+2.99", "–", "-3.35"]
     notes = " ".join(table.notes)
     assert "With 4 such rows, chance alone takes one or more beyond 3 for 1.0% of all seeds, one in 10" in notes
     assert "Beyond it here: jump (+3.01), rendezvous (-3.35). That is chance if another --seed is within" in notes
-    inside = fourth_text_of({"mod": 0.5})
+    inside = golubtsov_s_table({"mod": 0.5})
     assert inside.passed
     assert "With 1 such row, chance alone" in " ".join(inside.notes)
     assert "Beyond" not in " ".join(inside.notes)
 
 
-def test_what_chance_expects_of_the_fourth_text_s_table() -> None:
+def test_chance_takes_golubtsovs_table_past_its_bar_as_computed() -> None:
     """Against keys that are dealt by dice, a hundred thousand tables of 21 nodes."""
-    dealt = np.random.default_rng(1).multinomial(fourth_text.KEYS, [1 / 21] * 21, size=100_000).std(axis=1)
-    off = (dealt / fourth_text.binomial_std(fourth_text.KEYS, fourth_text.THEN) - 1) * math.sqrt(40)
-    assert float((np.abs(off) > 3).mean()) == pytest.approx(fourth_text.by_chance(1), rel=0.25)
-    assert fourth_text.errors_off(float(dealt[0])) == pytest.approx(off[0])
+    dealt = np.random.default_rng(1).multinomial(golubtsov.KEYS, [1 / 21] * 21, size=100_000).std(axis=1)
+    off = (dealt / golubtsov.binomial_std(golubtsov.KEYS, golubtsov.THEN) - 1) * math.sqrt(40)
+    assert float((np.abs(off) > 3).mean()) == pytest.approx(golubtsov.by_chance(1), rel=0.25)
+    assert golubtsov.errors_off(float(dealt[0])) == pytest.approx(off[0])
 
 
 # -- the comparison -------------------------------------------------------------------------------------
@@ -206,10 +205,10 @@ def test_what_chance_expects_of_the_fourth_text_s_table() -> None:
 
 def test_the_line_of_chance_is_drawn_where_it_holds() -> None:
     made = compare.experiment(made_keys(50_000, 1), ("mod", "extendible"), 20, 21)
-    text = headline_of(compare_pictures.draw_evenness, made.run("quick", 1))
+    text = headline_of(compare.draw_evenness, made.run("quick", 1))
     assert "2 of 2 schemes are as even as chance allows" in text, "16 nodes are held against 16"
     weighted = compare.experiment(made_keys(50_000, 1), ("mod", "jump"), 4, 5, (1, 1, 1, 2))
-    assert "chance" not in headline_of(compare_pictures.draw_evenness, weighted.run("quick", 1))
+    assert "chance" not in headline_of(compare.draw_evenness, weighted.run("quick", 1))
 
 
 def test_chance_knows_which_keys_are_asked_for_often() -> None:
@@ -221,7 +220,7 @@ def test_chance_knows_which_keys_are_asked_for_often() -> None:
     assert chance_deviation(skewed, 8) == pytest.approx(math.sqrt(np.mean(dealt)) / 125, rel=0.02)
     assert chance_deviation(skewed, 8) > 10 * chance_deviation(made_keys(1000, 1), 8) / 3
     experiment = compare.experiment(skewed, ("mod", "jump"), 8, 9)
-    text = headline_of(compare_pictures.draw_evenness, experiment.run("quick", 1))
+    text = headline_of(compare.draw_evenness, experiment.run("quick", 1))
     assert "2 of 2 schemes are as even as chance allows" in text
 
 
@@ -246,9 +245,9 @@ def test_who_asks_every_node_gets_a_sample_of_the_keys_and_that_is_said(monkeypa
     notes = " ".join(evenness.notes)
     assert "A sample of 1,000 keys, because each look-up asks every node: rendezvous, jump-naive" in notes
     assert f"a std of {math.sqrt(19 / 1000):.2%} of the mean" in notes
-    assert "4 of 4 schemes are as even as chance allows" in headline_of(compare_pictures.draw_evenness, result)
+    assert "4 of 4 schemes are as even as chance allows" in headline_of(compare.draw_evenness, result)
     figure = Figure()
-    compare_pictures.draw_stability(result, figure)
+    compare.draw_stability(result, figure)
     assert {label.get_text() for label in figure.axes[0].get_yticklabels()} >= {"mod", "rendezvous (1,000 keys)"}
     widest = [patch.get_x() + patch.get_width() for patch in figure.axes[0].patches]
     assert max(widest) == pytest.approx(0.5, abs=0.03), "of a sample shares are those of the sample"
@@ -289,7 +288,7 @@ def test_there_are_no_half_nodes_on_an_axis() -> None:
 def test_who_is_not_drawn_is_named() -> None:
     experiment = compare.experiment(made_keys(50_000, 1), ("mod", "static", "mod-factor"), 4, 5)
     figure = Figure()
-    compare_pictures.draw_stability(experiment.run("quick", 1), figure)
+    compare.draw_stability(experiment.run("quick", 1), figure)
     assert "static, mod-factor" in figure.axes[0].get_xlabel()
 
 

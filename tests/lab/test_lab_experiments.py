@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from chord.lab import failing, partitions
+from chord.lab import bigring
 from chord.lab.bigring import BigRing
 from chord.lab.experiments import (
     bounds,
     compare,
-    draws,
-    fourth_text,
+    golubtsov,
     hot_sections,
     jump,
     movement,
@@ -70,7 +69,7 @@ def values(table: Table, heading: str) -> dict[Any, Any]:
 @pytest.mark.parametrize(
     "experiment",
     [compare.experiment(schemes=FEW), movement.experiment(), hot_sections.experiment(), vnodes.experiment(),
-     jump.experiment(), strategies.experiment(), bounds.experiment(), draws.experiment(), paths.experiment(4096),
+     jump.experiment(), strategies.experiment(), bounds.experiment(), golubtsov.experiment(), paths.experiment(4096),
      routes.experiment(4096), ring_failures.experiment(4096), ring_loads.experiment(4096)],
     ids=lambda experiment: experiment.name,
 )  # fmt: skip
@@ -168,8 +167,8 @@ def test_vnodes_without_effect_miss_the_bars(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_tokens_that_are_placed_evenly_would_not_be_dynamos_strategy_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def even(nodes: int, tokens: int, rng: np.random.Generator) -> partitions.Partitions:
-        return partitions.by_shared_parts(nodes, nodes * tokens * 10, rng)
+    def even(nodes: int, tokens: int, rng: np.random.Generator) -> strategies.Partitions:
+        return strategies.by_shared_parts(nodes, nodes * tokens * 10, rng)
 
     monkeypatch.setattr(strategies, "by_token", even)
     assert tables(strategies.experiment())["strategies"].passed is False
@@ -190,11 +189,11 @@ def test_a_ring_without_its_long_fingers_misses_the_bars(monkeypatch: pytest.Mon
 
 
 def test_dead_owners_are_told_from_living_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = failing.look_up_past_the_dead
+    right = bigring.look_up_past_the_dead
 
-    def hasty(ring: BigRing, is_dead: Any, starts: Any, keys: Any, *, successors: int) -> failing.Detours:
+    def hasty(ring: BigRing, is_dead: Any, starts: Any, keys: Any, *, successors: int) -> bigring.Detours:
         found = right(ring, is_dead, starts, keys, successors=successors)
-        return failing.Detours(found.hops, found.timeouts, found.last_timeouts, ring.successor(keys))
+        return bigring.Detours(found.hops, found.timeouts, found.last_timeouts, ring.successor(keys))
 
     monkeypatch.setattr(ring_failures, "look_up_past_the_dead", hasty)
     assert tables(ring_failures.experiment(4096))["ring_failures"].passed is False
@@ -203,28 +202,28 @@ def test_dead_owners_are_told_from_living_ones(monkeypatch: pytest.MonkeyPatch) 
 # -- figures of the texts -----------------------------------------------------------------------------
 
 
-def test_the_fourth_texts_table_is_reproduced() -> None:
-    experiment = compare.experiment(schemes=tuple(name for name, said in fourth_text.SAID.items() if said.is_binomial))
-    found = {table.name: table for table in experiment.tables(experiment.run("standard", 1))}["fourth_text"]
+def test_golubtsovs_table_is_reproduced() -> None:
+    experiment = compare.experiment(schemes=tuple(name for name, said in golubtsov.SAID.items() if said.is_binomial))
+    found = {table.name: table for table in experiment.tables(experiment.run("standard", 1))}["golubtsov"]
     assert found.passed is True
     assert [row.values[0] for row in found.rows] == ["mod", "jump", "fibonacci", "rendezvous"]
     said = {"mod": 0.0477, "jump": 0.9524, "fibonacci": 0.0480, "rendezvous": 0.9528}
     assert values(found, "kept") == pytest.approx(said, abs=0.003)
 
 
-def test_a_scheme_that_keeps_a_little_less_misses_the_fourth_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scheme_that_keeps_a_little_less_misses_golubtsovs_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEMES, "jump", LeakyJump)
     experiment = compare.experiment(schemes=("jump",))
-    found = {table.name: table for table in experiment.tables(experiment.run("standard", 1))}["fourth_text"]
+    found = {table.name: table for table in experiment.tables(experiment.run("standard", 1))}["golubtsov"]
     assert found.passed is False
 
 
-def cell(ring: str, kept: list[float], stds: list[float]) -> draws.Cell:
-    return draws.Cell(draws.Setting(ring, 0, len(kept), draws.KEYS, 1), tuple(kept), tuple(stds))
+def cell(ring: str, kept: list[float], stds: list[float]) -> golubtsov.Cell:
+    return golubtsov.Cell(golubtsov.Setting(ring, 0, len(kept), golubtsov.KEYS, 1), tuple(kept), tuple(stds))
 
 
 def test_a_printed_figure_outside_of_the_draws_is_seen() -> None:
-    said = fourth_text.SAID["ring-100"]
+    said = golubtsov.SAID["ring-100"]
     around = [said.kept + 0.001 * step for step in range(-5, 6)]
     spread = [said.std + 100 * step for step in range(-5, 6)]
     for kept, stds, verdicts in (
@@ -232,7 +231,7 @@ def test_a_printed_figure_outside_of_the_draws_is_seen() -> None:
         ([share + 0.02 for share in around], spread, [False, True]),
         (around, [std / 2 for std in spread], [True, False]),
     ):
-        (table,) = draws.tables(Result("standard", 1, (cell("ring-100", kept, stds),)))
+        (table,) = golubtsov.tables(Result("standard", 1, (cell("ring-100", kept, stds),)))
         assert [row.passed for row in table.rows] == verdicts
 
 
@@ -261,7 +260,7 @@ def test_keys_that_stand_twice_count_twice() -> None:
     found = tables(compare.experiment(keys, ("rendezvous", "ring-bounded"), 4, 5))
     assert values(found["evenness"], "most / mean")["rendezvous"] > 2.4, "600 of 1000 on one node of 4"
     assert values(found["evenness"], "most / mean")["ring-bounded"] == pytest.approx(1.25, abs=0.01)
-    assert "fourth_text" not in found
+    assert "golubtsov" not in found
 
 
 def test_many_nodes_may_come_at_once() -> None:
@@ -328,7 +327,7 @@ def test_the_same_seed_gives_the_same_files_in_any_executor(tmp_path: Path) -> N
         run_all(small(), "quick", 1, tmp_path / "processes", pool)
     here = files(tmp_path / "here")
     assert {"evenness.csv", "compare.json", "compare.md", "finger_use.svg", "ring.png"} <= set(here)
-    assert "fourth_text.csv" not in here, "Golubtsov's table needs its keys and nodes"
+    assert "golubtsov.csv" not in here, "Golubtsov's table needs its keys and nodes"
     assert files(tmp_path / "threads") == here
     assert files(tmp_path / "processes") == here
     run_all(small(), "quick", 2, tmp_path / "other")

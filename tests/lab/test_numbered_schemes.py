@@ -333,7 +333,7 @@ def bucket_from(start: int, point: int, buckets: int) -> int:
 
 
 @given(point=st.integers(0, SPAN - 1), buckets=st.integers(1, 5000))
-def test_it_does_not_matter_that_the_fourth_texts_listing_starts_at_one(point: int, buckets: int) -> None:
+def test_golubtsovs_listing_that_starts_at_one_gives_the_same(point: int, buckets: int) -> None:
     found = [bucket_from(start, point, buckets) for start in (1, -1)]
     assert found == [Jump(named(buckets)).locate(point)] * 2
     assert bucket_from(1, point, 0) != bucket_from(-1, point, 0)  # of no buckets at all the two speak differently

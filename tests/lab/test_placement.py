@@ -397,7 +397,7 @@ def test_generators_of_keys_follow_their_seed() -> None:
 
 
 @pytest.mark.parametrize(("name", "kept"), [("mod", 4.77), ("jump", 95.24), ("fibonacci", 4.80), ("rendezvous", 95.28)])
-def test_growing_from_20_to_21_keeps_what_the_fourth_text_prints(name: str, kept: float) -> None:
+def test_growing_from_20_to_21_keeps_what_golubtsov_prints(name: str, kept: float) -> None:
     placement = SCHEMES[name]([f"shard-{number}" for number in range(20)])
     before = placement.place_many(MANY)
     placement.add("shard-20")

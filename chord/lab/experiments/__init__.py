@@ -1,14 +1,14 @@
 """The lab's experiments, grouped by the command that runs them.
 
 - compare: every scheme on the same keys (`compare`), and their speed (`speed`).
-- vnodes: the effect of vnodes (`vnodes`), Golubtsov's rings drawn again (`draws`), probes and bounded loads (`bounds`).
+- vnodes: the effect of vnodes (`vnodes`), rings drawn again (`golubtsov`), probes and bounded loads (`bounds`).
 - movement: the cost of growth (`movement`), and the effect of moving hot sections (`hot_sections`).
 - jump: the lemma, the cost and the evenness of jump.
 - strategies: Dynamo's three partition strategies.
 - ring: path lengths (`paths`), ways to route (`routes`), failures and loads, on rings too large to run.
 
-Each module is one experiment in the sense of `chord.lab.harness`, with three exceptions. `common` has the shared parts
-of the experiments on schemes. `fourth_text` and `compare_pictures` are parts of `compare`.
+Each module is one experiment in the sense of `chord.lab.harness`, except `common`, which has the shared parts
+of the experiments on schemes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Any
 from chord.lab.experiments import (
     bounds,
     compare,
-    draws,
-    fourth_text,
+    golubtsov,
     hot_sections,
     jump,
     movement,
@@ -40,8 +39,8 @@ AnyExperiment = Experiment[Any, Any]
 def of_compare(
     keys: Keys | None = None,
     schemes: tuple[str, ...] = (),
-    nodes: int = fourth_text.NODES,
-    then: int = fourth_text.THEN,
+    nodes: int = golubtsov.NODES,
+    then: int = golubtsov.THEN,
     weights: tuple[float, ...] = (),
     seed: int = 1,
 ) -> list[AnyExperiment]:
@@ -51,7 +50,7 @@ def of_compare(
 
 def of_vnodes(nodes: int = vnodes.NODES) -> list[AnyExperiment]:
     """Return the experiments on vnodes, on rings of `nodes` nodes."""
-    return [vnodes.experiment(nodes), draws.experiment(), bounds.experiment()]
+    return [vnodes.experiment(nodes), golubtsov.experiment(), bounds.experiment()]
 
 
 def of_movement() -> list[AnyExperiment]:

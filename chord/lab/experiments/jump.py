@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chord.lab.experiments.common import again, build, node_names
-from chord.lab.experiments.fourth_text import binomial_std
+from chord.lab.experiments.golubtsov import binomial_std
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 from chord.lab.hashing import random_hashes

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.lab.bigring import BigRing
+from chord.lab.bigring import NOBODY, BigRing, look_up_past_the_dead
 from chord.lab.experiments.common import again
-from chord.lab.failing import NOBODY, look_up_past_the_dead
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, ORANGE, dress, headline
 from chord.lab.harness.published import FAILURES, FAILURES_LIST, FAILURES_NODES, PATH_WITHIN, TIMEOUTS_WITHIN
