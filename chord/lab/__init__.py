@@ -7,7 +7,7 @@
 - `theory`: formulas that measurements are compared with.
 - `numbers`: the statistics for these comparisons.
 - `experiments/`: one experiment per file, grouped by command.
-- `papers/`: the published experiments, run with the real node on virtual time.
+- `papers/`: the figures of the papers, by the real node on virtual time and by a model.
 - `harness/`: experiments in general: cells, tables, plots, reports.
 - `report`: one page on all results.
 

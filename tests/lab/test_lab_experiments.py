@@ -23,9 +23,6 @@ from chord.lab.experiments import (
     jump,
     movement,
     of_all,
-    paths,
-    ring_failures,
-    ring_loads,
     routes,
     speed,
     strategies,
@@ -35,6 +32,7 @@ from chord.lab.experiments.common import Keys, fitting, given_keys, grow, made_k
 from chord.lab.harness.experiment import Experiment, Result, Table
 from chord.lab.harness.report import run_all
 from chord.lab.hashing import PREFIX, XXH3, Hashes
+from chord.lab.papers import failures, load_balance, path_length
 from chord.lab.placement import Numbers
 from chord.lab.report import write_page
 from chord.lab.schemes import SCHEMES
@@ -69,8 +67,8 @@ def values(table: Table, heading: str) -> dict[Any, Any]:
 @pytest.mark.parametrize(
     "experiment",
     [compare.experiment(schemes=FEW), movement.experiment(), hot_sections.experiment(), vnodes.experiment(),
-     jump.experiment(), strategies.experiment(), bounds.experiment(), golubtsov.experiment(), paths.experiment(4096),
-     routes.experiment(4096), ring_failures.experiment(4096), ring_loads.experiment(4096)],
+     jump.experiment(), strategies.experiment(), bounds.experiment(), golubtsov.experiment(),
+     path_length.experiment(4096), routes.experiment(4096), failures.experiment(4096), load_balance.experiment(4096)],
     ids=lambda experiment: experiment.name,
 )  # fmt: skip
 def test_small_experiments_meet_their_bars(experiment: Experiment[Any, Any]) -> None:
@@ -183,9 +181,9 @@ def test_a_ring_without_its_long_fingers_misses_the_bars(monkeypatch: pytest.Mon
         return np.where(level > 60, nearer, there), level
 
     monkeypatch.setattr(BigRing, "closest_finger", short)
-    assert tables(paths.experiment(4096))["ring"].passed is False
+    assert tables(path_length.experiment(4096))["path_length"].passed is False
     assert tables(routes.experiment(4096))["routes"].passed is False
-    assert tables(ring_failures.experiment(4096))["ring_failures"].passed is False
+    assert tables(failures.experiment(4096))["failures"].passed is False
 
 
 def test_dead_owners_are_told_from_living_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +193,8 @@ def test_dead_owners_are_told_from_living_ones(monkeypatch: pytest.MonkeyPatch) 
         found = right(ring, is_dead, starts, keys, successors=successors)
         return bigring.Detours(found.hops, found.timeouts, found.last_timeouts, ring.successor(keys))
 
-    monkeypatch.setattr(ring_failures, "look_up_past_the_dead", hasty)
-    assert tables(ring_failures.experiment(4096))["ring_failures"].passed is False
+    monkeypatch.setattr(bigring, "look_up_past_the_dead", hasty)
+    assert tables(failures.experiment(4096))["failures"].passed is False
 
 
 # -- figures of the texts -----------------------------------------------------------------------------
@@ -312,7 +310,7 @@ def test_every_scheme_is_measured_on_the_fewest_nodes(nodes: int, tmp_path: Path
 
 
 def small() -> list[Experiment[Any, Any]]:
-    return [compare.experiment(made_keys(50_000, 1), ("mod", "ring-100"), 4, 5), paths.experiment(16)]
+    return [compare.experiment(made_keys(50_000, 1), ("mod", "ring-100"), 4, 5), path_length.experiment(16)]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -326,12 +324,12 @@ def test_the_same_seed_gives_the_same_files_in_any_executor(tmp_path: Path) -> N
     with processes(2) as pool:
         run_all(small(), "quick", 1, tmp_path / "processes", pool)
     here = files(tmp_path / "here")
-    assert {"evenness.csv", "compare.json", "compare.md", "finger_use.svg", "ring.png"} <= set(here)
+    assert {"evenness.csv", "compare.json", "compare.md", "finger_use.svg", "path_length.png"} <= set(here)
     assert "golubtsov.csv" not in here, "Golubtsov's table needs its keys and nodes"
     assert files(tmp_path / "threads") == here
     assert files(tmp_path / "processes") == here
     run_all(small(), "quick", 2, tmp_path / "other")
-    assert files(tmp_path / "other")["ring.csv"] != here["ring.csv"]
+    assert files(tmp_path / "other")["path_length.csv"] != here["path_length.csv"]
 
 
 class Remembering(ThreadPoolExecutor):
@@ -363,13 +361,13 @@ def test_the_page_says_what_was_found_and_how(tmp_path: Path) -> None:
     page = write_page(reports, 5, "lab all --seed 5", tmp_path).read_text()
     assert page.startswith("# Sharding schemes side by side\n\n`chord lab all --seed 5`, seed 5. ")
     for word in ("numpy 2", "Python 3.", "chord 0.", "b = 1", "0.5 %", "*Course notes*", "0.0000001 %",
-                 "[ring.md](ring.md)"):  # fmt: skip
+                 "[path_length.md](path_length.md)"):  # fmt: skip
         assert word in page
     for report in reports:
         for picture in report.pictures:
             assert f"![{picture.finding}]({picture.svg.name})" in page
     measured = json.loads((tmp_path / "ring.json").read_text())
-    with (tmp_path / "ring.csv").open() as file:
+    with (tmp_path / "path_length.csv").open() as file:
         rows = list(csv.reader(file))
     assert rows[0][:2] == ["nodes", "mean path"]
     assert [float(row[1]) for row in rows[1:]] == [row["values"][1] for row in measured["tables"][0]["rows"]]

@@ -5,7 +5,7 @@
 - movement: the cost of growth (`movement`), and the effect of moving hot sections (`hot_sections`).
 - jump: the lemma, the cost and the evenness of jump.
 - strategies: Dynamo's three partition strategies.
-- ring: path lengths (`paths`), ways to route (`routes`), failures and loads, on rings too large to run.
+- ring: ways to route (`routes`), and three figures of the papers (`chord.lab.papers`), on rings too large to run.
 
 Each module is one experiment in the sense of `chord.lab.harness`, except `common`, which has the shared parts
 of the experiments on schemes.
@@ -22,9 +22,6 @@ from chord.lab.experiments import (
     hot_sections,
     jump,
     movement,
-    paths,
-    ring_failures,
-    ring_loads,
     routes,
     speed,
     strategies,
@@ -32,6 +29,7 @@ from chord.lab.experiments import (
 )
 from chord.lab.experiments.common import Keys
 from chord.lab.harness.experiment import Experiment
+from chord.lab.papers import failures, load_balance, path_length
 
 AnyExperiment = Experiment[Any, Any]
 
@@ -68,9 +66,9 @@ def of_strategies() -> list[AnyExperiment]:
     return [strategies.experiment()]
 
 
-def of_ring(nodes: int = paths.NODES) -> list[AnyExperiment]:
+def of_ring(nodes: int = routes.NODES) -> list[AnyExperiment]:
     """Return the experiments on rings of up to `nodes` nodes."""
-    each = (paths.experiment, routes.experiment, ring_failures.experiment, ring_loads.experiment)
+    each = (path_length.experiment, routes.experiment, failures.experiment, load_balance.experiment)
     return [experiment(nodes) for experiment in each]
 
 

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from chord.lab.experiments.common import again, build, grow, node_names
+from chord.lab.experiments.common import build, grow, node_names
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREY, ORANGE, dress, headline
+from chord.lab.harness.statistics import Spread
 from chord.lab.hashing import random_hashes
-from chord.lab.numbers import Spread, chi_square, mean_error, spread
+from chord.lab.numbers import chi_square, mean_error, spread
 from chord.lab.theory import probed_deviation, probed_peak
 
 if TYPE_CHECKING:
@@ -227,5 +228,5 @@ def experiment() -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"bounds": draw},
-        again=again("vnodes"),
+        command="lab vnodes",
     )

@@ -18,7 +18,6 @@ from chord.lab.experiments.common import (
     Factory,
     Keys,
     Move,
-    again,
     build,
     chance_deviation,
     fitting,
@@ -33,7 +32,8 @@ from chord.lab.experiments.common import (
 from chord.lab.experiments.golubtsov import KEYS, NODES, THEN
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREY, ORANGE, dress, headline, make_room
-from chord.lab.numbers import Spread, spread
+from chord.lab.harness.statistics import Spread
+from chord.lab.numbers import spread
 from chord.lab.placement import UnsupportedChange, require_ratio
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.sections import SECTIONS, Sections
@@ -419,5 +419,5 @@ def experiment(
         measure=measure,
         tables=tables,
         pictures={"evenness": draw_evenness, "stability": draw_stability},
-        again=again(f"compare {shlex.join(options)}"),
+        command=f"lab compare {shlex.join(options)}",
     )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.lab.experiments.common import again, build, moved, node_names
+from chord.lab.experiments.common import build, moved, node_names
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, ORANGE, headline
 from chord.lab.hashing import random_hashes
@@ -288,5 +288,5 @@ def experiment() -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"draws": draw},
-        again=again("vnodes"),
+        command="lab vnodes",
     )

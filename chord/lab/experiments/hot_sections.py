@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.experiments.common import Factory, again, build, node_names
+from chord.lab.experiments.common import Factory, build, node_names
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREY, ORANGE, dress, headline
 from chord.lab.hashing import random_hashes, zipf_requests
@@ -201,5 +201,5 @@ def experiment() -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"hot_sections": draw},
-        again=again("movement"),
+        command="lab movement",
     )

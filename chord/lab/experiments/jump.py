@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.experiments.common import again, build, node_names
+from chord.lab.experiments.common import build, node_names
 from chord.lab.experiments.golubtsov import binomial_std
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
@@ -244,5 +244,5 @@ def experiment() -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"jump": draw},
-        again=again("jump"),
+        command="lab jump",
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.lab.experiments.common import Factory, again, build, grow, node_names, room
+from chord.lab.experiments.common import Factory, build, grow, node_names, room
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
 from chord.lab.hashing import random_hashes
@@ -157,5 +157,5 @@ def experiment() -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"movement": draw},
-        again=again("movement"),
+        command="lab movement",
     )

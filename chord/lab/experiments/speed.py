@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from chord.lab.experiments.common import again, build, fitting, made_keys, node_names
+from chord.lab.experiments.common import build, fitting, made_keys, node_names
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, ORANGE, dress, headline, make_room
 from chord.lab.hashing import XXH3
@@ -183,6 +183,6 @@ def experiment(schemes: tuple[str, ...] = ()) -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"speed": draw},
-        again=again(f"compare{options}"),
+        command=f"lab compare{options}",
         is_timed=True,
     )

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.experiments.common import again
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, ORANGE, dress, headline
 from chord.lab.numbers import mean_error
@@ -302,5 +301,5 @@ def experiment() -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"strategies": draw},
-        again=again("strategies"),
+        command="lab strategies",
     )

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.lab.experiments.common import again, node_names
+from chord.lab.experiments.common import node_names
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, dress, headline
+from chord.lab.harness.statistics import errors_allowed
 from chord.lab.hashing import random_hashes
-from chord.lab.numbers import Line, errors_allowed, fit_power, mean_error
+from chord.lab.numbers import Line, fit_power, mean_error
 from chord.lab.schemes.ring import Ring
 from chord.lab.theory import expected_heirs, key_deviation, share_deviation
 
@@ -245,5 +246,5 @@ def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"vnodes": draw_evenness, "heirs": draw_heirs},
-        again=again(f"vnodes --nodes {nodes}"),
+        command=f"lab vnodes --nodes {nodes}",
     )
